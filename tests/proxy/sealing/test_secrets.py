@@ -169,6 +169,11 @@ def test_a_recovery_code_is_found_however_it_was_copied() -> None:
         assert found(code.replace("0", "O").replace("1", "L").lower())
         quoted = code[:24] + "\n> " + code[24:]
         assert found(f"> {quoted}\n") == [("confide-recovery-code", quoted)]
+        groups = code.split("-")
+        for between in ("\u2013", "\u2011", "\u2014", "\u2212", "\u00a0", ", ", ".", "/", " | ", "_", "\n- "):
+            assert found(f"| {between.join(groups)} |") == [("confide-recovery-code", between.join(groups))]
+        listed = groups[0] + "".join(f"\n{number}. {group}" for number, group in enumerate(groups[1:], 2))
+        assert found(f"1. {listed}\n") == [("confide-recovery-code", listed)]
 
 
 def test_what_only_looks_like_a_recovery_code_is_none() -> None:

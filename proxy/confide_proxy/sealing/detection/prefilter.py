@@ -21,9 +21,9 @@ _MARKS: Final = (
     *("identified by ", ":5432:", ":*:"),
 )
 """Of all detectors but that of tokens, in lower case."""
-_FOUR_GROUPS: Final = 36
-"""Characters of four groups of five, with room for double blanks, hyphens and the ends of quoted lines."""
-_NO_GROUPS: Final = str.maketrans("-_>*`", "     ")
+_FOUR_GROUPS: Final = 48
+"""Characters of four groups of five, with room for double blanks, dashes, the ends of quoted lines and their numbers."""
+_GROUP: Final = re.compile(r"[0-9a-z]+")
 SHORTEST_TOKEN: Final = 20
 """An AWS access key id; no other token of a known form is shorter."""
 
@@ -39,9 +39,10 @@ def gives_reason(lowered: str) -> bool:
 
 
 def _are_groups(lowered: str, at: int) -> bool:
-    """Whether four groups of five begin there, as a recovery code has them where blanks stand for its hyphens."""
-    groups = lowered[at : at + _FOUR_GROUPS].translate(_NO_GROUPS).split()[:4]
-    return len(groups) == 4 and all(len(group) == 5 and group.isalnum() for group in groups)
+    """Whether four groups of five begin there, as a recovery code has them, whatever stands between."""
+    # A group has no single character: that is the number of a line.
+    groups = [group for group in _GROUP.findall(lowered[at : at + _FOUR_GROUPS]) if len(group) > 1][:4]
+    return len(groups) == 4 and all(len(group) == 5 for group in groups)
 
 
 def is_telling(lowered: str) -> bool:

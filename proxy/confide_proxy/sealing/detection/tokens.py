@@ -176,9 +176,11 @@ MARKED: Final[tuple[Marked, ...]] = (
 )  # fmt: skip
 
 _BECH32M: Final = r"[02-9ac-hj-np-z]{40,300}+(?![0-9a-z])"
-_GROUPED: Final = r"(?:[\s>*`_-]{0,4}[0-9a-tv-z]){38}(?![0-9a-z])"
-"""In groups as they are printed, in others, or in none; across lines too, of a quotation as well."""
-_NOT_SYMBOLS: Final = re.compile(r"[\s>*`_-]+")
+_BETWEEN: Final = r"(?>[^0-9a-z]{0,6}\n[^0-9a-z]{0,4}[1-9][.)][^0-9a-z]|[^0-9a-z]{0,6})"
+_GROUPED: Final = rf"(?:{_BETWEEN}[0-9a-tv-z]){{38}}(?![0-9a-z])"
+"""In groups as they are printed, in others, or in none: between them the dashes that programs make of hyphens, commas, the lines of a
+quotation, a table or a numbered list. The checksum says whether it is one."""
+_NOT_SYMBOLS: Final = re.compile(r"\n[^0-9a-z]{0,4}[1-9][.)][^0-9a-z]|[^0-9a-z]+", re.IGNORECASE)
 _ESCAPED: Final = frozenset("nrtb")
 _HEX: Final = frozenset("0123456789abcdefABCDEF")
 _DISCORD: Final = r"(?<![\w.-])[MNO][A-Za-z\d_-]{23,25}\.[A-Za-z\d_-]{6}\.[A-Za-z\d_-]{27,38}(?![\w.-])"
