@@ -59,6 +59,8 @@ class Paths:
     """How far the transcripts of this machine's sessions have been sent."""
     fingerprint_key = _InState("fingerprint.key")
     """The key of this machine's names for credentials."""
+    known = _InState("known")
+    """The keyed names of the values that this machine has sealed or opened, by space."""
     rosters = _InState("rosters")
     """What this machine has seen of the devices of its spaces, and the secrets of the invites that it made."""
     seats = _InState("seats")

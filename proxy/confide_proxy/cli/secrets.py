@@ -83,7 +83,7 @@ async def _rescan(here: Here, project: Project, is_sure: bool | None, is_quiet: 
         prints = await asyncio.to_thread(load_fingerprints, here.paths.fingerprint_key)
         # As they are now: should they be lost on the way, a credential must not be redacted in the place of being sealed.
         keys = keyring.keys
-        sealer = Sealer(policy_of(here.config.secrets), lambda: keys, lambda: prints)
+        sealer = Sealer(policy_of(here.config.secrets), lambda: keys, lambda: prints, client.sealing.known)
 
         def rescan(bar: SyncProgress) -> Rescan:
             return Rescan(
@@ -148,7 +148,7 @@ async def show(
     if not raw and not sys.stdout.isatty():
         raise typer.BadParameter("stdout is no terminal; --raw prints the value all the same", param_hint="PLACEHOLDER")
     async with here.client(await identified(here, project)) as client:
-        opened = await open_secret(client.connection, client.sealing.keyring, secret)
+        opened = await open_secret(client.connection, client.sealing, secret)
     text = opened.value.decode("utf-8", "replace")
 
     def tell() -> None:

@@ -56,6 +56,8 @@ class Keyring:
     Attributes:
         space: the id that the daemon gives the space; "" before a connection has told it.
         keys: None while this machine cannot seal.
+        last_keys: those that it had last in this process, also while it cannot seal: nothing is sealed with them, but what this machine
+            knows is found by them, whatever a daemon shows.
         problem: why not, with a way out.
         roster: as this machine believes it; None before there is one.
         unconfirmed: what the daemon shows, while nothing says that it is the right space's.
@@ -71,6 +73,7 @@ class Keyring:
         self._opened_by = b""
         self._turn = asyncio.Lock()
         self.keys: SpaceKeys | None = None
+        self.last_keys: SpaceKeys | None = None
         self.problem: ConfideError | None = _unknown()
         self.roster: Roster | None = None
         self.unconfirmed: Roster | None = None
@@ -276,6 +279,7 @@ class Keyring:
         self.roster, self.unconfirmed = roster, None
         if identity.public_key in roster.devices:
             self.keys, self.problem = roster.open(WrapKey(identity)), None
+            self.last_keys = self.keys
             self._opened_by = identity.public_key
         else:
             was_removed = identity.public_key in roster.removed

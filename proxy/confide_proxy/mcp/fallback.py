@@ -175,7 +175,7 @@ class Fallback:
     async def _secret(self, call: Call) -> Answer:
         try:
             tool = await asyncio.to_thread(importlib.import_module, "confide_proxy.sealing.open")
-            answer: Answer = await tool.answer(call.params.get("arguments"), self._sealed.sealing.keyring, self._link)
+            answer: Answer = await tool.answer(call.params.get("arguments"), self._sealed.sealing, self._link)
         except Exception as error:
             log.error("a secret could not be opened: %s", type(error).__name__)
             answer = Answer("the secret could not be opened on this machine")

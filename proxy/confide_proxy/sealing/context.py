@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from confide_proxy.config import Policy, ProxyConfig
     from confide_proxy.link.key_rotation import MachineKeys
     from confide_proxy.paths import Paths
+    from confide_proxy.sealing.known import KnownValues
     from confide_proxy.sealing.sealer import Sealed, Sealer, Secret
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 _LOOKS: Final = 2
 """At the roster, at once: one that is under way, and one behind it. A daemon may tell of news as often as it likes."""
 
+_QUICK_CHARS: Final = 8 * 1024
+"""Of a message that is looked through in the event loop for values that this machine knows."""
 _POLL_S: Final = 2.0
 _POLL_WITH_KEYS_S: Final = 60.0
 Item = TypeVar("Item")
@@ -79,7 +82,23 @@ class Sealing:
         from confide_proxy.sealing.sealer import Sealer, load_fingerprints
 
         load = functools.cache(lambda: load_fingerprints(self._paths.fingerprint_key))
-        return Sealer(self._config.secrets, lambda: self.keyring.keys, load)
+        return Sealer(self._config.secrets, lambda: self.keyring.keys, load, self.known)
+
+    @functools.cached_property
+    def known(self) -> KnownValues:
+        """The values that this machine has sealed or opened."""
+        from confide_proxy.sealing.known import KnownValues
+
+        return KnownValues(self._paths.known, lambda: self.keyring.last_keys)
+
+    @property
+    def knows_any(self) -> bool:
+        """Whether this machine has sealed or opened something yet."""
+        return "known" in self.__dict__ or self._paths.known.exists()
+
+    def may_know(self, said: Any) -> bool:
+        """Whether a JSON value may hold a value that this machine knows, by a look that is short; True where it would be long."""
+        return self.knows_any and self.known.are_in(said, _QUICK_CHARS)
 
     async def open(self, link: Asks, attached: dict[str, Any]) -> None:
         """Have the keys before the first text goes over a link that is up. Raises ConnectionLost, TimeoutError."""
@@ -273,13 +292,16 @@ class FileSealer:
         except ConfideError:
             return "(a file)"
 
-    def restore(self, path: str, text: str, values: Mapping[str, str]) -> str:
+    def restore(self, path: str, text: str, before: str, values: Mapping[str, str]) -> str:
         """The text with the values of the file that it replaces back in their places; those that are sealed only with `local = "keep"`.
 
-        A sealed value that another machine has moved to where no rule would find it stays sealed.
+        A sealed value that another machine has moved to where no rule would find it, and that is not known (`KnownValues`), stays sealed.
+
+        `before`: the file as it went out, and its `values`; what another machine knew in it is known here from now on.
 
         Raises FolderError: a value that is nowhere but in this file would be lost, or as `seal`.
         """
+        values = {**values, **self._sealing.known.learned(text, before, values)}
         if self._policy.local == "replace":
             values = {
                 placeholder: value for placeholder, value in values.items() if not placeholder.startswith(_SEALED)

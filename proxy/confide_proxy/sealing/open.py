@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys
     from confide_memory.documents import Asks
     from confide_proxy.devices.keyring import Keyring
+    from confide_proxy.sealing.context import Sealing
 
 _DEADLINE_S: Final = 20.0
 TOOL: Final[dict[str, Any]] = {
@@ -62,8 +63,8 @@ def secret_id_of(text: str) -> bytes:
     return found
 
 
-async def open_secret(link: Asks, keyring: Keyring, named: str) -> Opened:
-    """The secret that somebody names, as `secret_id_of` takes it.
+async def open_secret(link: Asks, sealing: Sealing, named: str) -> Opened:
+    """The secret that somebody names, as `secret_id_of` takes it. From now on this machine knows its value, wherever it is said again.
 
     Raises:
         NoSecretError: it names none; the daemon has no such record, or does not show it to this machine.
@@ -71,6 +72,7 @@ async def open_secret(link: Asks, keyring: Keyring, named: str) -> Opened:
         RecordError: the record was changed, or is another secret's.
         RosterError, RequestError, ConnectionLost, TimeoutError: as `Keyring.refresh`.
     """
+    keyring = sealing.keyring
     secret_id, placeholder = secret_id_of(named), Placeholder.parse(named.strip())
     if keyring.keys is None:
         await keyring.refresh(link)
@@ -92,10 +94,12 @@ async def open_secret(link: Asks, keyring: Keyring, named: str) -> Opened:
     if record.secret_id != secret_id or (placeholder is not None and record.kind != placeholder.kind):
         raise RecordError("the daemon has answered with another secret's record")
     try:
-        return await asyncio.to_thread(_opened, record, _keys(keyring))
+        opened = await asyncio.to_thread(_opened, record, _keys(keyring))
     except UnknownEpochError:
         await keyring.refresh(link)
-        return await asyncio.to_thread(_opened, record, _keys(keyring))
+        opened = await asyncio.to_thread(_opened, record, _keys(keyring))
+    await asyncio.to_thread(sealing.known.remember, (opened,))  # before anybody has it
+    return opened
 
 
 def _keys(keyring: Keyring) -> SpaceKeys:
@@ -109,7 +113,7 @@ def _opened(record: Record, keys: SpaceKeys) -> Opened:
     return Opened(record.kind, record.open(keys))
 
 
-async def answer(given: Any, keyring: Keyring, link: Asks) -> Answer:
+async def answer(given: Any, sealing: Sealing, link: Asks) -> Answer:
     """`secret_get`, answered here, for this machine alone has the keys: the value goes to the agent that asked, and nowhere else.
 
     What goes wrong is an answer too.
@@ -120,7 +124,7 @@ async def answer(given: Any, keyring: Keyring, link: Asks) -> Answer:
         named = check(Parameters.of_catalogue(TOOL), given)["id"]
         secret_id = secret_id_of(named)
         async with asyncio.timeout(_CALL_DEADLINE_S):
-            opened = await open_secret(link, keyring, named)
+            opened = await open_secret(link, sealing, named)
     except TimeoutError:
         return Answer("the daemon, which keeps the sealed records, did not answer in time: try again")
     except ConnectionLost:

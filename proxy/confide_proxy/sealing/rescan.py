@@ -179,7 +179,10 @@ class Rescan:
 
     async def _over_all(self, *, is_dry: bool) -> Outcome:
         outcome = Outcome()
+        count = self._sealer.known_count
         is_again = await self._pass(outcome, None, is_dry=is_dry)
+        # A text may say what only a later one calls a credential.
+        is_again |= self._sealer.known_count > count
         late = self._sensitive & self._several
         if late:
             is_again |= await self._pass(outcome, late, is_dry=is_dry)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.files import read_private_file, write_private_file
@@ -29,6 +29,8 @@ from confide_proxy.sealing.detection import scanner
 if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys
     from confide_proxy.config import Policy
+    from confide_proxy.sealing.detection.finding import Finding
+    from confide_proxy.sealing.known import KnownValues
 
 NOTE: Final = "note"
 """The kind of a whole text that says of itself that it is sensitive."""
@@ -71,12 +73,29 @@ class Sealer:
     """Seals the texts of one space. Safe to use from several threads."""
 
     def __init__(
-        self, policy: Policy, keys: Callable[[], SpaceKeys | None], fingerprints: Callable[[], Fingerprints]
+        self,
+        policy: Policy,
+        keys: Callable[[], SpaceKeys | None],
+        fingerprints: Callable[[], Fingerprints],
+        known: KnownValues | None = None,
     ) -> None:
-        """`keys` are those of the space now, None while this machine may not seal; `fingerprints` are read when first needed."""
+        """`keys` are those of the space now, None while this machine may not seal; `fingerprints` are read when first needed.
+
+        `known`: values that are found again, and those that are sealed are remembered there.
+        """
         self._policy = policy
         self._keys = keys
         self._fingerprints = fingerprints
+        self._known = known
+
+    @property
+    def known_count(self) -> int:
+        """How many values are known: while it grows, what was looked at before may hold one of them."""
+        return self._known.count if self._known is not None else 0
+
+    def knows(self, said: Any) -> bool:
+        """Whether a JSON value holds a value that is known. May take a while."""
+        return self._known is not None and self._known.are_in(said)
 
     def seal(self, text: str, source: str, *, is_sensitive: bool | None = None, is_lookup: bool = False) -> Sealed:
         """The text as the policy lets it out.
@@ -91,8 +110,18 @@ class Sealer:
             UnsealableError: it holds what is to be sealed, this machine cannot, and the text cannot wait.
             KeyFileError: the key of this machine's fingerprints cannot be used.
         """
+        is_whole = markdown.is_sensitive(text) if is_sensitive is None else is_sensitive
+        count = self.known_count
+        sealed = self._sealed(text, source, is_whole=is_whole, is_lookup=is_lookup)
+        if self._known is None or is_lookup or not sealed.secrets:
+            return sealed
+        self._known.remember(sealed.secrets)
+        # The same text always seals to the same: also what stands before the place that says what it is.
+        return self._sealed(text, source, is_whole=is_whole) if self.known_count > count else sealed
+
+    def _sealed(self, text: str, source: str, *, is_whole: bool, is_lookup: bool = False) -> Sealed:
         making = _Making(self._keys(), source, self._fingerprints, may_redact=is_lookup or source in _MAY_WAIT)
-        if not (markdown.is_sensitive(text) if is_sensitive is None else is_sensitive):
+        if not is_whole:
             return making.sealed(self._parts(text, making))
         begin = markdown.end_of_front_matter(text)
         return making.sealed([*self._parts(text[:begin], making), *_whole(text, begin, making)])
@@ -125,7 +154,7 @@ class Sealer:
     def _parts(self, text: str, making: _Making) -> Iterator[str]:
         end = 0
         policy = self._policy
-        for found in scanner.outside(text, scanner.scan(text, policy.min_confidence)):
+        for found in scanner.outside(text, self._found(text)):
             value = text[found.start : found.end]
             fingerprint = self._fingerprints().of(found.kind, value) if policy.allow else None
             action = policy.action(making.source, found.confidence, fingerprint)
@@ -137,6 +166,14 @@ class Sealer:
             yield making.put(action, found.kind, value)
             end = found.end
         yield text[end:]
+
+    def _found(self, text: str) -> list[Finding]:
+        found = scanner.scan(text, self._policy.min_confidence)
+        if self._known is None or not (known := self._known.find(text)):
+            return found
+        from confide_proxy.sealing.known import merged
+
+        return merged(found, known)
 
 
 class _Making:

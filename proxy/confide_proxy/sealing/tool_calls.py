@@ -104,7 +104,7 @@ class SealedCalls:
 
     async def recall(self, called: Asked) -> None:
         """Have the keys that this machine had last, while the daemon is away, if the call gives a reason to."""
-        if _is_whole(called) or gives_reason(called.arguments):
+        if _is_whole(called) or gives_reason(called.arguments) or self.sealing.knows_any:
             await self.sealing.keyring.recall()
 
     def is_plain(self, message: Mapping[str, Any], size_bytes: int) -> bool:
@@ -116,9 +116,9 @@ class SealedCalls:
             query = called.arguments.get(QUERY)
             is_harmless = not isinstance(query, str) or is_plain_query(query)
             is_told = not _is_whole(called) and _asked_about(called) is None and is_harmless
-            if not is_told or gives_reason(called.arguments):
+            if not is_told or self._gives_reason(called.arguments):
                 return False
-        return not any(gives_reason(part) for _, part in _said(message))
+        return not any(self._gives_reason(part) for _, part in _said(message))
 
     async def prepared(
         self, link: Asks, message: dict[str, Any], *, is_lookup: bool = False, said: str | None = None
@@ -160,11 +160,15 @@ class SealedCalls:
         known = await recognized(link, keys, query)
         return given if known == query else {**given, QUERY: known}
 
+    def _gives_reason(self, value: Any) -> bool:
+        """Whether something in a JSON value may be a credential, by its looks or since this machine knows it."""
+        return gives_reason(value) or self.sealing.may_know(value)
+
     def seal(
         self, given: Mapping[str, Any], *, is_whole: bool = False, is_lookup: bool = False
     ) -> tuple[Mapping[str, Any], tuple[Secret, ...]]:
         """The arguments as they go up, and the secrets that they name. May take a while. Raises as `seal`."""
-        if not is_whole and not gives_reason(given):
+        if not is_whole and not self._gives_reason(given):
             return given, ()
         whole = CONTENT if is_whole else None
         # Only where it becomes the whole of a file, what looks like front matter is.
@@ -194,7 +198,7 @@ class SealedCalls:
 
     async def _place(self, asked: dict[str, Any]) -> dict[str, Any]:
         """What a text is put into, as the daemon may be told it: a name may be a credential too."""
-        if not gives_reason(asked):
+        if not self._gives_reason(asked):
             return asked
         place, _ = await asyncio.to_thread(self.seal, asked, is_lookup=True)
         return dict(place)
@@ -202,7 +206,7 @@ class SealedCalls:
     def _looked_up(self, message: dict[str, Any]) -> dict[str, Any]:
         """Everything but the arguments of a tool asks, and stores nothing."""
         for name, part in _said(message):
-            if gives_reason(part):
+            if self._gives_reason(part):
                 given, _ = seal(part, self.sealing.sealer, is_lookup=True)
                 unchanged = (
                     {key: value for key, value in message[name].items() if key not in part}
@@ -373,8 +377,12 @@ def seal(
 
     Raises BlockedError, UnsealableError, KeyFileError: as `Sealer.seal`; ToolError: it is nested too deep to be looked through.
     """
+    count = sealer.known_count
     sealing = _Sealing(sealer, source, has_head=has_head, is_lookup=is_lookup)
     sealed = sealing.value(value, (), 0, whole)
+    if sealer.known_count > count:  # a title may have said what the text behind it tells
+        sealing = _Sealing(sealer, source, has_head=has_head, is_lookup=is_lookup)
+        sealed = sealing.value(value, (), 0, whole)
     if found is not None:
         found |= sealing.found
     return sealing.repeated(sealed), tuple(sealing.secrets)

@@ -267,7 +267,7 @@ class Folder:
         """
         if not self.is_memory(path):
             raise FolderError(path, self.why_not(path))
-        restored = self.sealer.restore(path, text, over.values) if self.sealer and over and over.values else text
+        restored = self.sealer.restore(path, text, over.text, over.values) if self.sealer and over else text
         data = restored.encode("utf-8")
         if len(data) > MAX_TEXT_BYTES:
             raise FolderError(path, f"would be larger than {MAX_TEXT_BYTES // 1024:,} KiB")

@@ -86,7 +86,7 @@ def seal_record(record: Record, sealer: Sealer) -> tuple[Record, tuple[Secret, .
     said: dict[str, Any] = {name: getattr(record, name) for name in _TEXTS}
     said |= {name: list(getattr(record, name)) for name in _LISTS}
     said["metadata"] = as_json(record.metadata)
-    if not tool_calls.gives_reason(said) and record.metadata.get("sensitive") is not True:
+    if not (tool_calls.gives_reason(said) or sealer.knows(said)) and record.metadata.get("sensitive") is not True:
         return record, ()
     whole = "content" if record.metadata.get("sensitive") is True else None
     found: set[str] = set()
@@ -104,7 +104,7 @@ def seal_origin(note: dict[str, Any], sealer: Sealer) -> tuple[dict[str, Any], t
     """The body of a note with what says where it comes from sealed too, as the address of an export may hold its key. Raises as `seal`."""
     metadata = note.get("metadata") or {}
     about = {name: metadata[name] for name in ("origin", "relations") if name in metadata}
-    if not tool_calls.gives_reason(about):
+    if not (tool_calls.gives_reason(about) or sealer.knows(about)):
         return note, ()
     sealed, secrets = tool_calls.seal(about, sealer, SOURCE)
     return {**note, "metadata": {**metadata, **sealed}}, secrets

@@ -11,6 +11,7 @@ import pytest
 from tests.support.daemon.loopback import Serving, serving, text_hash
 from tests.support.deadline import DEADLINE_S
 from tests.support.sealing.devices import Device
+from tests.support.sealing.sealers import NOTHING_KNOWN
 
 from confide_crypto.sealing import placeholder as placeholders
 from confide_crypto.transport.open import Connection
@@ -38,6 +39,7 @@ class Owner:
     def __init__(self, connection: Connection, keyring: Keyring) -> None:
         self.connection = connection
         self.keyring = keyring
+        self.known = NOTHING_KNOWN
 
     async def put(self, path: str, text: str, base: int = 0) -> None:
         body = {"project": "p", "path": path, "text": text, "hash": text_hash(text), "base": base}
@@ -57,7 +59,8 @@ class Owner:
     async def opened(self, text: str) -> list[str]:
         """What the placeholders in a text stand for."""
         found = [str(placeholder) for _, _, placeholder in placeholders.find(text)]
-        return [(await open_secret(self.connection, self.keyring, one)).value.decode() for one in found]
+        opened = [await open_secret(self.connection, self, one) for one in found]  # type: ignore[arg-type]
+        return [one.value.decode() for one in opened]
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.sealing.sealers import NOTHING_KNOWN
 from tests.support.sealing.secret_corpus import positives
 
 from confide_crypto.errors import ConnectionLost, RecordError, RequestError
@@ -50,6 +51,7 @@ class Space:
     def __init__(self, keys: SpaceKeys | None = None, **policy: Any) -> None:
         self.keys = keys
         self.keyring = self
+        self.knows_any = False
         self.sealer = Sealer(Policy(**policy), lambda: self.keys, lambda: PRINTS)
         self.deposit = Deposit(self)
         self.asked: list[tuple[str, dict[str, Any]]] = []
@@ -59,6 +61,9 @@ class Space:
         self.calls = SealedCalls(self, "shop")  # type: ignore[arg-type]
 
     async def refresh(self, link: Any) -> None: ...
+
+    def may_know(self, said: Any) -> bool:
+        return False
 
     async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
         assert timeout_s > 0
@@ -470,6 +475,8 @@ class Vault:
     def __init__(self, record: Any, keys: SpaceKeys | None, *, later: SpaceKeys | None = None) -> None:
         self.keys, self._later, self._record = keys, later, record
         self.problem = NotADeviceError("six words of this machine are here")
+        self.keyring = self
+        self.known = NOTHING_KNOWN
 
     async def refresh(self, _link: Any) -> None:
         self.keys = self._later or self.keys

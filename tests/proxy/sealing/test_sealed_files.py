@@ -470,7 +470,8 @@ async def test_a_sensitive_note_that_others_add_to_stays_in_clear_where_it_was(
 async def test_a_password_that_another_machine_moved_out_of_sight_is_not_lost(
     pair: tuple[SealedMachine, SealedMachine], action: str
 ) -> None:
-    """Put back there it would go up in clear. Sealed, it stays a placeholder; what is nowhere else keeps its file as it is."""
+    """What this machine has sealed it knows, also where no rule would: in its own file it stays in clear, and goes up sealed. What was
+    redacted is nowhere else, and keeps its file as it is."""
     ann, bob = pair
     ann.policy = ann.policy._replace(files=action)
     ann.write(FILE, "db password: Xk29-vvQz1\n")
@@ -485,9 +486,71 @@ async def test_a_password_that_another_machine_moved_out_of_sight_is_not_lost(
             assert ann.read(FILE) == "db password: Xk29-vvQz1\n"
             assert [item["path"] for item in report.skipped] == [FILE]
         else:
-            assert ann.read(FILE) == bob.read(FILE)
+            assert ann.read(FILE) == "Ask Cleo about Xk29-vvQz1 first.\n"
+            assert bob.read(FILE) == f"Ask Cleo about {standin} first.\n"
             assert [one["id"] for one in await laptop.records()] == [standin[-33:-1]]
         assert "Xk29" not in str(await laptop.documents())
+
+
+KNOWN = "Xk29-vvQz1"
+BARE = f"Ask Cleo about {KNOWN} first.\n"
+
+
+@pytest.mark.parametrize("others", [None, "api-key", "token"])
+async def test_machines_that_know_different_values_come_to_rest(
+    pair: tuple[SealedMachine, SealedMachine], others: str | None
+) -> None:
+    """One knows a value, the other has it in clear and knows nothing, or calls it otherwise: what is sealed stays sealed, nobody answers
+    for ever, both files keep what they have, and from then on both seal it, in the next process too."""
+    ann, bob = pair
+    bob.write(FILE, BARE)
+    async with AsyncExitStack() as stack:
+        laptop, desk = await both(stack, pair)
+        await settled(laptop, desk)
+        assert (await laptop.documents())[FILE] == BARE == ann.read(FILE)
+        laptop.sealing.known.remember([("password", KNOWN.encode())])
+        if others:
+            desk.sealing.known.remember([(others, KNOWN.encode())])
+        await laptop.sync(force=True)
+        await settled(laptop, desk)
+        assert KNOWN not in str(await laptop.documents())
+        assert KNOWN in ann.read(FILE)
+        assert KNOWN in bob.read(FILE)
+        # Where both have sealed it at once, by two names, that is a clash of two edits, once.
+        assert others or ann.read(FILE) == bob.read(FILE) == BARE
+    async with AsyncExitStack() as stack:
+        laptop, desk = await both(stack, pair)
+        bob.write("memory/other.md", f"And {KNOWN} again.\n")
+        ann.write("memory/third.md", f"{KNOWN}, and how it is sealed.\n")
+        await settled(laptop, desk)
+        texts = await laptop.documents()
+        assert KNOWN not in str(texts)
+        names = {
+            word.strip(",.")
+            for path, text in texts.items()
+            if path != FILE
+            for word in text.split()
+            if "(sealed:" in word
+        }
+        assert len(names) == 1 + bool(others)
+
+
+async def test_a_machine_that_loses_its_keys_lets_out_nothing_that_it_knows(
+    pair: tuple[SealedMachine, SealedMachine],
+) -> None:
+    """As where a daemon shows a roster that is not to be believed: the file waits, and the one that was sealed stays as it is."""
+    ann, _ = pair
+    ann.write(FILE, BARE)
+    async with ann.running() as laptop:
+        laptop.sealing.known.remember([("password", KNOWN.encode())])
+        await settled(laptop)
+        before = await laptop.documents()
+        assert KNOWN not in str(before)
+        laptop.sealing.keyring._fail(ConnectionLost(truncated=False))
+        ann.write(FILE, BARE + "One more line.\n")
+        report = await laptop.sync(force=True)
+        assert [item["path"] for item in report.skipped] == [FILE]
+        assert await laptop.documents() == before
 
 
 async def test_a_record_that_the_daemon_has_lost_comes_back(pair: tuple[SealedMachine, SealedMachine]) -> None:

@@ -126,6 +126,7 @@ async def fill(link: Asks, sealing: Sealing, tree: Path, *, is_dry: bool) -> Rep
     opened = await export_secrets.opened(tree, sealing.keyring)
     report.secrets, report.closed = len(opened.secrets), opened.closed
     if not is_dry:
+        await asyncio.to_thread(sealing.known.remember, opened.secrets.values())
         await sealing.deposit.keep(link, opened.secrets.values())
 
     def sealed(text: str) -> Sealed:

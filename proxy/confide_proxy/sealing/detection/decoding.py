@@ -1,0 +1,211 @@
+"""A text as it reads behind what hides it: without characters that nobody sees, with one step of escapes, base64 or hex undone, and with a
+word whole that a line end has cut.
+
+A `View` is such a reading, with the way back: a place in it is a place in the text as it stands, so that what is found here is replaced
+there with all that belongs to it. One step is undone and no more. The work is a fixed one for each character.
+"""
+
+from __future__ import annotations
+
+import binascii
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from confide_proxy.sealing.detection.prefilter import compiled
+
+if TYPE_CHECKING:
+    import re
+
+_INVISIBLE: Final = "[\u200b-\u200d\u2060\u00ad\ufeff]+"
+"""Zero-width blanks and joiners, the soft hyphen, the byte order mark."""
+_ESCAPE: Final = (
+    # Bytes above 127 make characters together: UTF-8 in percent or `\\x`.
+    r"(?:%[89A-Fa-f][0-9A-Fa-f]){1,4}|(?:\\x[89A-Fa-f][0-9A-Fa-f]){1,4}|%[2-7][0-9A-Fa-f]|\\x[2-7][0-9A-Fa-f]"
+    r"|(?:\\u[0-9A-Fa-f]{4}){1,2}|\\u\{[0-9A-Fa-f]{1,6}\}|&#[0-9]{2,7};|&#[xX][0-9A-Fa-f]{2,6};|&(?:amp|lt|gt|quot|apos);"
+)
+_QUOTED: Final = r"|\\[\"'/\\]"
+_NAMED: Final = {"&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&apos;": "'"}
+_SHORTEST: Final = 11
+"""Of eight bytes in base64 without its padding."""
+LONGEST_RUN: Final = 4096
+_BASE64: Final = r"[A-Za-z0-9+/_-]{11,}+={0,2}"
+_WRAPPED: Final = (
+    r"(?<![^\s>\"'])([A-Za-z0-9+/_-]{40,128})(?:\r?\n[ \t]{0,40}[A-Za-z0-9+/_-]{1,128}){1,64}={0,2}(?![A-Za-z0-9+/=_-])"
+)
+"""Lines of base64, as mail and PEM have it: all but the last are equally long."""
+_HEX: Final = r"(?<![A-Za-z0-9])(?:0x)?((?:[0-9A-Fa-f]{2}){8,}+)(?![A-Za-z0-9])"
+_JOINTS: Final = frozenset("+/_-")
+_MOST_JOINTS: Final = 8
+_LONGEST_PART: Final = 512
+_MARK: Final = r"(?:[>|#*+]|//)[ \t]{0,4}"
+_NEXT_LINE: Final = rf"([ \t]{{0,40}})((?:{_MARK}){{0,4}})\S{{1,512}}"
+_CONTINUED: Final = "\\"
+
+
+class View:
+    """A reading of a text, or of a part of it."""
+
+    __slots__ = ("_changes", "_starts", "text")
+
+    def __init__(self, text: str, changes: list[tuple[int, int, int, int]]) -> None:
+        """`changes`, in order: (start, end) in `text` of what reads otherwise, and (start, end) there of what it is."""
+        self.text = text
+        self._changes = changes
+        self._starts = [change[0] for change in changes]
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """Where the characters from `start` to `end` stand in the text itself, with all that lies between them."""
+        return self._place(start)[0], self._place(end - 1)[1]
+
+    def is_changed(self, start: int, end: int) -> bool:
+        """Whether something between reads otherwise than it stands."""
+        return bisect_right(self._starts, end) - bisect_right(self._starts, start - 1) > 0 or self._is_inside(start)
+
+    def _is_inside(self, at: int) -> bool:
+        behind = bisect_right(self._starts, at)
+        return behind > 0 and at < self._changes[behind - 1][1]
+
+    def _place(self, at: int) -> tuple[int, int]:
+        behind = bisect_right(self._starts, at)
+        if not behind:
+            return at, at + 1
+        _, end, there, there_end = self._changes[behind - 1]
+        return (there, there_end) if at < end else (at - end + there_end, at - end + there_end + 1)
+
+
+def visible(text: str) -> View | None:
+    """The text without characters that nobody sees; None where it has none."""
+    if text.isascii() or not compiled(_INVISIBLE).search(text):
+        return None
+    return _replaced(text, compiled(_INVISIBLE), lambda _: "")
+
+
+def unescaped(text: str, *, is_quoted: bool = True) -> View | None:
+    """The text with `\\u0041`, `\\x41`, `%41` and `&#65;` as what they stand for; None where it has none.
+
+    `is_quoted`: also `\\"` and `\\/`, as in JSON.
+    """
+    expression = compiled(_ESCAPE if not is_quoted else _ESCAPE + _QUOTED)
+    if not ("%" in text or "\\" in text or "&" in text) or not expression.search(text):
+        return None
+    return _replaced(text, expression, _meaning)
+
+
+def encoded(text: str, shortest: int = _SHORTEST, longest: int = LONGEST_RUN) -> Iterator[View]:
+    """What runs of base64 (RFC 4648, 4 and 5, padded or not) and of hex digits hold, where that is text. Lengths in characters."""
+    for match in compiled(_BASE64).finditer(text):
+        if shortest <= match.end() - match.start() <= longest and (view := _of_base64(match[0], match.start())):
+            yield view
+    if "\n" in text:
+        for match in compiled(_WRAPPED).finditer(text):
+            lines = match[0].split()
+            if all(len(line) == len(match[1]) for line in lines[1:-1]) and len(lines[-1].rstrip("=")) <= len(match[1]):
+                decoded = _decoded("".join(lines))
+                if decoded:
+                    yield View(decoded, [(0, len(decoded), *match.span())])
+    for match in compiled(_HEX).finditer(text):
+        if shortest <= match.end() - match.start() <= 2 * longest and (decoded := _text(bytes.fromhex(match[1]))):
+            yield View(decoded, [(0, len(decoded), *match.span())])
+
+
+def joined(text: str) -> Iterator[View]:
+    """Each line's last word with the next line's first behind it; where marks of a quotation, or of a line that goes on, stand between them
+    also without those."""
+    at = text.find("\n")
+    while at >= 0:
+        before = text[max(0, at - _LONGEST_PART) : at].rstrip(" \t\r")
+        word = before.rsplit(None, 1)[-1] if before and not before[-1].isspace() else ""
+        if word and (line := compiled(_NEXT_LINE).match(text, at + 1)):
+            stop = max(0, at - _LONGEST_PART) + len(before)
+            start = stop - len(word)
+            for left in (word, word[:-1]) if word.endswith(_CONTINUED) else (word,):
+                for right in (line.end(1), *(line.end(1) + mark.end() for mark in compiled(_MARK).finditer(line[2]))):
+                    rest = text[right : line.end()]
+                    changes = [(0, 0, 0, start), (len(left), len(left), start + len(left), right)]
+                    yield View(left + rest, changes)
+        at = text.find("\n", at + 1)
+
+
+def all_joined(text: str, shortest: int) -> View | None:
+    """All of those that have so many characters, one below the other; None where there are none."""
+    parts: list[str] = []
+    changes: list[tuple[int, int, int, int]] = []
+    size = 0
+    for view in joined(text):
+        if len(view.text) >= shortest:
+            parts.append(view.text)
+            changes += [(begin + size, end + size, start, stop) for begin, end, start, stop in view._changes]
+            size += len(view.text) + 1
+    return View("\n".join(parts), changes) if parts else None
+
+
+def _replaced(text: str, expression: re.Pattern[str], meaning: Callable[[str], str | None]) -> View:
+    parts: list[str] = []
+    changes: list[tuple[int, int, int, int]] = []
+    size = behind = 0
+    for match in expression.finditer(text):
+        read = meaning(match[0])
+        if read is None:
+            continue
+        parts += (text[behind : match.start()], read)
+        size += match.start() - behind
+        changes.append((size, size + len(read), *match.span()))
+        size += len(read)
+        behind = match.end()
+    return View("".join((*parts, text[behind:])), changes)
+
+
+def _meaning(escape: str) -> str | None:
+    """What an escape stands for; None where that is nothing that can be read."""
+    if escape in _NAMED:
+        return _NAMED[escape]
+    try:
+        if escape.startswith("%") or escape.startswith("\\x"):
+            return bytes.fromhex(escape.replace("%", "").replace("\\x", "")).decode()
+        if escape.startswith("\\u{"):
+            return chr(int(escape[3:-1], 16))
+        if escape.startswith("\\u"):
+            return bytes.fromhex(escape.replace("\\u", "")).decode("utf-16-be")
+        if escape.startswith("&#"):
+            return chr(int(escape[3:-1], 16) if escape[2] in "xX" else int(escape[2:-1]))
+    except (ValueError, OverflowError):
+        return None
+    return escape[1:]
+
+
+def _of_base64(run: str, at: int) -> View | None:
+    if run.isalpha() and (run.islower() or run.isupper() or run.istitle()):
+        return None  # a word: of eight random bytes one in twenty thousand reads so
+    if decoded := _decoded(run):
+        return View(decoded, [(0, len(decoded), at, at + len(run))])
+    if run.isalnum():
+        return None
+    # What stands before it may be joined to it: `key-…`, `b64/…`.
+    begins = [place + 1 for place, letter in enumerate(run) if letter in _JOINTS][:_MOST_JOINTS]
+    for begin in begins:
+        if len(run) - begin >= _SHORTEST and (decoded := _decoded(run[begin:])):
+            return View(decoded, [(0, len(decoded), at + begin, at + len(run))])
+    return None
+
+
+def _decoded(run: str) -> str | None:
+    bare = run.rstrip("=")
+    if len(bare) % 4 == 1:
+        return None
+    if "-" in bare or "_" in bare:
+        bare = bare.replace("-", "+").replace("_", "/")
+    return _text(binascii.a2b_base64(bare + "=" * (-len(bare) % 4)))
+
+
+def _text(data: bytes) -> str | None:
+    """Data as text; None where it is none, as what is no encoding of text hardly ever is."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if text.isprintable() or not any(map(_is_control, text)) else None
+
+
+def _is_control(letter: str) -> bool:
+    return letter < " " and letter not in "\t\n\r"
