@@ -300,6 +300,7 @@ def _epoch(said: str) -> int:
 REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
     # Of every connection.
     "ping": {},
+    "receipt": {},
     "catalogue": {"toolsets": _toolsets},
     "rotate": {"body": whole},
     "attach": {
@@ -308,6 +309,7 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "watches": flag(default=True),
         "machine": _label,
         "proxyVersion": _label,
+        "receipt": _label,
     },
     "call": {"project": project, "body": whole},
     # Files.

@@ -206,8 +206,7 @@ def forget(store: Store, name: Name, *, author: str, derive: Derive) -> State:
         after = replace(present, version=present.version + 1, forgotten=True)
         identity = _save(store, name, after, now=now)
         for document in _bury(store, identity, name, derive, author=author, now=now):
-            for number in range(1, document.revision):
-                store.documents.drop_revision(document.id, number)
+            store.documents.drop_revisions(document.id, below=document.revision)
         return after
 
 

@@ -92,7 +92,10 @@ class Writer:
             None if ancestor is None else ancestor.text,
             ours,
             text,
-            names=(f"{row.author}, revision {row.revision}", f"{author}, revision {row.revision + 1}"),
+            names=(
+                f"{row.author}, revision {row.revision}",
+                f"{author}, revision {self.store.documents.number_behind(row.revision)}",
+            ),
             is_log=documents.is_log(row.path),
         )
         # Both together may be more than a document can hold, and no machine would take it: the other one is in the history alone.

@@ -282,7 +282,7 @@ def _place(store: Store, identity: str, projects: frozenset[str] | None) -> tupl
 
 
 def _is(store: Store, row: DocumentRow, identity: str) -> bool:
-    last = store.documents.revision(row.id, row.revision - 1)
+    last = store.documents.revision(row.id, store.documents.before(row.id, row.revision))
     found = notes.read(row.project, row.path, last.text) if last is not None and last.text is not None else None
     return found is not None and identity in (found.id, found.path_id)
 

@@ -43,7 +43,7 @@ from confide_daemon.server.tool_calls import call_again, catalogue
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ConnectionFacts, ToolContext
-from confide_memory.documents import GLOBAL_PROJECT, MAX_TEXT_BYTES, receive_text, send_text
+from confide_memory.documents import GLOBAL_PROJECT, MAX_TEXT_BYTES, iso, receive_text, send_text
 from confide_memory.requests import project as project_of
 from confide_memory.requests import read
 from confide_memory.tools.call import catalogue_hash
@@ -125,7 +125,7 @@ class Session:
         for family in (self._sync, projects, transfer, sealed):
             self._requests |= family.operations
         # Of more projects than a machine attaches, or of the space as a whole.
-        self._unattached = {"transcript", *transfer.operations, *sealed.operations}
+        self._unattached = {"transcript", "receipt", *transfer.operations, *sealed.operations}
 
     @property
     def grants(self) -> Grants:
@@ -279,10 +279,12 @@ class Session:
         return await self._on_request(op, {**params, "text": await receive_text(body)})
 
     async def _attach(
-        self, project: str, toolsets: tuple[str, ...], watches: bool, machine: str, proxy_version: str
+        self, project: str, toolsets: tuple[str, ...], watches: bool, machine: str, proxy_version: str, receipt: str
     ) -> dict[str, Any]:
+        assert self._space is not None
         try:
             sealing = await self._rosters.summary()
+            standing = await self._space.lives.standing(receipt)
         except ConfideError as error:
             raise RequestError.of(error) from error
         if len(self._copies.projects | {project}) > MAX_PROJECTS:
@@ -306,6 +308,9 @@ class Session:
             "limits": {"documentBytes": MAX_TEXT_BYTES},
             "catalogue": digest,
             "sealing": sealing,
+            "receipt": standing.receipt,
+            "restores": standing.restores,
+            "backTo": None if standing.back_to is None else iso(standing.back_to),
         }
 
     async def _rotate(self, body: dict[str, Any]) -> dict[str, Any]:

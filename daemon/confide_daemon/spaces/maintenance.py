@@ -379,6 +379,7 @@ def open_marked(store: Store, *, now: float) -> bool:
     try:
         with store.writing_derived():
             store.marks.put(OPEN, 1.0)
+            store.lives.begin(now=now)
             # Nothing else can begin without these.
             if strays := store.repair.mend(VECTOR_TABLES, limit=MENDED):
                 store.breaches.note(Breach(VECTOR_TABLES, strays, now, now))

@@ -11,6 +11,7 @@ from confide_daemon.store.database import Damage, Database, connect, storage_err
 from confide_daemon.store.migrations import migrate
 from confide_daemon.store.tables.documents import DocumentTable, OperationTable, ProjectTable, TranscriptTable
 from confide_daemon.store.tables.keyword import KeywordTable
+from confide_daemon.store.tables.lives import LifeTable
 from confide_daemon.store.tables.note_listing import EntityTable, NoteListing
 from confide_daemon.store.tables.notes import NoteTable
 from confide_daemon.store.tables.pieces import PieceTable, TokenTable, VectorTables, lay_out_plainly
@@ -35,6 +36,7 @@ class Store(Database):
         self.projects = ProjectTable(self)
         self.operations = OperationTable(self)
         self.transcripts = TranscriptTable(self)
+        self.lives = LifeTable(self)
         self.sealed_records = SealedRecordTable(self)
         self.notes = NoteTable(self)
         self.note_listing = NoteListing(self)

@@ -70,7 +70,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     if written.result.hash:  # a person's edit has brought it back
         return _kept(place, outcome)
     until = iso(context.space.history.restorable_until(done.deleted_at))
-    back = f"memory_update with this id and restoreRevision {done.revision - 1}, or " if named else ""
+    back = f"memory_update with this id and restoreRevision {base}, or " if named and base else ""
     head = f"Deleted {path} [{project}]. Until {until[:10]} it can come back: {back}confide restore {path}."
     structured = {"deleted": True, "restorableUntil": until, **place, **outcome}
     return ToolResult.warned(structured, [head])

@@ -42,7 +42,11 @@ class SyncRequests:
             "remove": self._remove,
             "pull": self._pull,
             "transcript": self._transcript,
+            "receipt": self._receipt,
         }
+
+    async def _receipt(self) -> dict[str, Any]:
+        return {"receipt": (await self._space.lives.standing()).receipt}
 
     async def _digest(self, project: str, digests: list[str]) -> dict[str, Any]:
         """The buckets in which the machine's files are not what it should have; the others are compared with this."""

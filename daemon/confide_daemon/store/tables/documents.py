@@ -24,6 +24,7 @@ from confide_daemon.store.rows import (
     TranscriptRow,
 )
 from confide_daemon.store.tables.keyword import condition_of
+from confide_daemon.store.tables.lives import NUMBERS
 from confide_memory.documents import day_of, has_clash, source_of, text_hash
 
 OPERATIONS_KEPT_S = 90 * 86400.0
@@ -122,11 +123,22 @@ class DocumentTable(Table):
         self._rows("INSERT INTO project (name) VALUES (?) ON CONFLICT DO NOTHING", (project,))
         self._rows(
             """INSERT INTO document (project, path, revision, hash, deleted, author, updated_at, source, day, clash)
-               SELECT id, ?, 1, ?, ?, ?, ?, ?, ?, ? FROM project WHERE name = ?
-               ON CONFLICT (project, path) DO UPDATE SET revision = revision + 1, hash = excluded.hash,
+               SELECT id, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM project WHERE name = ?
+               ON CONFLICT (project, path) DO UPDATE SET revision = max(revision + 1, excluded.revision), hash = excluded.hash,
                deleted = excluded.deleted, author = excluded.author, updated_at = excluded.updated_at, day = excluded.day,
                clash = excluded.clash""",
-            (path, content_hash, text is None, author, now, source_of(path), day, clash, project),
+            (
+                path,
+                self.number_behind(0),
+                content_hash,
+                text is None,
+                author,
+                now,
+                source_of(path),
+                day,
+                clash,
+                project,
+            ),
         )
         row = self.find(project, path)
         assert row is not None
@@ -136,6 +148,14 @@ class DocumentTable(Table):
             (row.id, row.revision, content_hash, packed, author, now, clash, len((text or "").encode())),
         )
         return row
+
+    def number_behind(self, revision: int) -> int:
+        """The number of the revision that comes next; 0 comes before the first.
+
+        Where the database was put back from a copy, it is above all that were given in the time that is lost.
+        """
+        restores = self._one("SELECT restores FROM life ORDER BY number DESC LIMIT 1")
+        return max(revision, int(restores or 0) * NUMBERS) + 1
 
     def _require_room(self, project: str, path: str) -> None:
         quota = self._database.quota
@@ -185,9 +205,19 @@ class DocumentTable(Table):
                  FROM revision WHERE document = ? ORDER BY number DESC LIMIT ?"""
         return [_entry(row) for row in self._rows(sql, (document, limit))]
 
+    def before(self, document: int, number: int) -> int:
+        """The revision before one of a document, 0 where there is none: numbers may leave a gap."""
+        return int(
+            self._one("SELECT max(number) FROM revision WHERE document = ? AND number < ?", (document, number)) or 0
+        )
+
     def drop_revision(self, document: int, number: int) -> None:
         """Forgets a revision that is not the newest, as one whose text is the beginning of the next one's."""
         self._rows("DELETE FROM revision WHERE document = ? AND number = ?", (document, number))
+
+    def drop_revisions(self, document: int, *, below: int) -> None:
+        """Forgets all revisions below this one."""
+        self._rows("DELETE FROM revision WHERE document = ? AND number < ?", (document, below))
 
     def clashing(self, projects: frozenset[str] | None, *, limit: int) -> list[tuple[str, str, int]]:
         """(project, path, revision) of the documents that hold a clash, by name."""

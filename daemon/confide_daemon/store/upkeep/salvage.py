@@ -202,9 +202,9 @@ class _Reader:
 
 
 def _highest_id(source: apsw.Connection) -> int | None:
-    """No row of any table has a higher id than this, if it can be read: of pieces, revisions and sealed records."""
+    """No row of any table has a higher id than this, if it can be read: of pieces, revisions, sealed records and lives."""
     try:
-        counted = "('chunk', 'revision', 'sealed_record')"
+        counted = "('chunk', 'revision', 'sealed_record', 'life')"
         highest = source.execute(f"SELECT max(seq) FROM sqlite_sequence WHERE name IN {counted}").get
     except apsw.CorruptError:
         return None
