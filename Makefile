@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 INSPECTOR := $(VENV)/inspector
 export CONFIDE_INSPECTOR := $(abspath $(INSPECTOR)/node_modules/.bin/mcp-inspector)
 
-.PHONY: demo test channel test-quick style types bytecode bench eval fuzz mutants chaos catalogue lock clean
+.PHONY: demo test channel test-quick style types bytecode bench eval proof fuzz mutants chaos catalogue lock clean
 
 demo: $(STAMP)
 	./demo/run
@@ -48,6 +48,10 @@ bench: $(STAMP)
 # How well it finds, through the product's own tool, on the data sets in the folder that CONFIDE_EVAL names.
 eval: $(STAMP)
 	$(BIN)/python -m bench.evaluation
+
+# The symbolic models of the channel and of the roster, where ProVerif is installed (crypto/formal/README.md): an hour or two on one processor.
+proof: $(STAMP)
+	$(BIN)/python -m bench.proof
 
 # Half an hour: all bit flips, a thousand sessions with somebody on the wire, then ten million executions of every parser that a stranger reaches.
 fuzz: $(STAMP)

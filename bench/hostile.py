@@ -179,7 +179,9 @@ def reconnect(port: int, static: bytes, count: Counted, *, seed: bytes) -> None:
 
 def search_dearly(port: int, static: bytes, count: Counted, *, seed: bytes) -> None:
     """Sixteen questions at a time that cost the most of all that were tried: a thousand days each, in 300 documents that have them."""
-    days = [f"20{year:02}-{month:02}-{day:02}" for year in range(10, 40) for month in range(1, 13) for day in range(1, 29)]
+    days = [
+        f"20{year:02}-{month:02}-{day:02}" for year in range(10, 40) for month in range(1, 13) for day in range(1, 29)
+    ]
 
     async def search() -> None:
         connection = await connect(f"ws://127.0.0.1:{port}/", Identity(seed), static)
