@@ -63,5 +63,5 @@ class Comparison:
     adopt: list[tuple[str, int]] = field(default_factory=list)
     pull: list[tuple[str, int, str]] = field(default_factory=list)
     drop: list[tuple[str, int]] = field(default_factory=list)
-    ahead: set[str] = field(default_factory=set)
-    """Of `send`: the machine names a revision that is not made yet, or was lost."""
+    unheld: set[str] = field(default_factory=set)
+    """Of `send`: the machine has no revision that is here: it names one that was lost or is not made yet, or there is no such document."""

@@ -431,13 +431,14 @@ def compare_states(
         row = rows.get(path)
         if row is None:
             result.send.append(path)
+            result.unheld.add(path)
         elif row.hash == content and not row.deleted:
             if base != row.revision:
                 result.adopt.append((path, row.revision))
         elif base >= row.revision or not _unchanged(store, row, content, base):
             result.send.append(path)
             if base > row.revision:
-                result.ahead.add(path)
+                result.unheld.add(path)
         elif row.deleted:
             result.drop.append((path, row.revision))
         else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
@@ -28,8 +28,10 @@ WRITE_BACK_DEADLINE_S = 2.0
 BACKGROUND_DEADLINE_S = 10.0
 SCAN_DEADLINE_S = 600.0
 MAX_MERGE_ROUNDS = 3
-# Announcements of one document are folded into one, so this many different documents wait at most; the next comparison brings the rest.
+# Announcements of one document are folded into one, so this many different documents wait at most, with texts of so many characters. A
+# machine that is further behind compares once it has taken these.
 MAX_WAITING = 4096
+MAX_WAITING_CHARS = 16 * 1024 * 1024
 
 Request = Callable[[str, dict[str, Any], float], Awaitable[dict[str, Any]]]
 Key = tuple[str, str]
@@ -72,6 +74,8 @@ class Copies:
         self._publish = publish
         self._held: dict[Key, Held] = {}
         self._waiting: dict[Key, Change] = {}
+        self._waiting_chars = 0
+        self._is_behind = False
         self._announced = asyncio.Event()
         # One revision on its way to this machine at a time, so that each is applied upon the one before it.
         self._order = asyncio.Lock()
@@ -177,30 +181,50 @@ class Copies:
         if source_of(change.path) == "sessions":
             return  # transcripts are in no working copy
         key = (change.project, change.path)
-        earlier = self._waiting.pop(key, None)
+        earlier = self._taken_out(key)
         if earlier is not None:
-            change = Change(change.project, change.path, change.revision, change.hash, earlier.before, change.text)
-        elif len(self._waiting) >= MAX_WAITING:
-            log.warning("a machine is %d documents behind; its next comparison brings the rest", MAX_WAITING)
+            change = replace(change, before=earlier.before)
+        weight = len(change.text or "")
+        if len(self._waiting) >= MAX_WAITING or self._waiting_chars + weight > MAX_WAITING_CHARS:
+            if not self._is_behind:
+                log.warning("a machine is %d documents behind; it compares when it has taken them", len(self._waiting))
+            self._is_behind = True
             return
         self._waiting[key] = change
+        self._waiting_chars += weight
         self._announced.set()
+
+    def _taken_out(self, key: Key) -> Change | None:
+        change = self._waiting.pop(key, None)
+        self._waiting_chars -= len(change.text or "") if change is not None else 0
+        return change
 
     async def run(self) -> None:
         while True:
             await self._announced.wait()
             self._announced.clear()
-            while self._waiting:
-                key = next(iter(self._waiting))
-                change = self._waiting.pop(key)
-                try:
-                    async with self._order:
-                        await self._apply(change, change.before, BACKGROUND_DEADLINE_S)
-                except ConnectionLost:
-                    return
-                except (TimeoutError, RequestError, GrantError) as error:
-                    # The machine compares states at its next connection or scan, which finds this again.
-                    log.info("a revision was not taken: %s", type(error).__name__)
+            try:
+                await self._catch_up()
+            except ConnectionLost:
+                return
+
+    async def _catch_up(self) -> None:
+        """Bring what waits, and have the machine compare if that was not all. Raises ConnectionLost."""
+        while self._waiting:
+            change = self._taken_out(next(iter(self._waiting)))
+            assert change is not None
+            try:
+                async with self._order:
+                    await self._apply(change, change.before, BACKGROUND_DEADLINE_S)
+            except (TimeoutError, RequestError, GrantError) as error:
+                # The machine compares states at its next connection or scan, which finds this again.
+                log.info("a revision was not taken: %s", type(error).__name__)
+        if self._is_behind:
+            self._is_behind = False
+            try:
+                await self._request("scan", {"force": False}, SCAN_DEADLINE_S)
+            except (TimeoutError, RequestError) as error:
+                log.info("a machine that was behind did not compare: %s", type(error).__name__)
 
     async def _bring(self, project: str, path: str, newest: list[PutResult], before: str | None) -> bool:
         """Apply the last of `newest`; append what merging makes of a person's edit, and apply that."""

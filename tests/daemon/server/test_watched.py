@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.daemon.loopback import Machine, Serving, machine, serving, text_hash
+from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.errors import RequestError
+from confide_daemon.server import replicas
 from confide_memory.documents import BUCKETS, bucket_of, digests
 
 
@@ -59,6 +63,48 @@ async def test_a_store_is_written_back_to_a_connection_that_does_not_watch(daemo
             result = await client.call_tool("memory_store", {"content": "hello", "path": "memory/a.md"})
         assert not result.is_error
         assert caller.files["proj", "memory/a.md"] == "hello\n"
+
+
+async def test_a_machine_that_is_far_behind_compares(daemon: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for it is bounded, by number and by size: beyond that it has the rest by a comparison, and is not left behind for days."""
+    monkeypatch.setattr(replicas, "MAX_WAITING_CHARS", 2 * 1000)
+    is_awake = asyncio.Event()
+    async with (
+        machine(daemon, "desk", space="laptop") as writer,
+        machine(daemon, "laptop", space="laptop") as behind,
+    ):
+        await writer.attach()
+        await behind.attach()
+        apply = behind.apply
+
+        async def slow(body: dict[str, Any]) -> dict[str, Any]:
+            await is_awake.wait()
+            return await apply(body)
+
+        behind.apply = slow
+        for number in range(6):
+            await writer.put(f"memory/{number}.md", f"{number}" * 999 + "\n")
+        assert behind.scans == []
+        is_awake.set()
+        async with asyncio.timeout(DEADLINE_S):
+            while not behind.scans:  # noqa: ASYNC110 - the machine in the test has no event for it
+                await asyncio.sleep(0.01)
+        assert behind.scans == [{"force": False}]
+        assert 1 <= len(behind.files) <= 3
+
+
+async def test_a_comparison_of_what_is_not_here_costs_the_daemon_nothing(daemon: Serving) -> None:
+    """Also of a machine that may only read: it names hundreds of thousands of files that nobody has, and is remembered with none."""
+    reader = daemon.enroll("reader", space="laptop", scope="read")
+    async with machine(daemon, "laptop") as writer, Machine(await daemon.connect(reader)) as caller:
+        await writer.attach()
+        await writer.put("memory/a.md", "one\n")
+        await caller.attach()
+        before = sum(isinstance(one, replicas.Held) for one in gc.get_objects())
+        for round_ in range(5):
+            entries = [[f"memory/{round_}/{number}.md", text_hash(""), 7] for number in range(1000)]
+            await caller.request("compare", {"project": "proj", "entries": entries, "gone": []})
+        assert sum(isinstance(one, replicas.Held) for one in gc.get_objects()) == before
 
 
 @pytest.mark.parametrize("value", ["yes", 1, None, []])

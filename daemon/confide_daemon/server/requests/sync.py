@@ -94,7 +94,7 @@ class SyncRequests:
         for path, digest, base in entries:
             if path in adopted:
                 self._copies.confirm(project, path, adopted[path], digest)
-            elif path in result.ahead:
+            elif path in result.unheld:
                 self._copies.forget(
                     project, path
                 )  # or it would be taken for one that has all that is made from here on
