@@ -2,22 +2,17 @@
 
 `read` gives them to whoever answers, under the names that Python would write (`dryRun` is `dry_run`). What depends on the caller, on
 another field, or on what is stored is checked by whoever answers. Bytes are hex where people may compare them, base64 for everything
-longer (9.7). What a request lacks is told to who sent it, in a `RequestError`; an answer that lacks something is the daemon's mistake, an
-`UnfitAnswerError`, and its texts are made printable.
+longer (9.7). What a request lacks is told to who sent it, in a `RequestError`. What answers carry stands in `answers`.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import keyword
 import re
-from collections.abc import Callable, Collection, Mapping
-from datetime import datetime
-from functools import partial
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from confide_crypto.errors import RequestError, printable
+from confide_crypto.errors import RequestError
 from confide_crypto.handshake.invite import INVITE_ID_LENGTH
 from confide_crypto.keys.identity import KEY_LENGTH
 from confide_crypto.sealing.pairing import ANSWER_LENGTH, REQUEST_LENGTH
@@ -25,30 +20,45 @@ from confide_crypto.sealing.roster import MAX_ENTRIES
 from confide_crypto.sealing.roster_entry import MAX_ENTRY_BYTES, MAX_EPOCHS
 from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH
 from confide_memory.documents import BUCKETS, MAX_SENT
-from confide_memory.errors import UnfitAnswerError
+from confide_memory.forms import (
+    HASH_CHARS,
+    MAX_FILES,
+    MAX_IMPORTED,
+    MAX_REFILLED,
+    MAX_REVISION,
+    MAX_REVISIONS,
+    Kind,
+    buckets,
+    choice,
+    content_hash,
+    count,
+    data,
+    decoded,
+    flag,
+    hexed,
+    is_true,
+    items,
+    later,
+    number,
+    optional,
+    place,
+    project,
+    raw,
+    revision,
+    sized,
+    text,
+    whole,
+)
 
-MAX_PROJECT_CHARS: Final = 256
 MAX_LABEL_CHARS: Final = 128
 MAX_TOOLSETS: Final = 32
-HASH_CHARS: Final = 64
-MAX_FILES: Final = 100_000
-"""A folder of notes has hundreds; this keeps a broken proxy from sending millions."""
-MAX_REVISIONS: Final = 100
 USUAL_REVISIONS: Final = 20
-MAX_IMPORTED: Final = 200
-"""Written in one transaction, and the space's other writes wait for it."""
-MAX_REFILLED: Final = 500
 MAX_CHANGES: Final = 256
 MAX_LISTED_RECORDS: Final = 1000
 LONGEST_TTL_S: Final = 30 * 86_400
 """Of an invite."""
 PSK_LENGTH: Final = 32
 DATABASE_KEY_LENGTH: Final = 32
-_MAX_REVISION: Final = 2**63 - 1
-_HEX: Final = re.compile(r"(?:[0-9a-f]{2})*")
-
-Kind = Callable[[Mapping[str, Any], str], Any]
-"""Reads a field of a body by its name. Raises RequestError where it is not of its form."""
 
 
 def read(op: str, body: Mapping[str, Any], *, without: Collection[str] = ()) -> dict[str, Any]:
@@ -57,156 +67,6 @@ def read(op: str, body: Mapping[str, Any], *, without: Collection[str] = ()) -> 
     Raises RequestError: one of them is missing, of another form, or out of its bounds.
     """
     return {_parameter(name): kind(body, name) for name, kind in REQUESTS[op].items() if name not in without}
-
-
-def project(body: Mapping[str, Any], name: str = "project") -> str:
-    """The name of a project. Raises RequestError where it is none."""
-    value = text({"project": body.get(name)}, "project")
-    if not value.strip() or len(value) > MAX_PROJECT_CHARS or not value.isprintable():
-        hint = f"1 to {MAX_PROJECT_CHARS} printable characters"
-        raise RequestError("invalid", "the project has no usable name", hint)
-    return value
-
-
-def text(body: Mapping[str, Any], name: str) -> str:
-    """Any text. Raises RequestError where it is none."""
-    value = body.get(name)
-    if not isinstance(value, str):
-        raise RequestError("invalid", f"'{name}' must be a string")
-    return value
-
-
-def whole(body: Mapping[str, Any], _name: str) -> dict[str, Any]:
-    """The body as it came, whose form belongs to whoever answers."""
-    return dict(body)
-
-
-def raw(body: Mapping[str, Any], name: str) -> Any:
-    """A field as it came."""
-    return body.get(name)
-
-
-def is_true(body: Mapping[str, Any], name: str) -> bool:
-    """Whether it says so; anything else is no."""
-    return body.get(name) is True
-
-
-def flag(*, default: bool = False) -> Kind:
-    """Yes or no."""
-
-    def flag_of(body: Mapping[str, Any], name: str) -> bool:
-        value = body.get(name, default)
-        if not isinstance(value, bool):
-            raise RequestError("invalid", f"'{name}' must be true or false")
-        return value
-
-    return flag_of
-
-
-def optional(kind: Kind, default: Any = None) -> Kind:
-    """What may be left out."""
-    return lambda body, name: default if body.get(name) is None else kind(body, name)
-
-
-def later(kind: Kind) -> Kind:
-    """What is read when whoever answers calls it: once it is known that the caller may ask at all."""
-    return lambda body, name: partial(kind, body, name)
-
-
-def _bounded(form: str, least: int, most: int, default: int | None = None) -> Kind:
-    def bounded_of(body: Mapping[str, Any], name: str) -> int:
-        value = body.get(name, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise RequestError("invalid", f"'{name}' must be {form}")
-        return value
-
-    return bounded_of
-
-
-revision: Final = _bounded("a revision number", 0, _MAX_REVISION)
-"""The number of a revision; 0 for none."""
-place: Final = _bounded("a whole number from 0 on", 0, 2**53 - 1, default=0)
-"""Where to go on, or how many there are; 0 where it is left out."""
-
-
-def number(most: int) -> Kind:
-    """A number from 1, as people count."""
-    return _bounded(f"a number between 1 and {most:,}", 1, most)
-
-
-def count(most: int, *, least: int = 0) -> Kind:
-    """A number within bounds."""
-    return _bounded(f"a number from {least} to {most}", least, most)
-
-
-def hexed(size: int) -> Kind:
-    """So many bytes, in lower-case hex."""
-
-    def hexed_of(body: Mapping[str, Any], name: str) -> bytes:
-        value = body.get(name)
-        if not isinstance(value, str) or len(value) != 2 * size or not _HEX.fullmatch(value):
-            raise RequestError("invalid", f"'{name}' must be {2 * size} lower-case hex digits")
-        return bytes.fromhex(value)
-
-    return hexed_of
-
-
-def data(most: int) -> Kind:
-    """At most so many bytes, in base64."""
-    return lambda body, name: decoded(body.get(name), name, most)
-
-
-def decoded(value: object, name: str, most: int) -> bytes:
-    """The bytes of a base64 text, at most so many. Raises RequestError: it is none, or longer."""
-    if not isinstance(value, str):
-        raise RequestError("invalid", f"'{name}' must be base64")
-    if len(value) > 4 * (-(-most // 3)):
-        raise RequestError("too_large", f"'{name}' is too large", f"the limit is {most:,} bytes")
-    try:
-        data = base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
-        raise RequestError("invalid", f"'{name}' must be base64") from None
-    if len(data) > most:
-        raise RequestError("too_large", f"'{name}' is too large", f"the limit is {most:,} bytes")
-    return data
-
-
-def sized(size: int) -> Kind:
-    """Just so many bytes, in base64."""
-
-    def sized_of(body: Mapping[str, Any], name: str) -> bytes:
-        found = decoded(body.get(name), name, size)
-        if len(found) != size:
-            raise RequestError("invalid", f"'{name}' must have {size} bytes")
-        return found
-
-    return sized_of
-
-
-def choice(choices: tuple[str, ...]) -> Kind:
-    """One of these words."""
-
-    def choice_of(body: Mapping[str, Any], name: str) -> str:
-        value = text(body, name)
-        if value not in choices:
-            raise RequestError("invalid", f"'{name}' must be one of {', '.join(choices)}")
-        return value
-
-    return choice_of
-
-
-def items(most: int, item: Callable[[Any], Any] | None = None) -> Kind:
-    """A list, each of whose entries `item` reads."""
-
-    def items_of(body: Mapping[str, Any], name: str) -> list[Any]:
-        value = body.get(name)
-        if not isinstance(value, list):
-            raise RequestError("invalid", f"'{name}' must be a list")
-        if len(value) > most:
-            raise RequestError("too_large", f"'{name}' has {len(value)} entries", f"the limit is {most}")
-        return value if item is None else [item(one) for one in value]
-
-    return items_of
 
 
 def _parameter(name: str) -> str:
@@ -232,16 +92,9 @@ def _digests(body: Mapping[str, Any], name: str) -> list[str]:
     return found
 
 
-def _buckets(body: Mapping[str, Any], name: str) -> frozenset[int]:
-    numbers = items(MAX_FILES)(body, name)
-    if not all(type(number) is int and 0 <= number < BUCKETS for number in numbers):
-        raise RequestError("invalid", f"'{name}' must be numbers below {BUCKETS}")
-    return frozenset(numbers)
-
-
 def _entry(item: Any) -> tuple[str, str, int]:
     match item:
-        case [str(path), str(digest), int(base)] if len(digest) == HASH_CHARS and 0 <= base <= _MAX_REVISION:
+        case [str(path), str(digest), int(base)] if len(digest) == HASH_CHARS and 0 <= base <= MAX_REVISION:
             return path, digest, base
     raise RequestError("invalid", "an entry is not [path, hash, base]")
 
@@ -254,18 +107,13 @@ def _digest(item: Any) -> str:
 
 def _gone(item: Any) -> tuple[str, int]:
     match item:
-        case [str(path), int(base)] if 0 <= base <= _MAX_REVISION:
+        case [str(path), int(base)] if 0 <= base <= MAX_REVISION:
             return path, base
     raise RequestError("invalid", "a missing file is not [path, base]")
 
 
-def _content_hash(body: Mapping[str, Any], name: str) -> str:
-    found: bytes = hexed(HASH_CHARS // 2)(body, name)
-    return found.hex()
-
-
 def _content_hashes(body: Mapping[str, Any], name: str) -> list[str]:
-    return [_content_hash({name: item}, name) for item in items(MAX_FILES)(body, name)]
+    return [content_hash({name: item}, name) for item in items(MAX_FILES)(body, name)]
 
 
 def _changes(body: Mapping[str, Any], name: str) -> list[Any]:
@@ -316,7 +164,7 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "digest": {"project": project, "digests": _digests},
     "compare": {
         "project": project,
-        "buckets": optional(_buckets),
+        "buckets": optional(buckets),
         "entries": items(MAX_FILES, _entry),
         "gone": items(MAX_FILES, _gone),
         "goneHashes": optional(_content_hashes),
@@ -325,12 +173,12 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "project": project,
         "path": text,
         "base": revision,
-        "baseHash": optional(_content_hash),
+        "baseHash": optional(content_hash),
         "text": text,
         "hash": text,
         "sent": optional(items(MAX_SENT, _digest), ()),
     },
-    "remove": {"project": project, "path": text, "base": later(revision), "baseHash": optional(_content_hash)},
+    "remove": {"project": project, "path": text, "base": later(revision), "baseHash": optional(content_hash)},
     "pull": {"project": project, "path": text, "revision": optional(revision)},
     "transcript": {"project": project, "body": whole},
     # What was.
@@ -373,48 +221,3 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "erase": {},
     "unsealed": {"findings": optional(later(place))},
 }
-
-
-def encoded(data: bytes) -> str:
-    """Bytes as base64."""
-    return base64.b64encode(data).decode()
-
-
-def encoded_or_none(data: bytes | None) -> str | None:
-    """The same of what may be missing."""
-    return None if data is None else encoded(data)
-
-
-def records(answer: Mapping[str, Any], key: str, **kinds: type) -> list[dict[str, Any]]:
-    """The list of records at `key`, each with values of these kinds and nothing else; texts are made printable.
-
-    Raises UnfitAnswerError: it is not that.
-    """
-    found = answer.get(key)
-    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise UnfitAnswerError
-    return [{name: value(item, name, kind) for name, kind in kinds.items()} for item in found]
-
-
-def value(answer: Mapping[str, Any], key: str, kind: type) -> Any:
-    """One value of this kind; a text is made printable. Raises UnfitAnswerError: it is not there, or of another kind."""
-    found = answer.get(key)
-    if type(found) is not kind:
-        raise UnfitAnswerError
-    return printable(found) if isinstance(found, str) else found
-
-
-def names(answer: Mapping[str, Any], key: str) -> list[str]:
-    """The list of texts at `key`. Raises UnfitAnswerError: it is not that."""
-    found = answer.get(key)
-    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
-        raise UnfitAnswerError
-    return [printable(item) for item in found]
-
-
-def local_time(text: str) -> str:
-    """A time of the daemon's (ISO 8601), for people here."""
-    try:
-        return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M")
-    except ValueError:
-        raise UnfitAnswerError from None

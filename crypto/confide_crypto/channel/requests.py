@@ -13,8 +13,11 @@ _INTERNAL: Final = RequestError("internal", "the request failed on the other sid
 
 
 def encode_request(op: str, body: dict[str, Any]) -> bytes:
-    """A REQ's payload. Raises RequestError: `too_large`, it is over the limit of a message."""
-    payload = _encode({**body, "op": op})
+    """A REQ's payload. Raises RequestError: `too_large`, it is over the limit of a message; `invalid`, a text in it is none."""
+    try:
+        payload = _encode({**body, "op": op})
+    except UnicodeEncodeError:
+        raise _half_a_character() from None
     if len(payload) > MAX_MESSAGE:
         raise RequestError("too_large", f"a request of {len(payload)} bytes is over the limit of {MAX_MESSAGE}")
     return payload
@@ -30,8 +33,11 @@ def decode_request(payload: bytes) -> tuple[str, dict[str, Any]]:
 
 
 def encode_result(result: dict[str, Any]) -> bytes:
-    """The RES payload of a success; an error in its place if it is over the limit of a message."""
-    payload = _encode({"ok": result})
+    """The RES payload of a success; an error in its place if it is over the limit of a message, or a text in it is none."""
+    try:
+        payload = _encode({"ok": result})
+    except UnicodeEncodeError:
+        return encode_error(_half_a_character())
     if len(payload) > MAX_MESSAGE:
         return encode_error(RequestError("too_large", "the answer is over the limit of a message"))
     return payload
@@ -59,6 +65,12 @@ def decode_answer(payload: bytes) -> dict[str, Any] | RequestError:
 def sentence(text: str) -> str:
     """A peer's word or sentence as it may be shown, which is short."""
     return printable(text[:_MAX_SENTENCE])
+
+
+def _half_a_character() -> RequestError:
+    # A lone surrogate: from JSON that spells one (RFC 8259, 8.2), or in the name of a file that is no UTF-8.
+    hint = "is a name in it that of a file which is not in UTF-8?"
+    return RequestError("invalid", "what is said holds half of a character, which no text has", hint)
 
 
 def _encode(body: Any) -> bytes:

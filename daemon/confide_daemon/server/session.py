@@ -44,7 +44,7 @@ from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ConnectionFacts, ToolContext
 from confide_memory.documents import GLOBAL_PROJECT, MAX_TEXT_BYTES, iso, receive_text, send_text
-from confide_memory.requests import project as project_of
+from confide_memory.forms import project as project_of
 from confide_memory.requests import read
 from confide_memory.tools.call import catalogue_hash
 

@@ -14,10 +14,10 @@ import typer
 from confide_crypto.errors import ConfideError, RequestError, printable
 from confide_crypto.keys.identity import fingerprint_words
 from confide_crypto.sealing.roster_entry import Device
-from confide_memory.requests import records
-from confide_proxy.cli.console import DEADLINE_S, Here, Output, command, confirmed, identified, remark, row, say
+from confide_proxy.cli.console import Here, Output, command, confirmed, identified, remark, row, say
 from confide_proxy.cli.devices import Name, Yes, ask, connected, facts, find, remover
-from confide_proxy.errors import DeviceError, UnfitAnswerError
+from confide_proxy.devices import roster_client
+from confide_proxy.errors import DeviceError
 
 if TYPE_CHECKING:
     from confide_crypto.keys.identity import Identity
@@ -139,23 +139,15 @@ async def sealed_secrets(link: Asks, below: int | None) -> dict[str, dict[str, A
     """The secrets of the space by their ids, or those whose records are of epochs before `below`, each as --json shows it; None where
     this machine may not see them all."""
     found: dict[str, dict[str, Any]] = {}
-    after = ""
-    while len(found) < _MOST_LISTED:
-        try:
-            body = {"after": after, "limit": _PAGE, "below": below}
-            answer = await link.request("record-list", body, timeout_s=DEADLINE_S)
-        except RequestError as error:
-            if error.code != "denied":
-                raise
-            return None
-        if "next" not in answer:
-            raise UnfitAnswerError
-        page = records(answer, "records", id=str, kind=str, at=str)
-        found |= {one["id"]: {**one, "documents": []} for one in page}
-        following = answer["next"]
-        if not isinstance(following, str) or following <= after:
-            break
-        after = following
+    try:
+        async for page in roster_client.records(link, below=below):
+            found |= {one["id"]: {name: one[name] for name in ("id", "kind", "at")} | {"documents": []} for one in page}
+            if len(found) >= _MOST_LISTED:
+                break
+    except RequestError as error:
+        if error.code != "denied":
+            raise
+        return None
     return found
 
 

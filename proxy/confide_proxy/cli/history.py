@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from confide_memory.answers import ask, local_time
 from confide_memory.documents import GLOBAL_PROJECT, composed
-from confide_memory.requests import local_time, names, records, value
 from confide_proxy.cli.console import DEADLINE_S, Here, Output, ProjectDir, command, identified, remark, row
 from confide_proxy.config import TRANSCRIPT_SOURCES
 from confide_proxy.errors import FolderError, SessionError
@@ -41,8 +41,7 @@ async def history(
     """List the revisions of a memory file, newest first."""
     path = composed(path)
     answer, name = await _ask(here, project, "history", {"path": path, "limit": limit}, is_global=is_global)
-    kinds = {"revision": int, "author": str, "time": str, "bytes": int, "deleted": bool, "clash": bool}
-    revisions = records(answer, "revisions", **kinds)
+    revisions = answer["revisions"]
 
     def tell() -> None:
         width = max((len(entry["author"]) for entry in revisions), default=0)
@@ -58,8 +57,7 @@ async def history(
 async def deleted(here: Here, is_global: IsGlobal = False, project: ProjectDir = Path()) -> Output:
     """List the files that were deleted and can be restored."""
     answer, name = await _ask(here, project, "deleted", {}, is_global=is_global)
-    kinds = {"path": str, "revision": int, "bytes": int, "author": str, "time": str, "restorableUntil": str}
-    documents = records(answer, "documents", **kinds)
+    documents = answer["documents"]
 
     def tell() -> None:
         for entry in documents:
@@ -89,8 +87,8 @@ async def restore(
     async with here.client(this) as client:
         # What was saved a moment ago goes up first: it stays in the history, and is not merged into what is restored.
         await client.files.compare()
-        answer = await client.connection.request("restore", body, timeout_s=DEADLINE_S)
-        number, is_changed = value(answer, "revision", int), value(answer, "changed", bool)
+        answer = await ask(client.connection, "restore", body, timeout_s=DEADLINE_S)
+        number, is_changed = answer["revision"], answer["changed"]
         report = await client.files.compare()
         folder = next(one for one in client.files.folders if one.project == name)
         local = await asyncio.to_thread(folder.read, path) if folder.is_memory(path) else None
@@ -114,7 +112,7 @@ async def restore(
 async def projects(here: Here, project: ProjectDir = Path()) -> Output:
     """List the projects of the space, the last changed first, and which one this folder's is."""
     answer, name = await _ask(here, project, "projects", {})
-    found = records(answer, "projects", name=str, files=int, updated=str, linked=bool)
+    found = answer["projects"]
 
     def tell() -> None:
         width = max((len(entry["name"]) for entry in found), default=0)
@@ -125,7 +123,7 @@ async def projects(here: Here, project: ProjectDir = Path()) -> Output:
         if name not in (entry["name"] for entry in found):
             remark(f"this folder's is {name}, which holds no file yet")
 
-    return Output({"project": name, "projects": found, "complete": answer.get("complete") is not False}, tell)
+    return Output({"project": name, "projects": found, "complete": answer["complete"]}, tell)
 
 
 @command
@@ -149,7 +147,7 @@ async def unlink(
 
 
 def _links(answer: dict[str, Any], name: str) -> Output:
-    linked = names(answer, "linked")
+    linked = answer["linked"]
     return Output(
         {"project": name, "linked": linked}, f"{name} is linked with {', '.join(linked) or 'no other project'}"
     )
@@ -162,7 +160,7 @@ async def _ask(
     project = await identified(here, folder)
     name = GLOBAL_PROJECT if is_global else project.name
     async with here.client(project) as client:
-        return await client.connection.request(op, {"project": name, **body}, timeout_s=DEADLINE_S), name
+        return await ask(client.connection, op, {"project": name, **body}, timeout_s=DEADLINE_S), name
 
 
 @transcript_app.command("list")
@@ -231,8 +229,8 @@ async def forget(
         asked += [(this.name, each, name) for name in names if name for each in agents]
         for of_project, whose, name in asked:
             body = {"project": of_project, "agent": whose, "session": name}
-            state = await client.connection.request("transcript", body, timeout_s=DEADLINE_S)
-            if state.get("version"):
-                await client.connection.request("transcript", {**body, "forget": True}, timeout_s=DEADLINE_S)
+            state = await ask(client.connection, "transcript", body, timeout_s=DEADLINE_S)
+            if state["version"]:
+                await ask(client.connection, "transcript", {**body, "forget": True}, timeout_s=DEADLINE_S)
                 return Output(body, f"forgotten: session {name} of {whose} in {of_project}")
     raise SessionError

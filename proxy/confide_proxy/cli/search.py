@@ -247,7 +247,7 @@ def show(result: dict[str, Any]) -> None:
         return
     try:
         _print(explanation, result["results"], result["searchMode"])
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         raise UnfitAnswerError from None
 
 

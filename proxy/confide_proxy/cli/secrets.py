@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from confide_crypto.errors import RequestError, printable
+from confide_memory.answers import ask, local_time
 from confide_memory.documents import MAX_TEXT_BYTES
-from confide_memory.requests import local_time, records
 from confide_proxy.cli.console import (
     Here,
     Output,
@@ -27,7 +27,7 @@ from confide_proxy.cli.console import (
     row,
     say,
 )
-from confide_proxy.errors import UnfitAnswerError
+from confide_proxy.devices import roster_client
 
 if TYPE_CHECKING:
     from confide_proxy.mcp.client import Client
@@ -112,17 +112,8 @@ async def _rescan(here: Here, project: Project, is_sure: bool | None, is_quiet: 
 @command
 async def list_secrets(here: Here, project: ProjectDir = Path()) -> Output:
     """List the sealed credentials of the space by their placeholders; never their values."""
-    found: list[dict[str, Any]] = []
     async with here.client(await identified(here, project)) as client:
-        after: str | None = ""
-        while after is not None:
-            body = {"after": after, "limit": _LISTED}
-            answer = await client.connection.request("record-list", body, timeout_s=_DEADLINE_S)
-            found += records(answer, "records", id=str, kind=str, epoch=int, at=str)
-            following = answer.get("next")
-            if following is not None and not (isinstance(following, str) and following > after):
-                raise UnfitAnswerError
-            after = following
+        found = [one async for page in roster_client.records(client.connection) for one in page]
 
     def tell() -> None:
         for one in found:
@@ -165,15 +156,12 @@ async def unsealed(client: Client) -> dict[str, Any] | None:
     """How many credentials the space holds in clear as far as anybody has looked, and when; None where there is nothing to tell: nobody
     has looked, in a space that is no older than sealing, or this machine may not know."""
     try:
-        answer = await client.connection.request("unsealed", {}, timeout_s=_DEADLINE_S)
+        answer = await ask(client.connection, "unsealed", {}, timeout_s=_DEADLINE_S)
     except RequestError:
         return None  # a caller of some projects alone is not told, and an older daemon does not know
-    match answer:
-        case {"findings": int(count), "seenAt": str(seen_at)}:
-            return {"findings": count, "seenAt": printable(seen_at)}
-        case {"findings": None, "isDue": True}:
-            return {"findings": None, "seenAt": None}
-    return None
+    if answer["findings"] is not None and answer["seenAt"] is not None:
+        return {"findings": answer["findings"], "seenAt": answer["seenAt"]}
+    return {"findings": None, "seenAt": None} if answer["findings"] is None and answer["isDue"] else None
 
 
 def unsealed_line(told: dict[str, Any]) -> str:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from confide_crypto.errors import RequestError
+from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT, composed
-from confide_memory.requests import records
 from confide_proxy.cli.console import (
     DEADLINE_S,
     AsJson,
@@ -72,12 +72,12 @@ async def export(
     async with here.client(this) as client:
         # What was saved a moment ago belongs to it.
         await client.files.compare()
-        answer = await client.connection.request("projects", {"project": this.name}, timeout_s=DEADLINE_S)
-        names = [one["name"] for one in records(answer, "projects", name=str)]
+        answer = await ask(client.connection, "projects", {"project": this.name}, timeout_s=DEADLINE_S)
+        names = [one["name"] for one in answer["projects"]]
         if unknown := [name for name in only or () if name not in names]:
             known = ", ".join(names) or "none"
             raise RequestError("not_found", f"there is no project '{unknown[0]}' in this space", f"there are: {known}")
-        is_all = answer.get("complete") is True
+        is_all = answer["complete"]
         is_whole = is_all and not only
         report = await tree.write(
             client.connection, only or names, folder, is_whole=is_whole, with_transcripts=transcripts

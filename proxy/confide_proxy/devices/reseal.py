@@ -6,13 +6,13 @@ After a device was removed, it may still hold a copy of the daemon's disk some d
 from __future__ import annotations
 
 import asyncio
-from base64 import b64decode
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from confide_crypto.errors import RequestError, SealingError
 from confide_crypto.sealing.record import Record
-from confide_memory.requests import encoded
-from confide_proxy.errors import UnfitAnswerError
+from confide_memory.answers import ask
+from confide_memory.forms import encoded
+from confide_proxy.devices.roster_client import records
 
 if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys
@@ -43,49 +43,43 @@ class Resealing:
             RequestError: `conflict` where a newer epoch has begun.
             ConnectionLost, TimeoutError: from the link.
         """
-        done, after = 0, ""
+        done = 0
+        pages = records(link, below=self._keys.epoch, page=PAGE)
         while most is None or done < most:
-            body = {"after": after, "limit": PAGE, "below": self._keys.epoch}
             try:
-                page = await link.request("record-list", body, timeout_s=DEADLINE_S)
+                page = await anext(pages, None)
             except RequestError as error:
                 if error.code != "denied":
                     raise
-                break  # it is for machines that may see all of the space
-            try:
-                ids = [str(record["id"]) for record in page["records"]]
-                following = page["next"]
-            except (KeyError, TypeError) as error:
-                raise UnfitAnswerError from error
-            done += await self._again(link, ids)
-            if not isinstance(following, str) or following <= after:
+                page = None  # it is for machines that may see all of the space
+            if page is None:
                 break
-            after = following
+            done += await self._again(link, [one["id"] for one in page])
             await asyncio.sleep(pause_s)
         return done
 
     async def _again(self, link: Asks, ids: list[str]) -> int:
         batch: list[str] = []
         for secret_id in ids:
-            answer = await link.request("record", {"id": secret_id}, timeout_s=DEADLINE_S)
-            data = await asyncio.to_thread(self._sealed, secret_id, answer)
+            answer = await ask(link, "record", {"id": secret_id}, timeout_s=DEADLINE_S)
+            data = await asyncio.to_thread(self._sealed, secret_id, answer["record"])
             if data is None:
                 continue
             if batch and sum(map(len, batch)) + len(data) > _MAX_BATCH_BYTES:
-                await link.request("records", {"records": batch}, timeout_s=DEADLINE_S)
+                await ask(link, "records", {"records": batch}, timeout_s=DEADLINE_S)
                 batch = []
             batch.append(data)
         if batch:
-            await link.request("records", {"records": batch}, timeout_s=DEADLINE_S)
+            await ask(link, "records", {"records": batch}, timeout_s=DEADLINE_S)
         return len(ids)
 
-    def _sealed(self, secret_id: str, answer: dict[str, Any]) -> str | None:
+    def _sealed(self, secret_id: str, data: bytes) -> str | None:
         """The record under the newest epoch; None where it is not what it should be, and so nothing to keep alive."""
         try:
-            record = Record.parse(b64decode(answer["record"], validate=True))
+            record = Record.parse(data)
             if record.secret_id.hex() != secret_id or record.epoch >= self._keys.epoch:
                 return None
             again = record.reseal(self._keys)
-        except (KeyError, TypeError, ValueError, SealingError):
+        except (ValueError, SealingError):
             return None
         return encoded(again.encode())

@@ -6,19 +6,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import RequestError, WithheldRosterError
 from confide_crypto.handshake.invite import Invite
-from confide_crypto.keys.identity import KEY_LENGTH, MAX_NAME
-from confide_crypto.sealing.pairing import REQUEST_LENGTH
+from confide_crypto.keys.identity import MAX_NAME
 from confide_crypto.sealing.roster import MAX_ENTRIES, Pin, Roster
-from confide_crypto.sealing.roster_entry import CARD_LENGTH, HASH_LENGTH, MAX_ENTRY_BYTES, Card, Entry
-from confide_memory.requests import encoded
+from confide_crypto.sealing.roster_entry import CARD_LENGTH, Card, Entry
+from confide_memory.answers import ask
+from confide_memory.forms import encoded
 from confide_proxy.errors import UnfitAnswerError
 
 if TYPE_CHECKING:
@@ -30,7 +29,9 @@ log = logging.getLogger(__name__)
 DEADLINE_S: Final = 20.0
 _CARD_AT: Final = 1 + 16
 """Of the card in a pair request: behind version and invite id."""
-_MOST_WAITING: Final = 256
+_PAGE: Final = 1000
+_MOST_RECORDS: Final = 2_000_000
+"""That a list may name: more than a space has, and less than keeps a command busy for ever."""
 _RESTORED: Final = (
     "the daemon may have been restored from an old copy: connect with the machine that began the space, or that "
     "made the last change"
@@ -86,8 +87,7 @@ async def roster(link: Asks, since: int) -> Shown:
     """
     entries: tuple[bytes, ...] = ()
     while True:
-        answer = await link.request("roster", {"from": since + len(entries)}, timeout_s=DEADLINE_S)
-        shown = _read(answer)
+        shown = _shown(await ask(link, "roster", {"from": since + len(entries)}, timeout_s=DEADLINE_S))
         entries += shown.entries
         if since + len(entries) > shown.number:
             return replace(shown, entries=entries)
@@ -97,83 +97,74 @@ async def roster(link: Asks, since: int) -> Shown:
 
 async def extend(link: Asks, entry: Entry) -> None:
     """Have the daemon take an entry. Raises RequestError: `conflict` if the roster has gone on meanwhile."""
-    await link.request("extend", {"entry": encoded(entry.encode())}, timeout_s=DEADLINE_S)
+    await ask(link, "extend", {"entry": encoded(entry.encode())}, timeout_s=DEADLINE_S)
 
 
 async def pair(link: Asks, *, request: bytes | None = None, card: Card | None = None) -> bytes | None:
     """Show this machine to the devices, as one with a pair secret or as one without; the answer, if a device has given one."""
     body = {"request": encoded(request)} if request is not None else {"card": encoded(card.encode()) if card else ""}
-    answer = (await link.request("pair", body, timeout_s=DEADLINE_S)).get("answer")
-    try:
-        return None if answer is None else _bytes(answer)
-    except (TypeError, ValueError) as error:
-        raise UnfitAnswerError from error
+    answer: bytes | None = (await ask(link, "pair", body, timeout_s=DEADLINE_S))["answer"]
+    return answer
 
 
 async def pair_answer(link: Asks, key: bytes, answer: bytes) -> None:
     """Answer a machine that has joined with a pair secret."""
-    await link.request("pair-answer", {"key": key.hex(), "answer": encoded(answer)}, timeout_s=DEADLINE_S)
+    await ask(link, "pair-answer", {"key": key.hex(), "answer": encoded(answer)}, timeout_s=DEADLINE_S)
 
 
 async def unlock(link: Asks, keys: Mapping[int, bytes]) -> bool:
     """Hand over database keys by epoch; whether the space is locked still."""
     body = {"keys": {str(epoch): encoded(key) for epoch, key in keys.items()}}
-    return (await link.request("unlock", body, timeout_s=DEADLINE_S)).get("isLocked") is not False
+    is_locked: bool = (await ask(link, "unlock", body, timeout_s=DEADLINE_S))["isLocked"]
+    return is_locked
 
 
 async def invite(link: Asks, invite: Invite, *, name: str, ttl_s: int, scope: str) -> float:
     """Let a machine into the space with an invite that this machine has drawn; until when, in seconds since 1970."""
     named = {"inviteId": invite.invite_id.hex(), "psk": invite.invite_psk.hex(), "name": name}
-    answer = await link.request("invite", {**named, "ttlS": ttl_s, "scope": scope}, timeout_s=DEADLINE_S)
-    try:
-        return datetime.fromisoformat(answer["expiresAt"]).timestamp()
-    except (KeyError, TypeError, ValueError) as error:
-        raise UnfitAnswerError from error
+    answer = await ask(link, "invite", {**named, "ttlS": ttl_s, "scope": scope}, timeout_s=DEADLINE_S)
+    return datetime.fromisoformat(answer["expiresAt"]).timestamp()
 
 
-def _read(answer: dict[str, Any]) -> Shown:
-    try:
-        entries = tuple(_bytes(entry, MAX_ENTRY_BYTES) for entry in _list(answer["entries"], MAX_ENTRIES))
-        number, head = _number(answer["number"], -1), bytes.fromhex(answer["head"])
-        if len(head) != (HASH_LENGTH if number >= 0 else 0) or answer["custody"] not in ("server", "caller"):
+async def records(link: Asks, *, below: int | None = None, page: int = _PAGE) -> AsyncIterator[list[dict[str, Any]]]:
+    """The list of the space's records, page by page in the order of their ids: `id` in hex, `kind`, `epoch`, `at`.
+
+    `below`: of epochs before this one.
+
+    Raises RequestError, ConnectionLost, TimeoutError: from the link; UnfitAnswerError: it is no list, or one that has no end.
+    """
+    after: str | None = ""
+    listed = 0
+    while after is not None:
+        answer = await ask(link, "record-list", {"after": after, "limit": page, "below": below}, timeout_s=DEADLINE_S)
+        found, following = answer["records"], answer["next"]
+        listed += len(found)
+        if following is not None and (following <= after or not found or listed > _MOST_RECORDS):
             raise UnfitAnswerError
-        needs = tuple(_number(epoch, 1) for epoch in _list(answer["needs"], MAX_ENTRIES))
-        waiting = tuple(_joiner(each) for each in _list(answer["waiting"], _MOST_WAITING))
-        is_locked = answer["isLocked"] is True
-        return Shown(str(answer["space"]), entries, number, head, answer["custody"], is_locked, needs, waiting)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UnfitAnswerError from error
+        yield found
+        after = following
 
 
-def _joiner(record: dict[str, Any]) -> Joiner:
-    key = bytes.fromhex(record["key"])
-    request = None if record.get("request") is None else _bytes(record["request"], REQUEST_LENGTH)
-    shown = None if record.get("card") is None else _bytes(record["card"], CARD_LENGTH)
-    if shown is None and request is not None:
-        shown = request[_CARD_AT : _CARD_AT + CARD_LENGTH]
-    if len(key) != KEY_LENGTH:
+def _shown(answer: dict[str, Any]) -> Shown:
+    if bool(answer["head"]) != (answer["number"] >= 0):
         raise UnfitAnswerError
-    name = "".join(letter for letter in str(record["name"]) if letter.isprintable())[: MAX_NAME // 2]
-    return Joiner(key, name or key.hex()[:8], Card.parse(shown) if shown else None, request)
+    return Shown(
+        space=answer["space"],
+        entries=tuple(answer["entries"]),
+        number=answer["number"],
+        head=answer["head"],
+        custody=answer["custody"],
+        is_locked=answer["isLocked"],
+        needs=tuple(answer["needs"]),
+        waiting=tuple(_joiner(**one) for one in answer["waiting"]),
+    )
 
 
-def _list(value: Any, most: int) -> list[Any]:
-    if not isinstance(value, list) or len(value) > most:
-        raise UnfitAnswerError
-    return value
-
-
-def _number(value: Any, least: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < MAX_ENTRIES:
-        raise UnfitAnswerError
-    return value
-
-
-def _bytes(value: Any, most_bytes: int = MAX_ENTRY_BYTES) -> bytes:
-    data = b64decode(value, validate=True)
-    if len(data) > most_bytes:
-        raise UnfitAnswerError
-    return data
+def _joiner(key: bytes, name: str, card: bytes | None, request: bytes | None) -> Joiner:
+    if card is None and request is not None:
+        card = request[_CARD_AT : _CARD_AT + CARD_LENGTH]
+    name = "".join(letter for letter in name if letter.isprintable())[: MAX_NAME // 2]
+    return Joiner(key, name or key.hex()[:8], Card.parse(card) if card else None, request)
 
 
 async def continued(link: Asks, known: Roster, shown: Shown) -> tuple[Roster, Shown]:

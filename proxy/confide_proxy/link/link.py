@@ -26,6 +26,7 @@ from confide_crypto.errors import (
     RequestError,
     UnreachableError,
 )
+from confide_memory.answers import ask
 from confide_memory.documents import Asks
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import NotJoinedError, StateError
@@ -253,7 +254,7 @@ class Link:
         except Exception as error:
             log.info("kept the connection: a fresh one failed with %s", type(self._reason(error)).__name__)
             return None
-        if fresh.attached.get("space") != leg.attached.get("space"):
+        if fresh.attached["space"] != leg.attached["space"]:
             # What was confirmed here counts for nothing there, so all of it begins anew: files would be overwritten unmerged else.
             await end(fresh.connection, fresh.serving)
             raise ConnectionLost(truncated=False, problem="this machine has joined another space")
@@ -390,12 +391,12 @@ async def attach(
     """
     for _ in range(_UNLOCKS):
         try:
-            return await connection.request("attach", body, timeout_s=ATTACH_DEADLINE_S)
+            return await ask(connection, "attach", body, timeout_s=ATTACH_DEADLINE_S)
         except RequestError as error:
             if error.code != "locked":
                 raise
             await on_locked(connection)
-    return await connection.request("attach", body, timeout_s=ATTACH_DEADLINE_S)
+    return await ask(connection, "attach", body, timeout_s=ATTACH_DEADLINE_S)
 
 
 async def end(connection: Connection, serving: asyncio.Task[None]) -> None:

@@ -9,13 +9,13 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestError
+from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.transport.open import Connection
 from confide_memory.documents import GLOBAL_PROJECT
+from confide_memory.tools import result as results
 from confide_memory.tools.call import SAID
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
@@ -23,6 +23,8 @@ from confide_proxy.errors import ToolError, UnfitAnswerError
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.link.link import attach, end, open_connection
 from confide_proxy.mcp import catalogue as catalogues
+from confide_proxy.mcp import incoming
+from confide_proxy.mcp.incoming import PROGRESS, Answered, News
 from confide_proxy.mcp.session import attach_body
 from confide_proxy.mcp.tunnel import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S
 from confide_proxy.offline.outage import backlog
@@ -34,14 +36,8 @@ from confide_proxy.sync.workspace import Files
 
 _PROTOCOL = "2026-07-28"
 _META = "io.modelcontextprotocol/"
+_MOST_STEPS = 2**53
 Progress = Callable[[float, float | None, str], None]
-
-
-class _Answer(dict[str, Any]):
-    """A JSON object of the daemon's: what is not in it is its fault, and is said so."""
-
-    def __missing__(self, key: str) -> Any:
-        raise UnfitAnswerError
 
 
 class Client:
@@ -82,7 +78,7 @@ class Client:
         try:
             names = dict.fromkeys((self._project.name, GLOBAL_PROJECT))
             answers = [await self._attach(attach_body(name, self._config)) for name in names]
-            self.space = str(_Answer(answers[0])["space"])
+            self.space = answers[0]["space"]
             await self.sealing.open(connection, answers[0])
             await self.files.open(connection, self.space)
         except BaseException:
@@ -109,6 +105,7 @@ class Client:
         Raises:
             BlockedError, UnsealableError: what is said may not leave, or cannot be sealed.
             RequestError, ToolError: the tool answered with an error, of a known kind or not.
+            UnfitAnswerError: it answered with what is no result of this tool.
             ConnectionLost, TimeoutError: from the link.
         """
         said = (more_meta or {}).get(SAID)
@@ -145,7 +142,8 @@ class Client:
             case {"result": {"isError": True, "content": [{"text": str(text)}, *_]}}:
                 raise ToolError(text)
             case {"result": {"structuredContent": dict(content)}}:
-                return content
+                found: dict[str, Any] = results.read(catalogues.packaged().tools[tool].get("outputSchema", {}), content)
+                return found
         raise UnfitAnswerError
 
     async def _attach(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -156,20 +154,21 @@ class Client:
         return answer
 
     async def _receive(self, data: bytes) -> None:
-        message: Any = None
-        with suppress(ValueError, RecursionError):
-            message = json.loads(data, object_hook=_Answer)
-        if not isinstance(message, dict):
-            raise ProtocolViolation("the peer broke the protocol: a message that is not JSON-RPC")
-        if message.get("method") == "notifications/progress":
-            told = message.get("params", {})
-            token = told.get("progressToken")
-            if isinstance(token, int) and (follower := self._progress.get(token)):
-                follower(told.get("progress", 0), told.get("total"), told.get("message") or "")
+        match incoming.read(data):
+            case News(method, params) if method == PROGRESS:
+                self._follow(params)
+            case Answered(int(identifier), outcome):
+                if (answer := self._answers.get(identifier)) and not answer.done():
+                    answer.set_result(outcome or {})
+
+    def _follow(self, told: dict[str, Any]) -> None:
+        token, done, total = told.get("progressToken"), told.get("progress"), told.get("total")
+        follower = self._progress.get(token) if type(token) is int else None
+        is_number = type(done) in (int, float) and (total is None or type(total) in (int, float))
+        if follower is None or not is_number or max(abs(done or 0), abs(total or 0)) >= _MOST_STEPS:
             return
-        identifier = message.get("id")
-        if isinstance(identifier, int) and (answer := self._answers.get(identifier)) and not answer.done():
-            answer.set_result(message)
+        message = told.get("message")
+        follower(float(done or 0), None if total is None else float(total), message if isinstance(message, str) else "")
 
     def _on_end(self, serving: asyncio.Task[None]) -> None:
         lost: BaseException = ConnectionLost(truncated=False)

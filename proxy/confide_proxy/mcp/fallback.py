@@ -15,6 +15,7 @@ from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost
+from confide_memory.answers import ask
 from confide_memory.tools.call import Answer
 from confide_proxy.config import ProxyConfig
 from confide_proxy.mcp.catalogue import NOTE_SETS
@@ -126,7 +127,7 @@ class Fallback:
     async def is_silent(self, seconds: float) -> bool:
         """Whether nobody is there at all: nothing is heard of the daemon in that time, and yet the link is not known to be down."""
         try:
-            await self._link.request("ping", {}, timeout_s=seconds)
+            await ask(self._link, "ping", {}, timeout_s=seconds)
         except TimeoutError:
             return True
         except ConfideError:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from confide_crypto.errors import ConfideError
+from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools.call import catalogue_hash
 from confide_proxy import VERSION
@@ -80,7 +81,7 @@ class Session:
         await self._streamer.on_up(attached, self._spawn)
         self._tunnel.on_up()
         self._spawn(self.sealing.reseal(self.link))
-        self._spawn(self._refresh_catalogue(str(attached.get("catalogue", ""))))
+        self._spawn(self._refresh_catalogue(attached["catalogue"]))
 
     def _on_down(self, reason: ConfideError) -> None:
         self._streamer.on_down()
@@ -95,9 +96,7 @@ class Session:
         if current in (before.digest, catalogue_hash(before.data)):
             return
         try:
-            listing = await self.link.request(
-                "catalogue", {"toolsets": list(toolsets)}, timeout_s=_CATALOGUE_DEADLINE_S
-            )
+            listing = await ask(self.link, "catalogue", {"toolsets": list(toolsets)}, timeout_s=_CATALOGUE_DEADLINE_S)
             fresh = await asyncio.to_thread(catalogues.offered, listing, toolsets, current)
         except (ConfideError, TimeoutError, KeyError, TypeError, ValueError, OSError) as error:
             log.info("kept the catalogue: %s", type(error).__name__)

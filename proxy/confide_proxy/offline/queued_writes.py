@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
+from confide_memory.answers import ask
 from confide_memory.documents import EXAMPLE, GLOBAL_PROJECT, MEMORY_FOLDER, Asks, is_memory, path_problem
 from confide_memory.note_names import TASK_ID, names_of
 from confide_memory.tools.call import Answer
@@ -249,11 +250,11 @@ class Replay:
         }
         for pause_s in PAUSES_S:
             try:
-                await link.request("call", body, timeout_s=CALL_DEADLINE_S)
+                await ask(link, "call", body, timeout_s=CALL_DEADLINE_S)
             except RequestError as error:
                 if error.code != "internal":
                     raise
             else:
                 return
             await asyncio.sleep(pause_s)
-        await link.request("call", body, timeout_s=CALL_DEADLINE_S)
+        await ask(link, "call", body, timeout_s=CALL_DEADLINE_S)

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from confide_crypto.errors import ConfideError, LinkError, RequestError
+from confide_memory.answers import ask
 from confide_proxy import VERSION
 from confide_proxy.devices.keyring import Keyring
 from confide_proxy.errors import BlockedError, FolderError, UnsealableError
@@ -215,7 +216,7 @@ class Deposit:
             missing.items(), lambda item: len(item[1].value), most=MAX_RECORDS, most_size=MAX_BATCH_BYTES
         ):
             records = [b64encode(Record.seal(keys, one.kind, one.value).encode()).decode() for _, one in batch]
-            await link.request("records", {"records": records}, timeout_s=DEADLINE_S)
+            await ask(link, "records", {"records": records}, timeout_s=DEADLINE_S)
             if len(self._kept) > _MOST_REMEMBERED:
                 self._kept.clear()
             self._kept.update(secret_id for secret_id, _ in batch)

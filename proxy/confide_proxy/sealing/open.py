@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from base64 import b64decode
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RecordError, RequestError, UnknownEpochError
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH
+from confide_memory.answers import ask
 from confide_memory.tools.arguments import Parameters, check
 from confide_memory.tools.call import Answer
-from confide_proxy.errors import NoSecretError, UnfitAnswerError
+from confide_proxy.errors import NoSecretError
 
 if TYPE_CHECKING:
     from confide_crypto.sealing.space_keys import SpaceKeys
@@ -77,19 +77,13 @@ async def open_secret(link: Asks, sealing: Sealing, named: str) -> Opened:
     if keyring.keys is None:
         await keyring.refresh(link)
     try:
-        answer = await link.request("record", {"id": secret_id.hex()}, timeout_s=_DEADLINE_S)
+        answer = await ask(link, "record", {"id": secret_id.hex()}, timeout_s=_DEADLINE_S)
     except RequestError as error:
         if error.code != "not_found":
             raise
         hint = "was the placeholder changed, or is it of a space that this machine has left?"
         raise NoSecretError("there is no such sealed secret", hint=hint) from None
-    packed = answer.get("record")
-    if not isinstance(packed, str):
-        raise UnfitAnswerError
-    try:
-        record = await asyncio.to_thread(lambda: Record.parse(b64decode(packed, validate=True)))
-    except ValueError:
-        raise UnfitAnswerError from None
+    record = await asyncio.to_thread(Record.parse, answer["record"])
     # Any record of the space opens, so a daemon could answer with another one; and a text can say what it likes of what it names.
     if record.secret_id != secret_id or (placeholder is not None and record.kind != placeholder.kind):
         raise RecordError("the daemon has answered with another secret's record")

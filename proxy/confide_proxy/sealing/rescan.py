@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto.errors import RequestError, printable
+from confide_memory.answers import ask
 from confide_memory.documents import MAX_TEXT_BYTES
 from confide_memory.markdown import is_sensitive
-from confide_memory.requests import value
 from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.sealing.context import batches
 
@@ -168,14 +168,14 @@ class Rescan:
         """
         outcome = await self._over_all(is_dry=False)
         if outcome.sealed or not outcome.is_clean:
-            answer = await self._link.request("erase", {}, timeout_s=ERASE_DEADLINE_S)
-            outcome.damaged_copies = value(answer, "damagedCopies", int)
+            answer = await ask(self._link, "erase", {}, timeout_s=ERASE_DEADLINE_S)
+            outcome.damaged_copies = answer["damagedCopies"]
             outcome.is_clean = True
         return outcome
 
     async def report(self, findings: int) -> None:
         """Tell the daemon how many credentials are stored in clear now, for the machines and the operator to see."""
-        await self._link.request("unsealed", {"findings": findings}, timeout_s=PAGE_DEADLINE_S)
+        await ask(self._link, "unsealed", {"findings": findings}, timeout_s=PAGE_DEADLINE_S)
 
     async def _over_all(self, *, is_dry: bool) -> Outcome:
         outcome = Outcome()
@@ -216,7 +216,7 @@ class Rescan:
 
     async def _following(self, after: int) -> dict[str, Any]:
         try:
-            return await self._link.request("stored-texts", {"after": after}, timeout_s=PAGE_DEADLINE_S, bulk=True)
+            return await ask(self._link, "stored-texts", {"after": after}, timeout_s=PAGE_DEADLINE_S, bulk=True)
         except RequestError as error:
             if error.code != "invalid":
                 raise
@@ -250,9 +250,9 @@ class Rescan:
             {"id": text.id, "hash": text.hash, "packed": b64encode(zlib.compress(sealed.text.encode())).decode()}
             for text, sealed in changes
         ]
-        answer = await self._link.request("rewrite", {"changes": body}, timeout_s=REWRITE_DEADLINE_S, bulk=True)
-        results = answer.get("results")
-        if not isinstance(results, list) or len(results) != len(changes):
+        answer = await ask(self._link, "rewrite", {"changes": body}, timeout_s=REWRITE_DEADLINE_S, bulk=True)
+        results: list[str] = answer["results"]
+        if len(results) != len(changes):
             raise UnfitAnswerError
         outcome.sealed += results.count("rewritten")
         # One that is gone went on as a text that comes behind the others.
@@ -261,29 +261,14 @@ class Rescan:
 
 def _page(answer: dict[str, Any], after: int) -> tuple[list[Text], int | None, int, bool]:
     """The texts, where the next page begins (None: there is none), how many there are in all, and whether the file is clean."""
-    match answer:
-        case {"texts": list(items), "next": int(following), "total": int(total), "isClean": bool(is_clean)}:
-            if following <= after or not items:
-                raise UnfitAnswerError
-            return [_text(item) for item in items], following, total, is_clean
-        case {"texts": [], "next": None, "total": int(total), "isClean": bool(is_clean)}:
-            return [], None, total, is_clean
-    raise UnfitAnswerError
+    texts, following = answer["texts"], answer["next"]
+    if bool(texts) != (following is not None) or (following is not None and following <= after):
+        raise UnfitAnswerError
+    return [_text(**each) for each in texts], following, answer["total"], answer["isClean"]
 
 
-def _text(item: Any) -> Text:
-    match item:
-        case {
-            "id": int(identity),
-            "project": str(project),
-            "path": str(path),
-            "revision": int(revision),
-            "isNewest": bool(),
-            "hash": str(digest),
-            "packed": str(packed),
-        }:
-            return Text(identity, project, path, revision, digest, _unpacked(packed))
-    raise UnfitAnswerError
+def _text(*, id: int, project: str, path: str, revision: int, hash: str, packed: str, **_: Any) -> Text:
+    return Text(id, project, path, revision, hash, _unpacked(packed))
 
 
 def _unpacked(packed: str) -> str | None:

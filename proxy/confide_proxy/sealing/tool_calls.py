@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
+from confide_memory.answers import ask
 from confide_memory.tools.call import SENT
 from confide_proxy.errors import LATER, ToolError
 from confide_proxy.sealing.detection import prefilter
@@ -231,12 +232,13 @@ class SealedCalls:
             return False
         place = await self._place(asked)
         try:
-            answer = await link.request("is-sensitive", place, timeout_s=ASK_DEADLINE_S)
+            answer = await ask(link, "is-sensitive", place, timeout_s=ASK_DEADLINE_S)
         except RequestError as error:
             if error.code not in _NO:
                 raise
             return False  # and what is wrong with the call the daemon says in its own words
-        return answer.get("sensitive") is not False
+        is_sensitive: bool = answer["sensitive"]
+        return is_sensitive
 
 
 def _is_whole(called: Asked) -> bool:
@@ -301,7 +303,7 @@ async def recognized(link: Asks, keys: SpaceKeys, query: str) -> str:
 
     async def is_sealed(secret_id: bytes) -> bool:
         try:
-            await link.request("record", {"id": secret_id.hex()}, timeout_s=DEADLINE_S)
+            await ask(link, "record", {"id": secret_id.hex()}, timeout_s=DEADLINE_S)
         except RequestError as error:
             if error.code in LATER:
                 raise

@@ -24,11 +24,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from confide_crypto.errors import ConfideError, KeyFileError, RequestError, printable
 from confide_crypto.keys.files import cannot, make_private_dir, read_private_file, write_private_file
+from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT, Asks
+from confide_memory.errors import UnfitAnswerError
 from confide_proxy.config import ProxyConfig
 from confide_proxy.link.link import attach
 from confide_proxy.locks import lock_file, taken
@@ -240,7 +242,7 @@ async def named(paths: Paths, config: ProxyConfig, claim: Claim) -> Named:
     try:
         async with asyncio.timeout(deadline_s), SpaceConnection.open(paths, config) as space:
             answer = await attach(space.connection, {"project": GLOBAL_PROJECT}, space.keyring.unlock)
-            state = await decided(names, claim, space.connection, paths.ledgers, str(answer.get("space")))
+            state = await decided(names, claim, space.connection, paths.ledgers, answer["space"])
     except (ConfideError, TimeoutError):
         state = State.UNASKED
     return await _noted(names, claim, state)
@@ -262,16 +264,18 @@ async def decided(names: ProjectNames, claim: Claim, link: Asks, ledgers: Path, 
     is_free = not (claim.basis is Basis.FILE and "/" in claim.name)
     is_free = is_free and not await asyncio.to_thread(names.is_held, claim)
     if is_free:
-        answer = await link.request("projects", {"project": GLOBAL_PROJECT}, timeout_s=_REQUEST_S)
-        listed = answer.get("projects")
-        known = {each.get("name") for each in listed if isinstance(each, dict)} if isinstance(listed, list) else None
+        known: set[str] | None = None
+        is_whole = False
+        with suppress(UnfitAnswerError):  # a daemon that does not tell them gives no name
+            answer = await ask(link, "projects", {"project": GLOBAL_PROJECT}, timeout_s=_REQUEST_S)
+            known, is_whole = {each["name"] for each in answer["projects"]}, answer["complete"]
         before = await asyncio.to_thread(names.about, claim)
         if before is not None and known is not None and before.state is State.UNASKED and before.name in known:
             own = await asyncio.to_thread(Ledger, ledgers, space, claim.root, before.name)
             # Another session has sent what was queued here: under the other name it would come into no file of this folder.
             if not own.count():
                 return State.UNASKED
-        is_free = known is not None and claim.name not in known and answer.get("complete") is not False
+        is_free = known is not None and claim.name not in known and is_whole
     if is_free:
         return State.FIRST
     # Once there is a decision about the folder there is none to be made up for: files that look like the other project's can be planted.
@@ -286,14 +290,14 @@ async def _was_used(claim: Claim, link: Asks, ledgers: Path, space: str) -> bool
     if not entries:
         return False
     try:
-        await link.request("attach", {"project": claim.name}, timeout_s=_REQUEST_S)
+        await ask(link, "attach", {"project": claim.name}, timeout_s=_REQUEST_S)
     except RequestError:
         return False  # no grant for it
     for path, confirmed in entries:
         with suppress(RequestError):  # the daemon knows of no such revision
             body = {"project": claim.name, "path": path, "revision": confirmed.revision}
-            answer: dict[str, Any] = await link.request("pull", body, timeout_s=_REQUEST_S)
-            if answer.get("hash") == confirmed.hash:
+            answer = await ask(link, "pull", body, timeout_s=_REQUEST_S)
+            if answer["hash"] == confirmed.hash:
                 return True
     return False
 

@@ -16,7 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import RequestError
-from confide_memory.documents import Asks, bucket_of, digests, send_text, text_hash
+from confide_memory.answers import ask
+from confide_memory.documents import Asks, bucket_of, digests, text_hash
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.link import Patient
 from confide_proxy.sync.folder import MAX_FILES, Content, Folder, Found
@@ -120,11 +121,11 @@ class Replica:
             entries = [entry for entry in entries if bucket_of(entry[0]) in buckets]
             body |= {"entries": entries, "buckets": sorted(buckets)}
         body |= {"gone": deleted, "goneHashes": [confirmed[path].hash for path, _ in deleted]}
-        answer = await self._link.request("compare", body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
+        answer = await ask(self._link, "compare", body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
         hashes = {path: digest for path, digest, _ in entries}
         await asyncio.to_thread(self._adopt, answer["adopt"], hashes)
         await self._agree(sealed, answer)
-        pulled = {path for path, *_ in answer["pull"]}
+        pulled = set(answer["pull"])
         for path in {path for path, _ in deleted} - pulled:
             await self._forget(path, confirmed[path])
             report.removed += 1
@@ -141,11 +142,11 @@ class Replica:
 
     async def _agree(self, entries: list[tuple[str, str, int]], answer: dict[str, Any]) -> None:
         """Note those of the entries that the daemon has just so, about which its answer to a comparison says nothing."""
-        named = {str(path) for kind in ("adopt", "pull", "drop") for path, *_ in answer.get(kind, ())}
-        named.update(map(str, answer.get("send", ())))
+        named = {path for kind in ("adopt", "drop") for path, _ in answer.get(kind, ())}
+        named.update(*(answer.get(kind, ()) for kind in ("send", "pull")))
         same = [entry for entry in entries if entry[0] not in named]
         hashes = {path: digest for path, digest, _ in same}
-        await asyncio.to_thread(self._adopt, [[path, base] for path, _, base in same], hashes)
+        await asyncio.to_thread(self._adopt, [(path, base) for path, _, base in same], hashes)
 
     async def _forget(self, path: str, was: Confirmed) -> None:
         async with self._paths.held(path):
@@ -156,8 +157,10 @@ class Replica:
     async def _differing(self, entries: list[tuple[str, str, int]]) -> frozenset[int]:
         """The buckets in which the two ends do not hold the same."""
         body = {"project": self.folder.project, "digests": await asyncio.to_thread(digests, entries)}
-        answer = await self._link.request("digest", body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
-        return frozenset(int(number) for number in answer["differ"])
+        differing: frozenset[int] = (await ask(self._link, "digest", body, timeout_s=_COMPARE_DEADLINE_S, bulk=True))[
+            "differ"
+        ]
+        return differing
 
     def pending(self) -> int:
         """How many files hold something else than the daemon has confirmed. Blocks briefly; reads those that look changed."""
@@ -249,21 +252,21 @@ class Replica:
         progress: Callable[[int, int], None] | None,
     ) -> None:
         steps: list[tuple[str, Step]] = []
-        steps += [(str(path), self._send_asked) for path in answer["send"]]
-        steps += [(str(path), partial(self._pull, before=confirmed.get(str(path)))) for path, *_ in answer["pull"]]
-        steps += [(str(path), partial(self._drop, revision=int(revision))) for path, revision in answer["drop"]]
+        steps += [(path, self._send_asked) for path in answer["send"]]
+        steps += [(path, partial(self._pull, before=confirmed.get(path))) for path in answer["pull"]]
+        steps += [(path, partial(self._drop, revision=revision)) for path, revision in answer["drop"]]
         if len(steps) > 2 * MAX_FILES:
             raise FolderError("the daemon's answer", f"names more than {2 * MAX_FILES:,} files")
         await self._steps.run(steps, report, progress)
 
-    def _adopt(self, adopted: list[list[Any]], hashes: dict[str, str]) -> None:
+    def _adopt(self, adopted: list[tuple[str, int]], hashes: dict[str, str]) -> None:
         for path, revision in {path: revision for path, revision in adopted if path in hashes}.items():
             content = readable(self.folder, path, SyncReport())
             known = self._ledger.get(path)
             if content and content.hash == hashes[path]:
-                self._ledger.set(path, confirmed_as(content, content.hash, int(revision)))
+                self._ledger.set(path, confirmed_as(content, content.hash, revision))
             elif content and known and known.hash == hashes[path] and known.matches(content.hash):
-                self._ledger.set(path, replace(known, revision=int(revision)))
+                self._ledger.set(path, replace(known, revision=revision))
 
     async def _send(self, path: str, report: SyncReport, *, is_asked: bool = False) -> None:
         """Send a file if it has changed, or if the daemon has not what it had: restored from an old copy, or damaged."""
@@ -304,18 +307,18 @@ class Replica:
         deadline_s = _PUT_DEADLINE_S + content.size / _PUT_BYTES_S
         await self._deposit(path, content)
         await asyncio.to_thread(self._ledger.note_sent, path, content.hash)
-        answer = await send_text(self._link, "put", params, content.text, timeout_s=deadline_s)
-        merged = answer.get("text")
-        if isinstance(merged, str):
+        answer = await ask(self._link, "put", params, document=content.text, timeout_s=deadline_s)
+        merged = answer["text"]
+        if merged is not None:
             if not self.folder.is_memory(path):
                 return  # read only here: the next edit is merged again, with this text as what it was made from
             local = await asyncio.to_thread(self.folder.read, path)
             if local is None or local.hash == content.hash:
-                await self._write(path, merged, int(answer["revision"]), local)
+                await self._write(path, merged, answer["revision"], local)
             # Else it was edited again meanwhile: that edit was made from what was sent here, as the ledger knows, and the next event
             # sends it to be merged.
             return
-        await self._confirm(path, content, int(answer["revision"]))
+        await self._confirm(path, content, answer["revision"])
 
     async def _confirm(self, path: str, content: Content, revision: int) -> None:
         """Note that the daemon has a file as it goes out, and have it hold the same where the user wishes so."""
@@ -331,18 +334,19 @@ class Replica:
             await self._records.keep_of_file(self._link, path, content.secrets)
 
     async def _remove(self, path: str, known: Confirmed, report: SyncReport) -> None:
-        answer = await self._link.request(
+        answer = await ask(
+            self._link,
             "remove",
             {"project": self.folder.project, "path": path, **_base_of(known)},
             timeout_s=_PUT_DEADLINE_S,
             bulk=True,
         )
-        newer = answer.get("text")
-        if isinstance(newer, str) and self.folder.is_memory(path):
-            await self._write(path, newer, int(answer["revision"]), None)
+        newer = answer["text"]
+        if newer is not None and self.folder.is_memory(path):
+            await self._write(path, newer, answer["revision"], None)
             report.pulled += 1
             return
-        await asyncio.to_thread(self._ledger.forget, path, int(answer["revision"]))
+        await asyncio.to_thread(self._ledger.forget, path, answer["revision"])
         report.removed += 1
 
     async def _pull(self, path: str, report: SyncReport, *, before: Confirmed | None) -> None:
@@ -352,17 +356,17 @@ class Replica:
             report.skipped.append({"path": path, "reason": "is not a memory file on this machine"})
             return
         async with self._paths.held(path):
-            answer = await self._link.request(
-                "pull", {"project": self.folder.project, "path": path}, timeout_s=_PUT_DEADLINE_S, bulk=True
+            answer = await ask(
+                self._link, "pull", {"project": self.folder.project, "path": path}, timeout_s=_PUT_DEADLINE_S, bulk=True
             )
             known = await asyncio.to_thread(self._ledger.get, path)
             local = await asyncio.to_thread(self.folder.read, path)
             # Sent since the comparison began, which so did not tell of it, and deleted since then: that is still to be told.
-            is_deleted = known is not None and known != before and known.revision >= int(answer["revision"])
+            is_deleted = known is not None and known != before and known.revision >= answer["revision"]
             sent = await asyncio.to_thread(self._ledger.sent, path)
             is_known = local is not None and (local.hash == answer["hash"] or is_confirmed(known, local, sent))
             if is_known or (local is None and not is_deleted):
-                await self._write(path, answer["text"], int(answer["revision"]), local)
+                await self._write(path, answer["text"], answer["revision"], local)
                 report.pulled += 1
                 return
         await self._send(path, report)

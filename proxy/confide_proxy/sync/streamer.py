@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost
+from confide_memory.answers import ask
 from confide_proxy.link.link import ATTACH_DEADLINE_S, Link
 from confide_proxy.locks import SEAT_AGAIN_S, Seat
 from confide_proxy.sealing.context import Sealing
@@ -126,7 +127,7 @@ class Streamer:
     async def _begin(self, project: str) -> None:
         body = self._bodies[project]
         body["watches"] = True
-        await self._link.request("attach", body, timeout_s=ATTACH_DEADLINE_S)
+        await ask(self._link, "attach", body, timeout_s=ATTACH_DEADLINE_S)
         await self._files.changed(project, None)
 
     async def _begin_anew(self, project: str) -> None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from confide_crypto.errors import RequestError, printable
+from confide_memory.answers import ask
 from confide_memory.documents import Asks
-from confide_memory.requests import records
 from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.sealing.context import Sealing
 from confide_proxy.transfer.plan import Batch, Plan
@@ -112,7 +112,7 @@ async def deliver(
                 if not is_dry:
                     await sealing.deposit.keep(link, batch.secrets)
                 try:
-                    answer = await link.request("import", body, timeout_s=DEADLINE_S)
+                    answer = await ask(link, "import", body, timeout_s=DEADLINE_S)
                 except RequestError as error:
                     if error.code not in _OURS:
                         raise
@@ -131,15 +131,15 @@ async def deliver(
 
 
 def _count(outcome: Outcome, batch: Batch, answer: dict[str, Any]) -> None:
-    results = records(answer, "results", state=str)
-    if len(results) != len(batch.notes) or any(one["state"] not in STATES for one in results):
+    results = answer["results"]
+    if len(results) != len(batch.notes):
         raise UnfitAnswerError
-    for origin, one, whole in zip(batch.origins, results, answer["results"], strict=True):
+    for origin, one in zip(batch.origins, results, strict=True):
         if one["state"] == "refused":
-            outcome.refuse(origin, printable(str(whole.get("why", "")))[:300])
+            outcome.refuse(origin, one["why"][:300])
         else:
             outcome.states[one["state"]] += 1
-        if one["state"] == "known" and isinstance(project := whole.get("project"), str):
-            outcome.elsewhere[printable(project)] += 1
+        if one["state"] == "known" and one["project"]:
+            outcome.elsewhere[one["project"]] += 1
         if one["state"] == "new":
             outcome.projects.add(batch.project)

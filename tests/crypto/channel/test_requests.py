@@ -80,3 +80,14 @@ def test_text_that_is_no_text_is_fatal(text: str) -> None:
 def test_a_pair_of_surrogates_is_a_character() -> None:
     """Other implementations escape what is beyond the first plane so."""
     assert decode_request(b'{"op":"put","text":"\\ud83d\\ude00"}') == ("put", {"text": "😀"})
+
+
+@pytest.mark.parametrize("body", [{"path": "a\ud800.md"}, {"b\udcff": 1}, {"c": [{"d": "\udc00"}]}])
+def test_half_a_character_is_not_sent(body: dict[str, Any]) -> None:
+    """As in the name of a file that is not in UTF-8, or a text of another system: a sentence, and no end of the program."""
+    with pytest.raises(RequestError, match="half of a character") as caught:
+        encode_request("put", body)
+    assert caught.value.code == "invalid"
+    answer = decode_answer(encode_result(body))
+    assert isinstance(answer, RequestError)
+    assert answer.code == "invalid"

@@ -23,7 +23,8 @@ from confide_crypto.limits import MAX_MESSAGE, MAX_REQUEST
 from confide_crypto.transport import inbox
 from confide_daemon.documents import transcripts
 from confide_daemon.server.rates import BURST, CONNECTION, LARGE_REQUESTS, MAX_WAIT_S, REQUESTS_PER_S, Rates, price_of
-from confide_memory.requests import MAX_FILES, REQUESTS
+from confide_memory.forms import MAX_FILES
+from confide_memory.requests import REQUESTS
 
 MILLIONS = b"[]," * 5_400_000
 DENSE = b"[]," * 200_000

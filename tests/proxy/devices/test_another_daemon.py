@@ -41,7 +41,7 @@ class Claiming:
         sealing = {"number": number, "head": newest, "epoch": 1, "custody": "caller", "needs": [1]}
         return {"space": self._space, "sealing": sealing}
 
-    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
         assert timeout_s > 0
         self.told.append(op)
         if op != "roster":

@@ -81,7 +81,9 @@ async def test_the_first_machine_founds_the_space_and_keeps_its_keys(daemon: Ser
         attached = await ann.attach(link)
 
         class Counting:
-            async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+            async def request(
+                self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False
+            ) -> dict[str, Any]:
                 asked.append(op)
                 return await link.request(op, body, timeout_s=timeout_s)
 
@@ -200,7 +202,9 @@ async def test_a_secret_that_another_session_has_bound_to_one_machine_brings_no_
                 self._hidden = {machine.identity.public_key.hex() for machine in hidden}
                 self._meanwhile = meanwhile
 
-            async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+            async def request(
+                self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False
+            ) -> dict[str, Any]:
                 if op == "extend" and self._meanwhile is not None:
                     meanwhile, self._meanwhile = self._meanwhile, None
                     await meanwhile()
@@ -427,7 +431,9 @@ async def test_an_answer_to_who_joins_that_is_none_brings_no_keys_and_ends_nothi
     async with bob.connected() as link:
 
         class Answering:
-            async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+            async def request(
+                self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False
+            ) -> dict[str, Any]:
                 return {"answer": answer} if op == "pair" else await link.request(op, body, timeout_s=timeout_s)
 
         await keyring.open(Answering(), await bob.attach(link))
@@ -612,7 +618,7 @@ class Cut:
         self._op = op
         self._is_heard = is_heard
 
-    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
         if op == self._op:
             if self._is_heard:
                 await self._link.request(op, body, timeout_s=timeout_s)
@@ -631,7 +637,7 @@ class Lying:
         self._thanks = thanks
         self.taken = 0
 
-    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
         answer: dict[str, Any] = {}
         if op == "extend":
             if not self._thanks:
@@ -684,7 +690,7 @@ class Supposing:
     def __init__(self, link: Connection) -> None:
         self._link = link
 
-    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
         answer: dict[str, Any] = await self._link.request(op, body, timeout_s=timeout_s)
         return answer | ({"custody": "caller", "isLocked": True} if op == "roster" else {})
 

@@ -45,7 +45,7 @@ class Relabelling:
         sealing = {"number": len(self.entries) - 1, "head": head, "epoch": 1, "custody": self._custody, "needs": [1]}
         return {"space": self._space, "sealing": sealing}
 
-    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
         assert timeout_s > 0
         self.told.append(op)
         if op == "extend":

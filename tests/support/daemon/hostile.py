@@ -1,6 +1,7 @@
 """A daemon that lies by a grammar: for each request of PROTOCOL.md 9 and each tool an answer of the right form whose every text attacks,
 and everything that can be wrong with it: fields of other types, missing, further, huge or nested without end, errors of any code,
-messages that nobody asked for, wrong ids, answers that come twice, late or never.
+messages that nobody asked for, wrong ids, answers that come twice or late, and requests to the machine. What is sealed it keeps as an
+honest daemon does, and lies about it by PROTOCOL.md 10 (`sealed_lies`).
 
 What it does is drawn, so that a seed tells it again.
 """
@@ -17,19 +18,24 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.support.crypto.channels import HOST, Door
+from tests.support.daemon.sealed_lies import LABEL, Keeper, lie
 from tests.support.programs.processes import Machine
 from websockets.asyncio.server import ServerConnection, serve
 
-from confide_crypto.errors import ConfideError, RequestError
+from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_crypto.keys.identity import format_daemon_key, parse_public_key
+from confide_crypto.transport.inbox import Body
 from confide_crypto.transport.open import Connection, accept, websocket_options
 from confide_daemon.server.tool_calls import catalogue
+from confide_memory.documents import text_hash
 
 EVIL: Final = (
     "evil\x1b]52;c;ZXZpbA==\x1b\\\x1b]0;title\x07\x1b[2J\x9b2J\x9d0;x\x9c\x7f\x00\x08\r\v\f\x85\u2028\u202e[bold red]x[/] [/] \\[ "
     ":lock: \ud800\nspace is confirmed\n"
 )
 """Clipboard, title, erased screens in 7 and 8 bits, turned letters, markup, half a character, and a line of our own."""
+LINE: Final = "[bold red]evil[/] \\[ :lock: space is confirmed"
+"""A name that may be one, and is made of what a console reads as orders."""
 HASH: Final = "ab" * 32
 ID: Final = "0f" * 16
 TIME: Final = "2026-11-21T10:00:00Z"
@@ -46,6 +52,7 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
         "sealing": {"number": 1, "head": HASH, "epoch": 1, "custody": "caller", "needs": [1]},
     },
     "catalogue": catalogue(["all"]),
+    "receipt": {"receipt": EVIL},
     "digest": {"differ": [0, 1]},
     "compare": {
         "send": ["memory/a.md"],
@@ -55,7 +62,7 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
     },
     "put": {"revision": 1, "hash": HASH, "merged": False, "clash": False, "indexed": True, "queued": 0},
     "remove": {"revision": 1, "removed": True},
-    "pull": {"revision": 1, "hash": HASH, "text": EVIL},
+    "pull": {"revision": 1, "hash": text_hash(EVIL.replace("\ud800", "")), "text": EVIL},
     "call": {"result": {"path": EVIL, "warnings": [EVIL]}},
     "history": {
         "revisions": [{"revision": 1, "author": EVIL, "time": TIME, "bytes": 2, "deleted": False, "clash": False}]
@@ -64,7 +71,7 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
         "documents": [{"path": EVIL, "revision": 1, "bytes": 2, "author": EVIL, "time": TIME, "restorableUntil": TIME}]
     },
     "restore": {"revision": 2, "hash": HASH, "changed": True, "indexed": True, "queued": 0},
-    "projects": {"projects": [{"name": EVIL, "files": 1, "updated": TIME, "linked": True}], "complete": True},
+    "projects": {"projects": [{"name": LINE, "files": 1, "updated": TIME, "linked": True}], "complete": True},
     "links": {"linked": [EVIL]},
     "link": {"linked": [EVIL]},
     "unlink": {"linked": [EVIL]},
@@ -84,13 +91,13 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
         "custody": "caller",
         "isLocked": False,
         "needs": [1],
-        "waiting": [{"key": KEY, "name": EVIL, "card": "AAAA", "request": "AAAA"}],
+        "waiting": [{"key": KEY, "name": EVIL, "card": "A" * 1748 + "AA==", "request": None}],
     },
     "extend": {"number": 1},
     "records": {"stored": 1},
     "record": {"record": "AAAA"},
-    "record-list": {"records": [{"id": ID, "kind": EVIL, "epoch": 1, "at": TIME}], "next": None},
-    "pair": {"answer": "AAAA"},
+    "record-list": {"records": [{"id": ID, "kind": "token", "epoch": 1, "at": TIME}], "next": None},
+    "pair": {"answer": "A" * 135 + "="},
     "pair-answer": {},
     "invite": {"expiresAt": TIME},
     "unlock": {"isLocked": False},
@@ -105,7 +112,7 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
     },
     "rewrite": {"results": ["rewritten"]},
     "erase": {"bytes": 1, "damagedCopies": 0},
-    "unsealed": {"findings": 3, "seenAt": EVIL, "isDue": True},
+    "unsealed": {"findings": 3, "seenAt": TIME, "isDue": True},
 }
 _FACTORS: Final = (
     "relevance",
@@ -172,6 +179,31 @@ TOOLS: Final[dict[str, dict[str, Any]]] = {
         "warnings": [EVIL],
     },
 }
+PATHS: Final = (
+    *("memory/b.md", "MEMORY.md", "memory/new/deep.md", "memory/é.md", "memory/link/x.md", "memory/link.md"),
+    *(
+        "../x.md",
+        "/tmp/evil.md",
+        "memory/../../x.md",
+        ".confide.toml",
+        "memory/.x.md",
+        "memory/x.sh",
+        "memory/a\x1bb.md",
+    ),
+    *("~/x.md", "C:\\x.md", "memory/" + "x" * 300 + ".md", "sessions/claude-code/x.md", "memory/CON.md", ""),
+)
+"""Where a daemon would have a machine write."""
+ASKED: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
+    ("apply", {"path": "", "revision": 3, "hash": HASH, "baseHash": None, "text": "from elsewhere\n"}),
+    ("apply", {"path": "", "revision": 3, "hash": HASH, "baseHash": HASH, "text": None}),
+    ("flush", {"path": "memory/a.md"}),
+    ("backlog", {}),
+    ("workplace", {}),
+    ("scan", {"force": True}),
+    ("roster", {"number": 1, "waiting": True}),
+    ("read", {"path": "/etc/passwd"}),
+    ("exec", {"command": "id"}),
+)
 CODES: Final = (
     "invalid",
     "denied",
@@ -199,17 +231,22 @@ WRONG: Final[tuple[Any, ...]] = (
 )
 
 
-def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every container in a value, and a name or number in it."""
-    if isinstance(value, dict | list):
+def places(value: Any, levels: int = 12) -> Iterator[tuple[Any, Any]]:
+    """Every container in a value, and a name or number in it; not without end."""
+    if levels and isinstance(value, dict | list):
         for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
             yield value, name
-            yield from places(inner)
+            yield from places(inner, levels - 1)
+
+
+def wrong(draw: random.Random) -> Any:
+    """One of `WRONG`, which nothing that is done to it changes."""
+    return json.loads(json.dumps(draw.choice(WRONG)))
 
 
 def wronged(draw: random.Random, good: dict[str, Any]) -> Any:
     """An answer with one to three things wrong."""
-    answer: dict[str, Any] = deepcopy(good)
+    answer: dict[str, Any] = json.loads(json.dumps(good))
     for _ in range(draw.randint(1, 3)):
         found = list(places(answer))
         if not found:
@@ -219,11 +256,11 @@ def wronged(draw: random.Random, good: dict[str, Any]) -> Any:
             case 0 if isinstance(container, dict):
                 del container[name]
             case 1 if isinstance(container, dict):
-                container[draw.choice((EVIL, "id", "code", "__class__", "extra"))] = draw.choice(WRONG)
+                container[draw.choice((EVIL, "id", "code", "__class__", "extra"))] = wrong(draw)
             case 2 if isinstance(container, list):
-                container += [draw.choice(WRONG), container[name]] * draw.choice((1, 100))
+                container += [wrong(draw), container[name]] * draw.choice((1, 100))
             case _:
-                container[name] = draw.choice(WRONG)
+                container[name] = wrong(draw)
     return answer
 
 
@@ -233,6 +270,8 @@ class HostileDaemon:
     Attributes:
         connections: all that were made.
         asked: by what name, in order.
+        heard: all that came from the machine, as it came.
+        keeper: what it has of the space's devices and records.
     """
 
     def __init__(self, machine: Machine, draw: random.Random | None) -> None:
@@ -240,6 +279,10 @@ class HostileDaemon:
         self.draw = draw
         self.connections: list[Connection] = []
         self.asked: list[str] = []
+        self.heard: list[bytes] = []
+        self.keeper = Keeper()
+        self._project = machine.project.name
+        self._asking: set[asyncio.Task[None]] = set()
 
     async def handle(self, ws: ServerConnection) -> None:
         with suppress(ConfideError):
@@ -247,22 +290,55 @@ class HostileDaemon:
             self.connections.append(connection)
 
             async def on_message(data: bytes) -> None:
+                self.heard.append(data)
                 for said in self._said(json.loads(data)):
                     await connection.send_message(said)
 
-            await connection.serve(on_message=on_message, on_request=self._answer)
+            async def on_request(op: str, body: dict[str, Any]) -> dict[str, Any]:
+                self.heard.append(json.dumps(body, ensure_ascii=False).encode())
+                if self.draw is not None and op in ("attach", "compare") and self.draw.random() < 0.5:
+                    task = asyncio.create_task(self._ask(connection, self.draw))
+                    self._asking.add(task)
+                    task.add_done_callback(self._asking.discard)
+                return await self._answer(op, body)
 
-    async def _answer(self, op: str, _body: dict[str, Any]) -> dict[str, Any]:
+            async def on_stream(op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
+                self.heard.append(await body.read(16 * 2**20))
+                return await on_request(op, params)
+
+            await connection.serve(on_message=on_message, on_request=on_request, on_stream=on_stream)
+
+    async def _ask(self, connection: Connection, draw: random.Random) -> None:
+        """What a daemon may ask of a machine, of every form (PROTOCOL.md 9.4)."""
+        for _ in range(draw.randint(1, 3)):
+            op, body = draw.choice(ASKED)
+            good = {**deepcopy(body), "project": draw.choice([self._project, "global", EVIL])}
+            if op == "apply":
+                good["path"] = draw.choice(PATHS)
+            made = wronged(draw, good) if draw.random() < 0.5 else good
+            with suppress(RequestError, ConnectionLost, TimeoutError):
+                answer = await connection.request(op, sendable(made), timeout_s=5)
+                self.heard.append(json.dumps(answer, ensure_ascii=False).encode())
+
+    async def _answer(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
         self.asked.append(op)
         good = RESULTS.get(op, {})
         if self.draw is None:
             return sendable(good)
-        match self.draw.randrange(8):
+        if op == "attach":
+            good = {**good, "space": LABEL, "sealing": self.keeper.status}
+        honest = self.keeper.answer(op, body)
+        good = good if honest is None else honest
+        match self.draw.randrange(12):
             case 0:
                 raise RequestError(self.draw.choice(CODES), EVIL.replace("\ud800", ""), EVIL.replace("\ud800", ""))
             case 1 | 2 | 3:
-                wrong = wronged(self.draw, good)
-                return sendable(wrong) if isinstance(wrong, dict) else {}
+                made = wronged(self.draw, good)
+                return sendable(made) if isinstance(made, dict) else {}
+            case 4 | 5:
+                return lie(self.draw, self.keeper, op, good) or sendable(good)
+            case 6:
+                await asyncio.sleep(0.05)  # late, behind what was asked after it
         return sendable(good)
 
     def _said(self, message: dict[str, Any]) -> list[bytes]:

@@ -32,7 +32,7 @@ from confide_daemon.server.requests import Operation
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.tools.context import SealingFacts
 from confide_memory.documents import iso
-from confide_memory.requests import encoded, encoded_or_none, sized
+from confide_memory.forms import encoded, encoded_or_none, sized
 
 log = logging.getLogger(__name__)
 

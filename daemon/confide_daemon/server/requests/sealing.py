@@ -28,10 +28,10 @@ from confide_daemon.server.requests import Operation
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import StoredText
 from confide_memory.documents import MAX_TEXT_BYTES, SOURCES, check_text, iso
+from confide_memory.forms import HASH_CHARS, decoded, encoded
+from confide_memory.forms import project as project_of
+from confide_memory.forms import text as text_of
 from confide_memory.markdown import is_sensitive
-from confide_memory.requests import HASH_CHARS, decoded, encoded
-from confide_memory.requests import project as project_of
-from confide_memory.requests import text as text_of
 
 MAX_RECORDS: Final = 256
 """Of one request: they are written in one transaction, and the space's other writes wait for it."""

@@ -19,7 +19,7 @@ from confide_daemon.server.requests import Operation
 from confide_daemon.spaces.space import Space
 from confide_memory.documents import GLOBAL_PROJECT, bucket_of, check_text, text_hash
 from confide_memory.documents import digests as digests_of
-from confide_memory.requests import project as project_of
+from confide_memory.forms import project as project_of
 from confide_memory.requests import read
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from confide_crypto.errors import RequestError
+from confide_memory.answers import ask
 from confide_memory.documents import INLINE_BYTES, Asks
-from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.link.link import Patient
 from confide_proxy.paths import Paths
 from confide_proxy.sealing.context import Sealing
@@ -103,8 +103,8 @@ class Source:
             return
         session, known = newest
         try:
-            answer = await Patient(link).request(
-                "transcript", self._named(session, known), timeout_s=_DEADLINE_S, bulk=True
+            answer = await ask(
+                Patient(link), "transcript", self._named(session, known), timeout_s=_DEADLINE_S, bulk=True
             )
         except RequestError as error:
             if error.code not in _FILE_CODES:
@@ -160,7 +160,7 @@ class Source:
         while conflicts < _MAX_CONFLICTS:
             if not known.version and file.session not in self._asked:
                 named = self._named(file.session, known)
-                answer = await link.request("transcript", named, timeout_s=_DEADLINE_S, bulk=True)
+                answer = await ask(link, "transcript", named, timeout_s=_DEADLINE_S, bulk=True)
                 self._asked.add(file.session)
                 known = _answered(known, answer)
             step = await asyncio.to_thread(self._next, file, known, to_the_end)
@@ -245,12 +245,12 @@ class Source:
         data = json.dumps(batch.messages, ensure_ascii=False, separators=(",", ":")).encode()
         deadline_s = _DEADLINE_S + len(data) / _BYTES_S
         if len(data) > INLINE_BYTES:
-            answer = await link.upload("transcript", params, data, timeout_s=deadline_s)
+            answer = await ask(link, "transcript", params, whole=data, timeout_s=deadline_s)
         else:
-            whole = {**params, "messages": batch.messages}
-            answer = await link.request("transcript", whole, timeout_s=deadline_s, bulk=True)
+            inline = {**params, "messages": batch.messages}
+            answer = await ask(link, "transcript", inline, timeout_s=deadline_s, bulk=True)
         self._asked.add(session)
-        return _answered(replace(known, branch=batch.branch), answer), answer.get("taken") is True
+        return _answered(replace(known, branch=batch.branch), answer), answer["taken"]
 
     def _named(self, session: str, known: Known) -> dict[str, Any]:
         return {"project": known.project, "agent": self.parser.agent, "session": session}
@@ -261,14 +261,9 @@ class Source:
 
 
 def _answered(known: Known, answer: dict[str, Any]) -> Known:
-    """What is known after an answer of the daemon's. Raises UnfitAnswerError: it is not of the agreed form."""
-    match answer:
-        case {"version": int(version), "offset": int(offset), "head": str(head), "mark": str(mark)}:
-            is_forgotten = answer.get("forgotten") is True
-            state = Known(known.project, known.branch, version, offset, head, mark, is_forgotten)
-            if version >= 0 and 0 <= offset < 2**63:
-                return state
-    raise UnfitAnswerError
+    """What is known after an answer of the daemon's."""
+    told = (answer[name] for name in ("version", "offset", "head", "mark", "forgotten"))
+    return Known(known.project, known.branch, *told)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,12 @@ from confide_crypto.sealing.placeholder import Placeholder
 from confide_crypto.sealing.record import MAX_RECORD, Record
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
+from confide_memory.answers import ask
 from confide_memory.documents import Asks
-from confide_memory.requests import encoded
+from confide_memory.forms import encoded
 from confide_proxy.devices import roster_client
 from confide_proxy.devices.keyring import Keyring
+from confide_proxy.devices.roster_client import records
 from confide_proxy.errors import ExportError, UnfitAnswerError, UnsealableError
 from confide_proxy.sealing.sealer import Secret
 from confide_proxy.transfer.export import manifest
@@ -149,37 +151,24 @@ def _renamed(found: Mapping[str, Secret], keys: SpaceKeys, closed: int) -> Opene
 
 async def _listed(link: Asks) -> list[bytes] | None:
     """The ids of all records; None where this machine may not list them."""
-    found: list[bytes] = []
-    after = ""
-    while True:
-        body = {"after": after, "limit": _PAGE, "below": None}
-        try:
-            page = await link.request("record-list", body, timeout_s=_DEADLINE_S)
-            found += [bytes.fromhex(one["id"]) for one in page["records"]]
-            following = page["next"]
-        except RequestError as error:
-            if error.code in _NOT_LISTED:
-                return None
-            raise
-        except (KeyError, TypeError, ValueError) as error:
-            raise UnfitAnswerError from error
-        if following is None:
-            return found
-        if not isinstance(following, str) or following <= after:
-            raise UnfitAnswerError
-        after = following
+    try:
+        return [bytes.fromhex(one["id"]) async for page in records(link) for one in page]
+    except RequestError as error:
+        if error.code in _NOT_LISTED:
+            return None
+        raise
 
 
 async def _record(link: Asks, secret_id: bytes) -> Record | None:
     """One; None where there is none of that name, as in a text about placeholders."""
     try:
-        answer = await link.request("record", {"id": secret_id.hex()}, timeout_s=_DEADLINE_S)
-        record = Record.parse(b64decode(answer["record"], validate=True))
+        answer = await ask(link, "record", {"id": secret_id.hex()}, timeout_s=_DEADLINE_S)
+        record = Record.parse(answer["record"])
     except RequestError as error:
         if error.code in (*_NOT_LISTED, "not_found"):
             return None
         raise
-    except (KeyError, TypeError, ValueError, SealingError) as error:
+    except (ValueError, SealingError) as error:
         raise UnfitAnswerError from error
     if record.secret_id != secret_id:
         raise UnfitAnswerError

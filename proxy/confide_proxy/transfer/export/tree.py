@@ -24,7 +24,9 @@ from typing import Any, NamedTuple
 from confide_crypto.errors import RequestError, printable
 from confide_crypto.sealing import placeholder as placeholders
 from confide_memory import documents
+from confide_memory.answers import ask
 from confide_memory.documents import Asks
+from confide_memory.forms import MAX_FILES
 from confide_proxy.errors import BlockedError, ExportError, FolderError, UnfitAnswerError, UnsealableError
 from confide_proxy.sealing.context import NAME_TELLS, Sealing, batches
 from confide_proxy.sealing.sealer import Sealed
@@ -150,20 +152,20 @@ async def fill(link: Asks, sealing: Sealing, tree: Path, *, is_dry: bool) -> Rep
                 await sealing.deposit.keep(link, {secret for one in found for secret in one.sealed.secrets})
             body = {"project": project, "documents": batch, "dryRun": is_dry}
             try:
-                answer = await link.request("refill", body, timeout_s=_DEADLINE_S)
+                answer = await ask(link, "refill", body, timeout_s=_DEADLINE_S)
             except RequestError as error:
                 # A batch that is small enough on the disk is too large as JSON only where a file of control characters is alone in it.
                 if error.code != "too_large" or len(batch) > 1:
                     raise
                 answer = {"results": [{"state": "refused", "why": "is too large for one message"}]}
-            results = answer.get("results")
-            if not isinstance(results, list) or len(results) != len(batch):
+            results = answer["results"]
+            if len(results) != len(batch):
                 raise UnfitAnswerError
             for document, result in zip(batch, results, strict=True):
-                state = str(result.get("state")) if isinstance(result, dict) else "refused"
+                state = result["state"]
                 report.counts[state] = report.counts.get(state, 0) + 1
                 if state == "refused":
-                    report.skip(project, document["path"], str(result.get("why", "was refused")))
+                    report.skip(project, document["path"], result["why"] or "was refused")
             report.files += len(batch)
     return report
 
@@ -200,21 +202,20 @@ def _sealed_documents(folder: Folder, sealed: Callable[[str], Sealed], report: R
 
 
 async def _documents(link: Asks, project: str) -> Any:
-    after = ""
+    after, exported = "", 0
     while True:
-        answer = await link.request("export", {"project": project, "after": after}, timeout_s=_DEADLINE_S)
-        found, complete = answer.get("documents"), answer.get("complete")
-        if not isinstance(found, list) or not isinstance(complete, bool):
+        answer = await ask(link, "export", {"project": project, "after": after}, timeout_s=_DEADLINE_S)
+        found = answer["documents"]
+        exported += len(found)
+        if not (found or answer["complete"]) or exported > MAX_FILES:
             raise UnfitAnswerError
         for document in found:
-            if not isinstance(document, dict) or not isinstance(path := document.get("path"), str) or path <= after:
+            if document["path"] <= after:
                 raise UnfitAnswerError
-            after = path
+            after = document["path"]
             yield document
-        if complete:
+        if answer["complete"]:
             return
-        if not found:
-            raise UnfitAnswerError
 
 
 def _former_lines(into: Path) -> dict[tuple[str, str], str]:

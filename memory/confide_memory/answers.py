@@ -1,0 +1,225 @@
+"""What the answers to requests carry (PROTOCOL.md 9): the fields of each that this version reads, with their form and bounds, in one table;
+`sealed_answers` has those about devices and records.
+
+`ask` is the one way in which a machine asks its daemon: nobody sees an answer that is not of the agreed form, so nobody has to look.
+Fields that are not in the table are left out, since a newer daemon may send more. Texts that people are shown are printable, those of
+documents are as they came; hashes and ids that are compared or shown are hex, what is binary are bytes. What depends on the question
+(how many results, whether a page goes on) is checked by who asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from confide_crypto.errors import RequestError
+from confide_memory.documents import Asks, send_text, text_hash
+from confide_memory.errors import UnfitAnswerError
+from confide_memory.forms import (
+    MAX_FILES,
+    MAX_IMPORTED,
+    MAX_REFILLED,
+    MAX_REVISIONS,
+    Kind,
+    bounded,
+    buckets,
+    choice,
+    count,
+    each,
+    fields_of,
+    flag,
+    items,
+    moment,
+    optional,
+    project,
+    raw,
+    record,
+    records,
+    revision,
+    shown,
+    text,
+)
+
+MAX_LISTED: Final = 500
+"""Projects and deleted documents in one answer."""
+MAX_EXPORTED: Final = 100_000
+"""Documents in one answer, which has at most 16 MiB."""
+_MAX_NAMED: Final = 2 * MAX_FILES
+"""Files in one list of a comparison."""
+_MAX_MARK: Final = 256
+_MOST: Final = 2**32
+CUSTODIES: Final = ("server", "caller")
+
+
+async def ask(
+    link: Asks,
+    op: str,
+    body: dict[str, Any],
+    *,
+    timeout_s: float,
+    bulk: bool = False,
+    document: str | None = None,
+    whole: bytes | None = None,
+) -> dict[str, Any]:
+    """Ask the daemon: the fields of its answer that `ANSWERS` has, under their names on the wire.
+
+    Args:
+        document: a text that goes along, as `send_text` sends it.
+        whole: a body that goes along (PROTOCOL.md 7.4).
+
+    Raises:
+        UnfitAnswerError: the answer is not of the agreed form.
+        RequestError, ConnectionLost, TimeoutError: as `Connection.request`.
+    """
+    if document is not None:
+        answer = await send_text(link, op, body, document, timeout_s=timeout_s)
+    elif whole is not None:
+        answer = await link.upload(op, body, whole, timeout_s=timeout_s)
+    else:
+        answer = await link.request(op, body, timeout_s=timeout_s, bulk=bulk)
+    return read(op, answer)
+
+
+def read(op: str, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an answer that came. Raises UnfitAnswerError: one is missing, of another form, or out of its bounds."""
+    try:
+        return fields_of(answer, ANSWERS[op] if op in ANSWERS else _rarer()[op])
+    except RequestError:
+        raise UnfitAnswerError from None
+
+
+def _rarer() -> Mapping[str, Mapping[str, Kind]]:
+    # Imported late, with what reads rosters and records: a start does without.
+    from confide_memory.sealed_answers import SEALED_ANSWERS
+
+    return SEALED_ANSWERS
+
+
+def local_time(told: str) -> str:
+    """A time of the daemon's (ISO 8601), for people here. Raises UnfitAnswerError: it is none."""
+    try:
+        return datetime.fromisoformat(told).astimezone().strftime("%Y-%m-%d %H:%M")
+    except (ValueError, OverflowError):
+        raise UnfitAnswerError from None
+
+
+def _placed(item: Any) -> tuple[str, int]:
+    match item:
+        case [str(path), _]:
+            return path, revision({"": item[1]}, "")
+    raise RequestError("invalid", "an entry is not [path, revision]")
+
+
+def _pulled(item: Any) -> str:
+    match item:
+        case [str(path), _, str()]:
+            revision({"": item[1]}, "")
+            return path
+    raise RequestError("invalid", "an entry is not [path, revision, hash]")
+
+
+def _hash_of_text(body: Mapping[str, Any], name: str) -> str:
+    # Else a file that holds an unsent edit, whose hash is named here, would be overwritten with another text as if it were the same.
+    found = text_hash(text(body, "text"))
+    if body.get(name) != found:
+        raise RequestError("invalid", f"'{name}' is not that of the text")
+    return found
+
+
+def _named(body: Mapping[str, Any], name: str) -> list[Any]:
+    value = body.get(name)
+    if not isinstance(value, list):
+        raise RequestError("invalid", f"'{name}' must be a list")
+    return value
+
+
+_size: Final = count(2**53 - 1)
+_linked: Final[Mapping[str, Kind]] = {"linked": items(MAX_LISTED, each(shown))}
+_told: Final = optional(shown, "")
+
+ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
+    # Of every connection.
+    "ping": {},
+    "catalogue": dict.fromkeys(("tools", "prompts", "resourceTemplates"), _named),
+    "rotate": {},
+    "attach": {
+        "space": bounded(_MAX_MARK),
+        "catalogue": optional(text, ""),
+        "sealing": optional(
+            record(
+                number=count(_MOST, least=-1),
+                head=optional(bounded(_MAX_MARK), ""),
+                custody=choice(CUSTODIES),
+                needs=optional(items(_MAX_MARK, each(count(_MOST))), ()),
+            )
+        ),
+        "receipt": optional(bounded(_MAX_MARK), ""),
+        "restores": optional(count(_MOST), 0),
+        "backTo": optional(moment),
+    },
+    "receipt": {"receipt": bounded(_MAX_MARK)},
+    "call": {},
+    # Files.
+    "digest": {"differ": buckets},
+    "compare": {
+        "send": items(_MAX_NAMED, each(text)),
+        "adopt": items(_MAX_NAMED, _placed),
+        "pull": items(_MAX_NAMED, _pulled),
+        "drop": items(_MAX_NAMED, _placed),
+    },
+    "put": {"revision": revision, "text": optional(text)},
+    "remove": {"revision": revision, "text": optional(text)},
+    "pull": {"revision": revision, "text": text, "hash": _hash_of_text},
+    "transcript": {
+        "version": revision,
+        "offset": _size,
+        "head": bounded(_MAX_MARK),
+        "mark": bounded(_MAX_MARK),
+        "forgotten": flag(),
+        "taken": flag(),
+    },
+    # What was.
+    "history": {
+        "revisions": records(
+            MAX_REVISIONS,
+            revision=revision,
+            author=shown,
+            time=moment,
+            bytes=_size,
+            deleted=flag(),
+            clash=flag(),
+        )
+    },
+    "deleted": {
+        "documents": records(
+            MAX_LISTED, path=shown, revision=revision, bytes=_size, author=shown, time=moment, restorableUntil=moment
+        )
+    },
+    "restore": {"revision": revision, "changed": flag()},
+    # Projects.
+    "projects": {
+        "projects": records(MAX_LISTED, name=project, files=_size, updated=moment, linked=flag()),
+        "complete": flag(),
+    },
+    "links": _linked,
+    "link": _linked,
+    "unlink": _linked,
+    # Whole memories.
+    "import": {
+        "results": records(
+            MAX_IMPORTED,
+            state=choice(("new", "known", "identical", "deleted", "refused")),
+            why=_told,
+            project=_told,
+        )
+    },
+    "export": {
+        "documents": records(MAX_EXPORTED, path=text, text=optional(text), problem=_told, note=raw),
+        "complete": flag(),
+    },
+    "refill": {"results": records(MAX_REFILLED, state=choice(("new", "same", "differs", "refused")), why=_told)},
+    # What is sealed, as far as every session asks it.
+    "records": {},
+    "is-sensitive": {"sensitive": flag(default=True)},
+}

@@ -1,0 +1,85 @@
+"""Every command of `confide`, from its own parser, with arguments that make it do something: a new one cannot be forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import typer
+
+from confide_proxy.cli.app import app
+
+SECRET: Final = "(sealed:github-token:" + "0f" * 16 + ")"
+WORDS: Final = "-".join(["abandon"] * 6)
+
+ARGUMENTS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
+    "search": (("heron",), ("heron", "--explain"), ("heron", "--all-projects")),
+    "read": (("memory/a.md",),),
+    "store": (("- herons fish at dawn",),),
+    "status": ((),),
+    "sync": ((), ("--force",)),
+    "quickstart": ((),),
+    "history": (("memory/a.md",),),
+    "deleted": ((),),
+    "restore": (("memory/a.md",),),
+    "projects": ((),),
+    "link": ((), ("other",)),
+    "unlink": (("other",),),
+    "queue": (("--show",),),
+    "queue retry": ((),),
+    "queue drop": (("00000000",),),
+    "device ls": ((),),
+    "device invite": (("other", "--no-wait"),),
+    "device approve": (("other", "--words", WORDS),),
+    "device confirm": (("--words", WORDS), ("--moved",)),
+    "device rm": (("other", "--yes"), ("stranger", "--yes")),
+    "key show": ((),),
+    "key move": (("file",),),
+    "key unlock": ((),),
+    "key lock": ((),),
+    "key passphrase": ((),),
+    "key import": (("../no-key",),),
+    "key rotate": ((),),
+    "project ls": ((),),
+    "project allow": ((),),
+    "project forget": (("../nowhere",),),
+    "recovery new": ((), ("--replace",)),
+    "recovery use": (("--yes",),),
+    "secrets rescan": (("--dry-run",), ("--yes",)),
+    "secrets ls": ((),),
+    "secrets show": ((SECRET, "--raw"),),
+    "transcripts list": ((),),
+    "transcripts forget": (("session-1",),),
+    "export": (("../exported",),),
+    "import": (("../notes.jsonl", "--yes"),),
+    "scan": ((), ("--all",)),
+    "setup claude-code": ((),),
+}
+"""By the command's name; what a command needs to be there the caller has made."""
+APART: Final = {
+    "mcp": "an agent's client speaks to it: tests/proxy/mcp",
+    "watch": "goes on until it is ended: tests/proxy/cli/test_drawn_lies.py",
+    "join": "takes an invite, which a hostile daemon has made",
+    "pin": "makes the machine one of the hostile daemon's: it is how each of these tests begins",
+}
+AS_TEXT: Final = frozenset({"key move", "key unlock", "key lock", "key passphrase", "setup claude-code"})
+"""Without --json."""
+
+
+def names() -> set[str]:
+    """Of all that the parser has; a group that does something by itself counts too."""
+    return set(_walk(typer.main.get_command(app), ()))
+
+
+def every() -> list[tuple[str, ...]]:
+    """All command lines."""
+    assert names() == ARGUMENTS.keys() | APART.keys(), names() ^ (ARGUMENTS.keys() | APART.keys())
+    return [(*name.split(), *given) for name, each in ARGUMENTS.items() for given in each]
+
+
+def _walk(command: Any, path: tuple[str, ...]) -> Iterator[str]:
+    commands = getattr(command, "commands", {})
+    if path and (not commands or command.invoke_without_command):
+        yield " ".join(path)
+    for name, inner in commands.items():
+        yield from _walk(inner, (*path, name))
