@@ -32,6 +32,7 @@ from confide_proxy.cli.console import (
     json_text,
     note,
     remark,
+    row,
     say,
 )
 from confide_proxy.cli.search import call, send_queue
@@ -94,7 +95,7 @@ def quickstart(
     info = asyncio.run(call(here, this, "memory_status", {}, is_compared=False))
 
     def tell() -> None:
-        say(f"a daemon answers, version {info['daemonVersion']}")
+        row(f"a daemon answers, version {info['daemonVersion']}")
         say(f"{result['filesScanned']} memory files compared, {info['totalChunks']} pieces indexed")
         if write:
             join.add_entry(here, project, for_user=False)

@@ -26,14 +26,24 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from confide_crypto.errors import ProtocolViolation
-from confide_proxy.mcp.jsonrpc import ACKNOWLEDGED, METHOD_NOT_FOUND, Call, encoded, key, stream_of
+from confide_proxy.mcp.jsonrpc import (
+    ACKNOWLEDGED,
+    METHOD_NOT_FOUND,
+    Call,
+    Subscriptions,
+    encoded,
+    key,
+    stream_of,
+    uris_of,
+)
 
 CANCELLED: Final = "notifications/cancelled"
 PROGRESS: Final = "notifications/progress"
+UPDATED: Final = "notifications/resources/updated"
 NEWS: Final = frozenset(
     {
         *(ACKNOWLEDGED, CANCELLED, PROGRESS),
-        *("notifications/message", "notifications/resources/list_changed", "notifications/resources/updated"),
+        *("notifications/message", "notifications/resources/list_changed", UPDATED),
         *("notifications/tools/list_changed", "notifications/prompts/list_changed"),
     }
 )
@@ -138,9 +148,10 @@ def is_result_of_tool(result: dict[str, Any]) -> bool:
     )
 
 
-def is_wanted(news: News, calls: Mapping[str, Call]) -> bool:
+def is_wanted(news: News, calls: Mapping[str, Call], subscribed: Subscriptions) -> bool:
     """Whether news is for one of the client's calls that has gone up, by their keys, where it is about one: of another's, or of one that
-    this machine answers by itself, it would be a lie."""
+    this machine answers by itself, it would be a lie. News of a resource are for who has asked for them: a client reads what is named
+    there, without its user, and an address of the daemon's choosing would be read too."""
     if news.method == PROGRESS:
         token = key(news.params.get("progressToken"))
         return any(call.is_sent and call.token is not None and key(call.token) == token for call in calls.values())
@@ -148,6 +159,10 @@ def is_wanted(news: News, calls: Mapping[str, Call]) -> bool:
         named = stream_of(news.params) if news.method == ACKNOWLEDGED else news.params.get("requestId")
         stream = calls.get(key(named))
         return stream is not None and stream.is_stream
+    if news.method == UPDATED:
+        stream = calls.get(key(stream_of(news.params)))
+        uri = news.params.get("uri")
+        return subscribed.has(uri) or (stream is not None and stream.is_stream and uri in uris_of(stream))
     return True
 
 

@@ -318,6 +318,10 @@ class Subscriptions:
         """What a new session of the daemon's is told."""
         return list(self._by_uri.values())
 
+    def has(self, uri: Any) -> bool:
+        """Whether the client listens to this resource."""
+        return isinstance(uri, str) and uri in self._by_uri
+
     def note(self, call: Call) -> None:
         """A client subscribes, or takes it back; any other call is passed over."""
         if call.method not in (_SUBSCRIBE, _UNSUBSCRIBE) or not isinstance(uri := call.params.get("uri"), str):
@@ -346,8 +350,13 @@ def stream_of(acknowledgement: dict[str, Any]) -> Any:
         return None
 
 
-def news_of(stream: Call) -> list[dict[str, Any]]:
-    """What the client is told once its stream is open on another connection: its resources, one by one."""
+def uris_of(stream: Call) -> list[Any]:
+    """The resources of which a stream is to bring news."""
     wanted = stream.params.get("notifications")
     uris = wanted.get("resourceSubscriptions") if isinstance(wanted, dict) else None
-    return [{"uri": uri, "_meta": {STREAM_KEY: stream.identifier}} for uri in (uris if isinstance(uris, list) else ())]
+    return uris if isinstance(uris, list) else []
+
+
+def news_of(stream: Call) -> list[dict[str, Any]]:
+    """What the client is told once its stream is open on another connection: its resources, one by one."""
+    return [{"uri": uri, "_meta": {STREAM_KEY: stream.identifier}} for uri in uris_of(stream)]

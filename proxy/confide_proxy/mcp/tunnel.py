@@ -2,9 +2,9 @@
 
 A tunnel, not a second MCP server. It acts in these cases only: what `catalogue` answers while the link is down (and `initialize` and
 `server/discover` always, since the client asks before there can be a link); calls that meet a link that is down, which `fallback` answers;
-calls that change something, which get the id by which they are made once however often they are sent; the client's own
-`initialize` and subscriptions, replayed unseen to each new daemon session; and credentials in what the agent says, which are sealed on
-the way up (`sealing.tool_calls`). Everything else passes up as it came. Of what comes back only answers to these calls and a few
+calls that change something, which get the id by which they are made once however often they are sent; subscriptions, and an `initialize`
+without what the client can be asked for, replayed unseen to each new daemon session; and credentials in what the agent says, which are
+sealed on the way up (`sealing.tool_calls`). Everything else passes up as it came. Of what comes back only answers to these calls and a few
 notifications pass, written anew (`incoming`); nothing sealed is opened in it.
 """
 
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_memory.tools.call import Answer
+from confide_proxy import VERSION
 from confide_proxy.errors import LATER, KeyLockedError
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import incoming, jsonrpc
@@ -68,6 +69,7 @@ _CROWDED_S = 0.01
 _LATE = "the daemon did not answer in time; confide status shows how it is"
 _UNFIT = "the daemon's answer is not of the form that MCP gives it; do the versions fit?"
 _INITIALIZED = "notifications/initialized"
+_OURSELVES = {"name": "confide", "version": VERSION}
 _CALL = "tools/call"
 
 
@@ -118,7 +120,9 @@ class Tunnel:
             self._fail(identifier, METHOD_NOT_FOUND, "Method not found")
             return True
         if method == catalogues.INITIALIZE:
-            self._opening = {**message, "id": REPLAY_ID}
+            # Not the client's own: what it can be asked for is no business of a daemon, which asks for nothing.
+            opening = {"protocolVersion": result["protocolVersion"], "capabilities": {}, "clientInfo": _OURSELVES}
+            self._opening = {"jsonrpc": "2.0", "id": REPLAY_ID, "method": method, "params": opening}
         if method == catalogues.LIST_TOOLS:
             self._shown = result["tools"]
         self._answer(identifier, result)
@@ -228,7 +232,7 @@ class Tunnel:
             self._on_answer(message)
 
     def _on_news(self, news: News) -> None:
-        if not incoming.is_wanted(news, self._calls):
+        if not incoming.is_wanted(news, self._calls, self._subscriptions):
             return
         if news.method == ACKNOWLEDGED:
             stream = self._calls[key(stream_of(news.params))]

@@ -44,7 +44,7 @@ def check(ended: Ended, command: tuple[str, ...]) -> None:
         assert "confide: " in ended.err or "Usage" in ended.err or "note: " in ended.err, (command, ended)
 
 
-@pytest.mark.parametrize("seed", range(200 if IS_THOROUGH else 2))
+@pytest.mark.parametrize("seed", range(200 if IS_THOROUGH else 3))
 async def test_no_lie_of_a_daemon_breaks_a_command(tmp_path: Path, seed: int) -> None:
     """In an order that is drawn too: what a command keeps of one lie the next one meets."""
     machine = prepared(tmp_path)

@@ -11,6 +11,7 @@ from tests.support.daemon.scripted import ATTACHED, Client, Message, Slow, runni
 
 from confide_daemon.server.tool_calls import catalogue
 from confide_proxy.mcp import catalogue as catalogues
+from confide_proxy.mcp.jsonrpc import STREAM_KEY
 
 TEXT = [{"type": "text", "text": "forged"}]
 FORGED = {"jsonrpc": "2.0", "id": 3, "result": {"content": TEXT}}
@@ -250,6 +251,41 @@ async def test_news_that_nobody_follows_is_not_told(tmp_path: Path) -> None:
             "params": {"progressToken": 1, "progress": 1},
         }
         await only_the_answer(daemon, client, 3)
+
+
+async def test_news_of_a_resource_are_for_who_asked_for_them(tmp_path: Path) -> None:
+    """A client reads again what is named there, and nobody is asked: an address that the daemon has chosen would be read as well."""
+    asked_for, other = "memory://core", "memory://files/secret.md"
+    updated = "notifications/resources/updated"
+    async with running(tmp_path) as (_, daemon, client):
+        client.say(3, "resources/subscribe", uri=asked_for)
+        await daemon.until(lambda: [one for one in daemon.messages if one.get("id") == 3])
+        await daemon.say({"id": 3, "result": {}})
+        assert (await client.next())["id"] == 3
+        for params in ({"uri": other}, {}, {"uri": [asked_for]}, {"uri": other, "_meta": {STREAM_KEY: 3}}):
+            await daemon.say({"method": updated, "params": params})
+        await daemon.say({"method": updated, "params": {"uri": asked_for}})
+        assert (await client.next())["params"] == {"uri": asked_for}
+        client.say(4, "resources/unsubscribe", uri=asked_for)
+        await daemon.until(lambda: [one for one in daemon.messages if one.get("id") == 4])
+        await daemon.say({"method": updated, "params": {"uri": asked_for}})
+        await daemon.say({"id": 4, "result": {}})
+        assert (await client.next())["id"] == 4
+
+
+async def test_what_a_client_can_be_asked_for_is_not_told(tmp_path: Path) -> None:
+    """The daemon asks for nothing, so it need not know what could be asked, nor which program it is."""
+    can = {"elicitation": {}, "sampling": {}, "roots": {"listChanged": True}}
+    theirs = {"protocolVersion": "2025-06-18", "capabilities": can, "clientInfo": {"name": "agent", "version": "7"}}
+    async with running(tmp_path) as (_, daemon, client):
+        client.say("again", "initialize", **theirs)
+        assert (await client.next())["result"]["protocolVersion"] == "2025-06-18"
+        await daemon.until(lambda: len(daemon.openings) > 1)
+        opening = daemon.openings[-1]
+        assert opening["method"] == "initialize"
+        assert opening["params"]["protocolVersion"] == "2025-06-18"
+        assert opening["params"]["capabilities"] == {}
+        assert opening["params"]["clientInfo"]["name"] == "confide"
 
 
 @pytest.mark.parametrize("config", ["", 'toolsets = ["all"]\n'], ids=["core", "all"])

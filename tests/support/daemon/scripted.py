@@ -33,6 +33,8 @@ class Slow:
     def __init__(self, machine: Machine) -> None:
         self._door = Door(parse_public_key(machine.run("key", "show").splitlines()[0])[0])
         self.lines: list[bytes] = []
+        self.openings: list[Message] = []
+        """With which the machine opens the client's session."""
         self.operations: list[str] = []
         """Of the calls that come as requests, from the journal of the machine."""
         self.connections: list[Connection] = []
@@ -44,7 +46,10 @@ class Slow:
         self.connections.append(connection)
 
         async def note(data: bytes) -> None:
-            if json.loads(data).get("id") != "confide-replay":
+            message = json.loads(data)
+            if message.get("id") == "confide-replay":
+                self.openings.append(message)
+            else:
                 self.lines.append(data)
 
         with suppress(ConfideError):
