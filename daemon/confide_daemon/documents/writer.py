@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from confide_daemon.documents.merge import Merge, merge_texts
@@ -13,7 +13,7 @@ from confide_daemon.errors import ConflictError, DamagedError, NotFoundError, Op
 from confide_daemon.store.rows import DocumentRow, OperationRow, PieceChanges
 from confide_daemon.store.store import Store
 from confide_memory import documents, markdown
-from confide_memory.documents import MAX_TEXT_BYTES, bucket_of, text_hash
+from confide_memory.documents import MAX_SENT, MAX_TEXT_BYTES, bucket_of, text_hash
 from confide_memory.markdown import in_style_of
 
 LOST_HINT = (
@@ -26,6 +26,8 @@ Gone = tuple[str, int, str | None]
 Made = TypeVar("Made", PutResult, PutResult | None)
 # Revisions among which the last other text of a document is looked for.
 MOST_LOOKED_BACK = 1000
+# Documents of machines whose overtaken versions are remembered.
+MOST_OVERTAKEN = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +38,25 @@ class Operation:
     asked: str  # a hash of what is asked; the same id with another one is refused
 
 
+@dataclass(frozen=True, slots=True)
+class Overtaken:
+    """What a machine has sent of a document before the version that made `revision`; where one of these comes after it, it is late.
+
+    Known for as long as the process lives: what was on its way ends with it.
+    """
+
+    hashes: frozenset[str]
+    by: str  # the hash of that version
+    revision: int
+
+
 @dataclass
 class Writer:
     """The write operations of a space, run in the writer's thread; `store` is the connection that writes, for those who run in it."""
 
     store: Store
     _derive: Derive
+    _overtaken: dict[tuple[int, str], Overtaken] = field(default_factory=dict)
 
     def put(
         self,
@@ -66,24 +81,60 @@ class Writer:
         documents.check_text(text)
         with self.store.writing():
             row = self.store.documents.find(project, path)
-            # A blank hash: the newest text is lost, and every text is better.
-            if row is None or row.deleted or not row.hash:
-                return self._keep(row, project, path, text, author=author)
-            if row.hash == text_hash(text):
-                return self._result(row, text, changed=False)
-            base = ancestor_of(self.store, row, base, base_hash)
-            again = self.store.documents.newest_of(row.id, [text_hash(text)], after=base, author=author)
-            base = max(again, self.store.documents.newest_of(row.id, sent, after=base), base)
-            if base == row.revision:
-                return self._keep(row, project, path, text, author=author)
-            merge = self._merge(row, text, base=base, author=author)
-            if not merge.clash and text_hash(merge.text) == row.hash and again == base:
-                return self._result(row, merge.text, changed=False, merged=True)
-            if merge.text != text:
-                # What came in stays in the history as it was sent, whatever the merge made of it: the machine's next version may have
-                # been made from it before the answer is there.
-                self.store.documents.save(project, path, text, author=author, now=time.time())
-            return self._keep(row, project, path, merge.text, author=author, merged=True, clash=merge.clash)
+            result = self._put(row, project, path, text, base=base, base_hash=base_hash, sent=sent, author=author)
+            row = self.store.documents.find(project, path) if sent else None
+            if row is not None:
+                self._note_overtaken(row.id, author, sent, text_hash(text), result.revision)
+            return result
+
+    def _put(
+        self,
+        row: DocumentRow | None,
+        project: str,
+        path: str,
+        text: str,
+        *,
+        base: int,
+        base_hash: str | None,
+        sent: Collection[str],
+        author: str,
+    ) -> PutResult:
+        # A blank hash: the newest text is lost, and every text is better.
+        if row is None or row.deleted or not row.hash:
+            return self._keep(row, project, path, text, author=author)
+        if row.hash == text_hash(text):
+            return self._result(row, text, changed=False)
+        base = ancestor_of(self.store, row, base, base_hash)
+        again = self.store.documents.newest_of(row.id, [text_hash(text)], after=base, author=author)
+        if not again and self._is_late(row.id, author, text_hash(text), base, sent):
+            self.store.documents.save(project, path, text, author=author, now=time.time())
+            return self._keep(row, project, path, self._text(row), author=author, merged=True)
+        base = max(again, self.store.documents.newest_of(row.id, sent, after=base), base)
+        if base == row.revision:
+            return self._keep(row, project, path, text, author=author)
+        merge = self._merge(row, text, base=base, author=author)
+        if not merge.clash and text_hash(merge.text) == row.hash and again == base:
+            return self._result(row, merge.text, changed=False, merged=True)
+        if merge.text != text:
+            # What came in stays in the history as it was sent, whatever the merge made of it: the machine's next version may have
+            # been made from it before the answer is there.
+            self.store.documents.save(project, path, text, author=author, now=time.time())
+        return self._keep(row, project, path, merge.text, author=author, merged=True, clash=merge.clash)
+
+    def _is_late(self, document: int, author: str, digest: str, base: int, sent: Collection[str]) -> bool:
+        """Whether the machine's next version came before this one, as over its next connection: taken for newer, it would undo that."""
+        known = self._overtaken.get((document, author))
+        return known is not None and digest in known.hashes and base < known.revision and known.by not in sent
+
+    def _note_overtaken(self, document: int, author: str, sent: Collection[str], digest: str, revision: int) -> None:
+        key = (document, author)
+        earlier = self._overtaken.pop(key, None)
+        hashes = frozenset(sent) | (earlier.hashes if earlier is not None else frozenset())
+        if len(hashes) > 4 * MAX_SENT:
+            hashes = frozenset(sent)
+        self._overtaken[key] = Overtaken(hashes - {digest}, digest, revision)
+        if len(self._overtaken) > MOST_OVERTAKEN:
+            del self._overtaken[next(iter(self._overtaken))]
 
     def _merge(self, row: DocumentRow, text: str, *, base: int, author: str) -> Merge:
         ancestor = self.store.documents.revision(row.id, base)

@@ -8,6 +8,7 @@ newer revision for the base would read the lines that the machine has not seen y
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,11 @@ MAX_MERGE_ROUNDS = 3
 # machine that is further behind compares once it has taken these.
 MAX_WAITING = 4096
 MAX_WAITING_CHARS = 16 * 1024 * 1024
+# A revision that a machine did not take (it was frozen, its disk was full, its file was being edited) is brought again after so long, and
+# then twice as long. The machine's own comparisons, each five minutes, go on from there.
+AGAIN_S = 1.0
+LONGEST_AGAIN_S = 60.0
+MOST_TRIES = 10
 
 Request = Callable[[str, dict[str, Any], float], Awaitable[dict[str, Any]]]
 Key = tuple[str, str]
@@ -61,6 +67,15 @@ class Change:
         return cls(project, path, result.revision, result.hash, before, result.text)
 
 
+@dataclass(frozen=True, slots=True)
+class Untaken:
+    """A revision that a machine has not taken."""
+
+    change: Change
+    tries: int
+    due: float  # by the clock of the event loop
+
+
 class Copies:
     """One connection's working copies: which projects, which revisions, and the way to bring newer ones."""
 
@@ -75,6 +90,7 @@ class Copies:
         self._held: dict[Key, Held] = {}
         self._waiting: dict[Key, Change] = {}
         self._waiting_chars = 0
+        self._untaken: dict[Key, Untaken] = {}
         self._is_behind = False
         self._announced = asyncio.Event()
         # One revision on its way to this machine at a time, so that each is applied upon the one before it.
@@ -109,6 +125,8 @@ class Copies:
             warning = "stored, but this machine has not confirmed its file yet; it follows with the next sync"
         except ConfideError as error:
             warning = f"stored, but the file on this machine could not be written: {error.message}"
+        if not on_disk:
+            self.bring_later(Change.of(project, path, newest[-1], before))
         return WrittenBack(on_disk, newest[-1], warning)
 
     async def take_away(self, change: Change) -> WrittenBack:
@@ -200,9 +218,13 @@ class Copies:
         return change
 
     async def run(self) -> None:
+        """Bring what is announced, and again what was not taken, for as long as the connection stands."""
         while True:
-            await self._announced.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._due_s()):
+                    await self._announced.wait()
             self._announced.clear()
+            self._take_up()
             try:
                 await self._catch_up()
             except ConnectionLost:
@@ -213,18 +235,54 @@ class Copies:
         while self._waiting:
             change = self._taken_out(next(iter(self._waiting)))
             assert change is not None
-            try:
-                async with self._order:
-                    await self._apply(change, change.before, BACKGROUND_DEADLINE_S)
-            except (TimeoutError, RequestError, GrantError) as error:
-                # The machine compares states at its next connection or scan, which finds this again.
-                log.info("a revision was not taken: %s", type(error).__name__)
+            await self._tell(change)
         if self._is_behind:
             self._is_behind = False
             try:
                 await self._request("scan", {"force": False}, SCAN_DEADLINE_S)
             except (TimeoutError, RequestError) as error:
                 log.info("a machine that was behind did not compare: %s", type(error).__name__)
+
+    async def _tell(self, change: Change) -> None:
+        """Let the machine have a revision; one that it does not take is brought again."""
+        earlier = self._untaken.pop((change.project, change.path), None)
+        tries = earlier.tries if earlier else 0
+        try:
+            async with self._order:
+                refusal = await self._apply(change, change.before, BACKGROUND_DEADLINE_S)
+            if refusal is not None:
+                self.bring_later(change, tries)
+        except (TimeoutError, RequestError) as error:
+            log.info("a revision was not taken: %s", type(error).__name__)
+            self.bring_later(change, tries)
+        except GrantError as error:
+            log.info("a revision was not taken: %s", type(error).__name__)
+
+    def bring_later(self, change: Change, tries: int = 0) -> None:
+        """Let the machine have a revision in a while, unless it has it by then; `tries`: how often it was brought again already."""
+        if change.project not in self.watched:
+            return  # another connection of the machine's brings it, or none does
+        key = (change.project, change.path)
+        held = [len(one.change.text or "") for one in self._untaken.values()]
+        if tries >= MOST_TRIES or len(held) >= MAX_WAITING or sum(held) > MAX_WAITING_CHARS:
+            return
+        pause_s = min(AGAIN_S * 2**tries, LONGEST_AGAIN_S)
+        self._untaken[key] = Untaken(change, tries + 1, asyncio.get_running_loop().time() + pause_s)
+        self._announced.set()  # whoever waits looks anew until when
+
+    def _due_s(self) -> float | None:
+        """In how many seconds something is to be brought again; None where nothing is."""
+        if not self._untaken:
+            return None
+        return max(0.0, min(one.due for one in self._untaken.values()) - asyncio.get_running_loop().time())
+
+    def _take_up(self) -> None:
+        """What is due waits with the others; the newest of a document alone."""
+        now = asyncio.get_running_loop().time()
+        for key, one in self._untaken.items():
+            if one.due <= now and key not in self._waiting:
+                self._waiting[key] = one.change
+                self._waiting_chars += len(one.change.text or "")
 
     async def _bring(self, project: str, path: str, newest: list[PutResult], before: str | None) -> bool:
         """Apply the last of `newest`; append what merging makes of a person's edit, and apply that."""
@@ -351,7 +409,7 @@ def _told(answer: dict[str, Any], held: Held | None, taken: Sequence[str] = ()) 
     """
     base, said, sent = _told_base(answer), answer.get("baseHash"), answer.get("sent", [])
     if not isinstance(said, str):
-        base, said = max(base, held.revision if held else 0), None
+        base, said = held.revision if held is not None and "base" not in answer else base, None
     if not isinstance(sent, list) or len(sent) > MAX_SENT or not all(isinstance(digest, str) for digest in sent):
         sent = []
     return {"text": answer["text"], "base": base, "base_hash": said, "sent": [*sent, *taken]}

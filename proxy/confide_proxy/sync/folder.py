@@ -17,7 +17,7 @@ import fnmatch
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -256,10 +256,13 @@ class Folder:
         except FolderError:
             return False
 
-    def write(self, path: str, text: str, *, over: Content | None) -> Content:
+    def write(
+        self, path: str, text: str, *, over: Content | None, before: Callable[[int, int], None] = lambda *_inodes: None
+    ) -> Content:
         """Put `text` at `path`, durably and at once (temporary file, fsync, rename), in place of `over`; None where no file may be.
 
-        What `over` holds in clear the new file has in clear as well, where `text` has its placeholder.
+        What `over` holds in clear the new file has in clear as well, where `text` has its placeholder. `before` is told of the inode that
+        the file is about to be, and of the one in whose place it comes, 0 for none.
 
         Raises:
             ChangedMeanwhileError: the file is no longer as it was read, so a person's edit would be lost.
@@ -282,7 +285,8 @@ class Folder:
                         file.write(data)
                         file.flush()
                         os.fsync(file.fileno())
-                        mtime_ns = os.fstat(file.fileno()).st_mtime_ns
+                        status = os.fstat(file.fileno())
+                    before(status.st_ino, self.inode(path))
                     _put_in_place(part, name, parent, path, over)
                 finally:
                     with suppress(FileNotFoundError):
@@ -290,7 +294,7 @@ class Folder:
                 os.fsync(parent)
         except OSError as error:
             raise _explained(path, error) from error
-        return self._written(path, text, restored, len(data), mtime_ns)
+        return self._written(path, text, restored, len(data), status.st_mtime_ns)
 
     def _written(self, path: str, text: str, restored: str, size: int, mtime_ns: int) -> Content:
         try:
@@ -303,6 +307,14 @@ class Folder:
         # Without keys it would only be redacted, for all.
         is_to_be_sent = not content.is_waiting and self.sealer.is_to_be_sent(path, text, restored)
         return replace(content, is_to_be_sent=is_to_be_sent)
+
+    def inode(self, path: str) -> int:
+        """Which file it is that has this name now; 0 where there is none, or none to be read."""
+        try:
+            with self._parent(path) as (parent, name):
+                return os.stat(name, dir_fd=parent, follow_symlinks=False).st_ino
+        except OSError:
+            return 0
 
     def sweep(self) -> None:
         """Remove what a crash in the middle of a write has left behind. Blocks for as long as a walk does."""

@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,6 +34,7 @@ COMPACT_AFTER = 1000
 LONGEST_STEP_S: Final = 300.0
 """More than a file of the largest size has for being sent and indexed."""
 _SENT: Final = "sent"
+_WRITING: Final = "writing"
 _REMEMBERED: Final = 1024
 _OFFSETS: Final = 2**62
 UNREAD: Final = -1
@@ -66,6 +67,21 @@ class Confirmed:
         return (self.size, self.mtime_ns, self.mark) == (size, mtime_ns, mark)
 
 
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """A text of the daemon's that was about to be put in place.
+
+    Attributes:
+        inode, over: of the file with the text, and of the one in whose place it was to come (0: none). One that is saved in place stays
+            what it is; one that is saved by a rename is neither.
+    """
+
+    hash: str
+    revision: int
+    inode: int
+    over: int
+
+
 class Ledger:
     """The confirmed state of one folder in one space, in a file of its own below `folder`. Methods touch the disk briefly."""
 
@@ -79,6 +95,7 @@ class Ledger:
         self._entries: dict[str, Confirmed] = {}
         self._removed: dict[str, int] = {}
         self._sent: dict[str, tuple[str, ...]] = {}
+        self._writing: dict[str, Writing] = {}
         self._inode = -1
         self._offset = 0
         self._lines = 0
@@ -131,21 +148,45 @@ class Ledger:
         if self.sent(path)[-1:] != (digest,):
             self._append([path, _SENT, digest])
 
+    def note_writing(self, path: str, writing: Writing | None) -> None:
+        """A text is about to be put in place: noted before, since this process may not live to confirm it. None: it was not."""
+        self._append(
+            [path, _WRITING, *((writing.hash, writing.revision, writing.inode, writing.over) if writing else ())]
+        )
+
+    def writing(self, path: str) -> Writing | None:
+        """What was about to be put in place and was not confirmed since."""
+        with self._own:
+            self._catch_up()
+            return self._writing.get(path)
+
+    def unfinished(self) -> frozenset[str]:
+        """The files of which that is so."""
+        with self._own:
+            self._catch_up()
+            return frozenset(self._writing)
+
     def set(self, path: str, state: Confirmed) -> None:
         self._append(_line(path, state))
+
+    def touch(self, path: str, was: Confirmed, state: Confirmed) -> None:
+        """Note how a file looks that nothing else has become of: neither confirmed otherwise, nor sent, meanwhile."""
+        self._append(_line(path, state), unless=lambda: self.get(path) != was or bool(self.sent(path)))
 
     def forget(self, path: str, revision: int = 0) -> None:
         """The file is deleted on both ends, with `revision` where that is known."""
         self._append([path, revision] if revision else [path])
 
-    def _append(self, line: list[str | int]) -> None:
+    def _append(self, line: list[str | int], *, unless: Callable[[], bool] | None = None) -> None:
         while True:
             fd = os.open(self._file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                _lock(fd, fcntl.LOCK_SH)
+                _lock(fd, fcntl.LOCK_EX if unless else fcntl.LOCK_SH)
                 size = os.fstat(fd).st_size
                 if not _is_at(fd, self._file):
                     continue  # another process has just compacted it
+                if unless is not None and unless():
+                    return
                 # A line that a crash or a full disk cut short is ended, so that it spoils none but itself.
                 torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
                 # One write of one whole line: O_APPEND keeps the lines of several processes apart.
@@ -163,6 +204,7 @@ class Ledger:
                     self._entries.clear()
                     self._removed.clear()
                     self._sent.clear()
+                    self._writing.clear()
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
@@ -180,6 +222,12 @@ class Ledger:
                     others = (known for known in self._sent.get(path, ()) if known != digest)
                     self._sent[path] = (*others, digest)[-MAX_SENT:]
                     return
+                case [str(path), "writing", str(digest), int(revision), int(inode), int(over)]:
+                    self._writing[path] = Writing(digest, revision, inode, over)
+                    return
+                case [str(path), "writing"]:
+                    self._writing.pop(path, None)
+                    return
                 case [str(path), str(digest), int(revision), int(size), int(mtime_ns)]:
                     self._entries[path] = Confirmed(digest, revision, size, mtime_ns)
                     self._removed.pop(path, None)
@@ -194,6 +242,7 @@ class Ledger:
                 case _:
                     return
             self._sent.pop(path, None)
+            self._writing.pop(path, None)
         except ValueError:
             return  # damaged: the file is compared as if it had never been confirmed
 
@@ -210,6 +259,8 @@ class Ledger:
                     file.write(_encoded(_line(path, state)))
                 for path, sent in self._sent.items():
                     file.writelines(_encoded([path, _SENT, digest]) for digest in sent)
+                for path, one in self._writing.items():
+                    file.write(_encoded([path, _WRITING, one.hash, one.revision, one.inode, one.over]))
             part.chmod(0o600)
             part.replace(self._file)
         except OSError:
@@ -422,8 +473,9 @@ def confirmed_as(content: Content, digest: str, revision: int) -> Confirmed:
 def note_touched(ledger: Ledger, path: str, known: Confirmed | None, content: Content) -> None:
     """Have the looks of a file that was saved with the text that it had, so that it is neither read again nor counted as unsent."""
     is_touched = known is not None and not known.looks_like(content.size, content.mtime_ns, content.mark)
-    if known and is_touched and is_confirmed(known, content, ledger.sent(path)) and ledger.get(path) == known:
-        ledger.set(path, replace(known, size=content.size, mtime_ns=content.mtime_ns, mark=content.mark))
+    if known and is_touched and is_confirmed(known, content, ledger.sent(path)):
+        touched = replace(known, size=content.size, mtime_ns=content.mtime_ns, mark=content.mark)
+        ledger.touch(path, known, touched)
 
 
 def deleted_of(folder: Folder, missing: dict[str, Confirmed], report: SyncReport) -> list[tuple[str, int]]:

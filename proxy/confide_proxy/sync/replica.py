@@ -22,9 +22,11 @@ from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.link import Patient
 from confide_proxy.sync.folder import MAX_FILES, Content, Folder, Found
 from confide_proxy.sync.ledger import (
+    UNREAD,
     Confirmed,
     Ledger,
     SyncReport,
+    Writing,
     check_sendable,
     confirmed_as,
     deleted_of,
@@ -90,6 +92,9 @@ class Replica:
         """
         report = SyncReport()
         self._compared_as = self.folder.mark
+        for path in await asyncio.to_thread(self._ledger.unfinished):
+            async with self._paths.held(path):
+                await asyncio.to_thread(self._known, path)
         # The ledger first: what another session writes and confirms between the two must not look like a file that is deleted.
         confirmed, found = await asyncio.to_thread(lambda: (self._ledger.all(), list(self.folder.walk())))
         passed_by = await asyncio.to_thread(self.folder.passed_by)
@@ -122,8 +127,7 @@ class Replica:
             body |= {"entries": entries, "buckets": sorted(buckets)}
         body |= {"gone": deleted, "goneHashes": [confirmed[path].hash for path, _ in deleted]}
         answer = await ask(self._link, "compare", body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
-        hashes = {path: digest for path, digest, _ in entries}
-        await asyncio.to_thread(self._adopt, answer["adopt"], hashes)
+        await self._adopt(answer["adopt"], entries)
         await self._agree(sealed, answer)
         pulled = set(answer["pull"])
         for path in {path for path, _ in deleted} - pulled:
@@ -145,8 +149,7 @@ class Replica:
         named = {path for kind in ("adopt", "drop") for path, _ in answer.get(kind, ())}
         named.update(*(answer.get(kind, ()) for kind in ("send", "pull")))
         same = [entry for entry in entries if entry[0] not in named]
-        hashes = {path: digest for path, digest, _ in same}
-        await asyncio.to_thread(self._adopt, [(path, base) for path, _, base in same], hashes)
+        await self._adopt([(path, base) for path, _, base in same], same)
 
     async def _forget(self, path: str, was: Confirmed) -> None:
         async with self._paths.held(path):
@@ -209,8 +212,11 @@ class Replica:
                 # Once for all that is decided by it: a comparison may end in between, and what was passed would be taken for older.
                 is_compared = self._is_compared
                 local = await asyncio.to_thread(self.folder.read, path)
-                known = await asyncio.to_thread(self._ledger.get, path)
-                if await asyncio.to_thread(self._is_passed, path, revision, local, known, is_compared=is_compared):
+                known = await asyncio.to_thread(self._known, path)
+                if await asyncio.to_thread(self._ledger.writing, path) is not None:
+                    # What it was made from takes a question, and the comparison or the watcher asks it.
+                    raise FolderError(path, "is one that a process wrote when it ended, and was changed since")
+                if await asyncio.to_thread(self._is_passed, body, local, known, is_compared=is_compared):
                     return {"applied": True}
                 sent = await asyncio.to_thread(self._ledger.sent, path)
                 # What was confirmed is in the daemon's history, so it may be replaced even if the daemon took another base. Unless that
@@ -237,11 +243,15 @@ class Replica:
             raise ChangedMeanwhileError(path)
 
     def _is_passed(
-        self, path: str, revision: int, local: Content | None, known: Confirmed | None, *, is_compared: bool
+        self, body: dict[str, Any], local: Content | None, known: Confirmed | None, *, is_compared: bool
     ) -> bool:
-        """Whether this machine has confirmed a newer one already, over another of its connections."""
+        """Whether this machine has confirmed a newer one already, over another of its connections, or before it arrived."""
+        revision = int(body["revision"])
+        path = str(body["path"])
         if local is None:
-            return self._ledger.removed_at(path) > revision
+            # One that was confirmed and is not there was deleted by a person, which is still to be told.
+            is_had = known is not None and (known.revision > revision or known.hash == body["hash"])
+            return self._ledger.removed_at(path) > revision or is_had
         return is_compared and known is not None and known.revision > revision and known.matches(local.hash)
 
     async def _exchange(
@@ -259,21 +269,29 @@ class Replica:
             raise FolderError("the daemon's answer", f"names more than {2 * MAX_FILES:,} files")
         await self._steps.run(steps, report, progress)
 
-    def _adopt(self, adopted: list[tuple[str, int]], hashes: dict[str, str]) -> None:
-        for path, revision in {path: revision for path, revision in adopted if path in hashes}.items():
-            content = readable(self.folder, path, SyncReport())
-            known = self._ledger.get(path)
-            if content and content.hash == hashes[path]:
-                self._ledger.set(path, confirmed_as(content, content.hash, revision))
-            elif content and known and known.hash == hashes[path] and known.matches(content.hash):
-                self._ledger.set(path, replace(known, revision=revision))
+    async def _adopt(self, adopted: list[tuple[str, int]], entries: list[tuple[str, str, int]]) -> None:
+        """Note the revisions of which the daemon has files, as they were when they were compared."""
+        were = {path: (digest, base) for path, digest, base in entries}
+        for path, revision in {path: revision for path, revision in adopted if path in were}.items():
+            async with self._paths.held(path):
+                await asyncio.to_thread(self._adopt_one, path, revision, *were[path])
+
+    def _adopt_one(self, path: str, revision: int, digest: str, base: int) -> None:
+        content = readable(self.folder, path, SyncReport())
+        known = self._known(path)
+        if (known.revision if known else 0) != base:
+            return  # confirmed otherwise since
+        if content and content.hash == digest:
+            self._ledger.set(path, confirmed_as(content, content.hash, revision))
+        elif content and known and known.hash == digest and known.matches(content.hash):
+            self._ledger.set(path, replace(known, revision=revision))
 
     async def _send(self, path: str, report: SyncReport, *, is_asked: bool = False) -> None:
         """Send a file if it has changed, or if the daemon has not what it had: restored from an old copy, or damaged."""
         async with self._paths.held(path):
-            known = await asyncio.to_thread(self._ledger.get, path)
             skipped = len(report.skipped)
             content = await asyncio.to_thread(readable, self.folder, path, report)
+            known = await self._settled(path, content)
             sent = await asyncio.to_thread(self._ledger.sent, path)
             is_due = content is not None and not is_confirmed(known, content, sent)
             if content is not None and (is_due or (is_asked and not is_less(known, content))):
@@ -359,7 +377,7 @@ class Replica:
             answer = await ask(
                 self._link, "pull", {"project": self.folder.project, "path": path}, timeout_s=_PUT_DEADLINE_S, bulk=True
             )
-            known = await asyncio.to_thread(self._ledger.get, path)
+            known = await asyncio.to_thread(self._known, path)
             local = await asyncio.to_thread(self.folder.read, path)
             # Sent since the comparison began, which so did not tell of it, and deleted since then: that is still to be told.
             is_deleted = known is not None and known != before and known.revision >= answer["revision"]
@@ -375,7 +393,7 @@ class Replica:
         if not self.folder.is_memory(path):
             return
         async with self._paths.held(path):
-            known = await asyncio.to_thread(self._ledger.get, path)
+            known = await asyncio.to_thread(self._known, path)
             local = await asyncio.to_thread(self.folder.read, path)
             # One confirmed since the answer was made is newer than the deletion.
             sent = await asyncio.to_thread(self._ledger.sent, path)
@@ -386,21 +404,90 @@ class Replica:
     async def _write(self, path: str, text: str | None, revision: int, local: Content | None) -> None:
         if self._before_write:
             await self._before_write(self.folder)
+        if local is None and text is not None and await asyncio.to_thread(self._ledger.count) >= MAX_FILES:
+            raise FolderError(path, f"would be one of more than {MAX_FILES:,} files")
+        await _through(partial(self._write_and_confirm, path, text, revision, local))
+
+    def _write_and_confirm(self, path: str, text: str | None, revision: int, local: Content | None) -> None:
         if text is None:
             if local is not None:
-                await asyncio.to_thread(partial(self.folder.delete, path, over=local))
-            await asyncio.to_thread(self._ledger.forget, path, revision)
+                self.folder.delete(path, over=local)
+            self._ledger.forget(path, revision)
             return
-        if local is None and await asyncio.to_thread(self._ledger.count) >= MAX_FILES:
-            raise FolderError(path, f"would be one of more than {MAX_FILES:,} files")
+        digest = text_hash(text)
         if local is None or local.text != text:
-            local = await asyncio.to_thread(partial(self.folder.write, path, text, over=local))
-        await asyncio.to_thread(self._ledger.set, path, confirmed_as(local, text_hash(text), revision))
+
+            def note(inode: int, over: int) -> None:
+                self._ledger.note_writing(path, Writing(digest, revision, inode, over))
+
+            try:
+                local = self.folder.write(path, text, over=local, before=note)
+            except FolderError:
+                self._ledger.note_writing(path, None)
+                raise
+        self._ledger.set(path, confirmed_as(local, digest, revision))
+
+    def _known(self, path: str) -> Confirmed | None:
+        """The confirmed state of a file, while its path is held.
+
+        Whoever put a text of the daemon's in place may have ended before it was confirmed. Taken for an edit of the text before, the lines
+        of others in it would count as lines of this machine's, and come twice once a person has changed something next to them.
+        """
+        writing = self._ledger.writing(path)
+        if writing is not None:
+            inode = self.folder.inode(path)
+            if inode == writing.inode:
+                self._ledger.set(path, Confirmed(writing.hash, writing.revision, UNREAD, 0))
+            elif inode in (0, writing.over):
+                self._ledger.note_writing(path, None)
+        return self._ledger.get(path)
+
+    async def _settled(self, path: str, content: Content | None) -> Confirmed | None:
+        """As `_known`, also of a file that was saved by a rename since, of which nothing but its text tells what it was made from."""
+        known = await asyncio.to_thread(self._known, path)
+        writing = await asyncio.to_thread(self._ledger.writing, path)
+        if writing is None or content is None:
+            return known
+        written = await self._text_of(path, writing.revision, writing.hash)
+        before = await self._text_of(path, known.revision, known.hash) if known else ""
+        if written is not None and before is not None and _comes_from(content.text, written, before):
+            await asyncio.to_thread(self._ledger.set, path, Confirmed(writing.hash, writing.revision, UNREAD, 0))
+        else:
+            await asyncio.to_thread(self._ledger.note_writing, path, None)
+        return await asyncio.to_thread(self._ledger.get, path)
+
+    async def _text_of(self, path: str, revision: int, digest: str) -> str | None:
+        """A revision's text; None where the daemon has it no more."""
+        body = {"project": self.folder.project, "path": path, "revision": revision}
+        try:
+            answer = await ask(self._link, "pull", body, timeout_s=_PUT_DEADLINE_S, bulk=True)
+        except RequestError as error:
+            if error.code != "not_found":
+                raise
+            return None
+        text: str = answer["text"]
+        return text if answer["hash"] == digest else None
+
+
+def _comes_from(text: str, written: str, before: str) -> bool:
+    """Whether a text was made from `written` rather than from `before`: by the lines that only one of them has."""
+    lines, new, old = (set(one.splitlines()) for one in (text, written, before))
+    return len(lines & (new - old)) + len((old - new) - lines) > len(lines & (old - new)) + len((new - old) - lines)
 
 
 def _base_of(known: Confirmed | None) -> dict[str, Any]:
     """What a file comes from, as the daemon is told: the number, and the text by which it can be checked."""
     return {"base": known.revision, "baseHash": known.hash} if known else {"base": 0}
+
+
+async def _through(work: Callable[[], None]) -> None:
+    """Run in a thread what is not to be left half done: whoever is cancelled waits for it, so that nobody else comes in between."""
+    running = asyncio.create_task(asyncio.to_thread(work))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
 
 
 class Steps:

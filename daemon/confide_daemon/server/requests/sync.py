@@ -140,8 +140,11 @@ class SyncRequests:
         # After a merge the machine may or may not take the text (it may be edited again): until it says more, its base is the old one.
         if is_same:
             self._copies.confirm(project, path, result.revision, hash)
+        change = Change.of(project, path, result, result.previous_hash)
         if result.changed:
-            self._publish(Change.of(project, path, result, result.previous_hash))
+            self._publish(change)
+        if not is_same:
+            self._copies.bring_later(change)  # the answer may be lost, or come when the file is being edited
         answer = {
             "revision": result.revision,
             "hash": result.hash,
@@ -169,9 +172,8 @@ class SyncRequests:
 
     async def _pull(self, project: str, path: str, revision: int | None) -> dict[str, Any]:
         self._grants().require_read(project, path)
+        # Nothing is confirmed by it: the machine may find its file edited when the answer comes.
         document = await self._space.documents.read(project, path, revision=revision)
-        if revision is None:
-            self._copies.confirm(project, path, document.revision, document.hash)
         return {"revision": document.revision, "hash": document.hash, "text": document.text}
 
     def check_transcript(self, params: dict[str, Any]) -> None:
