@@ -49,7 +49,7 @@ bench: $(STAMP)
 eval: $(STAMP)
 	$(BIN)/python -m bench.evaluation
 
-# The symbolic models of the channel and of the roster, where ProVerif is installed (crypto/formal/README.md): an hour or two on one processor.
+# The symbolic models of the channel and of the roster, where ProVerif is installed (crypto/formal/README.md): half an hour on one processor.
 proof: $(STAMP)
 	$(BIN)/python -m bench.proof
 
