@@ -188,7 +188,13 @@ class Look:
             self._duplicates.wake()
 
     async def found(
-        self, row: NoteRow, projects: frozenset[str], *, apart: frozenset[str], words: Sequence[str]
+        self,
+        row: NoteRow,
+        projects: frozenset[str],
+        *,
+        apart: frozenset[str],
+        words: Sequence[str],
+        is_limited: bool = False,
     ) -> Looked:
         """The duplicates of the note that was written.
 
@@ -196,6 +202,7 @@ class Look:
             projects: where notes are looked for.
             apart: ids of notes whose likeness is known already.
             words: folded; those that are tags in use are answered.
+            is_limited: whoever stores reaches a part of the space, and may learn nothing of the rest.
         """
         if not self.document.done():
             self.document.set_result(row.document)
@@ -203,11 +210,14 @@ class Look:
         try:
             # What needs no vectors is looked for while they are computed.
             first, embedded = await asyncio.gather(
-                threads.read(lambda store: first_look(store, row, projects, words)), self._vectors()
+                threads.read(lambda store: first_look(store, row, projects, words, is_limited=is_limited)),
+                self._vectors(),
             )
             generation, vectors = (embedded.generation.id, embedded.vectors) if embedded else (None, {})
             near = await threads.read(
-                lambda store: find_near(store, row, first, projects, apart, generation, vectors, least)
+                lambda store: find_near(
+                    store, row, first, projects, apart, generation, vectors, least, is_limited=is_limited
+                )
             )
         except StorageError as error:  # the note is written, which matters more
             return Looked(warnings=(f"duplicates could not be looked for: {error.message}",))

@@ -143,11 +143,16 @@ class FirstLook:
     is_only: bool
 
 
-def first_look(store: Store, row: NoteRow, projects: frozenset[str], words: Sequence[str]) -> FirstLook:
-    """What is to be seen of the note without its vectors, in these projects; `words`, folded, may be tags."""
+def first_look(
+    store: Store, row: NoteRow, projects: frozenset[str], words: Sequence[str], *, is_limited: bool = False
+) -> FirstLook:
+    """What is to be seen of the note without its vectors, in these projects; `words`, folded, may be tags.
+
+    `is_limited`: nothing that lies elsewhere has a part in it, as whoever stores may not reach it.
+    """
     with store.reading():
         texts = [piece.text for piece in store.notes.first_pieces([row.document], first=FIRST)]
-        documents = _by_words(store, " ".join(texts), projects) - {row.document}
+        documents = _by_words(store, " ".join(texts), projects, is_limited=is_limited) - {row.document}
         tags = store.notes.tags_among(words, projects)
         is_only = not documents and store.notes.count(projects, most=2) < 2
     return FirstLook(frozenset(documents), tuple(tags), is_only)
@@ -162,12 +167,15 @@ def find_near(
     generation: int | None,
     vectors: Mapping[bytes, Vectors],
     least: float,
+    *,
+    is_limited: bool = False,
 ) -> list[Near]:
     """The notes of these projects that are as near as `least`, the nearest first; MOST_TOLD at most.
 
     Args:
         apart: ids of notes that are left out, as are those that another one supersedes.
         generation, vectors: those of the note's first pieces, by their hashes; None: it has none yet.
+        is_limited: as in `first_look`.
     """
     with store.reading():
         if all(one.id != generation for one in store.vectors.generations()):
@@ -176,7 +184,8 @@ def find_near(
         own = compared(pieces, {piece.id: vectors[piece.hash] for piece in pieces if piece.hash in vectors})
         documents = set(first.documents)
         if generation is not None and own.vectors is not None:
-            documents |= _by_meaning(store, generation, own.vectors, projects, least) - {row.document}
+            nearby = _by_meaning(store, generation, own.vectors, projects, least, is_limited=is_limited)
+            documents |= nearby - {row.document}
         documents -= store.notes.superseded(list(documents), projects)
         near = []
         for other, seen in read_compared(store, generation, documents).items():
@@ -205,30 +214,39 @@ def read_compared(store: Store, generation: int | None, documents: Collection[in
     return {document: compared(pieces, vectors) for document, pieces in by_document.items()}
 
 
-def _by_meaning(store: Store, generation: int, vectors: Vectors, projects: frozenset[str], least: float) -> set[int]:
+# To say which documents may be seen takes longer than to look at all, which is good enough for who may see all: nothing that is left out
+# tells them anything. For others it is said first. Among many near ones those of elsewhere would push out some of theirs, and so show.
+
+
+def _by_meaning(
+    store: Store, generation: int, vectors: Vectors, projects: frozenset[str], least: float, *, is_limited: bool
+) -> set[int]:
     """The documents with a piece that is near one of these: at least one of a duplicate's is."""
     found: set[int] = set()
     for vector in vectors:
-        nearest = store.vectors.nearest(generation, vector, Filter(), limit=CANDIDATES)
-        if len(nearest) == CANDIDATES and nearest[-1][1] >= least:
-            # To say which documents may be seen takes longer than to look at all; it matters where so many are near.
-            some = Filter(projects=projects, sources=frozenset({"memory"}))
-            nearest = store.vectors.nearest(generation, vector, some, limit=CANDIDATES)
+        allowed = _among(projects) if is_limited else Filter()
+        nearest = store.vectors.nearest(generation, vector, allowed, limit=CANDIDATES)
+        if not is_limited and len(nearest) == CANDIDATES and nearest[-1][1] >= least:
+            nearest = store.vectors.nearest(generation, vector, _among(projects), limit=CANDIDATES)
         found |= _documents(store, [piece for piece, cosine in nearest if cosine >= least - 1e-3], projects)
     return found
 
 
-def _by_words(store: Store, text: str, projects: frozenset[str]) -> set[int]:
+def _by_words(store: Store, text: str, projects: frozenset[str], *, is_limited: bool) -> set[int]:
     """The documents that have most of the note's longest words."""
     words = dict.fromkeys(word for word in text.split() if word.lower().strip(".,:;!?()") not in STOP_WORDS)
     match = keyword_query(" ".join(sorted(words, key=lambda word: -len(word))[:MOST_WORDS]))
-    best = store.keywords.candidates(match, Filter(), limit=SHARING)
+    allowed = _among(projects) if is_limited else Filter()
+    best = store.keywords.candidates(match, allowed, limit=SHARING, is_limited=is_limited)
     found = _documents(store, [piece for piece, _ in best], projects)
-    if len(best) == SHARING and len(found) < ENOUGH_SEEN:
-        some = Filter(projects=projects, sources=frozenset({"memory"}))
-        best = store.keywords.candidates(match, some, limit=SHARING)
+    if not is_limited and len(best) == SHARING and len(found) < ENOUGH_SEEN:
+        best = store.keywords.candidates(match, _among(projects), limit=SHARING)
         found = _documents(store, [piece for piece, _ in best], projects)
     return found
+
+
+def _among(projects: frozenset[str]) -> Filter:
+    return Filter(projects=projects, sources=frozenset({"memory"}))
 
 
 def _documents(store: Store, pieces: Sequence[int], projects: frozenset[str]) -> set[int]:

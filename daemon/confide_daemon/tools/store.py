@@ -164,7 +164,7 @@ async def _store_note(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
         stated = frozenset(relation.other for relation in draft.relations)
         written, looked = await asyncio.gather(
             context.machine.write_back(project, row.path, stored.result, stored.result.previous_hash),
-            look.found(row, seen, apart=stated, words=words),
+            look.found(row, seen, apart=stated, words=words, is_limited=not grants.reaches_all),
         )
     return _answer(
         project,

@@ -12,6 +12,7 @@ from unittest.mock import patch
 from tests.support.programs.processes import Machine
 
 from confide_proxy.cli import app
+from confide_proxy.sync.ledger import path_locks
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Ended:
 
 def confide(machine: Machine, *arguments: str, stdin: str = "") -> Ended:
     """Run a command as a machine's. One at a time: its folder, environment and output are the process's."""
+    path_locks.cache_clear()  # a program that ended holds none
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     code = 0
     with (
