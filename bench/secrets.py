@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
+import statistics
 import sys
 import sysconfig
 import tempfile
@@ -22,12 +24,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.support.sealing import known_forms, plain_forms
 from tests.support.sealing.secret_corpus import Sample, negatives, positives
 
+from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_proxy.config import Policy
 from confide_proxy.sealing.detection.scanner import scan
+from confide_proxy.sealing.known import KnownValues
+from confide_proxy.sealing.sealer import Fingerprints, Sealer
 
 ROOT = Path(__file__).parents[1]
 SURE = 0.75
+KNOWN = 5_000
 MOST_FALSE = 1.0  # in 10,000 lines
 LARGEST = 4 * 1024 * 1024
 SLOW_LINES = 200_000  # as many for the other library, which takes minutes for more
@@ -133,6 +141,37 @@ def false_positives(tally: Tally, most_lines: int) -> dict[str, Any]:
     return {"lines": lines.total(), "findings": wrong.total(), "per10000": rate, "mbPerSecond": speed}
 
 
+def plain_and_known(seed: int, count: int) -> dict[str, Any]:
+    """Print and return the shares found of plain forms and of known values, and the cost of a text with 5,000 known values."""
+    shares: dict[str, float] = {}
+    for form in plain_forms.FORMS:
+        samples = list(plain_forms.samples(form, seed, count))
+        spans = [[(each.start, each.end) for each in scan(one.text, SURE)] for one in samples]
+        shares[form] = sum(map(plain_forms.is_covered, samples, spans)) / count
+    chance = random.Random(seed)
+    values = [known_forms.value(chance) for _ in range(KNOWN)]
+    with tempfile.TemporaryDirectory() as place:
+        keys = SpaceKeys.generate()
+        KnownValues(Path(place), lambda: keys).remember(("password", value.encode()) for value in values)
+        known = KnownValues(Path(place), lambda: keys)  # as after a restart
+        for form in known_forms.FORMS:
+            said = known_forms.said_again(form, values[:count], seed)
+            shares[f"known, {form}"] = sum(bool(known.find(text)) for _, text in said) / count
+        sealer = Sealer(Policy(), lambda: keys, lambda: Fingerprints(bytes(32)), known)
+        costs = []
+        for path in sorted((ROOT / "docs").rglob("*.md")):
+            text = path.read_text(encoding="utf-8")
+            for at in range(0, len(text) - 2048, 2048):
+                begin = time.thread_time()
+                sealer.seal(text[at : at + 2048], "files")
+                costs.append(1000 * (time.thread_time() - begin))
+    for form, share in shares.items():
+        print(f"{form:32} {share:.3f}")
+    cost = statistics.median(costs)
+    print(f"2 KiB with {KNOWN:,} known values: {cost:.2f} ms p50 of {len(costs)} pieces of our documents")
+    return {"shares": shares, "cost2KiBms": cost}
+
+
 def compared(folder: str, samples: list[Sample]) -> dict[str, Any]:
     """The same of detect-secrets, with all its plugins and filters at their defaults. Prints and returns its recall and wrong findings."""
     sys.path.append(folder)
@@ -198,6 +237,7 @@ def main() -> None:
     result: dict[str, Any] = {"ordinary": false_positives(tally, options.lines)}
     print(f"look-alikes: {len(alike)} findings\n")
     result |= {"kinds": tally.show(), "lookAlikes": len(alike)}
+    result |= plain_and_known(options.seed, 200)
     if options.detect_secrets:
         result["detectSecrets"] = compared(options.detect_secrets, samples)
     if options.json:

@@ -362,8 +362,8 @@ def _readings(text: str) -> Iterator[decoding.View]:
     if view := decoding.unescaped(text):
         yield view
     yield from decoding.encoded(text)
-    if "\n" in text:
-        yield from decoding.joined(text)
+    if view := decoding.joined(text, SHORTEST):
+        yield view
 
 
 def _finding(kind: str, start: int, end: int) -> Finding:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.support.draws import IS_THOROUGH
+from tests.support.sealing import plain_forms
 from tests.support.sealing.secret_corpus import TOKENS, Sample, negatives, positives
 from tests.support.sealing.secret_texts import MAKERS
 
@@ -145,6 +146,14 @@ def test_the_blanks_and_quotes_of_other_keyboards_hide_nothing(text: str) -> Non
     assert [value for _, value in found(text)] == ["hunter22xx"]
 
 
+@pytest.mark.parametrize("form", plain_forms.FORMS)
+def test_plain_forms_are_seen(form: str) -> None:
+    """Tables, CSV, lists, other languages, and a token that is hidden a little: all of the value goes, in nine of ten at least."""
+    samples = list(plain_forms.samples(form, 5, 200))
+    seen = [plain_forms.is_covered(one, [(each.start, each.end) for each in scan(one.text, SURE)]) for one in samples]
+    assert sum(seen) >= 0.9 * len(samples)
+
+
 SAID = ("{}", "Confide recovery code: {}", "my recovery code is {}", "- `{}`\n", "If everything is lost: {}.", "x={}")
 
 
@@ -257,6 +266,8 @@ def test_ordinary_messages_load_no_detector() -> None:
 
 
 HOSTILE = (
+    *("%41%", "\\u0041", "&#65;", "aB3-", "QUJD" * 20 + "/", "ghp_\n", "a1b2c3d4e5f6g7h8\n> ", "\u200bghp_"),
+    *("password,a\n", "|password|\n|---|\n", "tokens: [", "passwords:\n- ", "clave ", "пароль ", "cookie: session=", "kind: secret\n"),
     *("password=", "password: ", "password is ", '"password",', "pass pass ", 'token="a', "password='\\a", "://a:b", "://a:bb@", "a:"),
     *("eyJ", "eyJ.", "bearer ", "basic QUJD", "curl ", "mysql ", "login ", "creds: a/"),
     *("AZDO", "Q~", ":AA", "$2", "otpauth://", "discord M", "a1B2", "x.", "İ", "password {", "key,\n"),

@@ -71,7 +71,7 @@ def find(text: str, lowered: str) -> Iterator[Finding]:
         rest = compiled(_REST_OF_NAME).match(lowered, at)
         behind = name_end = rest.end() if rest else at
         operator = compiled(_OPERATOR).match(lowered, name_end)
-        begin = _begin(text, lowered, at)
+        begin = begin_of(text, lowered, at)
         # Behind "::" it is the name of a type.
         promise = None if text.startswith("::", max(0, begin - 2)) else promise_of(text[begin:name_end])
         if promise is None:
@@ -84,7 +84,7 @@ def find(text: str, lowered: str) -> Iterator[Finding]:
                 break
 
 
-def _begin(text: str, lowered: str, at: int) -> int:
+def begin_of(text: str, lowered: str, at: int) -> int:
     least = max(0, at - _MAX_NAME_CHARS)
     while at > least and (text[at - 1].isalnum() or text[at - 1] in "_-"):
         at -= 1

@@ -29,10 +29,10 @@ _NAMED: Final = {"&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&apos;"
 _SHORTEST: Final = 11
 """Of eight bytes in base64 without its padding."""
 LONGEST_RUN: Final = 4096
-_BASE64: Final = r"[A-Za-z0-9+/_-]{11,}+={0,2}"
-_WRAPPED: Final = (
-    r"(?<![^\s>\"'])([A-Za-z0-9+/_-]{40,128})(?:\r?\n[ \t]{0,40}[A-Za-z0-9+/_-]{1,128}){1,64}={0,2}(?![A-Za-z0-9+/=_-])"
-)
+_BASE64: Final = r"[A-Za-z0-9+/_-]{%d,}+={0,2}"
+_SHORTEST_LINE: Final = 40
+_SHORTEST_HEX: Final = 16
+_WRAPPED: Final = r"([A-Za-z0-9+/_-]{40,128})(?:\r?\n[ \t]{0,40}[A-Za-z0-9+/_-]{1,128}){1,64}={0,2}(?![A-Za-z0-9+/=_-])"
 """Lines of base64, as mail and PEM have it: all but the last are equally long."""
 _HEX: Final = r"(?<![A-Za-z0-9])(?:0x)?((?:[0-9A-Fa-f]{2}){8,}+)(?![A-Za-z0-9])"
 _JOINTS: Final = frozenset("+/_-")
@@ -58,13 +58,10 @@ class View:
         """Where the characters from `start` to `end` stand in the text itself, with all that lies between them."""
         return self._place(start)[0], self._place(end - 1)[1]
 
-    def is_changed(self, start: int, end: int) -> bool:
-        """Whether something between reads otherwise than it stands."""
-        return bisect_right(self._starts, end) - bisect_right(self._starts, start - 1) > 0 or self._is_inside(start)
-
-    def _is_inside(self, at: int) -> bool:
-        behind = bisect_right(self._starts, at)
-        return behind > 0 and at < self._changes[behind - 1][1]
+    def cut(self, start: int, end: int) -> int | None:
+        """Where between two of its characters something is left out; None where nothing is."""
+        after = bisect_right(self._starts, start)
+        return self._starts[after] if after < len(self._starts) and self._starts[after] < end else None
 
     def _place(self, at: int) -> tuple[int, int]:
         behind = bisect_right(self._starts, at)
@@ -94,49 +91,57 @@ def unescaped(text: str, *, is_quoted: bool = True) -> View | None:
 
 def encoded(text: str, shortest: int = _SHORTEST, longest: int = LONGEST_RUN) -> Iterator[View]:
     """What runs of base64 (RFC 4648, 4 and 5, padded or not) and of hex digits hold, where that is text. Lengths in characters."""
-    for match in compiled(_BASE64).finditer(text):
-        if shortest <= match.end() - match.start() <= longest and (view := _of_base64(match[0], match.start())):
+    behind = 0
+    for match in compiled(_BASE64 % shortest).finditer(text):
+        start, end = match.span()
+        if end - start <= longest and (view := _of_base64(match[0], start)):
             yield view
-    if "\n" in text:
-        for match in compiled(_WRAPPED).finditer(text):
-            lines = match[0].split()
-            if all(len(line) == len(match[1]) for line in lines[1:-1]) and len(lines[-1].rstrip("=")) <= len(match[1]):
-                decoded = _decoded("".join(lines))
-                if decoded:
-                    yield View(decoded, [(0, len(decoded), *match.span())])
-    for match in compiled(_HEX).finditer(text):
-        if shortest <= match.end() - match.start() <= 2 * longest and (decoded := _text(bytes.fromhex(match[1]))):
-            yield View(decoded, [(0, len(decoded), *match.span())])
+        if end - start >= _SHORTEST_HEX and not match[0].isalpha():
+            for digits in compiled(_HEX).finditer(text, start, end):
+                if digits.end() - digits.start() <= 2 * longest and (decoded := _text(bytes.fromhex(digits[1]))):
+                    yield View(decoded, [(0, len(decoded), *digits.span())])
+        if end - start >= _SHORTEST_LINE and start >= behind and text[end : end + 1] in ("\r", "\n"):
+            if (lines := compiled(_WRAPPED).match(text, start)) and (decoded := _of_lines(lines)):
+                yield View(decoded, [(0, len(decoded), *lines.span())])
+            behind = lines.end() if lines else end
 
 
-def joined(text: str) -> Iterator[View]:
-    """Each line's last word with the next line's first behind it; where marks of a quotation, or of a line that goes on, stand between them
-    also without those."""
-    at = text.find("\n")
-    while at >= 0:
-        before = text[max(0, at - _LONGEST_PART) : at].rstrip(" \t\r")
-        word = before.rsplit(None, 1)[-1] if before and not before[-1].isspace() else ""
-        if word and (line := compiled(_NEXT_LINE).match(text, at + 1)):
-            stop = max(0, at - _LONGEST_PART) + len(before)
-            start = stop - len(word)
-            for left in (word, word[:-1]) if word.endswith(_CONTINUED) else (word,):
-                for right in (line.end(1), *(line.end(1) + mark.end() for mark in compiled(_MARK).finditer(line[2]))):
-                    rest = text[right : line.end()]
-                    changes = [(0, 0, 0, start), (len(left), len(left), start + len(left), right)]
-                    yield View(left + rest, changes)
-        at = text.find("\n", at + 1)
+def _of_lines(match: re.Match[str]) -> str | None:
+    lines, length = match[0].split(), len(match[1])
+    is_even = all(len(line) == length for line in lines[1:-1]) and len(lines[-1].rstrip("=")) <= length
+    return _decoded("".join(lines)) if is_even else None
 
 
-def all_joined(text: str, shortest: int) -> View | None:
-    """All of those that have so many characters, one below the other; None where there are none."""
+def joined(text: str, shortest: int) -> View | None:
+    """Each line's last word with the next line's first behind it, one such pair below the other; where marks of a quotation, or of a line
+    that goes on, stand between them also without those. Only of pairs with so many characters; None where there is none."""
     parts: list[str] = []
     changes: list[tuple[int, int, int, int]] = []
     size = 0
-    for view in joined(text):
-        if len(view.text) >= shortest:
-            parts.append(view.text)
-            changes += [(begin + size, end + size, start, stop) for begin, end, start, stop in view._changes]
-            size += len(view.text) + 1
+    at = text.find("\n")
+    while at >= 0:
+        stop = at
+        while stop and text[stop - 1] in " \t\r":
+            stop -= 1
+        word = (
+            text[max(0, stop - _LONGEST_PART) : stop].rsplit(None, 1)[-1:] if stop and text[stop - 1] != "\n" else None
+        )
+        if (
+            word
+            and (line := compiled(_NEXT_LINE).match(text, at + 1))
+            and len(word[0]) + line.end() - line.end(1) >= shortest
+        ):
+            start, end = stop - len(word[0]), line.end()
+            marks = [line.end(1)]
+            if line[2]:
+                marks += (line.end(1) + mark.end() for mark in compiled(_MARK).finditer(line[2]))
+            for left in (word[0], word[0][:-1]) if word[0].endswith(_CONTINUED) else word:
+                for right in marks:
+                    cut = size + len(left)
+                    changes += ((size, size, start, start), (cut, cut, start + len(left), right))
+                    parts.append(left + text[right:end])
+                    size = cut + end - right + 1
+        at = text.find("\n", at + 1)
     return View("\n".join(parts), changes) if parts else None
 
 

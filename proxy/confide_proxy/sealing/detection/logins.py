@@ -11,10 +11,11 @@ from typing import Final
 
 from confide_proxy.sealing.detection.finding import Finding
 from confide_proxy.sealing.detection.key_names import promise_of
-from confide_proxy.sealing.detection.plausibility import Context, is_placeholder, is_random, is_sample, judged
+from confide_proxy.sealing.detection.plausibility import Context, is_placeholder, is_random, is_sample, is_wordy, judged
 from confide_proxy.sealing.detection.prefilter import compiled, places
 
-_VALUE: Final = r"(?P<quote>[\"']?)(?P<value>[^\s\"']{4,200})(?P=quote)(?=\s|$|\))"
+_QUOTED: Final = r"(?P<quote>[\"']?)(?P<value>[^\s\"']{4,200})(?P=quote)"
+_VALUE: Final = rf"{_QUOTED}(?=\s|$|\))"
 _PAIR: Final = r"(?P<user>[^\s:\"']{1,80}):(?P<value>[^\s\"']{4,200})"
 _OPTIONS: Final = r"[^\n]{0,400}?[ \t]"
 _COMMANDS: Final = {
@@ -34,6 +35,22 @@ _CALLS: Final = ("auth=(", "Auth(", "Credential(", "Credentials(", ".login(")
 _SQL: Final = r"[\"'](?P<value>[^\"'\s]{5,200}+)[\"']"
 _SAID: Final = r"s?(?:[ \t]{0,4}:|[ \t]is)[ \t]{0,4}[\"'`]?[\w.@+-]{1,60}+[\"'`]?[ \t]{0,3}[/|:][ \t]{0,3}(?P<value>[^\s\"'`/]{6,100}+)"
 _SAYINGS: Final = ("creds", "credential", "login", "/password", "/pass", "/pw")
+_LONGEST_COOKIE: Final = 4096
+_COOKIE: Final = (
+    r"(?<![\w.-])[\w.-]{0,20}?(?:session|sess|sid|auth|token|jwt|login|remember)[\w.-]{0,20}+="
+    r"(?P<value>[A-Za-z0-9%._~+/=-]{20,2000}+)"
+)
+_WITH: Final = {
+    "log in as ": rf"[\w.@-]{{1,60}} with (?:the )?(?:password )?{_VALUE}",
+    "login as ": rf"[\w.@-]{{1,60}} with (?:the )?(?:password )?{_VALUE}",
+    "admin / ": _VALUE,
+    "root / ": _VALUE,
+    "echo ": rf"(?:-n[ \t]+)?{_QUOTED}[ \t]*\|[ \t]*sudo[ \t]+-S",
+}
+_SEED: Final = r"[\w -]{0,20}?[ \t]{0,3}(?::|=|[ \t]is)[ \t]{0,3}[\"'`]?(?P<value>[A-Z2-7]{16,64})(?![A-Za-z0-9])"
+_SEEDS: Final = ("2fa", "totp", "mfa", "authenticator")
+_BARE_KEY: Final = r"[\"']?[ \t]{0,3}(?::|=|[ \t]is)?[ \t]{0,3}[\"'`]?(?:0x)?(?P<value>[0-9a-fA-F]{64})(?![0-9a-zA-Z])"
+_BARE_KEYS: Final = ("private key", "privatekey", "private_key")
 _PGPASS: Final = r"^[\w.*-]{1,100}:(?:\d{4,5}|\*):[\w*-]{1,60}:[\w*-]{1,60}:(?P<value>\S{6,100})$"
 
 _URL_MARK: Final = "://"
@@ -74,6 +91,21 @@ def find(text: str, lowered: str) -> Iterator[Finding]:
         yield from _plausible(_behind(text, saying, _SAID, lowered), "spoken")
     if ":5432:" in text or ":*:" in text:
         yield from _plausible(compiled(_PGPASS, re.MULTILINE).finditer(text), "sign")
+
+
+def find_in_sayings(text: str, lowered: str) -> Iterator[Finding]:
+    """Session cookies, seeds of one-time codes (RFC 6238), bare private keys, and a password that a sentence or a pipe hands over."""
+    for mark, expression in _WITH.items():
+        yield from _plausible(_behind(text, mark, expression, lowered), "spoken")
+    for kind, marks, expression in (("totp-seed", _SEEDS, _SEED), ("private-key", _BARE_KEYS, _BARE_KEY)):
+        for match in (match for mark in marks for match in _behind(text, mark, expression, lowered)):
+            if len(set(match["value"])) >= 8 and not is_wordy(match["value"]) and not is_sample(match["value"]):
+                yield Finding(kind, *match.span("value"), 0.8, "login")
+    for at in places(lowered, "cookie:"):
+        end = text.find("\n", at, at + _LONGEST_COOKIE)
+        for match in compiled(_COOKIE, re.IGNORECASE).finditer(text, at, end if end >= 0 else at + _LONGEST_COOKIE):
+            if is_random(match["value"].rstrip("="), 20) and not is_placeholder(match["value"]):
+                yield Finding("session-cookie", *match.span("value"), 0.8, "header")
 
 
 def _behind(text: str, mark: str, expression: str, lowered: str | None = None) -> Iterator[re.Match[str]]:

@@ -15,10 +15,67 @@ NAME_MARKS: Final = (
     *("contrase", "kennwort", "senha", "wachtwoord", "motdepasse"),
 )
 """Of names that tell what stands behind them (`assignments`), in lower case."""
+FOREIGN_MARKS: Final = (
+    *(
+        "contrase",
+        "clave",
+        "mot de passe",
+        "mots de passe",
+        "motdepasse",
+        "kennwort",
+        "passwort",
+        "senha",
+        "palavra-passe",
+        "wachtwoord",
+    ),
+    *(
+        "password",
+        "parola",
+        "hasło",
+        "heslo",
+        "lösenord",
+        "adgangskode",
+        "salasana",
+        "şifre",
+        "jelszó",
+        "lozinka",
+        "geslo",
+        "kata sandi",
+    ),
+    *(
+        "mật khẩu",
+        "κωδικ",
+        "парол",
+        "סיסמ",
+        "كلمة المرور",
+        "كلمة السر",
+        "पासवर्ड",
+        "密码",
+        "密碼",
+        "口令",
+        "パスワード",
+        "비밀번호",
+        "암호",
+    ),
+)
+"""The word for a password in other languages, in lower case; as in some of those the English one is used (`languages`)."""
 _MARKS: Final = (
     *NAME_MARKS,
+    *FOREIGN_MARKS,
     *("basic", "bearer", "auth", "://", "curl ", "wget ", "http ", "skopeo ", "mysql", "redis-cli ", "login", "cred"),
-    *("identified by ", ":5432:", ":*:"),
+    *(
+        "identified by ",
+        ":5432:",
+        ":*:",
+        "cookie:",
+        "2fa",
+        "totp",
+        "mfa",
+        "log in as ",
+        "admin / ",
+        "root / ",
+        "sudo -s",
+    ),
 )
 """Of all detectors but that of tokens, in lower case."""
 _FOUR_GROUPS: Final = 48
@@ -71,12 +128,12 @@ def lower(text: str) -> str:
 
 def plain(text: str) -> str:
     """The text with the blanks and signs of other keyboards as those of ASCII, every character where it was: web pages and word
-    processors put no-break spaces behind a colon, and some editors a byte order mark before a text."""
+    processors put no-break spaces behind a colon. What nobody sees at all is left out before (`decoding.visible`)."""
     return text if text.isascii() else text.translate(_PLAIN)
 
 
 _PLAIN = {
-    **dict.fromkeys((0xA0, 0x1680, *range(0x2000, 0x200C), 0x202F, 0x205F, 0x2060, 0x3000, 0xFEFF), " "),
+    **dict.fromkeys((0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000), " "),
     **{0xFF1A: ":", 0xFF1D: "=", 0xFF5C: "|", 0x2028: "\n", 0x2029: "\n", 0x85: "\n"},
     **{0x201C: '"', 0x201D: '"', 0x201E: '"', 0x2018: "'", 0x2019: "'", 0x201A: "'"},
 }

@@ -6,16 +6,25 @@ hard (a megabyte of `eyJ`) costs no more than a multiple of any other. Nothing i
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from confide_crypto.sealing.placeholder import STANDIN
-from confide_proxy.sealing.detection.prefilter import gives_reason, is_telling, lower, plain
+from confide_proxy.sealing.detection.prefilter import SHORTEST_TOKEN, gives_reason, is_telling, lower, plain
 
 if TYPE_CHECKING:
+    from confide_proxy.sealing.detection.decoding import View
     from confide_proxy.sealing.detection.finding import Finding
 
+_ESCAPES: Final = ("\\u00", "\\x", "&#", "%")
+"""One of them may hide the word that gives a reason."""
+_SHORTEST_RUN: Final = 16
+_LONGEST_RUN: Final = 512
+"""Of base64 and hex, which are undone and looked through."""
+_SHORT_MARKS: Final = ("AKIA", "ASIA", "glpat-", "glrt-", "GOCSPX-", "whsec_")
+"""Of tokens that are so short that neither half of one may be as long as the shortest token."""
+_LEAST_REST: Final = 8
 REPEATED_FROM: Final = 0.75
 REPEATED_CHARS: Final = 8
 """A shorter password may be a word that stands elsewhere for something else."""
@@ -25,14 +34,32 @@ _FEW: Final = 64
 
 
 def scan(text: str, least: float = 0.0) -> list[Finding]:
-    """The credentials in a text, in its order, none over another.
+    """The credentials in a text, in its order, none over another; also those that are hidden a little (`decoding`): by characters that
+    nobody sees, by one step of an encoding, by a line end.
 
     `least`: the confidence (0 to 1) from which on they count; from 0.5 on, lone random strings are not even looked for.
     """
+    if not text.isascii():
+        from confide_proxy.sealing.detection.decoding import visible
+
+        if shown := visible(text):
+            return [_moved(found, shown) for found in _scanned(shown.text, least)]
+    return _scanned(text, least)
+
+
+def _scanned(text: str, least: float) -> list[Finding]:
     text = plain(text)
     lowered = lower(text)
-    if not gives_reason(lowered):
-        return []
+    is_worth = gives_reason(lowered)
+    found = _by_rules(text, lowered, least) if is_worth else []
+    is_cut = "\n" in text and (is_worth or any(mark in text for mark in _SHORT_MARKS))
+    if is_worth or any(mark in text for mark in _ESCAPES):
+        found = sorted((*found, *_outside(found, _hidden(text, least))), key=lambda each: each.start)
+    return _with_cut(text, found) if is_cut else found
+
+
+def _by_rules(text: str, lowered: str, least: float) -> list[Finding]:
+    """Those that stand in the text as it is."""
     from confide_proxy.sealing.detection import plausibility, tokens
     from confide_proxy.sealing.detection.finding import resolved
 
@@ -44,18 +71,80 @@ def scan(text: str, least: float = 0.0) -> list[Finding]:
         *tokens.find_jwts(text),
     ]
     if is_telling(lowered):  # most texts have no more than a long word, as a path with a date is
-        from confide_proxy.sealing.detection import assignments, logins
+        from confide_proxy.sealing.detection import assignments, cloud, languages, logins, tables
 
         found += [
             *logins.find_in_urls(text),
             *logins.find_in_headers(text, lowered),
             *logins.find(text, lowered),
+            *logins.find_in_sayings(text, lowered),
             *assignments.find(text, lowered),
+            *tables.find(text, lowered),
+            *languages.find(text, lowered),
+            *cloud.find_kubernetes(text, lowered),
         ]
+    if any(each.kind == "aws-access-key-id" for each in found):
+        from confide_proxy.sealing.detection import cloud
+
+        found += cloud.find_aws_secrets(text, found)
     if least <= plausibility.RANDOM_CONFIDENCE:
         found += plausibility.find_random(text)
     found = [each for each in found if each.confidence >= least]
     return resolved([*found, *_repeated(text, found)]) if found else []
+
+
+def _hidden(text: str, least: float) -> Iterator[Finding]:
+    """Those that stand in it encoded."""
+    from confide_proxy.sealing.detection import decoding
+
+    sure = max(least, REPEATED_FROM)
+    if view := decoding.unescaped(text, is_quoted=False):
+        yield from (_moved(found, view) for found in _by_reason(view.text, sure))
+    for view in decoding.encoded(text, _SHORTEST_RUN, _LONGEST_RUN):
+        yield from (_moved(found, view) for found in _by_reason(view.text, sure)[:1])
+
+
+def _with_cut(text: str, found: list[Finding]) -> list[Finding]:
+    """The same with those that a line end cuts in two; also where the first part alone is found, and what follows can only be the rest."""
+    from confide_proxy.sealing.detection import decoding, plausibility, tokens
+
+    view = decoding.joined(text, SHORTEST_TOKEN)
+    for each in tokens.find(view.text) if view else ():
+        assert view is not None
+        cut = view.cut(each.start, each.end)
+        if cut is None:
+            continue
+        whole = _moved(each, view)
+        first = bisect_right([one.end for one in found], whole.start)
+        last = bisect_left([one.start for one in found], whole.end)
+        is_rest = plausibility.is_random(view.text[cut : each.end], _LEAST_REST)
+        if first == last or (is_rest and whole.start <= found[first].start and found[last - 1].end <= whole.end):
+            found[first:last] = [whole]
+    return found
+
+
+def _by_reason(text: str, least: float) -> list[Finding]:
+    lowered = lower(text)
+    return _by_rules(text, lowered, least) if gives_reason(lowered) else []
+
+
+def _moved(found: Finding, view: View) -> Finding:
+    from confide_proxy.sealing.detection.finding import Finding
+
+    return Finding(found.kind, *view.span(found.start, found.end), found.confidence, found.detector, found.prefix)
+
+
+def _outside(found: list[Finding], hidden: Iterator[Finding]) -> list[Finding]:
+    """The hidden ones that are nowhere over what stands in the text as it is."""
+    from confide_proxy.sealing.detection.finding import resolved
+
+    starts = [each.start for each in found]
+
+    def is_free(each: Finding) -> bool:
+        before = bisect_left(starts, each.end)
+        return before == 0 or found[before - 1].end <= each.start
+
+    return resolved([each for each in hidden if is_free(each)])
 
 
 def outside(text: str, findings: Iterable[Finding]) -> Iterator[Finding]:

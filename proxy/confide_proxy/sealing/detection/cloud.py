@@ -1,0 +1,69 @@
+"""Secrets that are told by what they come with: the other half of an AWS access key, and what a Kubernetes Secret holds."""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from confide_proxy.sealing.detection.finding import Finding
+from confide_proxy.sealing.detection.plausibility import is_placeholder, is_random
+from confide_proxy.sealing.detection.prefilter import compiled, places
+
+_NEAR: Final = 300
+"""Characters between an access key's id and its secret."""
+_FORTY: Final = r"(?<![A-Za-z0-9+/=_.-])[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/=])"
+_HEX: Final = frozenset("0123456789abcdefABCDEF")
+_KIND: Final = "kind: secret"
+_MOST_DATA: Final = 64 * 1024
+_DATA: Final = r"^([ \t]{0,20})data:[ \t]*\r?\n"
+_ENTRY: Final = (
+    r"([ \t]{1,40})[\w.-]{1,100}:[ \t]{1,4}[\"']?(?P<value>[A-Za-z0-9+/]{4,8192}={0,2})[\"']?[ \t]*(?:\r?\n|$)"
+)
+_PUBLIC: Final = ("-----BEGIN CERTIFICATE", "-----BEGIN PUBLIC")
+_SHORTEST: Final = 6
+
+
+def find_aws_secrets(text: str, found: Iterable[Finding]) -> Iterator[Finding]:
+    """Each string of forty characters near an access key's id that can be its secret."""
+    for each in found:
+        if each.kind != "aws-access-key-id":
+            continue
+        begin = max(0, each.start - _NEAR)
+        for match in compiled(_FORTY).finditer(text, begin, min(len(text), each.end + _NEAR)):
+            if (
+                not _HEX.issuperset(match[0])
+                and is_random(match[0], 40)
+                and any(letter.isupper() for letter in match[0])
+            ):
+                yield Finding("aws-secret-key", match.start(), match.end(), 0.85, "token")
+
+
+def find_kubernetes(text: str, lowered: str) -> Iterator[Finding]:
+    """Each value of a Secret's `data`, under whatever key, which is text in base64 and no certificate."""
+    behind = 0
+    for at in places(lowered, _KIND):
+        end = min(len(text), at + _MOST_DATA)
+        stop = text.find("\n---", at, end)
+        data = compiled(_DATA, re.MULTILINE).search(text, max(at, behind), stop if stop >= 0 else end)
+        if data is None:
+            continue
+        behind = data.end()
+        while (entry := compiled(_ENTRY).match(text, behind)) and len(entry[1]) > len(data[1]):
+            behind = entry.end()
+            if _is_secret(entry["value"]):
+                yield Finding("secret", *entry.span("value"), 0.8, "assignment")
+
+
+def _is_secret(value: str) -> bool:
+    try:
+        held = binascii.a2b_base64(value, strict_mode=True).decode().strip()
+    except ValueError:
+        return False
+    return (
+        len(held) >= _SHORTEST
+        and not held.startswith(_PUBLIC)
+        and not is_placeholder(held)
+        and any(c.isdigit() for c in held)
+    )

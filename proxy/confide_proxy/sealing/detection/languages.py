@@ -1,0 +1,39 @@
+"""Passwords as other languages say them: "la clave es …", "пароль: …", "密码：…".
+
+The word for it is looked for in the text in lower case, then what joins it to its value, then the value, which is of printable ASCII: where
+no blank stands between words, it ends with the first character that is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from confide_proxy.sealing.detection.finding import Finding
+from confide_proxy.sealing.detection.key_names import promise_of
+from confide_proxy.sealing.detection.plausibility import Context, judged
+from confide_proxy.sealing.detection.prefilter import FOREIGN_MARKS, compiled, places
+
+_IN_ASCII: Final = tuple(mark for mark in FOREIGN_MARKS if mark.isascii())
+_SAID: Final = (
+    # Endings, and up to four words of what it is for.
+    r"[^\W\d_]{0,4}(?:[ \t](?!(?:es|est|è|é|ist|is|je|to|är|er|on|e)[ \t])[^\W\d][\w.'-]{0,30}){0,4}?"
+    r"(?:[ \t]{0,3}(?:[:=]|->|[ \t][—–-](?=[ \t]))"
+    r"|[ \t]{1,3}(?:es|est|è|é|ist|lautet|is|je|to|är|er|on|e|это|adalah|là|:)(?=[ \t:])|[ \t]{0,2}(?:是|为|為|は|는|은))"
+    r"[ \t:]{0,3}[\"'`«「『]?[ \t]{0,2}(?P<value>[!#-&*+./0-9:<=>?@A-Z^_a-z|~-]{6,128}+)(?![(\[{])"
+)
+
+
+def find(text: str, lowered: str) -> Iterator[Finding]:
+    """Every password that is said so. `lowered`: the text in lower case, place by place."""
+    promise = promise_of("password")
+    for mark in _IN_ASCII if lowered.isascii() else FOREIGN_MARKS:
+        for at in places(lowered, mark):
+            match = compiled(_SAID).match(lowered, at + len(mark))
+            if match is None or promise is None:
+                continue
+            start, end = match.span("value")
+            while end > start and text[end - 1] in ",;.:!?)":
+                end -= 1
+            if sure := judged(text[start:end], mark, promise, Context("spoken", is_quoted=False, is_line=False)):
+                yield Finding(sure[0], start, end, sure[1], "assignment")
