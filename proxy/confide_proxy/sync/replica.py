@@ -449,8 +449,10 @@ class Replica:
         if writing is None or content is None:
             return known
         written = await self._text_of(path, writing.revision, writing.hash)
-        before = await self._text_of(path, known.revision, known.hash) if known else ""
-        if written is not None and before is not None and _comes_from(content.text, written, before):
+        sent = await asyncio.to_thread(self._ledger.sent, path)
+        # What was sent and not confirmed was in its place before, and the daemon has no number for it.
+        before = await self._text_of(path, known.revision, known.hash) if known and not sent else None
+        if written is not None and _comes_from(content.text, written, before):
             await asyncio.to_thread(self._ledger.set, path, Confirmed(writing.hash, writing.revision, UNREAD, 0))
         else:
             await asyncio.to_thread(self._ledger.note_writing, path, None)
@@ -469,10 +471,14 @@ class Replica:
         return text if answer["hash"] == digest else None
 
 
-def _comes_from(text: str, written: str, before: str) -> bool:
-    """Whether a text was made from `written` rather than from `before`: by the lines that only one of them has."""
-    lines, new, old = (set(one.splitlines()) for one in (text, written, before))
-    return len(lines & (new - old)) + len((old - new) - lines) > len(lines & (old - new)) + len((new - old) - lines)
+def _comes_from(text: str, written: str, before: str | None) -> bool:
+    """Whether a text was made from `written` rather than from `before`, None where that is not known; in doubt it was not, since then
+    nothing that others wrote counts as deleted."""
+    lines, new = set(text.splitlines()), set(written.splitlines())
+    if before is None:
+        return new <= lines
+    old = set(before.splitlines())
+    return bool(lines & (new - old)) if new - old else not lines & (old - new)
 
 
 def _base_of(known: Confirmed | None) -> dict[str, Any]:

@@ -121,6 +121,40 @@ async def test_another_file_in_its_place_after_a_kill(desk: Desk, saved: str, se
     assert sorted((await desk.settled()).splitlines()) == settled
 
 
+@pytest.mark.parametrize(
+    ("saved", "settled"),
+    [
+        ("- begun\n- mine\n- more\n", ["- begun", "- mine", "- more", "- theirs"]),
+        ("- begun\n- theirs\n- mine\n- more\n", ["- begun", "- mine", "- more", "- theirs"]),
+    ],
+)
+async def test_another_file_in_the_place_of_one_that_was_merged(desk: Desk, saved: str, settled: list[str]) -> None:
+    """What was sent has no number here: only a text that has all of the merged one's lines was made from that."""
+    desk.file.write_text("- begun\n- mine\n")
+    with pytest.raises(KilledError):
+        await desk.replica(ShortLived).changed([PATH])
+    assert sorted(desk.file.read_text().splitlines()) == ["- begun", "- mine", "- theirs"]
+    saved_by_rename(desk.file, saved)
+    assert sorted((await desk.settled()).splitlines()) == settled
+
+
+@pytest.mark.parametrize("saved", ["- mine\n", "- begun\n- mine\n"])
+async def test_another_file_in_the_place_of_one_that_lost_a_line(desk: Desk, saved: str) -> None:
+    """What was written has lines less, and none more."""
+    made = await desk.desktop.put(PATH, "", base=2)
+    change = {
+        "path": PATH,
+        "revision": made["revision"],
+        "text": "",
+        "hash": text_hash(""),
+        "baseHash": text_hash(BEGUN),
+    }
+    with pytest.raises(KilledError):
+        await desk.replica(ShortLived).apply(change)
+    saved_by_rename(desk.file, saved)
+    assert (await desk.settled()) == "- mine\n"
+
+
 async def test_another_file_in_its_place_whose_history_is_gone(desk: Desk) -> None:
     """The daemon has not what was written: nothing of the file is taken for another's."""
     with pytest.raises(KilledError):
