@@ -6,6 +6,7 @@ Nothing here is timed: what counts is what is parsed at all, what is paid, and w
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from confide_crypto.errors import RequestError
 from confide_crypto.limits import MAX_MESSAGE, MAX_REQUEST
 from confide_crypto.transport import inbox
 from confide_daemon.documents import transcripts
+from confide_daemon.server import rates
 from confide_daemon.server.rates import BURST, CONNECTION, LARGE_REQUESTS, MAX_WAIT_S, REQUESTS_PER_S, Rates, price_of
 from confide_memory.forms import MAX_FILES
 from confide_memory.requests import REQUESTS
@@ -151,8 +153,13 @@ async def test_a_body_of_lists_is_paid_for_before_it_is_parsed(
         assert (refused.value.code, made) == ("too_large", [])
 
 
-async def test_a_greedy_caller_waits_while_others_are_answered(daemon: Serving, parsed: list[int]) -> None:
+async def test_a_greedy_caller_waits_while_others_are_answered(
+    daemon: Serving, parsed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the third of these it has spent what it may at once: it is not parsed before another caller has its answer."""
+    # What was spent does not come back while a busy machine answers.
+    monkeypatch.setitem(Rates.__init__.__kwdefaults__, "per_second", 1e-6)
+    monkeypatch.setattr(rates, "MAX_WAIT_S", math.inf)
     async with machine(daemon, "greedy", scope="read") as greedy, machine(daemon, "modest") as modest:
         order: list[str] = []
 
@@ -175,8 +182,8 @@ async def test_a_greedy_caller_waits_while_others_are_answered(daemon: Serving, 
 
 async def test_a_key_that_comes_again_and_again_waits_and_then_is_sent_away() -> None:
     """A session takes ten times what a request does to begin and to end, and its handshake is proof of the key alone."""
-    rates = Rates(clock=(clock := Clock(1000.0)))
-    with rates.of(b"greedy") as rate, rates.of(b"modest") as other:
+    all_rates = Rates(clock=(clock := Clock(1000.0)))
+    with all_rates.of(b"greedy") as rate, all_rates.of(b"modest") as other:
         async with asyncio.timeout(0):
             for _ in range(int(BURST / CONNECTION)):
                 assert await rate.pass_connection()
@@ -196,8 +203,8 @@ async def test_a_key_that_comes_again_and_again_waits_and_then_is_sent_away() ->
 
 async def test_what_came_is_paid_by_its_records_and_its_values() -> None:
     clock = Clock(1000.0)
-    rates = Rates(clock=clock)
-    with rates.of(b"greedy") as rate, rates.of(b"modest") as other:
+    all_rates = Rates(clock=clock)
+    with all_rates.of(b"greedy") as rate, all_rates.of(b"modest") as other:
         for _ in range(int(BURST)):
             assert rate.record(1.0) == 0.0
         # From here on it is in debt: as long as a request would wait it is still read, then no more.

@@ -230,9 +230,9 @@ async def test_large_lines(tmp_path: Path) -> None:
         told = await client.next()
         assert told["id"] == 2
         assert told["result"]["isError"]
-        # Where it takes too long to be looked through, this machine refuses it for what the tool allows.
+        # Where it takes too long to be looked through, this machine refuses it for what the tool allows, or says that it is too slow.
         why = told["result"]["content"][0]["text"]
-        assert "larger than 16 MiB" in why or "is too long" in why, why
+        assert any(one in why for one in ("larger than 16 MiB", "is too long", "could not answer in time itself")), why
         client.call(3)
         await daemon.until(lambda: len(daemon.calls) == 2)
         await daemon.answer(3)
