@@ -111,11 +111,10 @@ def _placed(item: Any) -> tuple[str, int]:
     raise RequestError("invalid", "an entry is not [path, revision]")
 
 
-def _pulled(item: Any) -> str:
+def _pulled(item: Any) -> tuple[str, int]:
     match item:
         case [str(path), _, str()]:
-            revision({"": item[1]}, "")
-            return path
+            return path, revision({"": item[1]}, "")
     raise RequestError("invalid", "an entry is not [path, revision, hash]")
 
 

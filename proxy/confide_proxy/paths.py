@@ -47,6 +47,10 @@ class Paths:
     """Held by whoever changes those two."""
     link = _InState("link.json")
     """Which daemon this machine has joined, and its pinned key."""
+    receipt = _InState("receipt.json")
+    """How far this machine has followed its daemon's space."""
+    restores = _InState("restores.jsonl")
+    """When the daemon was put back to an older copy of its data, and what became of this machine's files."""
     catalogue = _InState("catalogue.json")
     """The names of the tools that the daemon has."""
     journal = _InState("journal")

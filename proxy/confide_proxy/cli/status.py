@@ -19,12 +19,14 @@ import typer
 
 from confide_crypto.errors import ConfideError, RequestError, UnreachableError
 from confide_crypto.keys.identity import fingerprint_words, format_daemon_key
+from confide_memory.answers import local_time
 from confide_proxy.cli import secrets
 from confide_proxy.cli.console import AsJson, Here, Output, ProjectDir, clock, command, identified, print_json, row, say
 from confide_proxy.errors import SpaceLockedError, ToolError
 from confide_proxy.link import daemon
 from confide_proxy.link import identity as identities
 from confide_proxy.link.key_rotation import MachineKeys
+from confide_proxy.link.receipts import Receipts
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.offline.journal import Counts, Entry, Journal
 from confide_proxy.paths import Paths
@@ -65,6 +67,8 @@ def status(context: typer.Context, project: ProjectDir = Path(), as_json: AsJson
     sealing = result.pop("sealing")
     say(f"sealing {'ready' if sealing.pop('canSeal') else 'not ready'}")
     _tell_facts(sealing)
+    if "wentBack" in result:
+        result["wentBack"] = _went_back_line(result["wentBack"])
     if "unsealedFindings" in result:
         result["unsealedFindings"] = secrets.unsealed_line(result["unsealedFindings"])
     width = max(len(name) for name in result)
@@ -83,11 +87,21 @@ async def _status(here: Here, folder: Path) -> dict[str, Any]:
             pending = await asyncio.to_thread(pending_bytes, here.paths, here.config, client.space)
             result["pendingTranscriptBytes"] = pending
         result |= {} if unsealed is None else {"unsealedFindings": unsealed}
+        told = await asyncio.to_thread(Receipts(here.paths).told)
+        result |= {"wentBack": told} if told else {}
         # Told once on stderr of a session too, where few people look.
         unknown = catalogues.load(here.paths.catalogue, here.config.toolsets).unknown
         result |= {"unknownTools": ", ".join(unknown)} if unknown else {}
         of_keyring = {**result.get("sealing", {}), **sealing(client.sealing.keyring)}
         return {**result, "sealing": of_keyring, "link": {**result["link"], **up(here.paths, client)}}
+
+
+def _went_back_line(told: dict[str, Any]) -> str:
+    """That the daemon's data was put back, and what became of this machine's files."""
+    to = f"to {local_time(told['backTo'])}" if told["backTo"] else "to an earlier time"
+    again = told["sentAgain"]
+    said = f"{to}, seen {local_time(told['noticed'])}; {again} file{'' if again == 1 else 's'} sent again"
+    return f"{said}; came back though deleted: {', '.join(told['cameBack'])}" if told["cameBack"] else said
 
 
 def _tell_link(link: dict[str, Any]) -> None:

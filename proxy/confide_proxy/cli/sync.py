@@ -127,6 +127,8 @@ async def _compared(here: Here, project: Project, *, force: bool) -> dict[str, A
                     progress=lambda done, total: bar.follow(done // 1024, total // 1024, "transcripts, KiB"),
                 )
             result = await client.call("memory_sync", {"force": force}, progress=bar.follow, is_long=True)
+            if client.gives_receipts:
+                await client.keep_receipt()
             result |= sent  # in place: what such an answer lacks is said to be the daemon's fault
             return result
 
@@ -230,6 +232,7 @@ class Watch:
             self._group = group
             group.create_task(self.link.run())
             group.create_task(self.sealing.attend(self._streamer.look_again))
+            group.create_task(self.link.receipts.keep_fresh(self.link))
 
     async def _on_up(self, attached: dict[str, Any]) -> None:
         await self._streamer.on_up(attached, self._group.create_task)

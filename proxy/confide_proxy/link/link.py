@@ -32,6 +32,7 @@ from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import NotJoinedError, StateError
 from confide_proxy.link import daemon
 from confide_proxy.link.key_rotation import MachineKeys
+from confide_proxy.link.receipts import Receipts
 from confide_proxy.paths import Paths
 
 if TYPE_CHECKING:
@@ -115,6 +116,9 @@ class Link:
         self._config = config
         self._attach = attach
         self._callbacks = callbacks
+        self.receipts = Receipts(paths)
+        self.passed = 0
+        """Messages and requests, either way."""
         self._connection: Connection | None = None
         self._retiring: dict[str, Connection] = {}
         self._poked = asyncio.Event()
@@ -170,6 +174,7 @@ class Link:
             connection = self._retiring.get(session_id)
         if connection is None:
             raise ConnectionLost(truncated=False)
+        self.passed += 1
         await connection.send_message(data)
 
     async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
@@ -190,6 +195,7 @@ class Link:
         connection = self._connection
         if connection is None:
             raise ConnectionLost(truncated=False)
+        self.passed += 1
         try:
             answer: dict[str, Any] = await ask(connection)
         except RequestError as error:
@@ -210,16 +216,25 @@ class Link:
         callbacks = self._callbacks
         # Served beside the attach, since its answer comes through the reader.
         serving = asyncio.create_task(
-            connection.serve(
-                on_message=callbacks.on_message, on_request=callbacks.on_request, on_stream=callbacks.on_stream
-            )
+            connection.serve(on_message=callbacks.on_message, on_request=self._on_request, on_stream=self._on_stream)
         )
         try:
-            answers = [await attach(connection, body, callbacks.on_locked) for body in self._attach]
+            first, *others = self._attach
+            first = {**first, "receipt": await asyncio.to_thread(self.receipts.shown)}
+            answers = [await attach(connection, body, callbacks.on_locked) for body in (first, *others)]
+            await asyncio.to_thread(self.receipts.take, answers[0])
         except BaseException:
             await end(connection, serving)
             raise
         return _Leg(connection, serving, answers[0])
+
+    async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+        self.passed += 1
+        return await self._callbacks.on_request(op, body)
+
+    async def _on_stream(self, op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
+        self.passed += 1
+        return await self._callbacks.on_stream(op, params, body)
 
     async def _hold(self, leg: _Leg) -> None:
         """Serve until the daemon closes or the connection breaks, moving to a fresh one when it is time."""

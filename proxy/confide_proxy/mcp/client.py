@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.transport.open import Connection
+from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools import result as results
 from confide_memory.tools.call import SAID
@@ -21,7 +22,8 @@ from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError, UnfitAnswerError
 from confide_proxy.link.key_rotation import MachineKeys
-from confide_proxy.link.link import attach, end, open_connection
+from confide_proxy.link.link import ATTACH_DEADLINE_S, attach, end, open_connection
+from confide_proxy.link.receipts import Receipts
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import incoming
 from confide_proxy.mcp.incoming import PROGRESS, Answered, News
@@ -49,6 +51,7 @@ class Client:
         connection: the open one.
         since: when the connection was made, in seconds since 1970.
         space: the id of the space that the connection leads to.
+        gives_receipts: whether the daemon does (PROTOCOL.md 9.2).
         round_trip_s: the shorter of the round trips of its attach requests, which cost the daemon next to nothing.
     """
 
@@ -61,12 +64,14 @@ class Client:
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._progress: dict[int, Progress] = {}
         self._machine = MachineKeys(paths)
+        self._receipts = Receipts(paths)
         self.sealing = Sealing(paths, config, self._machine)
         self.sealed = SealedCalls(self.sealing, project.name)
         self.files = Files(paths, config, project, sealing=self.sealing, backlog=backlog)
         self.since = 0.0
         self.round_trip_s = 0.0
         self.space = ""
+        self.gives_receipts = False
 
     async def __aenter__(self) -> Self:
         connection = self.connection = await open_connection(self._paths, self._config, keys=self._machine)
@@ -77,8 +82,11 @@ class Client:
         self._serving.add_done_callback(self._on_end)
         try:
             names = dict.fromkeys((self._project.name, GLOBAL_PROJECT))
-            answers = [await self._attach(attach_body(name, self._config)) for name in names]
+            shown = {"receipt": await asyncio.to_thread(self._receipts.shown)}
+            answers = [await self._attach({**attach_body(name, self._config), **shown}) for name in names]
+            await asyncio.to_thread(self._receipts.take, answers[0])
             self.space = answers[0]["space"]
+            self.gives_receipts = bool(answers[0]["receipt"])
             await self.sealing.open(connection, answers[0])
             await self.files.open(connection, self.space)
         except BaseException:
@@ -145,6 +153,11 @@ class Client:
                 found: dict[str, Any] = results.read(catalogues.packaged().tools[tool].get("outputSchema", {}), content)
                 return found
         raise UnfitAnswerError
+
+    async def keep_receipt(self) -> None:
+        """Have a receipt of what was done over this connection. Raises RequestError, ConnectionLost, TimeoutError."""
+        answer = await ask(self.connection, "receipt", {}, timeout_s=ATTACH_DEADLINE_S)
+        await asyncio.to_thread(self._receipts.keep, self.space, answer["receipt"])
 
     async def _attach(self, body: dict[str, Any]) -> dict[str, Any]:
         began = time.perf_counter()

@@ -68,6 +68,7 @@ class Session:
             self._group = group
             group.create_task(self.link.run())
             group.create_task(self._tunnel.send())
+            group.create_task(self.link.receipts.keep_fresh(self.link))
             group.create_task(self.sealing.attend(self._streamer.look_again))
             if self._config.transcripts:
                 from confide_proxy.sync.transcripts.streamer import Transcripts  # only who asks for it pays for it

@@ -35,6 +35,9 @@ LONGEST_STEP_S: Final = 300.0
 """More than a file of the largest size has for being sent and indexed."""
 _SENT: Final = "sent"
 _WRITING: Final = "writing"
+_GONE: Final = "gone"
+_GONE_KEPT: Final = 1000
+"""Removed files that are remembered, to tell when a daemon that was put back brings them back."""
 _REMEMBERED: Final = 1024
 _OFFSETS: Final = 2**62
 UNREAD: Final = -1
@@ -96,6 +99,7 @@ class Ledger:
         self._removed: dict[str, int] = {}
         self._sent: dict[str, tuple[str, ...]] = {}
         self._writing: dict[str, Writing] = {}
+        self._gone: dict[str, int] = {}
         self._inode = -1
         self._offset = 0
         self._lines = 0
@@ -105,7 +109,7 @@ class Ledger:
         # Only for what crosses on its way: what was removed before this connection is for its first comparison, and the daemon may have
         # gone back to an older copy of itself, and number anew.
         self._removed.clear()
-        if self._lines > len(self._entries) + COMPACT_AFTER:
+        if self._lines > len(self._entries) + len(self._gone) + COMPACT_AFTER:
             self._compact()
 
     def all(self) -> dict[str, Confirmed]:
@@ -130,6 +134,13 @@ class Ledger:
         with self._own:
             self._catch_up()
             return self._removed.get(path, 0)
+
+    def gone_at(self, path: str) -> int | None:
+        """The revision that removed a file at both ends, however long ago, 0 where it is not known; None: it is there, or never was, or
+        that is forgotten. To tell a person of, not to decide by: the daemon may count anew."""
+        with self._own:
+            self._catch_up()
+            return self._gone.get(path)
 
     def sent(self, path: str) -> tuple[str, ...]:
         """The hashes of the texts of a file that were sent since it was last confirmed, oldest first: the daemon may have any of them."""
@@ -205,6 +216,7 @@ class Ledger:
                     self._removed.clear()
                     self._sent.clear()
                     self._writing.clear()
+                    self._gone.clear()
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
@@ -228,17 +240,23 @@ class Ledger:
                 case [str(path), "writing"]:
                     self._writing.pop(path, None)
                     return
+                case [str(path), "gone", int(revision)]:
+                    self._gone[path] = revision
+                    return
                 case [str(path), str(digest), int(revision), int(size), int(mtime_ns)]:
                     self._entries[path] = Confirmed(digest, revision, size, mtime_ns)
                     self._removed.pop(path, None)
+                    self._gone.pop(path, None)
                 case [str(path), str(digest), int(revision), int(size), int(mtime_ns), str(mark), str(own)]:
                     self._entries[path] = Confirmed(digest, revision, size, mtime_ns, mark, own)
                     self._removed.pop(path, None)
+                    self._gone.pop(path, None)
                 case [str(path), int(revision)]:
                     self._entries.pop(path, None)
-                    self._removed[path] = revision
+                    self._gone[path] = self._removed[path] = revision
                 case [str(path)]:
                     self._entries.pop(path, None)
+                    self._gone[path] = 0
                 case _:
                     return
             self._sent.pop(path, None)
@@ -257,6 +275,8 @@ class Ledger:
             with part.open("wb") as file:
                 for path, state in self._entries.items():
                     file.write(_encoded(_line(path, state)))
+                for path, revision in list(self._gone.items())[-_GONE_KEPT:]:
+                    file.write(_encoded([path, _GONE, revision]))
                 for path, sent in self._sent.items():
                     file.writelines(_encoded([path, _SENT, digest]) for digest in sent)
                 for path, one in self._writing.items():
@@ -378,6 +398,10 @@ class SyncReport:
     removed: int = 0
     pulled: int = 0
     skipped: list[dict[str, str]] = field(default_factory=list)
+    again: list[str] = field(default_factory=list)
+    """Sent though they are as they were confirmed: the daemon has them no more."""
+    came_back: list[str] = field(default_factory=list)
+    """Received though they were deleted at both ends, with a revision that is not newer than the deletion."""
 
     def as_json(self) -> dict[str, Any]:
         """The wire form, as the daemon's `scan` request expects it."""
@@ -396,6 +420,8 @@ class SyncReport:
         self.removed += other.removed
         self.pulled += other.pulled
         self.skipped += other.skipped
+        self.again += other.again
+        self.came_back += other.came_back
 
 
 def scan(

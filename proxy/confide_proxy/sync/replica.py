@@ -127,9 +127,13 @@ class Replica:
             body |= {"entries": entries, "buckets": sorted(buckets)}
         body |= {"gone": deleted, "goneHashes": [confirmed[path].hash for path, _ in deleted]}
         answer = await ask(self._link, "compare", body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
+        hashes = {path: digest for path, digest, _ in entries}
+        lost = [path for path in answer["send"] if path in hashes and path in confirmed]
+        report.again += [path for path in lost if confirmed[path].matches(hashes[path])]
+        report.came_back += await asyncio.to_thread(self._come_back, answer["pull"], present)
         await self._adopt(answer["adopt"], entries)
         await self._agree(sealed, answer)
-        pulled = set(answer["pull"])
+        pulled = {path for path, _ in answer["pull"]}
         for path in {path for path, _ in deleted} - pulled:
             await self._forget(path, confirmed[path])
             report.removed += 1
@@ -139,6 +143,11 @@ class Replica:
         await self._steps.run([(path, self._send) for path in unsettled], report)
         return report
 
+    def _come_back(self, pulled: list[tuple[str, int]], present: set[str]) -> list[str]:
+        """Those that were deleted at both ends, and are at the daemon with a revision that is not newer than that."""
+        removed = [(path, self._ledger.gone_at(path), revision) for path, revision in pulled if path not in present]
+        return [path for path, at, revision in removed if at is not None and (at >= revision or not at)]
+
     @property
     def is_sealed_otherwise(self) -> bool:
         """Whether files would be sealed otherwise now than when they were last compared: a comparison finds which."""
@@ -146,8 +155,8 @@ class Replica:
 
     async def _agree(self, entries: list[tuple[str, str, int]], answer: dict[str, Any]) -> None:
         """Note those of the entries that the daemon has just so, about which its answer to a comparison says nothing."""
-        named = {path for kind in ("adopt", "drop") for path, _ in answer.get(kind, ())}
-        named.update(*(answer.get(kind, ()) for kind in ("send", "pull")))
+        named = {path for kind in ("adopt", "pull", "drop") for path, _ in answer.get(kind, ())}
+        named.update(answer.get("send", ()))
         same = [entry for entry in entries if entry[0] not in named]
         await self._adopt([(path, base) for path, _, base in same], same)
 
@@ -263,7 +272,7 @@ class Replica:
     ) -> None:
         steps: list[tuple[str, Step]] = []
         steps += [(path, self._send_asked) for path in answer["send"]]
-        steps += [(path, partial(self._pull, before=confirmed.get(path))) for path in answer["pull"]]
+        steps += [(path, partial(self._pull, before=confirmed.get(path))) for path, _ in answer["pull"]]
         steps += [(path, partial(self._drop, revision=revision)) for path, revision in answer["drop"]]
         if len(steps) > 2 * MAX_FILES:
             raise FolderError("the daemon's answer", f"names more than {2 * MAX_FILES:,} files")

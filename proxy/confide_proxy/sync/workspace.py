@@ -13,6 +13,7 @@ from confide_crypto.errors import RequestError
 from confide_memory.documents import GLOBAL_PROJECT, Asks, receive_text
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError
+from confide_proxy.link.receipts import Receipts
 from confide_proxy.paths import Paths
 from confide_proxy.sealing.context import FileSealer, Sealing
 from confide_proxy.sync.folder import Folder
@@ -52,11 +53,16 @@ class Files:
         self._records = sealing.deposit if sealing else None
         self.folders = folders_of(paths, config, *served, sealing=sealing)
         self._replicas: dict[str, Replica] = {}
+        self._receipts = Receipts(paths)
+        self._space = ""
+        self._doubted: set[Path] = set()
         self._to_ignore = {project.name for project in served if config.gitignore and project.is_git}
 
     async def open(self, link: Asks, space: str) -> None:
         """Make the replicas for the space that the link led to."""
         await asyncio.to_thread(_make_own, self._paths.global_folder)
+        self._space = space
+        self._doubted = await asyncio.to_thread(self._receipts.doubted, space, [folder.root for folder in self.folders])
         for folder in self.folders:
             served = self._served.get(folder.project)
             own = folder.project if served is not None and served.claim else ""
@@ -69,7 +75,19 @@ class Files:
     async def compare(self, *, force: bool = False, progress: Callable[[int, int], None] | None = None) -> SyncReport:
         report = SyncReport()
         for replica in list(self._replicas.values()):
-            report.add(await replica.compare(force=force, progress=progress))
+            report.add(await self._compared(replica, force=force, progress=progress))
+        return report
+
+    async def _compared(
+        self, replica: Replica, *, force: bool = False, progress: Callable[[int, int], None] | None = None
+    ) -> SyncReport:
+        root = replica.folder.root
+        report = await replica.compare(force=force or root in self._doubted, progress=progress)
+        if root in self._doubted:
+            self._doubted.discard(root)
+            await asyncio.to_thread(
+                self._receipts.compared, self._space, root, again=report.again, back=report.came_back
+            )
         return report
 
     async def changed(self, project: str, paths: set[str] | None) -> None:
@@ -77,7 +95,7 @@ class Files:
         replica = self._replicas.get(project)
         if replica is None:
             return  # not connected yet: the comparison at the next connection finds it
-        report = await (replica.compare() if paths is None else replica.changed(paths))
+        report = await (self._compared(replica) if paths is None else replica.changed(paths))
         for item in report.skipped:
             log.warning("a file was skipped: it %s", item["reason"])
         if self._on_report:
