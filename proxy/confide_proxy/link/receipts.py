@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from confide_crypto.errors import ConfideError, KeyFileError
-from confide_crypto.keys.files import make_private_dir, read_private_file, write_private_file
+from confide_crypto.keys.files import make_private_dir, read_private_file
 from confide_memory.answers import ask
 from confide_memory.documents import Asks
 
@@ -150,8 +151,14 @@ class Receipts:
         return {}
 
     def _write(self, known: dict[str, Any]) -> None:
-        with suppress(KeyFileError):  # a full disk: an older receipt tells as much, but for what came since
-            write_private_file(self._newest, json.dumps(known).encode(), replace=True)
+        part = self._newest.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
+        with suppress(OSError, KeyFileError):  # a full disk: an older receipt tells as much, but for what came since
+            make_private_dir(part.parent)
+            # Without a sync, for which a connection would wait: what a power cut leaves is an older one, or none.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+            with open(os.open(part, flags, 0o600), "w", encoding="utf-8") as file:
+                file.write(json.dumps(known))
+            part.replace(self._newest)
 
 
 def _is_receipt(text: str) -> bool:
