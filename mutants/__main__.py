@@ -55,9 +55,10 @@ class Copy:
             ["make", ".venv/.installed", f"PYTHON={sys.executable}"], cwd=folder, check=True, capture_output=True
         )
 
-    def pass_without_a_fault(self, tests: Iterable[str]) -> bool:
-        """Whether these tests pass in the copy as it is: else what fails later says nothing."""
-        return self._pytest(["-n", "2", "--dist", "worksteal", *tests], None).returncode == 0
+    def fail_without_a_fault(self, tests: Iterable[str]) -> list[str]:
+        """Which of these tests fail in the copy as it is: what fails later would say nothing."""
+        run = self._pytest(["-n", "4", "--dist", "worksteal", *tests], None)
+        return _failed(run.stdout) or ([run.stdout[-2000:] + run.stderr[-2000:]] if run.returncode else [])
 
     def try_out(self, mutant: Mutant) -> Outcome:
         """Make the fault, run its tests until one fails, and mend it."""
@@ -70,7 +71,7 @@ class Copy:
             return Outcome(mutant, is_caught=True, said="the tests hang", seconds=DEADLINE_S)
         finally:
             file.write_text(text, encoding="utf-8")
-        failed = [line for line in run.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+        failed = _failed(run.stdout)
         said = failed[0].split(" - ")[0].split("/", 1)[-1] if failed else (run.stdout or run.stderr)[-300:].strip()
         return Outcome(mutant, run.returncode == _FAILED, said, time.monotonic() - began)
 
@@ -80,6 +81,10 @@ class Copy:
         return subprocess.run(
             command, cwd=self._folder, env=environment, capture_output=True, text=True, timeout=deadline_s
         )
+
+
+def _failed(output: str) -> list[str]:
+    return [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
 
 
 def main() -> int:
@@ -103,8 +108,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="confide-mutants-") as folder:
         for number in range(min(options.at_once, len(chosen))):
             copies.put(copy := Copy(Path(folder) / str(number)))
-            if not number and not copy.pass_without_a_fault(sorted({test for one in chosen for test in one.tests})):
-                print("the tests fail without any fault: mend that first", file=sys.stderr)
+            failed = [] if number else copy.fail_without_a_fault(sorted({test for one in chosen for test in one.tests}))
+            if failed:
+                print("the tests fail without any fault: mend that first", *failed, sep="\n", file=sys.stderr)
                 return 1
         with ThreadPoolExecutor(options.at_once) as pool:
             outcomes = list(pool.map(run, chosen))
