@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,25 @@ def test_a_file_that_is_opened_up_between_look_and_open_is_not_used(
     monkeypatch.setattr(files, "check_private_file", look_then_loosen)
     with pytest.raises(KeyFileError, match="open to other users"):
         read_private_file(path)
+
+
+def test_a_file_of_another_user_is_not_used(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever put it there knows what is in it, whatever its mode."""
+    write_private_file(path, b"theirs")
+    mine = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
+    for look in (check_private_file, read_private_file):
+        with pytest.raises(KeyFileError, match="belongs to another user"):
+            look(path)
+    with pytest.raises(KeyFileError, match="belongs to another user"):
+        check_private_dir(path.parent)
+
+
+def test_a_file_that_is_far_too_large_is_not_read_whole(path: Path) -> None:
+    write_private_file(path, b"x" * 100)
+    assert read_private_file(path, most_bytes=100) == b"x" * 100
+    with pytest.raises(KeyFileError, match="far too large"):
+        read_private_file(path, most_bytes=99)
 
 
 def test_a_folder_is_looked_at_before_what_is_in_it(tmp_path: Path) -> None:
