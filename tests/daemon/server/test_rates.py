@@ -201,6 +201,19 @@ async def test_a_key_that_comes_again_and_again_waits_and_then_is_sent_away() ->
             task.cancel()
 
 
+def test_who_comes_back_owes_what_it_owed() -> None:
+    """Also after so many other callers that the ones which say nothing are forgotten."""
+    rates_of_all = Rates(clock=Clock(1000.0))
+    with rates_of_all.of(b"greedy") as rate:
+        rate.record(BURST + 2 * MAX_WAIT_S * REQUESTS_PER_S)
+    for number in range(200):
+        with rates_of_all.of(number.to_bytes(2)):
+            pass
+    assert len(rates_of_all) < 200
+    with rates_of_all.of(b"greedy") as rate:
+        assert rate.record(1.0) > 0.0
+
+
 async def test_what_came_is_paid_by_its_records_and_its_values() -> None:
     clock = Clock(1000.0)
     all_rates = Rates(clock=clock)

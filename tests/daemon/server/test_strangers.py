@@ -6,13 +6,14 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
 import websockets
 from tests.support.daemon.loopback import Serving, serving
 from tests.support.deadline import DEADLINE_S
+from tests.support.network.strangers import http_request
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as dial_websocket
 
@@ -69,10 +70,23 @@ async def test_connections_that_say_nothing_at_all_keep_nobody_out(daemon: Servi
     mute = [await asyncio.open_connection("127.0.0.1", daemon.port) for _ in range(3 * PLACES)]
     for _ in range(PLACES):
         await gets_in(daemon, laptop)
+    assert len(daemon.daemon._strangers) <= PLACES
     async with asyncio.timeout(DEADLINE_S):
         assert await mute[0][0].read() == b""
     assert not mute[-1][0].at_eof()
     for _, writer in mute:
+        writer.close()
+
+
+async def test_a_request_that_is_far_too_long_is_not_answered(daemon: Serving) -> None:
+    """Each of its lines is within its bound; a stranger may send 32 KiB in all."""
+    for length, is_answered in ((1000, True), (3900, False)):
+        headers = [b"X-%d: %s" % (number, b"x" * length) for number in range(12)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", daemon.port)
+        writer.write(http_request(*headers))
+        with suppress(ConnectionError):
+            async with asyncio.timeout(DEADLINE_S):
+                assert (await reader.read(12) == b"HTTP/1.1 101") is is_answered
         writer.close()
 
 
