@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _PART = "confide-part"
 _SYMLINK = "is a symlink"
+_NO_FILE = "is not a regular file"
 _TWIN = "has the name of another file, spelled otherwise in Unicode, or spelled in a mixture: rename it"
 _SAVING_S = 0.1
 """How long a file may be in the middle of being saved; one that is longer is read as it is, and again at the next event."""
@@ -162,6 +163,8 @@ class Folder:
                 why = None  # no markdown, an editor's, or none of ours
             elif documents.path_problem(path) is not None:
                 why = self.why_not(path)
+            elif not entry.is_file(follow_symlinks=False):
+                why = _NO_FILE
             else:
                 why = None if self._is_document(path, spelled) else _TWIN
             if why is not None:
@@ -234,7 +237,7 @@ class Folder:
             os.close(fd)
             if stat.S_ISDIR(status.st_mode):
                 return None  # a folder has taken its name: there surely is no such file
-            raise FolderError(path, "is not a regular file")
+            raise FolderError(path, _NO_FILE)
         with open(fd, "rb") as file:
             data, mtime_ns = _whole(file, self.max_bytes + 1)
         if len(data) > self.max_bytes:

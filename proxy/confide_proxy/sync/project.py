@@ -13,16 +13,18 @@ import hashlib
 import logging
 import os
 import re
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 from confide_memory.documents import GLOBAL_PROJECT, MEMORY_FOLDER
-from confide_proxy.sync.walk import FILE, load_project_file
+from confide_proxy.sync.walk import FILE, load_project_file, plain_file
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +33,7 @@ _SHORTEST_TOKEN = 20
 _OWN = ("MEMORY.md", "memory.md", "memory", FILE)
 _GIT_DEADLINE_S = 2.0
 _MOST_LINK_BYTES = 8192
+_MOST_IGNORE_BYTES = 1024 * 1024
 # The host must be the one that git fetches from: both `evil.example:x@github.com:a/b` and `https://evil.example?@github.com/a/b` lead to
 # evil.example.
 _SCP_REMOTE = re.compile(r"^(?:[^@/:?#]+@)?(\[[^\]/]+\]|[^:/\[]+):(?!//)(.+)$")
@@ -102,9 +105,8 @@ def identify(folder: Path) -> Claim:
     (or a `.confide.toml`) is a project of its own, as in a repository of many services.
     """
     here = folder.resolve()
-    top = _git(here, "rev-parse", "--show-toplevel")
-    root = Path(top).resolve() if top else here
-    if top is None or root not in (here, *here.parents):
+    root = _top(here)
+    if root is None:
         named = _named_in_file(here)
         return Claim(_clean(named or here.name), here, False, Basis.FILE if named else Basis.FOLDER, here)
     inner = here.relative_to(root) if here != root and any((here / own).exists() for own in _OWN) else None
@@ -134,6 +136,35 @@ def branch(root: Path) -> str | None:
     return _git(root, "symbolic-ref", "--quiet", "--short", "HEAD") or _git(root, "rev-parse", "--short", "HEAD")
 
 
+def _top(here: Path) -> Path | None:
+    """The top of the repository that a folder is in, where the repository is found by what lies there.
+
+    A `.git` that comes with an archive may name another folder as its work tree, such as the one above, and so take what lies there.
+    """
+    found = (_git(here, "rev-parse", "--path-format=absolute", "--show-toplevel", "--git-dir") or "").split("\n")
+    if len(found) != 2:  # no repository, or one in whose path lines end
+        return None
+    root, kept = (Path(each).resolve() for each in found)
+    if root not in (here, *here.parents):
+        return None
+    # From inside a bare repository, or below a work tree that was named elsewhere, the top has no way to it.
+    own = root / ".git"
+    return root if (_led_to(own) if own.is_file() else own.resolve()) == kept else None
+
+
+def _led_to(link: Path) -> Path | None:
+    """The repository to which a `.git` that is a file leads."""
+    try:
+        return (link.parent / _path_in(link).removeprefix("gitdir:").strip()).resolve()
+    except (OSError, ValueError, RuntimeError):
+        return None
+
+
+def _path_in(file: Path) -> str:
+    """What stands in a file of git's that holds a path. Raises OSError."""
+    return plain_file(file, _MOST_LINK_BYTES)[0].decode("utf-8", "surrogateescape").strip()
+
+
 def _is_of(root: Path) -> bool:
     """Whether the repository that git finds for `root` knows of it.
 
@@ -144,13 +175,13 @@ def _is_of(root: Path) -> bool:
         return False
     if not link.is_file():
         return link.is_dir()  # else a folder above looks like a bare repository, and names this one as its work tree
+    kept = _led_to(link)
+    if kept is None:
+        return False
     try:
-        said = link.read_bytes()[:_MOST_LINK_BYTES].decode("utf-8", "surrogateescape")
-        kept = (root / said.removeprefix("gitdir:").strip()).resolve()
         if (kept / "commondir").is_file():  # a worktree, which its repository has listed
-            back = (kept / "gitdir").read_bytes()[:_MOST_LINK_BYTES].decode("utf-8", "surrogateescape").strip()
-            return (kept / back).resolve() == link.resolve()
-    except (OSError, ValueError):
+            return (kept / _path_in(kept / "gitdir")).resolve() == link.resolve()
+    except (OSError, ValueError, RuntimeError):
         return False
     return kept.name != ".git"  # which is the repository of the folder that it is in
 
@@ -266,6 +297,27 @@ def _git_workplace(project: Project, shown: Callable[[str], str]) -> dict[str, s
     return {name: shown(value) if value else value for name, value in found.items()}
 
 
+def _add_line(file: Path, line: bytes) -> None:
+    """Put a line behind those of a file, which need not be there; one that is no plain file stays as it is. Raises OSError."""
+    before, mode = b"", 0o644
+    with suppress(FileNotFoundError):
+        before, status = plain_file(file, _MOST_IGNORE_BYTES + 1)
+        mode = stat.S_IMODE(status.st_mode)
+    if len(before) > _MOST_IGNORE_BYTES:
+        return
+    end = b"\r\n" if b"\r\n" in before else b"\n"
+    gap = b"" if not before or before.endswith(b"\n") else end
+    # In its place, not into it: it may have another name outside the project.
+    part = file.with_name(f"{file.name}.{os.getpid()}.confide-part")
+    try:
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        with open(fd, "wb") as opened:
+            opened.write(before + gap + line + end)
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def ignore_memory(root: Path) -> None:
     """Add `memory/` to the repository's `.gitignore`, unless git ignores it or tracks it already: memory is private by default."""
     try:
@@ -274,13 +326,6 @@ def ignore_memory(root: Path) -> None:
         # 1 means "not ignored"; files that the team tracks already were meant to be shared, and stay so.
         if check.returncode != 1 or tracked.stdout.strip():
             return
-        ignore = root / ".gitignore"
-        if ignore.is_symlink():
-            return
-        before = ignore.read_bytes() if ignore.exists() else b""
-        end = b"\r\n" if b"\r\n" in before else b"\n"
-        gap = b"" if not before or before.endswith(b"\n") else end
-        with ignore.open("ab") as file:
-            file.write(gap + f"{MEMORY_FOLDER}/".encode() + end)
+        _add_line(root / ".gitignore", f"{MEMORY_FOLDER}/".encode())
     except (OSError, subprocess.TimeoutExpired) as error:
         log.warning("could not add %s/ to .gitignore: %s", MEMORY_FOLDER, type(error).__name__)

@@ -8,6 +8,7 @@ leaves everything out until it is right: what somebody meant to keep back must n
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import os
 import stat
@@ -21,6 +22,10 @@ from confide_memory.documents import MAX_DEPTH, TOOL_FOLDERS, composed
 FILE = ".confide.toml"
 MAX_BYTES = 64 * 1024
 MAX_GLOBS = 256
+MAX_DOTS = 2048
+"""A key of 30,000 parts takes a parser of TOML, whose work grows with their square, a quarter of a minute."""
+NOT_PLAIN = frozenset({errno.EINVAL, errno.ELOOP, errno.ENXIO})
+"""Of a pipe, a folder or a device; of a link; of a socket."""
 
 
 def fixed_part(glob: str) -> str:
@@ -80,6 +85,20 @@ def descended(root: Path, folders: Iterable[str], *, create: bool = False, flags
         os.close(fd)
 
 
+def plain_file(file: Path, most: int) -> tuple[bytes, os.stat_result]:
+    """At most so many bytes of a file, and what it is; of a link, a pipe or a device nothing is read, for one might wait without end.
+
+    Raises OSError: it is not there, or cannot be read; with one of `NOT_PLAIN` where it is no plain file.
+    """
+    fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no regular file")
+    with open(fd, "rb") as opened:
+        return opened.read(most), status
+
+
 @dataclass(frozen=True, slots=True)
 class ProjectFile:
     """What a project says of itself.
@@ -119,7 +138,7 @@ class Narrowing:
 
     def _now(self) -> ProjectFile:
         try:
-            status = self._path.stat()
+            status = self._path.lstat()
             stamp: tuple[int, ...] | None = (status.st_ino, status.st_size, status.st_mtime_ns)
         except (FileNotFoundError, NotADirectoryError):
             stamp = None
@@ -134,16 +153,16 @@ class Narrowing:
 def load_project_file(root: Path) -> ProjectFile:
     """What the project's file says; what it is not there for is what the notices are about."""
     try:
-        if not stat.S_ISREG((root / FILE).stat().st_mode):  # opening a pipe would wait for ever
-            return _broken("is no regular file")
-        with (root / FILE).open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        # Behind a link there is a file outside, whose name would be sent.
+        data, _status = plain_file(root / FILE, MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         return ProjectFile()
     except OSError as error:
-        return _broken(f"cannot be read ({error.strerror})")
+        return _broken("is no regular file" if error.errno in NOT_PLAIN else f"cannot be read ({error.strerror})")
     if len(data) > MAX_BYTES:
         return _broken(f"is larger than {MAX_BYTES // 1024} KiB")
+    if data.count(b".") > MAX_DOTS:
+        return _broken(f"has more than {MAX_DOTS:,} dots")
     import tomllib  # few folders have such a file
 
     try:

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.proxy.cli.test_hostile_texts import STEERS
+from tests.support.documents.hostile_folders import CANARY, EVIL_NAME, TEXTS, Put, seen, write_outside
+from tests.support.programs.command import confide
 from tests.support.programs.processes import Machine, running_daemon
 from tests.support.programs.wire import Wire
 
@@ -82,6 +85,98 @@ def test_a_person_allows_it_and_takes_that_back(machine: Machine, hostile: Path)
     assert "calls itself" in machine.run("sync", "--project", str(hostile))
     assert not (hostile / "memory/later.md").exists()
     assert "confide project ls" in machine.run("project", "forget", "/no/such/folder", code=7)
+
+
+READING = (
+    *(
+        ("sync",),
+        ("sync", "--force"),
+        ("status",),
+        ("search", "acquisition of Nightingale"),
+        ("search", "x", "--explain"),
+    ),
+    *(("read", "memory/ok.md"), ("read", "memory/1.md"), ("history", "memory/ok.md"), ("deleted",), ("projects",)),
+    *(("project", "ls"), ("scan",), ("scan", "--all"), ("queue", "--show"), ("link",), ("export", "../exported")),
+)
+REFUSED = (
+    *("memory/link.md", "memory/away/x.md", "memory/pipe.md", "memory/zero.md", "../outside/keep.md", ".confide.toml"),
+    *(".git/config", "memory/" + EVIL_NAME + ".md", "memory/up/MEMORY.md"),
+)
+
+
+def test_no_command_leaves_the_worst_of_folders(tmp_path: Path) -> None:
+    """All at once: each reading command and an agent's session end, tell what they pass over, and neither read nor write outside."""
+    machine, outside = Machine(tmp_path, "ann"), tmp_path / "ann" / "outside"
+    write_outside(outside)
+    links = {"link.md": "keep.md", "away": "", "up": "other", "zero.md": "pipe"}
+    puts = [
+        Put("memory/ok.md", "file", b"# Heron\n\nfishes at dawn\n"),
+        Put(".git", "git", b'[remote "origin"]\n\turl = https://evil.example/lib.git\n'),
+        Put("MEMORY.md", "link", "{outside}/keep.md"),
+        *(Put(f"memory/{name}", "link", "{outside}/" + to) for name, to in links.items()),
+        *(Put(f"memory/{number}.md", "file", text) for number, text in enumerate(TEXTS)),
+        *(Put(f"memory/{kind}.md", kind) for kind in ("pipe", "huge", "socket", "device", "hard link")),
+        *(
+            Put(place, "link", "{outside}/pipe")
+            for place in (".gitignore", ".gitattributes", "docs", ".mcp.json", ".claude")
+        ),
+        Put("memory/" + EVIL_NAME + ".md", "file", b"x\n"),
+        Put("memory/" + "d/" * 60 + "x.md", "file", b"x\n"),
+        Put("sub/.git", "git", b"[core]\n\tworktree = ../..\n"),
+        Put("sub/.confide.toml", "link", "{outside}/named.toml"),
+    ]
+    for put in puts:
+        put.make(machine.project, outside)
+    before = seen(outside)
+    told = {}
+    try:
+        for command in READING:
+            ended = confide(machine, *command)
+            assert ended.code in (0, 1, 2, 7), (command, ended)
+            for text in (ended.out, ended.err):
+                assert CANARY not in text.replace("acquisition of Nightingale", "", command[0] == "search"), (
+                    command,
+                    text,
+                )
+                assert STEERS.search(text) is None, (command, text)
+                assert "Traceback" not in text, (command, text)
+            told[command] = ended.out + ended.err
+        for path in (
+            "MEMORY.md",
+            "memory/link.md",
+            "memory/away",
+            "memory/pipe.md",
+            "memory/device.md",
+            "memory/huge.md",
+        ):
+            assert f"{path}: " in told["sync", "--force"], (path, told["sync", "--force"])
+        for path in REFUSED:
+            for command in (("read", path), ("store", "from here", "--path", path)):
+                ended = confide(machine, *command)
+                # The daemon takes a text whose file here is in the way of itself, and says so.
+                is_stored = "stored, but the file on this machine could not be written" in ended.err
+                said = "confide: " if command[0] == "read" else "hint: "
+                assert is_stored or (ended.code not in (0, 1) and said in ended.err), (command, ended)
+                assert CANARY not in ended.out + ended.err
+                assert STEERS.search(ended.out + ended.err) is None, ended
+        with Wire(machine) as wire:
+            wire.open()
+            for tool, arguments in (
+                *(("memory_search", {"query": query}) for query in ("Nightingale", "heron")),
+                *(("memory_read", {"path": path}) for path in (*REFUSED, "memory/ok.md")),
+                ("memory_store", {"content": "- seen", "path": "memory/away/new.md"}),
+                ("memory_store", {"content": "- seen", "path": "memory/ok.md"}),
+            ):
+                wire.tool(tool, arguments)
+            heard = b"".join(wire.heard).decode()
+        assert "fishes at dawn" in heard
+        for text in (heard, wire.stderr):
+            assert CANARY not in text
+            assert STEERS.search(text) is None
+        assert "- seen" in (machine.project / "memory/ok.md").read_text()
+        assert seen(outside) == before
+    finally:
+        machine.stop_local_daemon()
 
 
 def test_a_folder_of_the_same_name_on_another_machine_is_asked_about(tmp_path: Path) -> None:
