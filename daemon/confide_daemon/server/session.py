@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 import anyio
@@ -55,6 +55,8 @@ MESSAGE_QUEUE = 64
 MAX_CALLS_AT_ONCE = 32
 MAX_PROJECTS = 8
 DRAIN_DEADLINE_S = 5.0
+CHANGING = frozenset({"compare", "put", "remove", "restore", "import", "refill"})
+"""The requests that change documents of which the other machines are told."""
 # For a CLOSE to a caller that is shut out; one that does not read is cut off.
 GOODBYE_S = 0.5
 
@@ -98,6 +100,7 @@ class Session:
         self._project: str | None = None
         self._machine = self._proxy_version = ""
         self._running: set[asyncio.Task[Any]] = set()
+        self._finishing: set[asyncio.Task[Any]] = set()
         self._is_closing = False
         self.ended_by: str | None = None
         """Why the caller is shut out, once it is; from then on it may do nothing."""
@@ -109,6 +112,7 @@ class Session:
         self._agent = AgentServer(
             self._refusal,
             self._tracked,
+            self._finished,
             lambda report: self._surroundings(self._project, report),
             lambda: self._toolsets,
         )
@@ -173,6 +177,7 @@ class Session:
             for stream in (self._to_server, self._server_in, self._server_out, self._from_server):
                 stream.close()
             log.info("session %s: ended after %.1f s", self.connection.session_id, time.monotonic() - started)
+            await self._finish()
 
     async def _serve_space(self) -> None:
         if self._space is None:
@@ -256,10 +261,11 @@ class Session:
         if op not in self._unattached:
             project = project_of(body)
             if op == "call":
-                return await self._tracked(call_again(body, self._surroundings, project))
+                return await self._finished(call_again(body, self._surroundings, project))
             if project not in self._copies.projects:
                 raise RequestError("invalid", "the project is not attached to this connection", "attach comes first")
-        return await self._tracked(_answer(self._requests, op, body))
+        answer = _answer(self._requests, op, body)
+        return await (self._finished(answer) if op in CHANGING else self._tracked(answer))
 
     def _require_unlocked(self) -> None:
         if self._space is None:
@@ -372,6 +378,23 @@ class Session:
             return await work
         finally:
             self._running.discard(task)
+
+    async def _finished(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """Run something that changes documents to its end, whatever becomes of the connection: the thread that writes makes the change in
+        any case, and then it is the others' as well. Asked again, it would be nothing new, of which nobody is told."""
+        task = asyncio.create_task(self._tracked(work))
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+        return await asyncio.shield(task)
+
+    async def _finish(self) -> None:
+        """Let what was begun end: soon, since whoever asks the machine is told that it is gone."""
+        try:
+            while self._finishing:
+                await asyncio.wait(self._finishing)
+        finally:
+            for task in self._finishing:
+                task.cancel()
 
     def _publish(self, change: Change) -> None:
         self._agent.changed(change)

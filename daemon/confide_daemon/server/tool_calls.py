@@ -117,6 +117,14 @@ TOOLSETS: dict[str, tuple[Tool, ...]] = {
     ),
 }
 
+CHANGING = frozenset(
+    tool.definition.name
+    for group in TOOLSETS.values()
+    for tool in group
+    if not (tool.definition.read_only or tool.definition.is_long)
+)
+"""The tools that may change documents, and are soon done with it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
