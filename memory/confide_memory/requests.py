@@ -178,7 +178,13 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "hash": text,
         "sent": optional(items(MAX_SENT, _digest), ()),
     },
-    "remove": {"project": project, "path": text, "base": later(revision), "baseHash": optional(content_hash)},
+    "remove": {
+        "project": project,
+        "path": text,
+        "base": later(revision),
+        "baseHash": optional(content_hash),
+        "sent": optional(items(MAX_SENT, _digest), ()),
+    },
     "pull": {"project": project, "path": text, "revision": optional(revision)},
     "transcript": {"project": project, "body": whole},
     # What was.

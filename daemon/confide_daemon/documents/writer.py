@@ -258,8 +258,18 @@ class Writer:
                 self._note(operation, buried.revision, "", row.hash, 0)
             return DeleteResult(buried.revision, buried.updated_at, row.hash, is_deleted=True)
 
-    def remove(self, project: str, path: str, *, base: int, author: str, base_hash: str | None = None) -> RemoveResult:
-        """Deletes the document when `base` (`base_hash`, as of `put`) is its newest revision; the history stays.
+    def remove(
+        self,
+        project: str,
+        path: str,
+        *,
+        base: int,
+        author: str,
+        base_hash: str | None = None,
+        sent: Collection[str] = (),
+    ) -> RemoveResult:
+        """Deletes the document when `base` (`base_hash`, as of `put`) is its newest revision, or the newest is one of the versions that
+        the machine has `sent` since, with nothing of others' in it; the history stays.
 
         Raises NotFoundError when there never was one.
         """
@@ -270,7 +280,8 @@ class Writer:
                 raise NotFoundError("no such document to remove")
             if row.deleted:
                 return RemoveResult(row.revision, removed=True)
-            if row.revision != ancestor_of(self.store, row, base, base_hash):
+            known = ancestor_of(self.store, row, base, base_hash)
+            if row.revision != max(known, self.store.documents.newest_of(row.id, sent, after=known, author=author)):
                 return RemoveResult(row.revision, removed=False, text=self._text(row))
             return RemoveResult(self._tombstone(row, author).revision, removed=True)
 

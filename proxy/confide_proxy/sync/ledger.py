@@ -33,12 +33,15 @@ COMPACT_AFTER = 1000
 """Superseded lines before the file is written anew, at the next start."""
 LONGEST_STEP_S: Final = 300.0
 """More than a file of the largest size has for being sent and indexed."""
+REMOVED: Final = "0" * 64
+"""Stands among the texts that were sent for the deletion of the file, which no text has as its hash."""
 _SENT: Final = "sent"
 _WRITING: Final = "writing"
 _GONE: Final = "gone"
 _GONE_KEPT: Final = 1000
 """Removed files that are remembered, to tell when a daemon that was put back brings them back."""
-_REMEMBERED: Final = 1024
+_TAIL_BYTES: Final = 64
+"""Of what was read last: a line ends with a hash, a revision, a size and a time, or with what stands for them."""
 _OFFSETS: Final = 2**62
 UNREAD: Final = -1
 """The size of a file that is to be read again, whatever it looks like."""
@@ -102,6 +105,7 @@ class Ledger:
         self._gone: dict[str, int] = {}
         self._inode = -1
         self._offset = 0
+        self._tail = b""
         self._lines = 0
         # Of this object, whose methods several threads call: two that read on from one place would take it for twice as far.
         self._own = threading.Lock()
@@ -143,7 +147,8 @@ class Ledger:
             return self._gone.get(path)
 
     def sent(self, path: str) -> tuple[str, ...]:
-        """The hashes of the texts of a file that were sent since it was last confirmed, oldest first: the daemon may have any of them."""
+        """The hashes of the texts of a file that were sent since it was last confirmed, oldest first: the daemon may have any of them.
+        `REMOVED` where it was told that the file is deleted."""
         with self._own:
             self._catch_up()
             return self._sent.get(path, ())
@@ -210,10 +215,12 @@ class Ledger:
         try:
             with self._file.open("rb") as file:
                 inode = os.fstat(file.fileno()).st_ino
-                if inode != self._inode:  # the first time, or another process has compacted it
-                    self._inode, self._offset, self._lines = inode, 0, 0
+                # A file system gives a new file the number of one that was just removed: it is told by what was read of it last.
+                file.seek(self._offset - len(self._tail))
+                if inode != self._inode or file.read(len(self._tail)) != self._tail:
+                    # The first time, or another process has compacted it: which leaves out when what was removed here was.
+                    self._inode, self._offset, self._lines, self._tail = inode, 0, 0, b""
                     self._entries.clear()
-                    self._removed.clear()
                     self._sent.clear()
                     self._writing.clear()
                     self._gone.clear()
@@ -223,6 +230,7 @@ class Ledger:
             return
         whole = data[: data.rfind(b"\n") + 1]  # a line being written, or cut by a crash, is not read yet
         self._offset += len(whole)
+        self._tail = (self._tail + whole)[-_TAIL_BYTES:]
         for line in whole.splitlines():
             self._lines += 1
             self._take(line)
@@ -310,6 +318,14 @@ def _encoded(line: list[str | int]) -> bytes:
     return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
 
+@dataclass(slots=True)
+class _Turns:
+    """A path's lock within this process, kept for as long as somebody wants it: one that was let go of may be waited for."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    wanted: int = 0
+
+
 @functools.cache
 def path_locks(file: Path) -> PathLocks:
     """The locks in `file`: one object in a process, since to close a file lets go of every record lock that the process has in it."""
@@ -326,7 +342,12 @@ class PathLocks:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._fd: int | None = None
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._steps: dict[str, _Turns] = {}
+
+    @property
+    def count(self) -> int:
+        """How many paths are held or waited for in this process."""
+        return len(self._steps)
 
     @asynccontextmanager
     async def held(self, path: str) -> AsyncIterator[None]:
@@ -334,7 +355,7 @@ class PathLocks:
 
         Raises FolderError: another process of this machine has held it for longer than any step takes: it stands still.
         """
-        async with self._lock(path):
+        async with self._turn(path):
             offset = int.from_bytes(hashlib.blake2b(path.encode(errors="surrogateescape"), digest_size=8).digest())
             offset %= _OFFSETS
             try:
@@ -348,10 +369,17 @@ class PathLocks:
             finally:
                 self._let_go(offset)
 
-    def _lock(self, path: str) -> asyncio.Lock:
-        if len(self._locks) > _REMEMBERED:
-            self._locks = {known: lock for known, lock in self._locks.items() if lock.locked()}
-        return self._locks.setdefault(path, asyncio.Lock())
+    @asynccontextmanager
+    async def _turn(self, path: str) -> AsyncIterator[None]:
+        turns = self._steps.setdefault(path, _Turns())
+        turns.wanted += 1
+        try:
+            async with turns.lock:
+                yield
+        finally:
+            turns.wanted -= 1
+            if not turns.wanted:
+                del self._steps[path]
 
     def _try(self, offset: int) -> bool:
         try:

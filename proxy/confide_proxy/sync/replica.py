@@ -22,6 +22,7 @@ from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.link import Patient
 from confide_proxy.sync.folder import MAX_FILES, Content, Folder, Found
 from confide_proxy.sync.ledger import (
+    REMOVED,
     UNREAD,
     Confirmed,
     Ledger,
@@ -59,6 +60,9 @@ _UNAVAILABLE = "unavailable"
 _MOST_UNAVAILABLE = 64
 """Files that are not taken now; then it is left, since nothing may be there."""
 
+_NEVER = Confirmed("", 0, UNREAD, 0)
+"""What is known of a file that was never confirmed."""
+
 Step = Callable[[str, SyncReport], Awaitable[None]]
 
 
@@ -95,6 +99,7 @@ class Replica:
         for path in await asyncio.to_thread(self._ledger.unfinished):
             async with self._paths.held(path):
                 await asyncio.to_thread(self._known, path)
+        await self._remove_unanswered(report)
         # The ledger first: what another session writes and confirms between the two must not look like a file that is deleted.
         confirmed, found = await asyncio.to_thread(lambda: (self._ledger.all(), list(self.folder.walk())))
         passed_by = await asyncio.to_thread(self.folder.passed_by)
@@ -142,6 +147,13 @@ class Replica:
         unsettled = [path for path in scanned.unsettled if path not in answer["send"]]
         await self._steps.run([(path, self._send) for path in unsettled], report)
         return report
+
+    async def _remove_unanswered(self, report: SyncReport) -> None:
+        """Tell of files that were deleted after a text of theirs was sent whose answer did not come: `gone` has no place for these."""
+        confirmed, unanswered = await asyncio.to_thread(lambda: (self._ledger.all(), self._ledger.unanswered()))
+        missing = {path: confirmed.get(path, _NEVER) for path in unanswered if self.folder.is_watched(path)}
+        deleted = await asyncio.to_thread(deleted_of, self.folder, missing, report)
+        await self._steps.run([(path, self._send) for path, _ in deleted], report)
 
     def _come_back(self, pulled: list[tuple[str, int]], present: set[str]) -> list[str]:
         """Those that were deleted at both ends, and are at the daemon with a revision that is not newer than that."""
@@ -260,7 +272,7 @@ class Replica:
         if local is None:
             # One that was confirmed and is not there was deleted by a person, which is still to be told.
             is_had = known is not None and (known.revision > revision or known.hash == body["hash"])
-            return self._ledger.removed_at(path) > revision or is_had
+            return self._ledger.removed_at(path) > revision or is_had or body["hash"] in self._ledger.sent(path)
         return is_compared and known is not None and known.revision > revision and known.matches(local.hash)
 
     async def _exchange(
@@ -313,8 +325,8 @@ class Replica:
                     await self._confirm(path, content, known.revision)
                 else:
                     await asyncio.to_thread(note_touched, self._ledger, path, known, content)
-            elif known is not None and len(report.skipped) == skipped and self.folder.is_missing(path):
-                await self._remove(path, known, report)
+            elif (known is not None or sent) and len(report.skipped) == skipped and self.folder.is_missing(path):
+                await self._remove(path, known, sent, report)
 
     async def _send_asked(self, path: str, report: SyncReport) -> None:
         """Send what a comparison asked for; have the daemon's where it went since, as a file that is renamed does, and is not confirmed."""
@@ -360,14 +372,19 @@ class Replica:
         if self._records is not None and content.secrets:
             await self._records.keep_of_file(self._link, path, content.secrets)
 
-    async def _remove(self, path: str, known: Confirmed, report: SyncReport) -> None:
-        answer = await ask(
-            self._link,
-            "remove",
-            {"project": self.folder.project, "path": path, **_base_of(known)},
-            timeout_s=_PUT_DEADLINE_S,
-            bulk=True,
-        )
+    async def _remove(self, path: str, known: Confirmed | None, sent: tuple[str, ...], report: SyncReport) -> None:
+        params = {"project": self.folder.project, "path": path, **_base_of(known)}
+        if sent:
+            params["sent"] = list(sent)
+        # Where the file is made again before the answer is there, with the text that it had: it is an edit, of a document that may be gone.
+        await asyncio.to_thread(self._ledger.note_sent, path, REMOVED)
+        try:
+            answer = await ask(self._link, "remove", params, timeout_s=_PUT_DEADLINE_S, bulk=True)
+        except RequestError as error:
+            if error.code != "not_found" or known is not None:
+                raise
+            await asyncio.to_thread(self._ledger.forget, path)  # it never came
+            return
         newer = answer["text"]
         if newer is not None and self.folder.is_memory(path):
             await self._write(path, newer, answer["revision"], None)

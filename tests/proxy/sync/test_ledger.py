@@ -106,3 +106,21 @@ def test_what_was_sent_without_an_answer_outlives_a_process(tmp_path: Path) -> N
     for number in range(100):
         ledger.note_sent("memory/c.md", str(number))
     assert ledger.sent("memory/c.md") == tuple(map(str, range(100 - MAX_SENT, 100)))
+
+
+def test_a_new_file_with_the_number_of_the_old_one_is_read_from_its_beginning(tmp_path: Path) -> None:
+    """A disk gives the number of a file that is gone out again, as to the second compaction after it."""
+    ledger = Ledger(tmp_path, "s", tmp_path)
+    ledger.set("memory/a.md", STATE)
+    ledger.note_sent("memory/b.md", "0" * 64)
+    assert ledger.unanswered()
+    (file,) = tmp_path.glob("*.jsonl")
+    other = Ledger(tmp_path / "other", "s", tmp_path)
+    for name in "cdefgh":
+        other.set(f"memory/{name}.md", OTHER)
+    (made,) = (tmp_path / "other").glob("*.jsonl")
+    file.write_bytes(made.read_bytes())  # in place, as no program does: the number stays for certain
+    assert ledger.all() == other.all()
+    assert not ledger.unanswered()
+    file.write_bytes(made.read_bytes()[: made.read_bytes().index(b"\n") + 1])
+    assert set(ledger.all()) == {"memory/c.md"}

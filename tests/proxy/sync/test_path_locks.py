@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -52,3 +53,42 @@ async def test_a_holder_that_stands_still_is_waited_for_with_a_deadline(
             pass
     async with locks.held("memory/a.md"):
         pass
+
+
+async def test_one_holder_at_a_time_however_many_paths_there_were(tmp_path: Path) -> None:
+    """What is let go of may be waited for: it is not forgotten then, however many other paths are."""
+    locks = ledger.PathLocks(tmp_path / "locks")
+    for number in range(1023):
+        async with locks.held(f"memory/{number}.md"):
+            pass
+    inside, most = 0, 0
+
+    async def step() -> None:
+        nonlocal inside, most
+        async with locks.held("memory/a.md"):
+            inside += 1
+            most = max(most, inside)
+            await asyncio.sleep(0)
+            inside -= 1
+
+    async with asyncio.TaskGroup() as group:
+        async with locks.held("memory/a.md"):
+            group.create_task(step())
+            await asyncio.sleep(0)
+        # Let go of and not taken yet: the one who waits has still to be woken.
+        for _ in range(3):
+            async with locks.held("memory/b.md"):
+                pass
+            group.create_task(step())
+    assert most == 1
+
+
+async def test_nothing_is_kept_of_a_path_that_nobody_has(tmp_path: Path) -> None:
+    """Also where a wait for it was given up."""
+    locks = ledger.PathLocks(tmp_path / "locks")
+    async with locks.held("memory/a.md"):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01), locks.held("memory/a.md"):
+                pass
+        assert locks.count == 1
+    assert locks.count == 0

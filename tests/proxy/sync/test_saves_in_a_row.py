@@ -25,16 +25,20 @@ THEIRS = BEGUN + "- theirs\n"
 
 
 class Cable:
-    """A link on which something happens when the daemon has taken a `put`, before its answer is heard; or that ends then."""
+    """A link on which something happens when the daemon has taken a `put` or a `remove`, before its answer is heard; or that ends then, or
+    before the daemon has taken it."""
 
     def __init__(self, kept: Machine) -> None:
         self._link = kept.connection
         self.meanwhile: list[Callable[[], object]] = []
         self.is_cut = False
+        self.is_cut_before = False
 
     async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
+        if op in ("put", "remove") and self.is_cut_before:
+            raise ConnectionLost(truncated=True)
         answer = await self._link.request(op, body, timeout_s=timeout_s, bulk=bulk)
-        if op == "put":
+        if op in ("put", "remove"):
             for happening in self.meanwhile:
                 happening()
             self.meanwhile.clear()
@@ -89,13 +93,16 @@ class Desk:
         """The daemon's text."""
         return str((await self.desktop.request("pull", {"project": "proj", "path": PATH}))["text"])
 
-    async def cut(self, saved: str) -> None:
-        """Save a text that reaches the daemon, whose answer does not come."""
-        self.file.write_text(saved)
-        self.cable.is_cut = True
+    async def cut(self, saved: str | None, *, is_before: bool = False) -> None:
+        """Save a text that reaches the daemon, whose answer does not come, or delete the file so; `is_before`: it does not reach it."""
+        if saved is None:
+            self.file.unlink()
+        else:
+            self.file.write_text(saved)
+        self.cable.is_cut, self.cable.is_cut_before = not is_before, is_before
         with pytest.raises(ConnectionLost):
             await self.replica.changed([PATH])
-        self.cable.is_cut = False
+        self.cable.is_cut = self.cable.is_cut_before = False
 
     async def settled(self) -> str:
         """The text that all have in the end."""
@@ -217,3 +224,95 @@ async def test_a_store_upon_what_another_connection_confirmed(desk: Desk, daemon
     text = await desk.settled()
     assert text.count("- stored\n") == 1
     check_once(text.replace("- stored\n", ""))
+
+
+@pytest.mark.parametrize("how", ["watched", "compared"])
+@pytest.mark.parametrize("was", ["edited", "new"])
+async def test_a_file_that_is_deleted_after_a_save_whose_answer_was_lost_is_deleted(
+    desk: Desk, how: str, was: str
+) -> None:
+    """The daemon has a newer text than the machine knows of, and that is the machine's own: nobody has changed what a person deleted."""
+    if was == "new":
+        desk.file.unlink()
+        await desk.replica.changed([PATH])
+    await desk.cut(FIRST)
+    desk.file.unlink()
+    if how == "compared":
+        desk.restart()
+        await desk.replica.compare()
+    await desk.replica.changed([PATH])
+    await desk.replica.compare()
+    assert not desk.file.exists()
+    assert (await desk.desktop.request("deleted", {"project": "proj"}))["documents"]
+
+
+async def test_what_others_added_to_an_unanswered_save_is_not_deleted_with_it(desk: Desk) -> None:
+    """Nor what another machine has saved alike, which is a text of its own."""
+    await desk.cut(FIRST)
+    await desk.desktop.put(PATH, FIRST + "- theirs\n", base=2)
+    desk.file.unlink()
+    assert await desk.settled() == FIRST + "- theirs\n"
+    await desk.cut(SECOND, is_before=True)
+    await desk.desktop.put(PATH, SECOND, base=3)
+    desk.file.unlink()
+    assert await desk.settled() == SECOND
+
+
+@pytest.mark.parametrize("is_before", [False, True])
+async def test_a_file_that_is_made_again_after_an_unanswered_deletion_stays(desk: Desk, is_before: bool) -> None:
+    """With the very text that it had, as a file that is put back from a bin: the daemon may have deleted it meanwhile."""
+    await desk.cut(None, is_before=is_before)
+    desk.restart()
+    desk.file.write_text(BEGUN)
+    assert desk.replica.pending() == 1
+    assert await desk.settled() == BEGUN
+
+
+@pytest.mark.parametrize("is_before", [False, True])
+async def test_an_unanswered_deletion_is_told_again_and_takes_nothing_newer_with_it(
+    desk: Desk, is_before: bool
+) -> None:
+    await desk.cut(None, is_before=is_before)
+    desk.restart()
+    await desk.replica.compare()
+    assert not desk.file.exists()
+    await desk.desktop.put(PATH, THEIRS)
+    await desk.replica.compare()
+    assert desk.file.read_text() == THEIRS
+    await desk.cut(None, is_before=is_before)
+    await desk.desktop.put(PATH, THEIRS + "- more\n", base=3)
+    desk.restart()
+    assert await desk.settled() == THEIRS + "- more\n"
+
+
+async def test_an_unanswered_save_that_is_announced_does_not_bring_a_deleted_file_back(desk: Desk) -> None:
+    """The daemon brings what it has made of the save while the deletion is still to be told."""
+    await desk.cut(FIRST)
+    desk.file.unlink()
+    change = {"path": PATH, "revision": 2, "hash": text_hash(FIRST), "baseHash": text_hash(BEGUN), "text": FIRST}
+    assert (await desk.replica.apply(change))["applied"]
+    assert not desk.file.exists()
+    await desk.replica.changed([PATH])
+    assert (await desk.desktop.request("deleted", {"project": "proj"}))["documents"]
+
+
+async def test_an_unanswered_save_of_a_folder_that_is_gone_comes_back(desk: Desk) -> None:
+    """All memory is missing at once: a project cloned anew, not a wish to delete everything."""
+    await desk.cut(FIRST)
+    desk.file.unlink()
+    desk.file.parent.rmdir()
+    desk.restart()
+    await desk.replica.compare()
+    assert desk.file.read_text() == FIRST
+
+
+async def test_a_new_file_that_never_came_and_is_deleted_is_forgotten(desk: Desk) -> None:
+    other = desk.file.with_name("other.md")
+    desk.cable.is_cut_before = True
+    other.write_text("- mine\n")
+    with pytest.raises(ConnectionLost):
+        await desk.replica.changed(["memory/other.md"])
+    desk.cable.is_cut_before = False
+    other.unlink()
+    assert not (await desk.replica.compare()).skipped
+    assert not desk.ledger.unanswered()

@@ -155,13 +155,15 @@ class SyncRequests:
         }
         return answer if is_same else {**answer, "text": result.text}
 
-    async def _remove(self, project: str, path: str, base: Callable[[], int], base_hash: str | None) -> dict[str, Any]:
+    async def _remove(
+        self, project: str, path: str, base: Callable[[], int], base_hash: str | None, sent: Sequence[str]
+    ) -> dict[str, Any]:
         self._grants().require_write(project, path)
         before = await self._hash_of(project, path)
         grants = self._grants()
         grants.require_write(project, path)
         result = await self._space.documents.remove(
-            project, path, base=base(), base_hash=base_hash, author=grants.alias
+            project, path, base=base(), base_hash=base_hash, sent=sent, author=grants.alias
         )
         if not result.removed:
             return {"revision": result.revision, "removed": False, "text": result.text}
