@@ -39,7 +39,7 @@ KINDS: dict[str, Callable[[random.Random, int], str]] = {
     "code": lambda chance, n: "    " * chance.randint(0, 3) + words(chance, 1, 5),
 }
 BEGINS = {"rows": "| id | one | two |\n|---|---|---|\n"}
-LINES = 300
+LINES = 160
 # Nearly all changes make at most three new pieces; where they are bounded is a matter of chance, and seven were never seen.
 USUALLY, EVER = 3, 8
 

@@ -46,12 +46,10 @@ class _Head(NamedTuple):
 def find(text: str, lowered: str) -> Iterator[Finding]:
     """Every value that its column's head, or its list's name, makes a credential. `lowered`: the text in lower case, place by place."""
     behind = 0
-    listed = 0
+    # How far the items of lists were read, for each promise: the items of one list may be names of others.
+    listed: dict[Promise, int] = {}
     for at in sorted(at for mark in NAME_MARKS for at in places(lowered, mark)):
-        if at >= listed:
-            items = list(_listed(text, lowered, at))
-            listed = items[-1].end if items else listed
-            yield from items
+        yield from _listed(text, lowered, at, listed)
         if at < behind:
             continue
         start = text.rfind("\n", max(0, at - _LONGEST_LINE), at) + 1
@@ -141,15 +139,15 @@ def _promise(name: str) -> Promise | None:
     return promise_of(joined) or (promise_of(joined[:-1]) if joined[-1:] in ("s", "S") else None)
 
 
-def _listed(text: str, lowered: str, at: int) -> Iterator[Finding]:
-    """Those in a list under the name that may be here."""
+def _listed(text: str, lowered: str, at: int, read: dict[Promise, int]) -> Iterator[Finding]:
+    """Those in a list under the name that may be here; `read`: how far such a name's items have been read already."""
     match = compiled(_LIST).match(lowered, at)
     if match is None:
         return
     begin = begin_of(text, lowered, at)
     name = text[begin : compiled(r"[\w-]{0,40}+").match(text, at).end()]  # type: ignore[union-attr]
     promise = _promise(name)
-    if promise is None:
+    if promise is None or at < read.get(promise, 0):
         return
     place, groups = match.end(), ((2,), (2, 3))[match["inline"] is not None]
     for _ in range(_MOST_ITEMS):
@@ -159,7 +157,7 @@ def _listed(text: str, lowered: str, at: int) -> Iterator[Finding]:
         group = next(one for one in groups if item[one] is not None)
         if found := _judged(item[group], name, promise, is_quoted=bool(item[1])):
             yield Finding(found[0], *item.span(group), found[1], "assignment")
-        place = item.end()
+        place = read[promise] = item.end()
 
 
 def _judged(value: str, name: str, promise: Promise, *, is_quoted: bool) -> tuple[str, float] | None:
