@@ -1,7 +1,8 @@
 """What the answers to requests carry (PROTOCOL.md 9): the fields of each that this version reads, with their form and bounds, in one table;
 `sealed_answers` has those about devices and records.
 
-`ask` is the one way in which a machine asks its daemon: nobody sees an answer that is not of the agreed form, so nobody has to look.
+`ask` is the one way in which a machine asks its daemon: nobody sees an answer that is not of the agreed form, so nobody has to look. What
+a daemon asks of a machine it reads by `read_of_machine`, for the same reason.
 Fields that are not in the table are left out, since a newer daemon may send more. Texts that people are shown are printable, those of
 documents are as they came; hashes and ids that are compared or shown are hex, what is binary are bytes. What depends on the question
 (how many results, whether a page goes on) is checked by who asked.
@@ -14,7 +15,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from confide_crypto.errors import RequestError
-from confide_memory.documents import Asks, send_text, text_hash
+from confide_memory.documents import MAX_SENT, Asks, send_text, text_hash
 from confide_memory.errors import UnfitAnswerError
 from confide_memory.forms import (
     MAX_FILES,
@@ -25,6 +26,7 @@ from confide_memory.forms import (
     bounded,
     buckets,
     choice,
+    content_hash,
     count,
     each,
     fields_of,
@@ -47,6 +49,8 @@ MAX_EXPORTED: Final = 100_000
 """Documents in one answer, which has at most 16 MiB."""
 _MAX_NAMED: Final = 2 * MAX_FILES
 """Files in one list of a comparison."""
+MAX_TOLD_CHARS: Final = 256
+"""Of a name or a reason that a machine tells; what is longer is cut."""
 _MAX_MARK: Final = 256
 _MOST: Final = 2**32
 CUSTODIES: Final = ("server", "caller")
@@ -87,6 +91,15 @@ def read(op: str, answer: Mapping[str, Any]) -> dict[str, Any]:
         return fields_of(answer, ANSWERS[op] if op in ANSWERS else _rarer()[op])
     except RequestError:
         raise UnfitAnswerError from None
+
+
+def read_of_machine(op: str, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a machine's answer to what its daemon asked (9.4). Raises RequestError: it is not of the agreed form."""
+    try:
+        return fields_of(answer, MACHINES_ANSWERS[op])
+    except RequestError:
+        problem = "the machine's answer is not of the agreed form"
+        raise RequestError("invalid", problem, "update confide on that machine") from None
 
 
 def _rarer() -> Mapping[str, Mapping[str, Kind]]:
@@ -131,6 +144,16 @@ def _named(body: Mapping[str, Any], name: str) -> list[Any]:
     if not isinstance(value, list):
         raise RequestError("invalid", f"'{name}' must be a list")
     return value
+
+
+def _held(kind: Kind) -> Kind:
+    """What only a machine that did not make the change says."""
+    return lambda body, name: None if body.get("applied") is True else kind(body, name)
+
+
+def _beginning(body: Mapping[str, Any], name: str) -> str | None:
+    value = optional(text)(body, name)
+    return None if value is None else value[:MAX_TOLD_CHARS]
 
 
 _size: Final = count(2**53 - 1)
@@ -221,4 +244,26 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
     # What is sealed, as far as every session asks it.
     "records": {},
     "is-sensitive": {"sensitive": flag(default=True)},
+}
+
+MACHINES_ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
+    "apply": {
+        "applied": flag(),
+        "text": _held(text),
+        "hash": _held(_hash_of_text),
+        "base": optional(revision),
+        "baseHash": optional(content_hash),
+        "sent": optional(items(MAX_SENT, each(content_hash)), ()),
+    },
+    "flush": {},
+    "backlog": dict.fromkeys(("pendingUploads", "queuedOffline", "deadLetters"), optional(_size)),
+    "workplace": {
+        **dict.fromkeys(("platform", "directory", "time", "claim"), _beginning),
+        "git": optional(record(**dict.fromkeys(("repository", "branch", "remote"), _beginning))),
+    },
+    "scan": {
+        **dict.fromkeys(("filesScanned", "sent", "pulled", "removed"), optional(_size, 0)),
+        "skipped": optional(records(MAX_FILES, path=_beginning, reason=_beginning), ()),
+    },
+    "roster": {},
 }

@@ -20,7 +20,7 @@ from confide_daemon.documents.results import PutResult
 from confide_daemon.errors import GrantError
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import WrittenBack
-from confide_memory.documents import MAX_SENT, source_of
+from confide_memory.documents import source_of
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ AGAIN_S = 1.0
 LONGEST_AGAIN_S = 60.0
 MOST_TRIES = 10
 
-Request = Callable[[str, dict[str, Any], float], Awaitable[dict[str, Any]]]
+Request = Callable[[str, dict[str, Any], float], Awaitable[dict[str, Any]]]  # whose answers are read
 Key = tuple[str, str]
 
 
@@ -322,7 +322,7 @@ class Copies:
         }
         answer = _answered(await self._request("apply", body, timeout_s))
         if answer is not None and await self._has_confirmed(change, answer):
-            base = _told_base(answer)
+            base = answer["base"] or 0
             if base >= change.revision:  # over another of its connections
                 self._held[key] = Held(base, answer["hash"])
                 return None
@@ -337,11 +337,9 @@ class Copies:
 
     async def _has_confirmed(self, change: Change, answer: dict[str, Any]) -> bool:
         """Whether the machine's file is, unedited, a revision that the history here has, so that nothing is lost with it."""
-        if answer.get("baseHash") != answer["hash"] or answer.get(
-            "sent"
-        ):  # an edit that takes back what was sent since
+        if answer["baseHash"] != answer["hash"] or answer["sent"]:  # an edit that takes back what was sent since
             return False
-        found = await self._space.documents.hash_at(change.project, change.path, _told_base(answer))
+        found = await self._space.documents.hash_at(change.project, change.path, answer["base"] or 0)
         return found is not None and found == answer["hash"]
 
 
@@ -387,18 +385,8 @@ class ConnectedMachine:
 
 
 def _answered(answer: dict[str, Any]) -> dict[str, Any] | None:
-    """What the file holds instead; None where the machine has made the change. Raises RequestError: it says neither."""
-    if answer.get("applied") is True:
-        return None
-    if not isinstance(answer.get("text"), str) or not isinstance(answer.get("hash"), str):
-        raise RequestError("invalid", "the machine's answer is not of the form that apply gives")
-    return answer
-
-
-def _told_base(answer: dict[str, Any]) -> int:
-    """The revision that a machine says it last confirmed."""
-    base = answer.get("base", 0)
-    return base if isinstance(base, int) and not isinstance(base, bool) and 0 <= base < 2**63 else 0
+    """What the file holds instead; None where the machine has made the change."""
+    return None if answer["applied"] else answer
 
 
 def _told(answer: dict[str, Any], held: Held | None, taken: Sequence[str] = ()) -> dict[str, Any]:
@@ -407,9 +395,7 @@ def _told(answer: dict[str, Any], held: Held | None, taken: Sequence[str] = ()) 
     It comes from what the machine says itself where it names that text too, which can be checked; else from what it confirmed last, here
     or over another of its connections.
     """
-    base, said, sent = _told_base(answer), answer.get("baseHash"), answer.get("sent", [])
-    if not isinstance(said, str):
-        base, said = held.revision if held is not None and "base" not in answer else base, None
-    if not isinstance(sent, list) or len(sent) > MAX_SENT or not all(isinstance(digest, str) for digest in sent):
-        sent = []
-    return {"text": answer["text"], "base": base, "base_hash": said, "sent": [*sent, *taken]}
+    base, said = answer["base"], answer["baseHash"]
+    if said is None:
+        base = held.revision if held is not None and base is None else base
+    return {"text": answer["text"], "base": base or 0, "base_hash": said, "sent": [*answer["sent"], *taken]}

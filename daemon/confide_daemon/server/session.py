@@ -43,6 +43,7 @@ from confide_daemon.server.tool_calls import call_again, catalogue
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ConnectionFacts, ToolContext
+from confide_memory.answers import read_of_machine
 from confide_memory.documents import GLOBAL_PROJECT, MAX_TEXT_BYTES, iso, receive_text, send_text
 from confide_memory.forms import project as project_of
 from confide_memory.requests import read
@@ -331,6 +332,15 @@ class Session:
         return {}
 
     async def _ask(self, op: str, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """The machine's answer, read. Raises RequestError: it refuses, or its answer is none; ConnectionLost, TimeoutError."""
+        answer = await self._asked(op, body, timeout_s)
+        try:
+            return read_of_machine(op, answer)
+        except RequestError:
+            log.info("session %s: the machine's answer to %s is not of the agreed form", self.connection.session_id, op)
+            raise
+
+    async def _asked(self, op: str, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         if op == "apply" and isinstance(body["text"], str):
             params = {key: value for key, value in body.items() if key != "text"}
             return await send_text(self.connection, op, params, body["text"], timeout_s=timeout_s)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -202,8 +201,6 @@ def _summary_text(structured: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-MAX_TOLD_CHARS = 256
-
 CONTEXT = Definition(
     name="context_info",
     title="Where am I",
@@ -234,19 +231,18 @@ async def context_info(context: ToolContext, _arguments: dict[str, Any]) -> Tool
     """Say where the agent works, as its machine tells."""
     project = context.project or GLOBAL_PROJECT
     said = await context.machine.workplace(project) or {}
-    work = said.get("git")
-    git = {name: _word(work, name) for name in ("repository", "branch", "remote")} if isinstance(work, dict) else None
+    git = said.get("git")
     structured = {
         "project": project,
         "linked": sorted(context.linked),
         "space": context.facts.space,
         "machine": context.facts.machine,
-        "platform": _word(said, "platform"),
-        "directory": _word(said, "directory"),
+        "platform": said.get("platform"),
+        "directory": said.get("directory"),
         "git": git,
-        "time": _word(said, "time") or datetime.now(UTC).isoformat(timespec="seconds"),
+        "time": said.get("time") or datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    claim = _word(said, "claim")
+    claim = said.get("claim")
     lines = [f"project {project}, on {context.facts.machine or 'a machine without a name'} ({structured['platform']})"]
     if git is not None:
         found = {name: value or "none" for name, value in git.items()}
@@ -257,8 +253,3 @@ async def context_info(context: ToolContext, _arguments: dict[str, Any]) -> Tool
             f"the folder calls itself {claim}, and shares no memory with that project: its user has not allowed it"
         )
     return ToolResult(structured, "\n".join([*lines, f"time {structured['time']}"]))
-
-
-def _word(said: Mapping[str, Any], name: str) -> str | None:
-    value = said.get(name)
-    return value[:MAX_TOLD_CHARS] if isinstance(value, str) else None

@@ -172,7 +172,7 @@ def _structured(
         },
         "projects": status.projects,
         "lastSync": facts.last_sync,
-        **{name: _count(backlog.get(name)) for name in ("pendingUploads", "queuedOffline", "deadLetters")},
+        **{name: backlog.get(name) for name in ("pendingUploads", "queuedOffline", "deadLetters")},
         "queuedChunks": status.queued,
         "indexAge": round(status.index_age_s, 1),
         "dbSize": status.size_bytes,
@@ -198,7 +198,7 @@ def _structured(
             "breaches": [{"what": what, "rows": rows} for what, rows in status.health.breaches],
             "healed": status.health.healed,
         },
-        "warnings": [*status.warnings, *_clash_warning(status.clashes), *_refusals(_count(backlog.get("deadLetters")))],
+        "warnings": [*status.warnings, *_clash_warning(status.clashes), *_refusals(backlog.get("deadLetters"))],
     }
 
 
@@ -234,11 +234,6 @@ def _refusals(count: int | None) -> list[str]:
         "store that was queued on this machine was" if count == 1 else "stores that were queued on this machine were"
     )
     return [f"{count} {stores} refused later, and kept there: confide queue shows why"]
-
-
-def _count(value: object) -> int | None:
-    """A number that a machine has told; anything else is as if it had not."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def _model_lines(told: dict[str, Any]) -> list[str]:

@@ -85,16 +85,17 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     if not is_complete:
         warnings.append("some pieces still wait for their vectors; they are found by keywords meanwhile")
     after = await context.space.status(context.grants.projects)
+    skipped = scanned.get("skipped", ())
     structured = {
-        "filesScanned": _count(scanned, "filesScanned"),
-        "filesSent": _count(scanned, "sent"),
-        "filesPulled": _count(scanned, "pulled"),
-        "filesRemoved": _count(scanned, "removed"),
+        "filesScanned": scanned.get("filesScanned", 0),
+        "filesSent": scanned.get("sent", 0),
+        "filesPulled": scanned.get("pulled", 0),
+        "filesRemoved": scanned.get("removed", 0),
         "chunksAdded": max(0, after.chunks - before.chunks),
         "chunksRemoved": max(0, before.chunks - after.chunks),
         "chunksUpdated": embedded,
         "duration": round(time.monotonic() - started, 2),
-        "skipped": _skipped(scanned),
+        "skipped": [{name: item[name] or "" for name in ("path", "reason")} for item in skipped[:MAX_SKIPPED]],
         "warnings": warnings + [warning for warning in after.warnings if warning not in warnings],
     }
     if not_compared is not None:
@@ -136,23 +137,6 @@ async def _wait_indexed(context: ToolContext) -> tuple[int, bool]:
         await report()
     embedded = seen[-1][0] - seen[0][0] if seen else 0
     return max(0, embedded), is_complete
-
-
-def _count(scanned: Mapping[str, Any], key: str) -> int:
-    """A number that a machine has told; what is none counts as nothing."""
-    value = scanned.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
-
-
-def _skipped(scanned: Mapping[str, Any]) -> list[dict[str, str]]:
-    items = scanned.get("skipped")
-    if not isinstance(items, list):
-        return []
-    return [
-        {"path": str(item.get("path", ""))[:512], "reason": str(item.get("reason", ""))[:200]}
-        for item in items[:MAX_SKIPPED]
-        if isinstance(item, dict)
-    ]
 
 
 def _lines(told: dict[str, Any]) -> list[str]:
