@@ -11,11 +11,11 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from confide_crypto.errors import ConfideError, DeniedError
+from confide_crypto.errors import BusyError, ConfideError, DeniedError
 from confide_crypto.keys.identity import fingerprint_words, parse_public_key
 from confide_daemon import __version__
 from confide_daemon.access.callers import Caller, Grants
@@ -32,6 +32,10 @@ MAX_DROP_INS = 256
 MAX_LINE_BYTES = 4096
 
 
+async def _at_once(_key: bytes) -> bool:
+    return True
+
+
 class Callers:
     """Answers the channel's two questions: the secret of an invite, and whether a proven key may come in."""
 
@@ -44,6 +48,7 @@ class Callers:
         max_sessions: int,
         is_full: Callable[[], bool] = lambda: False,
         is_live: Callable[[bytes, str], bool] = lambda _key, _session: False,
+        pass_connection: Callable[[bytes], Awaitable[bool]] = _at_once,
         on_refused: Callable[[bytes, str], None] = lambda _key, _reason: None,
     ) -> None:
         """
@@ -51,6 +56,7 @@ class Callers:
             sessions_of: counts the live connections of a key, of which it may have `max_sessions`.
             is_full: says that nobody fits in.
             is_live: says whether a key has a live session of this id.
+            pass_connection: waits until a key may come in once more; False where it came too often for that.
             on_refused: told, on the event loop, of every key that may not come in, and the reason.
         """
         self._registry = registry
@@ -60,6 +66,7 @@ class Callers:
         self._max_sessions = max_sessions
         self._is_full = is_full
         self._is_live = is_live
+        self._pass_connection = pass_connection
         self._on_refused = on_refused
         # What the folder looked like, and what was found in it: one value, since several threads look at once.
         self._seen: tuple[list[tuple[str, int, int]], list[tuple[bytes, str]]] = ([], [])
@@ -71,8 +78,14 @@ class Callers:
     async def admit(self, public_key: bytes, hello: Mapping[str, Any], invite_id: bytes | None) -> dict[str, Any]:
         """The welcome for this key. Of the hello, only the session that this one is to replace is asked for (PROTOCOL.md 7.9).
 
-        Raises DeniedError: unknown, revoked, not approved yet, expired, too many connections, or an invite that lets nobody in.
+        A key that comes again and again is answered in its turn: who waits for the welcome comes no faster than it is served, and who does
+        not has cost the handshake alone.
+
+        Raises DeniedError: unknown, revoked, not approved yet, expired, too many connections, or an invite that lets nobody in; BusyError:
+        the key came too often for a turn.
         """
+        if not await self._pass_connection(public_key):
+            raise BusyError
         try:
             return await self._admit(public_key, hello, invite_id)
         except DeniedError as error:

@@ -127,7 +127,7 @@ class Rate:
         return not self.connections and self._bucket.is_full
 
     async def pass_connection(self) -> bool:
-        """Wait until a connection that has proven its key may be served; False where that would take more than `MAX_WAIT_S`."""
+        """Wait until a connection that has proven its key may come in; False where that would take more than `MAX_WAIT_S`."""
         wait_s = self._bucket.borrow(MAX_WAIT_S, CONNECTION)
         if wait_s:
             await asyncio.sleep(wait_s)
@@ -195,6 +195,11 @@ class Rates:
             yield rate
         finally:
             rate.connections -= 1
+
+    async def pass_connection(self, key: bytes) -> bool:
+        """The same of the caller with this key, whose connection is none of its own yet."""
+        with self.of(key) as rate:
+            return await rate.pass_connection()
 
     def __len__(self) -> int:
         return len(self._rates)

@@ -110,6 +110,7 @@ class Daemon:
             max_sessions=config.server.max_sessions_per_caller,
             is_full=lambda: self._open.total() >= config.server.max_sessions,
             is_live=self._is_live,
+            pass_connection=self._rates.pass_connection,
             on_refused=self._audit.refused,
         )
 
@@ -246,9 +247,6 @@ class Daemon:
             await connection.close(self._callers.why_closed(connection.peer_key) if caller is None else "busy")
             return
         with self._rates.of(connection.peer_key) as rate:
-            if not await rate.pass_connection():
-                await connection.close("busy")
-                return
             try:
                 with self.spaces.used(caller.space_id):
                     await self._serve_caller(connection, caller, rate)

@@ -19,12 +19,27 @@ from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.channel.protocol import FrameType
 from confide_crypto.channel.requests import decode_request, encode_request
-from confide_crypto.errors import RequestError
+from confide_crypto.errors import DeniedError, RequestError, UnreachableError
+from confide_crypto.keys.identity import Identity
 from confide_crypto.limits import MAX_MESSAGE, MAX_REQUEST
 from confide_crypto.transport import inbox
+from confide_crypto.transport.open import Connection
+from confide_daemon.access.authorization import Callers
+from confide_daemon.access.callers import Caller, Grants
+from confide_daemon.access.registry import Registry
 from confide_daemon.documents import transcripts
 from confide_daemon.server import rates
-from confide_daemon.server.rates import BURST, CONNECTION, LARGE_REQUESTS, MAX_WAIT_S, REQUESTS_PER_S, Rates, price_of
+from confide_daemon.server.rates import (
+    BURST,
+    CONNECTION,
+    LARGE_REQUESTS,
+    MAX_WAIT_S,
+    REQUESTS_PER_S,
+    Rate,
+    Rates,
+    price_of,
+)
+from confide_daemon.server.server import Daemon as Server
 from confide_memory.forms import MAX_FILES
 from confide_memory.requests import REQUESTS
 
@@ -199,6 +214,73 @@ async def test_a_key_that_comes_again_and_again_waits_and_then_is_sent_away() ->
             assert await rate.pass_connection()
         for task in waiting:
             task.cancel()
+
+
+async def test_a_storm_of_whole_handshakes_costs_the_handshakes_alone(
+    daemon: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond what its key may spend no caller is looked up, no welcome sealed and no session begun; another one comes and is answered."""
+    monkeypatch.setattr(daemon.daemon._rates, "_per_second", 1e-6)
+    looked_up, begun = [], []
+    admitted, serve = Callers._admitted, Server._serve_caller
+
+    def counted(self: Callers, public_key: bytes, invite_id: bytes | None) -> Caller:
+        looked_up.append(public_key)
+        return admitted(self, public_key, invite_id)
+
+    async def counted_session(self: Server, connection: Connection, caller: Caller, rate: Rate) -> None:
+        begun.append(caller.public_key)
+        await serve(self, connection, caller, rate)
+
+    monkeypatch.setattr(Callers, "_admitted", counted)
+    monkeypatch.setattr(Server, "_serve_caller", counted_session)
+    greedy, modest = daemon.enroll("greedy", scope="read"), daemon.enroll("modest")
+    refused: list[UnreachableError] = []
+    while len(refused) < 20:
+        try:
+            (await daemon.connect(greedy)).abort()
+        except DeniedError as error:
+            assert error.reason == "busy"  # noqa: PT017 - the last sessions are not over yet
+        except UnreachableError as error:
+            refused.append(error)
+    assert all(error.hint for error in refused)
+    async with Machine(await daemon.connect(modest)) as other:
+        await other.attach()
+    assert begun.count(modest.public_key) == 1
+    assert begun.count(greedy.public_key) <= looked_up.count(greedy.public_key) == BURST / CONNECTION
+
+
+async def test_the_welcome_waits_for_its_turn(registry: Registry, tmp_path: Path) -> None:
+    """So a client that waits for it comes no faster than it is served; and an invite is not spent meanwhile."""
+    turn = asyncio.Event()
+    asked: list[bytes] = []
+
+    async def in_turn(key: bytes) -> bool:
+        asked.append(key)
+        await turn.wait()
+        return True
+
+    callers = Callers(registry, tmp_path, sessions_of=lambda _key: 0, max_sessions=8, pass_connection=in_turn)
+    key = Identity.generate().public_key
+    coming = asyncio.create_task(callers.admit(key, {}, None))
+    while not asked:  # noqa: ASYNC110 - the task's first step
+        await asyncio.sleep(0)
+    assert not coming.done()
+    registry.add_caller(key, Grants("late"), space="late", added_by="line")
+    turn.set()
+    assert (await coming)["caller"] == "late"
+
+
+async def test_fifty_machines_and_their_sessions_come_back_at_once(daemon: Serving) -> None:
+    """As after a restart of the daemon: none is refused, and none waits for another."""
+    machines = [daemon.enroll(f"m{number}") for number in range(50)]
+    for _ in range(2):
+        async with asyncio.timeout(DEADLINE_S):
+            connections = await asyncio.gather(*(daemon.connect(identity) for identity in machines))
+        assert len(connections) == 50
+        assert all(rate._bucket._tokens > 0 for rate in daemon.daemon._rates._rates.values())
+        for connection in connections:
+            connection.abort()
 
 
 def test_who_comes_back_owes_what_it_owed() -> None:
