@@ -2,7 +2,8 @@
 
 What an operator changes is written in the transaction that changes it. What the running daemon sees goes through `AuditLog`, whose one
 writer works in batches beside the event loop, so that no handshake ever waits for it. The log is bounded, each kind of row by itself, and
-refusals are counted rather than listed: a flood cannot wash anything else out.
+refusals are counted rather than listed: a flood cannot wash anything else out. Nor can one caller that invites, rotates its key or comes
+back without end: of what is full, no more than a quarter is its own.
 
 No content, no address, and no word of a stranger's making is in it.
 """
@@ -43,6 +44,8 @@ Event = Literal[
 ]
 # Rows kept of each kind. Sessions are the many, and what was changed is what is looked for a year later.
 KEPT = {"change": 5000, "session": 4000, "refusal": 1000}
+SHARE = 4
+"""One part in so many of a full kind is what one caller may have, with all that came by its invites: beyond, its own oldest row goes."""
 _KINDS = {"connected": "session", "ended": "session", "refused": "refusal"}
 
 MAX_WAITING = 4096
@@ -76,20 +79,44 @@ def record(
     public_key: bytes | None = None,
     session: str | None = None,
     detail: str | None = None,
+    by: bytes | None = None,
 ) -> int:
-    """Write a row, inside the caller's transaction, and drop the oldest one over the bound. Returns its number."""
+    """Write a row, inside the caller's transaction, and drop one over the bound. Returns its number.
+
+    `by`: the key of the caller that brought it about; None: the operator.
+    """
     kind = _KINDS.get(event, "change")
     words = fingerprint_words(public_key) if public_key else None
     database.execute(
-        "INSERT INTO audit (kind, at, last_at, event, caller, fingerprint, session, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (kind, at, at, event, alias, words, session, detail),
+        "INSERT INTO audit (kind, at, last_at, event, caller, fingerprint, session, detail, actor) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (kind, at, at, event, alias, words, session, detail, _first_inviter(database, by) if by else None),
     )
     number = database.last_insert_rowid()
-    database.execute(
-        "DELETE FROM audit WHERE kind = ?1 AND id <= (SELECT id FROM audit WHERE kind = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
-        (kind, KEPT[kind]),
-    )
+    _drop_one_over(database, kind)
     return number
+
+
+def _drop_one_over(database: apsw.Connection, kind: str) -> None:
+    rows: Any = database.execute("SELECT count(*) FROM audit WHERE kind = ?", (kind,)).get
+    if rows <= KEPT[kind]:
+        return
+    greedy = "SELECT actor FROM audit WHERE kind = ?1 AND actor IS NOT NULL GROUP BY actor HAVING count(*) > ?2"
+    database.execute(
+        f"""DELETE FROM audit WHERE id = coalesce(
+             (SELECT min(id) FROM audit WHERE kind = ?1 AND actor IN ({greedy})), (SELECT min(id) FROM audit WHERE kind = ?1))""",  # noqa: S608
+        (kind, KEPT[kind] // SHARE),
+    )
+
+
+def _first_inviter(database: apsw.Connection, key: bytes) -> bytes:
+    """The caller by whose invite the one by whose invite … this one came: whom the operator let in, by the key that it has now."""
+    above = "CASE WHEN revoked_at IS NOT NULL AND successor IS NOT NULL THEN successor ELSE invited_by END"
+    found: Any = database.execute(
+        f"""WITH RECURSIVE way(key) AS (SELECT ? UNION SELECT {above} FROM callers JOIN way ON public_key = key WHERE {above} IS NOT NULL)
+           SELECT key FROM way LEFT JOIN callers ON public_key = key WHERE {above} IS NULL""",  # noqa: S608 - a constant
+        (key,),
+    ).get
+    return found if isinstance(found, bytes) else key
 
 
 def select_entries(
@@ -190,7 +217,7 @@ class AuditLog:
                     self._count(database, seen)
                 else:
                     values: dict[str, Any] = {"alias": seen.alias, "session": seen.session, "detail": seen.detail}
-                    record(database, seen.at, seen.event, public_key=seen.public_key, **values)
+                    record(database, seen.at, seen.event, public_key=seen.public_key, by=seen.public_key, **values)
                     database.execute(
                         "UPDATE callers SET last_seen_at = ? WHERE public_key = ?", (seen.at, seen.public_key)
                     )

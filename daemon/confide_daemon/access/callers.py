@@ -253,6 +253,7 @@ def end_caller(database: apsw.Connection, ended: Ended) -> None:
     for table in ("invites", "callers"):
         update = f"UPDATE {table} SET invited_by = ? WHERE invited_by = ?"  # noqa: S608 - one of these two
         database.execute(update, (ended.successor, ended.key))
+    database.execute("UPDATE audit SET actor = ? WHERE actor = ?", (ended.successor, ended.key))
 
 
 def insert_ended(database: apsw.Connection, ended: Ended) -> None:

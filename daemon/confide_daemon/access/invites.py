@@ -188,7 +188,8 @@ class Invites:
         )
         detail = describe(made.grants, made.caller_expires_at) + ("; to be approved" if made.needs_approval else "")
         detail += f"; by {inviter.alias}" if inviter else ""
-        record(database, made.created_at, "invited", alias=made.alias, detail=detail)
+        by = inviter.public_key if inviter else None
+        record(database, made.created_at, "invited", alias=made.alias, detail=detail, by=by)
 
     def open_ones(self) -> list[OpenInvite]:
         """Those that can still be used, by name."""
@@ -251,6 +252,7 @@ class Invites:
             inviter = database.execute("SELECT invited_by FROM invites WHERE invite_id = ?", (invite_id,)).get
             database.execute("DELETE FROM invites WHERE invite_id = ?", (invite_id,))
             # A machine that had joined before is moved to its new name and space.
+            inviter = inviter if isinstance(inviter, bytes) else None
             caller = insert_caller(
                 database,
                 public_key,
@@ -260,10 +262,10 @@ class Invites:
                 now=now,
                 expires_at=invite.caller_expires_at,
                 is_approved=not invite.needs_approval,
-                invited_by=inviter if isinstance(inviter, bytes) else None,
+                invited_by=inviter,
             )
             detail = "waits for approval" if invite.needs_approval else None
-            record(database, now, "joined", alias=invite.alias, public_key=public_key, detail=detail)
+            record(database, now, "joined", alias=invite.alias, public_key=public_key, detail=detail, by=inviter)
             return Joined(caller)
 
     def _remembered_since(self) -> float:

@@ -222,7 +222,7 @@ class Registry:
                 raise TakenError("the new key is known already", hint="make another one")
             database.execute("UPDATE callers SET successor = ? WHERE public_key = ?", (successor, public_key))
             now = self.clock()
-            record(database, now, "rotating", alias=caller.alias, public_key=public_key, session=session)
+            record(database, now, "rotating", alias=caller.alias, public_key=public_key, session=session, by=public_key)
 
     def succeed(self, successor: bytes) -> Caller | None:
         """Put the successor in its caller's place, whose old key is gone with it; None if it is nobody's successor."""
@@ -232,7 +232,7 @@ class Registry:
                 return caller_now(database, successor)  # another connection of it was first
             old, now = rows[0], self.clock()
             end_caller(database, Ended(old.public_key, max(now, old.added_at), successor))
-            record(database, now, "rotated", alias=old.alias, public_key=successor)
+            record(database, now, "rotated", alias=old.alias, public_key=successor, by=successor)
             return caller_now(database, successor)
 
     # Keys that ended, as they are known beside the data folder (`revocations.py`)

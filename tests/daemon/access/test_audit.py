@@ -127,6 +127,53 @@ async def test_the_log_is_bounded_each_kind_by_itself(
     ]
 
 
+async def test_a_caller_that_invites_without_end_washes_out_its_own_rows_alone(
+    registry: Registry, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by machines that came by its invites, under new keys of its own, and by sessions: it is one hand in all of them."""
+    monkeypatch.setattr(audit, "KEPT", {"change": 60, "session": 60, "refusal": 60})
+    invites, log = Invites(registry), AuditLog(registry.transaction, clock=clock)
+    greedy, keys = (bytes([200]) * 32, iter(number.to_bytes(32, "big") for number in range(10**6)))
+
+    def invite(inviter: bytes, name: str) -> bytes:
+        invite_id = next(keys)[-16:]
+        invites.add_for(inviter, invite_id, b"p" * 32, alias=name, scope="write", ttl_s=900)
+        return invite_id
+
+    for number in range(20):
+        registry.add_caller(bytes([100 + number]) * 32, Grants(f"m{number}"), space="home", added_by="line")
+        log.connected(f"m{number}", bytes([100 + number]) * 32, f"session{number}")
+    registry.add_caller(greedy, Grants("greedy"), space="theirs", added_by="line")
+    invite(bytes([100]) * 32, "modest")
+    await log.flush()
+    before = registry.audit_entries()
+    for number in range(100):
+        child, renewed = next(keys), next(keys)
+        invites.join(invite(greedy, f"child{number}"), child)
+        invite(child, f"grandchild{number}")
+        registry.name_successor(greedy, renewed, session="5e55")
+        registry.succeed(renewed)
+        greedy = renewed
+        log.connected("greedy", greedy, f"storm{number}")
+        log.connected(f"child{number}", child, f"storm{number}")
+    await log.flush()
+    found = registry.audit_entries()
+    assert [entry for entry in found if entry in before] == before
+    assert len(found) == 120
+    assert {"invited", "joined", "rotated"} <= {entry.event for entry in found if entry not in before}
+
+
+async def test_one_caller_alone_has_the_whole_log(registry: Registry, clock: Clock) -> None:
+    """The bound is of what it can take from others."""
+    registry.add_caller(ALICE, Grants("laptop"), space="home", added_by="line")
+    log = AuditLog(registry.transaction, clock=clock)
+    for number in range(audit.KEPT["session"] + 10):
+        log.connected("laptop", ALICE, f"session{number}")
+    await log.flush()
+    sessions = [entry.session for entry in registry.audit_entries() if entry.event == "connected"]
+    assert (len(sessions), sessions[-1]) == (audit.KEPT["session"], f"session{audit.KEPT['session'] + 9}")
+
+
 async def test_a_writer_that_cannot_write_loses_rows_and_nothing_else(registry: Registry, clock: Clock) -> None:
     log = AuditLog(registry.transaction, clock=clock)
     with registry.transaction() as database:
