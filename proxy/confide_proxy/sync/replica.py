@@ -243,11 +243,14 @@ class Replica:
                 # What was confirmed is in the daemon's history, so it may be replaced even if the daemon took another base. Unless that
                 # went back to an older copy of itself since: then this may be the only place that has it.
                 ours = (body["hash"], body["baseHash"])
+                # Made from the text that a newer one has again, it would pass for what follows upon that.
+                is_late = known is not None and known.revision > revision and not sent
                 if local is not None and not (
                     local.hash == body["hash"]
-                    or (local.hash == body["baseHash"] and (not sent or local.hash == sent[-1]))
+                    or (local.hash == body["baseHash"] and (not sent or local.hash == sent[-1]) and not is_late)
                     or (
-                        is_confirmed(known, local, sent) and (is_compared or (known is not None and known.hash in ours))
+                        is_confirmed(known, local, sent)
+                        and (is_compared or (known is not None and known.hash in ours and not is_late))
                     )
                 ):
                     check_sendable(self.folder, path, known, local)

@@ -162,6 +162,28 @@ async def test_an_old_revision_that_is_late_never_replaces_a_newer_one(tmp_path:
         assert replica.pending() == 0
 
 
+async def test_an_older_revision_that_is_late_is_refused_before_a_comparison_too(tmp_path: Path) -> None:
+    """It was made upon the very text that the newest one has again: another session has had that, while this one began or stood still."""
+    root = tmp_path / "project"
+    (root / "memory").mkdir(parents=True)
+    file = root / "memory/a.md"
+    file.write_text("- as it was\n")
+    async with serving(tmp_path / "data") as daemon, machine(daemon) as laptop:
+        await laptop.attach("proj")
+        ledger = Ledger(tmp_path / "ledgers", "s", root)
+        watching = Replica(Folder("proj", root), ledger, laptop.connection)
+        for text in ("- as it was\n", "- changed\n", "- as it was\n"):
+            file.write_text(text)
+            assert (await watching.changed(["memory/a.md"])).sent == 1
+        late = {"path": "memory/a.md", "revision": 2, "text": "- changed\n", "hash": text_hash("- changed\n")}
+        beginning = Replica(Folder("proj", root), ledger, laptop.connection)
+        answer = await beginning.apply({**late, "baseHash": text_hash("- as it was\n")})
+        assert not answer["applied"]
+        assert answer["base"] == 3
+        assert file.read_text() == "- as it was\n"
+        assert ledger.all()["memory/a.md"].revision == 3
+
+
 async def test_a_file_that_goes_while_it_is_compared_leaves_the_others_version(tmp_path: Path) -> None:
     """The daemon asks for a file that it has otherwise; it was renamed since, and nobody had confirmed it: what the daemon has comes."""
     root = tmp_path / "project"
