@@ -14,7 +14,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.support.network.relay import RecordingRelay
+from tests.chaos.book import IS_LONG
+from tests.chaos.cables import Cable
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.processes import NO_MODEL, SERVER_KEEPS, Daemon, Machine, running_daemon, wait_until
 from tests.support.programs.wall_clock import COMPILER, WallClock
 from tests.support.programs.wire import Wire
@@ -28,8 +30,11 @@ from confide_daemon.datadir.credentials import MasterKey
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.vector_scan import VectorScan
+from confide_memory.documents import composed
 
-CONVERGED_WITHIN_S = 40.0
+CONVERGED_WITHIN_S = 30.0 if IS_LONG else DEADLINE_S
+"""Of peace, once all have answered. In the suite, where other tests keep the machine busy, what comes late is late, and what never comes is
+told by a comparison each five minutes alone."""
 CALL_S = 12.0
 """A little more than what the proxy allows itself for a call."""
 
@@ -49,9 +54,11 @@ class Place:
     def __init__(self, root: Path, name: str, daemon: Daemon, *space: str) -> None:
         self.machine = Machine(root, name)
         self.clock = wall_clock(root, name, self.machine.env)
-        self.cable = RecordingRelay(daemon.port)
+        self.cable = Cable(daemon.port)
         self.machine.run("join", daemon.invite(name, *space, port=self.cable.port))
         self.wire: Wire | None = None
+        self.second: Wire | None = None
+        """Another agent's session in the same folder."""
 
     def enter(self, project: str) -> None:
         """Work in another project, empty as yet, with a session of its own."""
@@ -68,29 +75,42 @@ class Place:
 
     def kill(self) -> None:
         """kill -9 the proxy."""
-        if self.wire is not None:
-            self.wire.process.kill()
-            self._leave()
+        wire, self.wire = self.wire, None
+        _leave(wire, is_killed=True)
 
     def end(self) -> None:
         """Close the proxy's stdin, as a client does that ends."""
-        if self.wire is not None:
-            self._leave()
+        wire, self.wire = self.wire, None
+        _leave(wire)
 
-    def _leave(self) -> None:
-        assert self.wire is not None
-        with suppress(BrokenPipeError):
-            self.wire.__exit__(None, None, None)
-        self.wire = None
+    def start_second(self) -> None:
+        """Have a second session."""
+        if self.second is None:
+            self.second = Wire(self.machine)
+            self.second.open()
 
-    def store(self, path: str, text: str, mode: str) -> bool:
-        """Let the agent store something; whether it was told that it is kept."""
-        if self.wire is None:
+    def end_second(self, *, is_killed: bool = False) -> None:
+        """End it."""
+        wire, self.second = self.second, None
+        _leave(wire, is_killed=is_killed)
+
+    def freeze(self, seconds: float) -> None:
+        """Let the proxy stand still for so long."""
+        wire = self.wire
+        if wire is not None:
+            wire.process.send_signal(signal.SIGSTOP)
+            time.sleep(seconds)
+            wire.process.send_signal(signal.SIGCONT)
+
+    def store(self, path: str, text: str, mode: str, *, is_second: bool = False) -> bool:
+        """Let the agent store something; whether it was told that it is kept. `is_second`: over the second session, if there is one."""
+        wire = (self.second if is_second else None) or self.wire
+        if wire is None:
             return False
         try:
-            result = self.wire.tool("memory_store", {"path": path, "content": text, "mode": mode}, timeout_s=CALL_S)
-        except (queue.Empty, KeyError):
-            return False
+            result = wire.tool("memory_store", {"path": path, "content": text, "mode": mode}, timeout_s=CALL_S)
+        except (queue.Empty, KeyError, AssertionError, OSError, ValueError):
+            return False  # no answer, or the session has ended meanwhile
         return not result.get("isError")
 
     def waiting(self) -> dict[str, Any]:
@@ -110,13 +130,23 @@ class Place:
         return (self.wire.process.stderr.read() or b"").decode()
 
     def files(self) -> dict[str, str]:
-        """Every memory file by its path."""
+        """Every memory file by its path, as documents are named."""
+        return {composed(path): text for path, text in reversed(self._found())}
+
+    def apart(self) -> str:
+        """What is in files that are no documents, since their name is another one's, spelled otherwise."""
+        found = self._found()
+        paths = {path for path, _ in found}
+        return "\n".join(text for path, text in found if path != composed(path) and composed(path) in paths)
+
+    def _found(self) -> list[tuple[str, str]]:
         root = self.machine.project
-        found = {}
+        found = []
         for file in root.rglob("*.md"):
-            with suppress(FileNotFoundError):
-                found[file.relative_to(root).as_posix()] = file.read_bytes().decode()
-        return found
+            with suppress(OSError):
+                if file.is_file() and not file.is_symlink():
+                    found.append((file.relative_to(root).as_posix(), file.read_bytes().decode()))
+        return sorted(found, key=lambda one: one[0] != composed(one[0]))
 
 
 class Fleet:
@@ -143,6 +173,13 @@ class Fleet:
         if not self.is_up:
             self.daemon.start()
             self.is_up = True
+
+    def freeze_daemon(self, seconds: float) -> None:
+        """Let the daemon stand still for so long."""
+        if self.is_up:
+            self.daemon.signal(signal.SIGSTOP)
+            time.sleep(seconds)
+            self.daemon.signal(signal.SIGCONT)
 
     def copy_data(self) -> None:
         """Copy the data folder as a disk's snapshot does, at one moment, whatever the daemon is writing."""
@@ -198,14 +235,15 @@ class Fleet:
         for place in self.places:
             place.cable.mend()
             place.start()
+        for place in self.places:
+            wait_until("a session to answer", lambda place=place: "status" not in place.waiting())
         agreed: dict[str, str] | None = None
 
         def same() -> bool:
             nonlocal agreed
             is_through = not any(value for place in self.places for value in place.waiting().values())
             states = [place.files() for place in self.places]
-            states.append(self.documents(project))
-            if not is_through or any(state != states[0] for state in states):
+            if not is_through or any(state != states[0] for state in states) or states[0] != self.documents(project):
                 agreed = None
                 time.sleep(0.1)
                 return False
@@ -221,6 +259,16 @@ class Fleet:
             raise AssertionError("no agreement:\n" + "\n".join(self._differences(project))) from None
         assert agreed is not None
         return agreed
+
+    def apart(self) -> str:
+        """What is in files of one machine alone, by their names."""
+        return "\n".join(place.apart() for place in self.places)
+
+    def end(self) -> None:
+        """End all sessions."""
+        for place in self.places:
+            place.end_second()
+            place.end()
 
     def _differences(self, project: str) -> list[str]:
         documents = self.documents(project)
@@ -276,5 +324,14 @@ def fleet(root: Path, names: list[str]) -> Iterator[Fleet]:
             yield made
         finally:
             for place in made.places:
+                place.end_second(is_killed=True)
                 place.kill()
-                place.cable.__exit__(None, None, None)
+                place.cable.close()
+
+
+def _leave(wire: Wire | None, *, is_killed: bool = False) -> None:
+    if wire is not None:
+        if is_killed:
+            wire.process.kill()
+        with suppress(BrokenPipeError):
+            wire.__exit__(None, None, None)

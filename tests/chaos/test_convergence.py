@@ -1,7 +1,8 @@
 """Whatever happens to two or three machines and their daemon: in the end all have the same files, and nothing that was kept is lost.
 
-Eight schedules here, in which everything that can happen happens; `make chaos` runs a thousand. A schedule is drawn by hypothesis from
-CONFIDE_CHAOS_SEED, so a failure prints steps that can be carried out again; how they fall in time is chance.
+Everything happens at once: on each machine people and agents write, while cables break, programs are killed or stand still, and clocks
+jump. Eight schedules here; `make chaos` runs a thousand. A schedule is drawn by hypothesis from CONFIDE_CHAOS_SEED, so a failure prints
+steps that can be carried out again; how they fall in time is chance.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from tests.chaos.book import IS_LONG, Book
 from tests.chaos.fleet import Fleet, fleet
-from tests.chaos.schedules import MARK, Ledger, Step, perform, steps
+from tests.chaos.schedules import SAFE, Scene, perform_at_once, scenes
 
 SCHEDULES = int(os.environ.get("CONFIDE_CHAOS", "8"))
-SEED = int(os.environ.get("CONFIDE_CHAOS_SEED", "107"))
+SEED = int(os.environ.get("CONFIDE_CHAOS_SEED", "3"))
 """The first seed whose eight schedules hold every kind of step."""
+MOST_STEPS = 24 if IS_LONG else 10
+MOST_SCENES = 3 if IS_LONG else 1
 SHORT = settings(
     max_examples=SCHEDULES // 2,
     deadline=None,
@@ -26,7 +31,7 @@ SHORT = settings(
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-pytestmark = pytest.mark.timeout(120 + 60 * SCHEDULES)
+pytestmark = pytest.mark.timeout(600 + 120 * SCHEDULES)
 numbers = itertools.count()
 
 
@@ -38,39 +43,41 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with fleet(tmp_path_factory.mktemp("three"), ["laptop", "desktop", "server"]) as made:
+    with fleet(tmp_path_factory.mktemp("three"), ["laptop", "desktop", "tower"]) as made:
         yield made
 
 
-def run(fleet: Fleet, schedule: list[Step]) -> None:
+def run(fleet: Fleet, schedule: list[Scene]) -> None:
     """Carry a schedule out in a fresh project, and look at what is left."""
     project = f"chaos-{next(numbers)}"
-    ledger = Ledger()
+    book = Book()
     for place in fleet.places:
         place.enter(project)
     try:
-        for step in schedule:
-            perform(step, fleet, ledger)
+        for scene in schedule:
+            perform_at_once(scene, fleet, book)
         final = fleet.settle(project)
-        kept = "\n".join(final.values()) + fleet.history(project)
-        lost = {mark for mark in ledger.owed | ledger.persons if mark not in kept}
-        assert not lost, f"lost {lost} of {project}"
-        doubled = {path: mark for path, text in final.items() for mark in MARK.findall(text) if text.count(mark) > 1}
-        assert not doubled, f"twice in one file of {project}: {doubled}"
+        book.check(final, fleet.apart(), fleet.history(project), safe=frozenset(SAFE))
+    except BaseException as error:
+        error.add_note(f"in {project} below {fleet.daemon.data.parent}")
+        raise
     finally:
-        for place in fleet.places:
-            place.end()
+        fleet.end()
+
+
+def schedules(machines: int) -> st.SearchStrategy[list[Scene]]:
+    return st.lists(scenes(machines, most=MOST_STEPS), min_size=1, max_size=MOST_SCENES)
 
 
 @seed(SEED)
 @SHORT
-@given(schedule=steps(2))
-def test_two_machines_come_to_agree_and_lose_nothing(two: Fleet, schedule: list[Step]) -> None:
+@given(schedule=schedules(2))
+def test_two_machines_come_to_agree_and_lose_nothing(two: Fleet, schedule: list[Scene]) -> None:
     run(two, schedule)
 
 
 @seed(SEED + 1)
 @SHORT
-@given(schedule=steps(3))
-def test_three_machines_come_to_agree_and_lose_nothing(three: Fleet, schedule: list[Step]) -> None:
+@given(schedule=schedules(3))
+def test_three_machines_come_to_agree_and_lose_nothing(three: Fleet, schedule: list[Scene]) -> None:
     run(three, schedule)

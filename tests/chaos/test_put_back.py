@@ -15,15 +15,12 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from tests.chaos.book import MARK, Book
 from tests.chaos.fleet import Fleet, fleet
-from tests.chaos.schedules import MARK, Ledger, Step, perform, steps
+from tests.chaos.schedules import SAFE, Step, perform, steps
 
-IS_LONG = "CONFIDE_CHAOS" in os.environ
-"""Then newest texts are looked at alone, where nobody has replaced one; a save that overtakes another's by microseconds looks as if."""
 SCHEDULES = int(os.environ.get("CONFIDE_CHAOS", "8")) // 4
 SEED = int(os.environ.get("CONFIDE_CHAOS_SEED", "107"))
-MAY_REPLACE = {"replace", "store-replace", "delete", "rename", "checkout"}
-"""After these, what stood in a newest text may rightly be in the history alone."""
 pytestmark = pytest.mark.timeout(120 + 60 * SCHEDULES)
 numbers = itertools.count()
 
@@ -46,23 +43,21 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield made
 
 
-def put_back(fleet: Fleet, project: str, ledger: Ledger) -> None:
+def put_back(fleet: Fleet, project: str, book: Book) -> None:
     """Put the copy back, and owe no more what only the daemon had."""
     fleet.kill_daemon()
     gone = fleet.history(project)
     left = "\n".join(
         [fleet.history(project, fleet.copy), *(text for one in fleet.places for text in one.files().values())]
     )
-    only_there = {mark for mark in MARK.findall(gone) if mark not in left}
-    ledger.owed -= only_there
-    ledger.persons -= only_there
+    book.forget({mark for mark in MARK.findall(gone) if mark not in left})
     fleet.put_back()
 
 
 def run(fleet: Fleet, drawn: list[Round], after: list[Step]) -> None:
     """Carry a schedule out in a fresh project, with a machine that is revoked in each time that is lost."""
     number = next(numbers)
-    project, ledger = f"put-back-{number}", Ledger()
+    project, book = f"put-back-{number}", Book()
     for place in fleet.places:
         place.enter(project)
     revoked = []
@@ -71,28 +66,20 @@ def run(fleet: Fleet, drawn: list[Round], after: list[Step]) -> None:
             fleet.start_daemon()
             thief = fleet.enroll(name := f"thief-{number}-{count}")
             for step in each.before:
-                perform(step, fleet, ledger)
+                perform(step, fleet, book)
             fleet.copy_data()
             for step in each.lost:
-                perform(step, fleet, ledger)
+                perform(step, fleet, book)
             fleet.daemon.run("revoke", name)
             revoked.append(thief)
-            put_back(fleet, project, ledger)
+            put_back(fleet, project, book)
         for step in after:
-            perform(step, fleet, ledger)
+            perform(step, fleet, book)
         final = fleet.settle(project)
-        newest = "\n".join(final.values())
-        every = [step for each in drawn for step in (*each.before, *each.lost)] + after
-        may_replace = not IS_LONG or any(step.what in MAY_REPLACE for step in every)
-        kept = newest + fleet.history(project) if may_replace else newest
-        lost = {mark for mark in ledger.owed | ledger.persons if mark not in kept}
-        assert not lost, f"lost {lost} of {project}"
-        doubled = {path: mark for path, text in final.items() for mark in MARK.findall(text) if text.count(mark) > 1}
-        assert not doubled, f"twice in one file of {project}: {doubled}"
+        book.check(final, fleet.apart(), fleet.history(project), safe=frozenset(SAFE))
         assert not any(fleet.lets_in(thief) for thief in revoked), "a revoked machine was let in"
     finally:
-        for place in fleet.places:
-            place.end()
+        fleet.end()
 
 
 @seed(SEED)
