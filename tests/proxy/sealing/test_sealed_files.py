@@ -361,7 +361,7 @@ async def test_a_file_that_grows_beyond_the_limit_is_told_of_before_anything_is_
 ) -> None:
     """The daemon was given the records of all its credentials first, and then said something of a body."""
     ann, _bob = pair
-    ann.write("memory/large.md", "x\n" * (2 * 1024 * 1024 - 20) + "password: Xk29vvQz1\n")
+    ann.write("memory/large.md", ("x" * 1023 + "\n") * 4095 + "x" * 990 + "\npassword: Xk29vvQz1\n")
     ann.write(FILE, TEXT)
     async with ann.running() as laptop:
         report = await laptop.sync()
