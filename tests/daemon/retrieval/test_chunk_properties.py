@@ -6,7 +6,6 @@ import base64
 import json
 import random
 import re
-import time
 import unicodedata
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.draws import draws
+from tests.support.growth import NEARLY_LINEAR, growth
 
 from confide_daemon.config import ChunkSettings
 from confide_daemon.embedding.tokens import count_tokens, token_ends
@@ -226,10 +226,11 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_text_holds_the_writer_for_long(name: str) -> None:
-    """Such texts cost half a second here; a cost that grows with the square of the length, many minutes."""
     unit = HOSTILE[name]
-    text = (unit * HOSTILE_CHARACTERS)[:HOSTILE_CHARACTERS]
-    started = time.process_time()
-    pieces = cut(text, ChunkSettings())
-    assert time.process_time() - started < 10
+    pieces: list[Piece] = []
+
+    def work(size: int) -> None:
+        pieces[:] = cut((unit * size)[:size], ChunkSettings())
+
+    assert growth(work, HOSTILE_CHARACTERS) < NEARLY_LINEAR
     assert max(piece.tokens for piece in pieces) <= 48

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.support.draws import IS_THOROUGH
+from tests.support.growth import NEARLY_LINEAR, growth
 from tests.support.sealing import plain_forms
 from tests.support.sealing.secret_corpus import TOKENS, Sample, negatives, positives
 from tests.support.sealing.secret_texts import MAKERS
@@ -283,8 +284,8 @@ HOSTILE_BYTES = (128 if IS_THOROUGH else 16) * 1024
 
 @pytest.mark.parametrize("part", HOSTILE)
 def test_hostile_text_costs_no_more_than_its_length(part: str) -> None:
-    """So many beginnings that lead nowhere. What went back over the text for each would run into the time limit."""
-    scan(part * (HOSTILE_BYTES // len(part)))
+    """So many beginnings that lead nowhere, and for none of them is all of the text read again."""
+    assert growth(lambda size: scan(part * (size // len(part))), HOSTILE_BYTES) < NEARLY_LINEAR
 
 
 def test_an_item_under_many_names_is_judged_once_for_each_kind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,12 +42,16 @@ def find_aws_secrets(text: str, found: Iterable[Finding]) -> Iterator[Finding]:
 
 def find_kubernetes(text: str, lowered: str) -> Iterator[Finding]:
     """Each value of a Secret's `data`, under whatever key, which is text in base64 and no certificate."""
-    behind = 0
+    behind = stop = 0
+    following = compiled(_DATA, re.MULTILINE).finditer(text)
+    data = next(following, None)
     for at in places(lowered, _KIND):
-        end = min(len(text), at + _MOST_DATA)
-        stop = text.find("\n---", at, end)
-        data = compiled(_DATA, re.MULTILINE).search(text, max(at, behind), stop if stop >= 0 else end)
-        if data is None:
+        # Both only ever go forward, however many documents the text seems to have.
+        while data and data.start() < max(at, behind):
+            data = next(following, None)
+        if stop < at:
+            stop = end if (end := text.find("\n---", at)) >= 0 else len(text)
+        if data is None or data.end() > min(stop, at + _MOST_DATA):
             continue
         behind = data.end()
         while (entry := compiled(_ENTRY).match(text, behind)) and len(entry[1]) > len(data[1]):

@@ -101,11 +101,24 @@ def find_in_sayings(text: str, lowered: str) -> Iterator[Finding]:
         for match in (match for mark in marks for match in _behind(text, mark, expression, lowered)):
             if len(set(match["value"])) >= 8 and not is_wordy(match["value"]) and not is_sample(match["value"]):
                 yield Finding(kind, *match.span("value"), 0.8, "login")
-    for at in places(lowered, "cookie:"):
-        end = text.find("\n", at, at + _LONGEST_COOKIE)
-        for match in compiled(_COOKIE, re.IGNORECASE).finditer(text, at, end if end >= 0 else at + _LONGEST_COOKIE):
+    for begin, end in _cookies(text, lowered):
+        for match in compiled(_COOKIE, re.IGNORECASE).finditer(text, begin, end):
             if is_random(match["value"].rstrip("="), 20) and not is_placeholder(match["value"]):
                 yield Finding("session-cookie", *match.span("value"), 0.8, "header")
+
+
+def _cookies(text: str, lowered: str) -> Iterator[tuple[int, int]]:
+    """The stretches of lines that may hold cookies; none overlaps another."""
+    begin = end = -1
+    for at in places(lowered, "cookie:"):
+        if at > end:
+            if end >= 0:
+                yield begin, end
+            begin = at
+        line_end = text.find("\n", max(at, end), at + _LONGEST_COOKIE)
+        end = line_end if line_end >= 0 else at + _LONGEST_COOKIE
+    if end >= 0:
+        yield begin, end
 
 
 def _behind(text: str, mark: str, expression: str, lowered: str | None = None) -> Iterator[re.Match[str]]:

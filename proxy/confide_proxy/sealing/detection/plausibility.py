@@ -106,7 +106,7 @@ class Context(NamedTuple):
 
 def judged(value: str, name: str, promise: Promise, context: Context) -> tuple[str, float] | None:
     """Its kind and how sure that is; None where it is no credential."""
-    if len(value) < 5 or any(c.isspace() for c in value) or is_placeholder(value) or _is_name(value, name):
+    if len(value) < 5 or value.split() != [value] or is_placeholder(value) or _is_name(value, name):
         return None
     if context.how in ("said", "spoken", "pair") and _is_talk(value, name):
         return None
@@ -308,14 +308,14 @@ def is_placeholder(value: str) -> bool:
         lowered.strip("!.?") in _DEFAULTS
         or _is_monotonous(lowered)
         or is_template(value)
-        or compiled(_MARKERS, re.IGNORECASE).search(lowered) is not None
+        or compiled(_MARKERS).search(lowered) is not None
     )
 
 
 def is_sample(value: str) -> bool:
     """The same of a token whose form alone says what it is: only what chance does not write makes it a sample."""
     lowered = value.lower()
-    return _is_monotonous(lowered) or compiled(_STRICT, re.IGNORECASE).search(lowered) is not None
+    return _is_monotonous(lowered) or compiled(_STRICT).search(lowered) is not None
 
 
 def _is_monotonous(lowered: str) -> bool:
