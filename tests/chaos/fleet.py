@@ -51,9 +51,9 @@ def wall_clock(folder: Path, name: str, env: dict[str, str]) -> WallClock | None
 class Place:
     """One machine: its project folder, its cable, and its agent's session while there is one."""
 
-    def __init__(self, root: Path, name: str, daemon: Daemon, *space: str) -> None:
+    def __init__(self, root: Path, name: str, daemon: Daemon, *space: str, may_jump: bool) -> None:
         self.machine = Machine(root, name)
-        self.clock = wall_clock(root, name, self.machine.env)
+        self.clock = wall_clock(root, name, self.machine.env) if may_jump else None
         self.cable = Cable(daemon.port)
         self.machine.run("join", daemon.invite(name, *space, port=self.cable.port))
         self.wire: Wire | None = None
@@ -152,14 +152,14 @@ class Place:
 class Fleet:
     """One space, its daemon and its machines."""
 
-    def __init__(self, root: Path, daemon: Daemon, names: list[str]) -> None:
+    def __init__(self, root: Path, daemon: Daemon, names: list[str], *, may_jump: bool) -> None:
         self.daemon = daemon
-        self.clock = wall_clock(root, "daemon", daemon.env)  # from the next start on
+        self.clock = wall_clock(root, "daemon", daemon.env) if may_jump else None  # from the next start on
         self.copy = root / "copy"
         first, *others = names
         self.space = first
-        self.places = [Place(root, first, daemon)]
-        self.places += [Place(root, name, daemon, "--space", first) for name in others]
+        self.places = [Place(root, first, daemon, may_jump=may_jump)]
+        self.places += [Place(root, name, daemon, "--space", first, may_jump=may_jump) for name in others]
         self.is_up = True
 
     def kill_daemon(self) -> None:
@@ -310,16 +310,20 @@ class Fleet:
 
 
 @contextmanager
-def fleet(root: Path, names: list[str]) -> Iterator[Fleet]:
-    """A daemon and its machines; all of them end with the block. Its revocations are kept beside its data folder."""
+def fleet(root: Path, names: list[str], *, may_jump: bool = IS_LONG) -> Iterator[Fleet]:
+    """A daemon and its machines; all of them end with the block. Its revocations are kept beside its data folder.
+
+    `may_jump`: their clocks can be set. Such a program cannot be forked, and so costs a second of a processor at each start.
+    """
     beside, settings = root / "beside", root / "server-home" / "daemon.toml"
     beside.mkdir()
     settings.parent.mkdir()
     settings.write_text(f'{NO_MODEL}{SERVER_KEEPS}[backup]\nrevoked = "{beside}"\n')
     with running_daemon(root) as daemon:
-        made = Fleet(root, daemon, names)
-        made.kill_daemon()  # its next life has the clock that jumps
-        made.start_daemon()
+        made = Fleet(root, daemon, names, may_jump=may_jump)
+        if may_jump:
+            made.kill_daemon()  # its next life has the clock that jumps
+            made.start_daemon()
         try:
             yield made
         finally:

@@ -43,7 +43,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with fleet(tmp_path_factory.mktemp("three"), ["laptop", "desktop", "tower"]) as made:
+    with fleet(tmp_path_factory.mktemp("three"), ["laptop", "desktop", "tower"], may_jump=True) as made:
         yield made
 
 
