@@ -51,7 +51,7 @@ class Liar(Machine):
         self.asked.append(op)
         match self.draw.randrange(6):
             case 0:
-                raise RequestError(self.draw.choice(CODES).replace("\ud800", ""), SENDABLE, SENDABLE)
+                raise RequestError(self.draw.choice(CODES), SENDABLE, SENDABLE)
             case 1:
                 return sendable(GOOD[op])
             case 2:

@@ -22,6 +22,7 @@ from tests.support.daemon.sealed_lies import LABEL, Keeper, lie
 from tests.support.programs.processes import Machine
 from websockets.asyncio.server import ServerConnection, serve
 
+from confide_crypto.channel.protocol import FrameType
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_crypto.keys.identity import format_daemon_key, parse_public_key
 from confide_crypto.transport.inbox import Body
@@ -214,7 +215,7 @@ CODES: Final = (
     "unavailable",
     "too_large",
     "internal",
-    EVIL,
+    EVIL.replace("\ud800", ""),
 )
 
 
@@ -272,21 +273,25 @@ class HostileDaemon:
         asked: by what name, in order.
         heard: all that came from the machine, as it came.
         keeper: what it has of the space's devices and records.
+        door: whom it takes in.
+        is_rude: it also answers twice, what it was not asked, or not at all.
     """
 
-    def __init__(self, machine: Machine, draw: random.Random | None) -> None:
-        self._door = Door(parse_public_key(machine.run("key", "show").splitlines()[0])[0])
+    def __init__(self, machine: Machine, draw: random.Random | None, *, is_rude: bool = False) -> None:
+        self.door = Door(parse_public_key(machine.run("key", "show").splitlines()[0])[0])
         self.draw = draw
+        self.is_rude = is_rude
         self.connections: list[Connection] = []
         self.asked: list[str] = []
         self.heard: list[bytes] = []
         self.keeper = Keeper()
+        self.url = ""
         self._project = machine.project.name
         self._asking: set[asyncio.Task[None]] = set()
 
     async def handle(self, ws: ServerConnection) -> None:
         with suppress(ConfideError):
-            connection = await accept(ws, HOST, self._door)
+            connection = await accept(ws, HOST, self.door)
             self.connections.append(connection)
 
             async def on_message(data: bytes) -> None:
@@ -300,6 +305,8 @@ class HostileDaemon:
                     task = asyncio.create_task(self._ask(connection, self.draw))
                     self._asking.add(task)
                     task.add_done_callback(self._asking.discard)
+                if self.is_rude and self.draw is not None:
+                    await self._be_rude(connection, self.draw)
                 return await self._answer(op, body)
 
             async def on_stream(op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
@@ -307,6 +314,16 @@ class HostileDaemon:
                 return await on_request(op, params)
 
             await connection.serve(on_message=on_message, on_request=on_request, on_stream=on_stream)
+
+    async def _be_rude(self, connection: Connection, draw: random.Random) -> None:
+        """Answer what was answered, or never asked; or nothing, ever."""
+        match draw.randrange(12):
+            case 0 | 1:
+                for stream in (draw.randrange(1, 40) for _ in range(draw.randint(1, 3))):
+                    said = json.dumps({"ok": sendable(RESULTS[draw.choice(sorted(RESULTS))])}).encode()
+                    await connection._outbox.send(FrameType.RES, stream, said)
+            case 2:
+                await asyncio.Event().wait()
 
     async def _ask(self, connection: Connection, draw: random.Random) -> None:
         """What a daemon may ask of a machine, of every form (PROTOCOL.md 9.4)."""
@@ -414,13 +431,16 @@ UNASKED: Final[tuple[Callable[[Any, Any], bytes], ...]] = (
 
 
 @asynccontextmanager
-async def hostile(machine: Machine, draw: random.Random | None = None) -> AsyncIterator[HostileDaemon]:
+async def hostile(
+    machine: Machine, draw: random.Random | None = None, *, is_rude: bool = False
+) -> AsyncIterator[HostileDaemon]:
     """A hostile daemon that the machine has pinned."""
-    daemon = await asyncio.to_thread(HostileDaemon, machine, draw)
+    daemon = await asyncio.to_thread(HostileDaemon, machine, draw, is_rude=is_rude)
     async with serve(daemon.handle, "127.0.0.1", 0, **websocket_options()) as server:
         port = server.sockets[0].getsockname()[1]
         url, key = f"ws://127.0.0.1:{port}/", format_daemon_key(HOST.static_key)
         await asyncio.to_thread(machine.run, "pin", url, key)
+        daemon.url = url
         yield daemon
 
 

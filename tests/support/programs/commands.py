@@ -58,8 +58,8 @@ ARGUMENTS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
 """By the command's name; what a command needs to be there the caller has made."""
 APART: Final = {
     "mcp": "an agent's client speaks to it: tests/proxy/mcp",
-    "watch": "goes on until it is ended; what it says: test_hostile_texts.py, what it does: the streamer of a session",
-    "join": "takes an invite, which a hostile daemon has made",
+    "watch": "goes on until it is ended: tests/proxy/cli/test_drawn_lies.py has it by itself",
+    "join": "takes an invite, which a hostile daemon has made: the same",
     "pin": "makes the machine one of the hostile daemon's: it is how each of these tests begins",
 }
 AS_TEXT: Final = frozenset({"key move", "key unlock", "key lock", "key passphrase", "setup claude-code"})
