@@ -1,16 +1,22 @@
-"""The runner: makes each fault of `list.toml` in a copy of the tree, and asks the tests that are to notice it."""
+"""The runner: makes each fault of `list.toml` in a copy of the tree, and asks the tests that are to notice it.
+
+A test that fails is asked once more in the copy as it was: one that fails there as well says nothing about the fault. So nothing has to run
+before the first fault, and a run can be put together from parts (`--kept`).
+"""
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import os
 import queue
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +27,8 @@ from mutants.mutant import ROOT, Mutant, mutants
 AT_ONCE: Final = 2
 DEADLINE_S: Final = 900.0
 """For the tests of one fault; a fault that makes them hang is noticed as well."""
+_OPTIONS: Final = ("-p", "no:cacheprovider", "--timeout", "120")
+"""A test that hangs has failed; the suite lets one hang for longer."""
 _FAILED: Final = 1
 """pytest's exit code where tests failed. Any other one says that nothing was asked."""
 
@@ -54,11 +62,15 @@ class Copy:
         subprocess.run(
             ["make", ".venv/.installed", f"PYTHON={sys.executable}"], cwd=folder, check=True, capture_output=True
         )
-
-    def fail_without_a_fault(self, tests: Iterable[str]) -> list[str]:
-        """Which of these tests fail in the copy as it is: what fails later would say nothing."""
-        run = self._pytest(["-n", "4", "--dist", "worksteal", *tests], None)
-        return _failed(run.stdout) or ([run.stdout[-2000:] + run.stderr[-2000:]] if run.returncode else [])
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        self._asked = subprocess.Popen(
+            [".venv/bin/python", "-m", "mutants.asked"],
+            cwd=folder,
+            env=environment,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
 
     def try_out(self, mutant: Mutant) -> Outcome:
         """Make the fault, run its tests until one fails, and mend it."""
@@ -66,33 +78,52 @@ class Copy:
         text = file.read_text(encoding="utf-8")
         file.write_text(mutant.applied_to(text), encoding="utf-8")
         try:
-            run = self._pytest(["-x", *mutant.tests], DEADLINE_S)
-        except subprocess.TimeoutExpired:
-            return Outcome(mutant, is_caught=True, said="the tests hang", seconds=DEADLINE_S)
+            code, output = self._ask(["-x", *mutant.tests])
         finally:
             file.write_text(text, encoding="utf-8")
-        failed = _failed(run.stdout)
-        said = failed[0].split(" - ")[0].split("/", 1)[-1] if failed else (run.stdout or run.stderr)[-300:].strip()
-        return Outcome(mutant, run.returncode == _FAILED, said, time.monotonic() - began)
+        failed = [line.split(" - ")[0].split(" ", 1)[-1] for line in _failed(output)]
+        is_caught, said = code == _FAILED, failed[0] if failed else output[-300:].strip()
+        if code == -signal.SIGKILL:
+            is_caught, said = True, "the tests hang"
+        elif is_caught and self._ask(failed)[0]:
+            is_caught, said = False, f"{said} fails without the fault as well"
+        return Outcome(mutant, is_caught, said, time.monotonic() - began)
 
-    def _pytest(self, arguments: Iterable[str], deadline_s: float | None) -> subprocess.CompletedProcess[str]:
-        command = [".venv/bin/python", "-m", "pytest", "-p", "no:cacheprovider", *arguments]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        return subprocess.run(
-            command, cwd=self._folder, env=environment, capture_output=True, text=True, timeout=deadline_s
-        )
+    def close(self) -> None:
+        """Let the process in it end."""
+        self._asked.stdin.close()  # type: ignore[union-attr]
+        self._asked.wait(DEADLINE_S)
+
+    def _ask(self, arguments: list[str]) -> tuple[int, str]:
+        """The exit code of pytest, and what it printed."""
+        output = self._folder / ".venv" / "said"
+        question = {"arguments": [*_OPTIONS, *arguments], "output": str(output), "seconds": DEADLINE_S}
+        self._asked.stdin.write(json.dumps(question) + "\n")  # type: ignore[union-attr]
+        self._asked.stdin.flush()  # type: ignore[union-attr]
+        return int(self._asked.stdout.readline()), output.read_text(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
 
 
 def _failed(output: str) -> list[str]:
-    return [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return [line for line in output.splitlines() if line.startswith(("FAILED tests/", "ERROR tests/"))]
+
+
+def _mark(mutant: Mutant) -> str:
+    """Names a fault of the code as it is now: another text of the file, or another list of tests, is asked again."""
+    text = (ROOT / mutant.file).read_text(encoding="utf-8")
+    return hashlib.sha256("\0".join([text, mutant.old, mutant.new, *mutant.tests]).encode()).hexdigest()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
     parser.add_argument("--only", default="", help="those whose file, or whose loss, has this in it")
+    parser.add_argument(
+        "--kept", type=Path, help="a file of what was noticed: that is not asked again while its code stays"
+    )
     parser.add_argument("--at-once", type=int, default=AT_ONCE, help="copies of the tree")
     options = parser.parse_args()
-    chosen = [one for one in mutants() if options.only in one.file or options.only in one.loses]
+    listed = [one for one in mutants() if options.only in one.file or options.only in one.loses]
+    kept = set(options.kept.read_text().split()) if options.kept and options.kept.exists() else set()
+    chosen = {one: mark for one in listed if (mark := _mark(one)) not in kept}
     copies: queue.SimpleQueue[Copy] = queue.SimpleQueue()
 
     def run(mutant: Mutant) -> Outcome:
@@ -103,20 +134,24 @@ def main() -> int:
             copies.put(copy)
         verdict = "caught " if outcome.is_caught else "LIVES  "
         print(f"{verdict} {outcome.seconds:5.0f} s  {mutant.file}: {mutant.loses}\n    {outcome.said}", flush=True)
+        if outcome.is_caught and options.kept:
+            with options.kept.open("a") as file:
+                file.write(chosen[mutant] + "\n")
         return outcome
 
     with tempfile.TemporaryDirectory(prefix="confide-mutants-") as folder:
-        for number in range(min(options.at_once, len(chosen))):
-            copies.put(copy := Copy(Path(folder) / str(number)))
-            failed = [] if number else copy.fail_without_a_fault(sorted({test for one in chosen for test in one.tests}))
-            if failed:
-                print("the tests fail without any fault: mend that first", *failed, sep="\n", file=sys.stderr)
-                return 1
+        made = [Copy(Path(folder) / str(number)) for number in range(min(options.at_once, len(chosen)))]
+        for copy in made:
+            copies.put(copy)
         with ThreadPoolExecutor(options.at_once) as pool:
             outcomes = list(pool.map(run, chosen))
+        for copy in made:
+            copy.close()
     living = [outcome for outcome in outcomes if not outcome.is_caught]
-    print(f"{len(outcomes)} faults, {len(outcomes) - len(living)} noticed")
-    return 1 if living or not outcomes else 0
+    print(
+        f"{len(listed)} faults, {len(listed) - len(living)} noticed, {len(listed) - len(chosen)} of them in an earlier run"
+    )
+    return 1 if living or not listed else 0
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from tests.support.sealing.rosters import (
 
 from confide_crypto import errors
 from confide_crypto.errors import ConfideError
+from confide_crypto.sealing import roster as roster_rules
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import MAX_ENTRY_BYTES, Card
 from confide_daemon.access.callers import Grants
@@ -68,6 +69,22 @@ def test_a_chain_is_kept_and_read_again_by_another_process(registry: Registry, h
     other.close()
     # What another process has added is seen at once.
     assert rosters.current(home) == rotated
+
+
+def test_an_entry_that_leaves_no_room_for_removals_is_refused(
+    registry: Registry, home: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the machine that brings it thinks of that: else a thief fills the list, and nobody can be removed any more."""
+    rosters = Rosters(registry)
+    roster, keys = shared()
+    fuller = roster.add(LAPTOP, device(PHONE), keys, now=NOW)
+    removed, _ = roster.remove(LAPTOP, DESKTOP.public_key, keys, now=NOW)
+    monkeypatch.setattr(roster_rules, "MAX_ENTRIES", len(fuller.entries) + 1)
+    bring(rosters, home, encoded(roster))
+    with pytest.raises(errors.OversizedRosterError):
+        rosters.extend(home, encoded(fuller)[-1], by="laptop")
+    assert rosters.current(home) == roster
+    assert rosters.extend(home, encoded(removed)[-1], by="laptop") == (removed, True)
 
 
 def test_an_entry_that_is_there_is_answered_as_it_was(registry: Registry, home: str) -> None:

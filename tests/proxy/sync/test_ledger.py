@@ -53,6 +53,9 @@ def test_damage_costs_a_comparison_at_most(tmp_path: Path, damage: bytes) -> Non
     with next(tmp_path.glob("*.jsonl")).open("ab") as file:
         file.write(damage)
     assert Ledger(tmp_path, "s", tmp_path).all() == {"memory/a.md": STATE}
+    # What is confirmed behind it is not lost with it.
+    Ledger(tmp_path, "s", tmp_path).set("memory/b.md", OTHER)
+    assert Ledger(tmp_path, "s", tmp_path).all() == {"memory/a.md": STATE, "memory/b.md": OTHER}
 
 
 def test_threads_of_one_process_miss_no_line(tmp_path: Path) -> None:
