@@ -55,6 +55,7 @@ _CONTENTS: Final = frozenset({"text", "image", "audio", "resource", "resource_li
 _PLAIN: Final = {"jsonrpc", "id", "result"}
 _LINE_ENDS: Final = tuple(end.encode() for end in ("\n", "\r", "\x85", "\u2028", "\u2029"))
 _COMPLETE: Final = "complete"
+_RESULT_TYPE: Final = "resulttype"
 _ASKS_FOR_ADDRESS: Final = -32042
 """The error by which a server has its user open an address ("URL elicitation", MCP 2025-11-25)."""
 _OTHER_VERSION: Final = -32022
@@ -175,7 +176,8 @@ def _outcome(message: dict[str, Any], *, may_be_deep: bool) -> dict[str, Any] | 
     result, error = message.get("result"), message.get("error")
     if isinstance(result, dict) and "error" not in message:
         # Of the 2026-07-28 era. "input_required" is how a server elicits, samples and lists roots there: a request in an answer's clothes.
-        is_final = result.get("resultType", _COMPLETE) == _COMPLETE
+        # Go's parser takes "ResultType" for it.
+        is_final = all(told == _COMPLETE for name, told in result.items() if name.casefold() == _RESULT_TYPE)
         return {"result": result} if is_final and not (may_be_deep and _is_too_deep(result)) else None
     if isinstance(error, dict) and "result" not in message:
         code, why = error.get("code"), error.get("message")

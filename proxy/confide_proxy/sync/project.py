@@ -117,12 +117,17 @@ def identify(folder: Path) -> Claim:
     if named is not None:
         named = _clean(named)
         # A folder may call itself as its own repository, or below it.
-        is_below = origin is not None and f"{named}/".startswith(f"{_clean(origin)}/")
+        is_below = origin is not None and f"{named}/".startswith(f"{_clean(origin)}/") and _goes_down(named)
         return Claim(named, place, True, Basis.REMOTE if is_below else Basis.FILE, place)
     if origin is not None:
         return Claim(_clean(origin + below), place, True, Basis.REMOTE, place)
     name, home = _repository(root) if is_ours else (root.name, root)
     return Claim(_clean(name + below), place, True, Basis.FOLDER, home / inner if inner else home)
+
+
+def _goes_down(name: str) -> bool:
+    """Whether a name leads nowhere else to whoever reads it as a path: `host/ours/../theirs` does."""
+    return all(part not in ("", ".", "..") for part in name.replace("\\", "/").split("/"))
 
 
 def remote(root: Path) -> str | None:

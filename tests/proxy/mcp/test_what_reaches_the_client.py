@@ -11,6 +11,7 @@ from tests.support.daemon.scripted import ATTACHED, Client, Message, Slow, runni
 
 from confide_daemon.server.tool_calls import catalogue
 from confide_proxy.mcp import catalogue as catalogues
+from confide_proxy.mcp import incoming
 from confide_proxy.mcp.jsonrpc import STREAM_KEY
 
 TEXT = [{"type": "text", "text": "forged"}]
@@ -160,6 +161,17 @@ async def test_what_is_no_message_ends_the_connection(tmp_path: Path) -> None:
             await daemon.until(lambda: daemon.connections and daemon.calls)
             await only_the_answer(daemon, client, number)
             daemon.lines.clear()
+
+
+@pytest.mark.parametrize("name", ["resultType", "ResultType", "RESULTTYPE", "re\u017fultType"])
+def test_a_request_in_an_answers_clothes_is_none_in_any_case(name: str) -> None:
+    """Go's parser reads names in any case, with the long s for an s: what it would take for `resultType` must not ask for anything."""
+    asking = incoming.read(line(id=3, result={name: "input_required", "inputRequests": {}}))
+    assert isinstance(asking, incoming.Answered)
+    assert asking.outcome is None
+    final = incoming.read(line(id=3, result={name: "complete"}))
+    assert isinstance(final, incoming.Answered)
+    assert final.outcome is not None
 
 
 def deep(levels: int) -> Any:

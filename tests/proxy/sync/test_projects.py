@@ -196,6 +196,8 @@ def test_a_folder_may_call_itself_as_its_own_repository_and_not_as_another(tmp_p
     for name, basis in (
         ("github.com/evil/lib", Basis.REMOTE),
         ("github.com/evil/lib/tools", Basis.REMOTE),
+        ("github.com/evil/lib/../../victim/secret", Basis.FILE),
+        ("github.com/evil/lib//tools", Basis.FILE),
         ("github.com/evil/library", Basis.FILE),
         ("github.com/victim/secret", Basis.FILE),
         ("github.com/victim/sec\u200bret", Basis.FILE),
