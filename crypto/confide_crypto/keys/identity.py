@@ -278,7 +278,7 @@ def fingerprint_words(public_key: bytes) -> str:
     """Six words for people to compare: 66 bits of a hash of the key (PROTOCOL.md 2.4)."""
     digest = hashlib.blake2b(public_key, person=_WORDS_PERSON, digest_size=KEY_LENGTH).digest()
     number = int.from_bytes(digest, "big") >> (8 * KEY_LENGTH - _WORD_BITS * _WORD_COUNT)
-    words = _words()
+    words = word_list()
     places = (number >> _WORD_BITS * place & 2**_WORD_BITS - 1 for place in reversed(range(_WORD_COUNT)))
     return "-".join(words[place] for place in places)
 
@@ -289,7 +289,8 @@ def typed_words(text: str) -> str:
 
 
 @cache
-def _words() -> tuple[str, ...]:
+def word_list() -> tuple[str, ...]:
+    """The 2,048 words, in their order (BIP-39, English)."""
     return tuple(Path(__file__).with_name("words.txt").read_text("ascii").split())
 
 

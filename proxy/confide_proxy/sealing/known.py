@@ -361,6 +361,8 @@ def _parts(word: str) -> Iterator[str]:
 def _readings(text: str) -> Iterator[decoding.View]:
     if view := decoding.unescaped(text):
         yield view
+    if view := decoding.unemphasised(text):
+        yield view
     yield from decoding.encoded(text)
     if view := decoding.joined(text, SHORTEST):
         yield view

@@ -52,6 +52,40 @@ def test_a_known_value_is_found_in_every_form(know: Know, form: str) -> None:
         assert another.restore(sealed.text, sealed.values, "files") == text
 
 
+@pytest.mark.parametrize(
+    "between",
+    [
+        *(
+            "\u034f",
+            "\u061c",
+            "\u115f",
+            "\u180e",
+            "\u200e",
+            "\u202e",
+            "\u2061",
+            "\u2066",
+            "\u3164",
+            "\ufe0f",
+            "\uffa0",
+            "\U000e0041",
+        ),
+        *("**", "*", "~~", "<b></b>", "</i>", "<!-- -->"),
+    ],
+)
+def test_what_nobody_sees_inside_hides_no_known_value(know: Know, between: str) -> None:
+    """All that Unicode has ignored, and marks of emphasis or comments that are gone once the text is shown."""
+    know().remember([("password", PASSWORD.encode())])
+    (found,) = know().find(text := f"with {PASSWORD[:5]}{between}{PASSWORD[5:]} on friday")
+    assert text[found.start : found.end] == f"{PASSWORD[:5]}{between}{PASSWORD[5:]}"
+
+
+def test_a_known_value_in_letters_of_full_width_is_found(know: Know) -> None:
+    know().remember([("password", PASSWORD.encode())])
+    wide = "".join(chr(ord(letter) + 0xFEE0) for letter in PASSWORD)
+    (found,) = know().find(text := f"with {wide} on friday")
+    assert text[found.start : found.end] == wide
+
+
 def test_what_was_sealed_is_known_from_then_on(know: Know) -> None:
     """In the text itself, in the next one and in another process, under the placeholder that it has already; not in another space."""
     first = sealer(know())

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import random
 import re
+import string
 import subprocess
 import sys
 import sysconfig
@@ -13,13 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from tests.support.draws import IS_THOROUGH
 from tests.support.growth import NEARLY_LINEAR, growth
 from tests.support.sealing import plain_forms
 from tests.support.sealing.secret_corpus import TOKENS, Sample, negatives, positives
 from tests.support.sealing.secret_texts import MAKERS
 
-from confide_crypto.keys.identity import Identity
+from confide_crypto.keys.identity import Identity, word_list
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.secret_texts import SECRET_TEXTS
 from confide_proxy.sealing.detection import tables
@@ -108,6 +114,28 @@ def test_ordinary_code_and_prose_hold_none() -> None:
         "the token is expired, and the password is wrong",
         "public_key = 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
         "max_tokens: 4096, token_type: oauth2",
+        "mysql://scott:tiger@localhost/foo",
+        "dbtype://username:apples%2Foranges@hostspec/database",
+        "fastcgi_pass unix:/var/run/php5-fpm.sock;",
+        "proxy_pass = unix:/run/shop2.sock",
+        'User.objects.filter(password__startswith="md5$$")',
+        "FIELDS = ['email*', 'password1*', 'password2*']",
+        "HTPasswdAuth = buildbot.www.auth:HTPasswdAuth",
+        "ssl:port=443:privateKey=/etc/ssl/server.pem:extraCertChain=/etc/ssl/chain.pem:sslmethod=SSLv3_METHOD",
+        "MongoClient(username='user1', password='pass1')",
+        "smtp_pass = hunter2",
+        'tpp_password: "Str0ngPa$$w0rd"',
+        "passphrase: mySup3rS3cretP@ssphr4se1",
+        "the iframe height is stored in pairs of three bytes inside which every reader looks until nobody asks again",
+        "seed: " + "abandon " * 11 + "about",
+        "\n".join(word_list()[200:400]),
+        "connection = mysql+pymysql://cinder:CINDER_DBPASS@controller/cinder",
+        "mysql+pymysql://root:secretmysql@127.0.0.1/nova",
+        '-d \'{"user": {"password": "\'$NEW_PASS2\'"}}\'',
+        "ciphers = 'AES:!EXPORT:!DES:!PSK:!aECDH:!EDH-DSS-DES-CBC3-SHA:!KRB5-DES-CBC3-SHA'",
+        "--db=postgresql://jupyterhub:<password>@localhost:5433/jupyterhub",
+        "token=eyJhbGciOiJIUzI1NiJ9aB3...",
+        "MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAxV9zY3R1Q2xvY2tXb3JrT3JhbmdlQmx1ZVJlZEdyZWVu",
     ],
 )
 def test_examples_and_references_are_left_alone(text: str) -> None:
@@ -156,6 +184,80 @@ def test_plain_forms_are_seen(form: str) -> None:
     assert sum(seen) >= 0.9 * len(samples)
 
 
+@pytest.mark.parametrize("count", [12, 15, 18, 21, 24])
+@pytest.mark.parametrize(
+    "written", ["{}", "Seed phrase: {}", "my words are {} and more", ", ", "\n", "\n> ", "1.", "Caps"]
+)
+def test_a_seed_phrase_is_found(count: int, written: str) -> None:
+    """A wallet's twelve to twenty-four words, on a line, in lines, numbered, in capitals: the list and its checksum tell."""
+    words = _phrase(random.Random(count), count)
+    if written == "1.":
+        said = "\n".join(f"{number}. {word}" for number, word in enumerate(words, 1))
+    elif written == "Caps":
+        said = " ".join(words).title()
+    else:
+        said = written.format(" ".join(words)) if "{}" in written else written.join(words)
+    [(kind, value)] = found(said)
+    assert kind == "seed-phrase"
+    assert re.findall(r"[a-z]+", value.lower()) == words
+
+
+def _phrase(chance: random.Random, count: int) -> list[str]:
+    """So many words with their checksum, made from a seed."""
+    entropy = chance.randbytes(count * 4 // 3)
+    bits = "".join(f"{byte:08b}" for byte in (*entropy, hashlib.sha256(entropy).digest()[0]))[: count * 11]
+    return [word_list()[int(bits[at : at + 11], 2)] for at in range(0, len(bits), 11)]
+
+
+def test_words_without_the_checksum_are_no_seed_phrase() -> None:
+    for seed in range(20):
+        words = _phrase(random.Random(seed), 12)
+        others = [" ".join([*words[:-1], other]) for other in word_list()[:: len(word_list()) // 16]]
+        assert sum(bool(found(said)) for said in others) <= 5
+
+
+def test_a_private_key_without_its_first_line_is_found() -> None:
+    """As somebody copies it who thinks that the dashes are what makes it a key."""
+    made = (
+        ed25519.Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()),
+        ed25519.Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        ec.generate_private_key(ec.SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        rsa.generate_private_key(65537, 2048).private_bytes(
+            Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()
+        ),
+    )
+    for pem in made:
+        body = "\n".join(pem.decode().splitlines()[1:-1])
+        for written in (body, body.replace("\n", ""), body.replace("\n", "\n    ")):
+            assert found(f"the key:\n{written}\n\nThat is all.\n") == [("private-key", written)]
+
+
+def test_the_other_half_of_an_aws_key_is_found_alone() -> None:
+    """Forty characters made by chance, with nothing that says so; a checksum, a path, a text in base64, a line of more are none."""
+    chance = random.Random(3)
+    letters = string.ascii_letters + string.digits + "+/"
+    values = ["".join(chance.choices(letters, k=40)) for _ in range(100)]
+    assert sum(found(f"and the second one: {value}\n") == [("aws-secret-key", value)] for value in values) >= 95
+    none = (
+        hashlib.sha1(b"commit").hexdigest(),
+        base64.b64encode(b"thirty bytes of some plain text"[:30]).decode(),
+        "src/main/java/org/shop2/gateway/Handler1",
+        "\n".join(values[:3]),
+        f"https://registry.internal/{values[4]}",
+    )
+    assert [found(f"see {text} for it") for text in none] == [[]] * len(none)
+
+
+def test_a_token_is_found_with_emphasis_inside_and_behind_another_word() -> None:
+    token = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    for mark, end in (("**", "**"), ("*", "*"), ("<b>", "</b>")):
+        written = f"{token[:4]}{end}{token[4:]}"
+        assert found(f"use {mark}{written} now") == [("github-token", written)]
+    assert found(f"mytoken{token}") == [("github-token", token)]
+    assert found(f"old_{token}") == [("github-token", token)]
+
+
 SAID = ("{}", "Confide recovery code: {}", "my recovery code is {}", "- `{}`\n", "If everything is lost: {}.", "x={}")
 
 
@@ -185,6 +287,18 @@ def test_a_recovery_code_is_found_however_it_was_copied() -> None:
             assert found(f"| {between.join(groups)} |") == [("confide-recovery-code", between.join(groups))]
         listed = groups[0] + "".join(f"\n{number}. {group}" for number, group in enumerate(groups[1:], 2))
         assert found(f"1. {listed}\n") == [("confide-recovery-code", listed)]
+
+
+@pytest.mark.parametrize(("mark", "make"), MAKERS, ids=[f"{mark}{at}" for at, (mark, _) in enumerate(MAKERS)])
+def test_a_secret_of_our_own_is_found_in_disguise(mark: str, make: Callable[[], str]) -> None:
+    """Behind a word, half of it bold, in letters of full width, with a mark of direction in it."""
+    kinds = {form.mark: form.kind for form in SECRET_TEXTS}
+    value = make()
+    wide = "".join(chr(ord(letter) + 0xFEE0) for letter in value)
+    middle = len(value) // 2
+    for written in (f"{value[:middle]}**{value[middle:]}", wide, f"{value[:middle]}\u200e{value[middle:]}"):
+        assert found(f"note: {written}\n") == [(kinds[mark], written)]
+    assert found(f"note: my_{value}\n") == [(kinds[mark], value)]
 
 
 def test_what_only_looks_like_a_recovery_code_is_none() -> None:
@@ -275,6 +389,8 @@ HOSTILE = (
     *("AZDO", "Q~", ":AA", "$2", "otpauth://", "discord M", "a1B2", "x.", "İ", "password {", "key,\n"),
     *("-----BEGIN PRIVATE KEY-----\n", "-----BEGIN PRIVATE KEY-----\nAAAA", "PuTTY-User-Key-File-2: x\n"),
     *("password for a b c ", "password as the ", "key: a_", "password: aaaa = "),
+    *("abandon ", "abandon, ", "1. zoo\n", "ghp_**", "a*b", "MIIEowIBAAK", "b3BlbnNzaC1rZXktdjEA"),
+    *("password=passpasswordwordthean ", "aB3d" * 10 + "\n", "fo0" * 16 + " "),
     *("cr ", "cr-", "CR8F3 ", "cr8f3 k2m4p 7qrst ", "invite1", "invite1q", "CONFIDE-SECRET-KEY-1", "confide-sealed-key-1q-"),
 )  # fmt: skip
 

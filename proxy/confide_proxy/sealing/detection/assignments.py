@@ -137,6 +137,8 @@ def _value(text: str, begin: int, operator: re.Match[str]) -> tuple[int, int, Co
         if cut is None or text[cut.end() : cut.end() + 1] in ("(", "[", "{"):
             return None  # a call, a subscript
         stop = cut.end()
+    if how not in ("spoken", "said") and text[at:stop].endswith(("...", "…")):
+        return None  # cut off by who wrote it
     while stop > at and text[stop - 1] in (",;.:!?)" if how in ("spoken", "said") else ",;.*"):
         stop -= 1
     return (at, stop, Context(how, is_quoted=False, is_line=is_line)) if stop > at else None

@@ -1,4 +1,5 @@
-"""Secrets that are told by what they come with: the other half of an AWS access key, and what a Kubernetes Secret holds."""
+"""Secrets that are told by what they come with: the other half of an AWS access key (which its form alone gives away as well, where nothing
+like it stands around), and what a Kubernetes Secret holds."""
 
 from __future__ import annotations
 
@@ -7,13 +8,22 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from confide_proxy.sealing.detection.decoding import is_text_in_base64
 from confide_proxy.sealing.detection.finding import Finding
-from confide_proxy.sealing.detection.plausibility import is_placeholder, is_random
+from confide_proxy.sealing.detection.plausibility import entropy, is_placeholder, is_random, is_sample
 from confide_proxy.sealing.detection.prefilter import compiled, places
 
 _NEAR: Final = 300
 """Characters between an access key's id and its secret."""
 _FORTY: Final = r"(?<![A-Za-z0-9+/=_.-])[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/=])"
+_ALONE: Final = r"(?<![A-Za-z0-9+/=_.%@:-])[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/=_.-])"
+_ALONE_BITS: Final = 4.4
+"""A character, by its frequency: three in a thousand secrets have less, and hardly a name or a path has as much."""
+_NAMED: Final = r"[:=][ \t]{0,4}[\"']$"
+"""In quotes behind a name it is judged by that (`assignments`): `"site_key": "…"` is public."""
+_AROUND: Final = 120
+_DATA_AROUND: Final = r"[A-Za-z0-9+/=]{40}"
+"""A line of base64 among others is a part of something longer."""
 _HEX: Final = frozenset("0123456789abcdefABCDEF")
 _KIND: Final = "kind: secret"
 _MOST_DATA: Final = 64 * 1024
@@ -38,6 +48,27 @@ def find_aws_secrets(text: str, found: Iterable[Finding]) -> Iterator[Finding]:
                 and any(letter.isupper() for letter in match[0])
             ):
                 yield Finding("aws-secret-key", match.start(), match.end(), 0.85, "token")
+
+
+def find_lone_aws_secrets(text: str, long: Iterable[str]) -> Iterator[Finding]:
+    """Each string of forty characters of base64 that chance has made, that holds no text, and that is no line of more. `long`: the text's
+    long words."""
+    if not compiled(_ALONE).search("\n".join(long)):
+        return
+    for match in compiled(_ALONE).finditer(text):
+        value, (start, end) = match[0], match.span()
+        is_mixed = any(map(str.isdigit, value)) and any(map(str.islower, value)) and any(map(str.isupper, value))
+        if (
+            is_mixed
+            and is_random(value, 40)
+            and entropy(value) >= _ALONE_BITS
+            and not is_sample(value)
+            and not is_text_in_base64(value)
+            and not compiled(_NAMED).search(text, max(0, start - 8), start)
+            and not compiled(_DATA_AROUND).search(text, max(0, start - _AROUND), start)
+            and not compiled(_DATA_AROUND).search(text, end, end + _AROUND)
+        ):
+            yield Finding("aws-secret-key", start, end, 0.75, "alone")
 
 
 def find_kubernetes(text: str, lowered: str) -> Iterator[Finding]:

@@ -17,8 +17,20 @@ from confide_proxy.sealing.detection.prefilter import compiled
 if TYPE_CHECKING:
     import re
 
-_INVISIBLE: Final = "[\u200b-\u200d\u2060\u00ad\ufeff]+"
-"""Zero-width blanks and joiners, the soft hyphen, the byte order mark."""
+_IGNORED: Final = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
+    "\U000e0000-\U000e0fff"
+)
+"""What Unicode has ignored by default (DerivedCoreProperties, Default_Ignorable_Code_Point): zero-width blanks and joiners, marks of
+direction, the soft hyphen, the byte order mark, variation selectors, tags, fillers."""
+_INVISIBLE: Final = f"[{_IGNORED}]+|[\uff01-\uff5e]"
+"""And letters and signs of full width, which are ASCII to whoever reads them."""
+_FULL_WIDTH: Final = 0xFF01
+_TO_ASCII: Final = _FULL_WIDTH - 0x21
+_EMPHASIS: Final = (
+    r"(?:\*(?<=[\w-]\*)\*{0,2}|~~(?<=[\w-]~~)|</?(?:b|i|em|strong|mark|code|u)>|<!--[^>]{0,80}-->)(?=[\w<-])"
+)
+"""Signs first: what begins with one of three is searched for ten times as fast."""
 _ESCAPE: Final = (
     # Bytes above 127 make characters together: UTF-8 in percent or `\\x`.
     r"(?:%[89A-Fa-f][0-9A-Fa-f]){1,4}|(?:\\x[89A-Fa-f][0-9A-Fa-f]){1,4}|%[2-7][0-9A-Fa-f]|\\x[2-7][0-9A-Fa-f]"
@@ -72,10 +84,21 @@ class View:
 
 
 def visible(text: str) -> View | None:
-    """The text without characters that nobody sees; None where it has none."""
+    """The text without characters that nobody sees, and those of full width as ASCII; None where it has neither."""
     if text.isascii() or not compiled(_INVISIBLE).search(text):
         return None
-    return _replaced(text, compiled(_INVISIBLE), lambda _: "")
+    return _replaced(text, compiled(_INVISIBLE), _seen)
+
+
+def _seen(letters: str) -> str:
+    return chr(ord(letters) - _TO_ASCII) if "\uff01" <= letters <= "\uff5e" else ""
+
+
+def unemphasised(text: str) -> View | None:
+    """The text without marks of emphasis inside of words (`ghp_**…**`); None where it has none."""
+    if not any(mark in text for mark in ("*", "~~", "</", "<!--")) or not compiled(_EMPHASIS).search(text):
+        return None
+    return _replaced(text, compiled(_EMPHASIS), lambda _: "")
 
 
 def unescaped(text: str, *, is_quoted: bool = True) -> View | None:
@@ -104,6 +127,11 @@ def encoded(text: str, shortest: int = _SHORTEST, longest: int = LONGEST_RUN) ->
             if (lines := compiled(_WRAPPED).match(text, start)) and (decoded := _of_lines(lines)):
                 yield View(decoded, [(0, len(decoded), *lines.span())])
             behind = lines.end() if lines else end
+
+
+def is_text_in_base64(run: str) -> bool:
+    """Whether it holds a text: in that what is looked for is found by what it says."""
+    return _decoded(run) is not None
 
 
 def _of_lines(match: re.Match[str]) -> str | None:

@@ -14,7 +14,8 @@ class Finding:
         kind: what it is, as `github-token`; the names in docs/secrets.md.
         start, end: the value alone, without the name before it and the quotes around it, in characters of the text.
         confidence: how sure it is, 0 to 1.
-        detector: what found it: `token`, `private-key`, `jwt`, `address`, `header`, `login`, `assignment`, `entropy` or `repeated`.
+        detector: what found it: `token`, `private-key`, `jwt`, `address`, `header`, `login`, `assignment`, `alone`, `entropy` or
+            `repeated`.
         prefix: the part of the value that all of its kind begin with, as `ghp_`; "" where there is none.
     """
 

@@ -41,6 +41,8 @@ smtppassword mysqlpwd contraseña contrasena passwort kennwort motdepasse senha 
 PASSWORDS: Final = frozenset(_CALLED.split())
 _SHORT: Final = frozenset({"pass", "pw"})
 """Passwords too, but only as a word of a longer name or in front of `=`: "pass: 3 of 4"."""
+_PASSED_ON: Final = frozenset({"fastcgi", "proxy", "uwsgi", "scgi", "grpc", "memcached"})
+"""Requests, by nginx: `fastcgi_pass`."""
 
 
 def _each(words: str, promise: Promise) -> dict[str, Promise]:
@@ -74,7 +76,7 @@ help docs doc kind scope scopes version status created updated date time timesta
 storage_type ref reference arn env variable parser stream list array dict set enabled disabled needed confirm
 confirmation mask masked visible show hide toggle is has no not without eos bos pad unk cls sep start end next prev previous
 first last begin csrf xsrf checksum integrity sha sha1 sha256 md5 etag lookup ring board word words stroke frame val code
-codes mode state level group keyid
+codes mode state level group keyid startswith endswith contains icontains istartswith iendswith iexact exact
 """
 _NEUTRAL: Final = frozenset(_HARMLESS.split())
 """Words that make another thing of a name: `token_url`, `password_hash`, `public_key`, `max_tokens`."""
@@ -107,7 +109,7 @@ def _of_parts(parts: list[str]) -> tuple[Promise, tuple[int, int] | None] | None
         if part == "word" and before == "pass":
             return _PASSWORD, wide
         if part in _SHORT and at == len(parts) - 1:
-            return _PASSWORD, span
+            return None if before in _PASSED_ON else (_PASSWORD, span)
         if part in _OF_WORDS:
             return _OF_WORDS[part], span
         if part in ("key", "keys") and before in _OF_KEYS:

@@ -65,6 +65,23 @@ _HEX: Final = r"[0-9a-f]+$"
 _WEB: Final = frozenset({"http", "https", "ftp", "git", "svn", "ws", "wss", "git+https", "ftps", "ssh", "sftp"})
 _EXAMPLES: Final = ("example.com", "example.org", "example.net", ".example", "foo.com", "bar.com")
 """Reserved for documents (RFC 2606, 3), or used as if they were."""
+_NO_HOSTS: Final = frozenset(
+    {
+        "host",
+        "hostname",
+        "hostspec",
+        "myhost",
+        "server",
+        "servername",
+        "myserver",
+        "address",
+        "ip",
+        "dbhost",
+        "db_host",
+        "somehost",
+    }
+)
+"""They say what would stand there: so does all that stands beside them."""
 _FLAGS: Final = re.IGNORECASE | re.ASCII
 _BASIC: Final = r"basic(?:[ \t]|%20|\\u0020){1,3}([A-Za-z0-9+/_-]{8,400}+={0,2})(?![A-Za-z0-9])"
 _BEARER: Final = r"(?:[ \t]|%20|\\u0020){1,3}(?:token=)?[\"']?([A-Za-z0-9_~+/.=:-]{16,4000}+)(?![A-Za-z0-9])"
@@ -173,6 +190,7 @@ def _url_password(text: str, at: int, begin: int) -> Finding | None:
         return None
     if (
         host.lower().endswith(_EXAMPLES)
+        or host.lower() in _NO_HOSTS
         or ("{" in password and "}" in password)
         or "%(" in password
         or "$" in password[:1]

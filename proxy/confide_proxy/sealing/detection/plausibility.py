@@ -23,8 +23,11 @@ _NUMBERED_VARIABLE: Final = (
     r"^(?:[a-z]{0,20}(?:pass|pwd|pw|token|key|secret|value|val|arg|var|str|tmp|temp|match|group|opt|user|name|type|test"
     r"|int|uint|utf|sha|md|rsa|aes)[a-z]{0,20})\d{1,3}$"
 )
-_ADDRESS: Final = r"https?://|^[a-zA-Z][\w+.-]{1,20}://|^[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{2,64}$|^www\."
-_PATH: Final = r"^(?:~?/|\.{1,2}/|[A-Za-z]:\\)[\w.@ /\\-]{1,200}$"
+_ADDRESS: Final = r"https?://|^[a-zA-Z][\w+.-]{1,20}://|^[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{2,64}$|^www\.|^unix:|^@[\w.-]{1,64}(?::\d{1,5})?/"
+_PATH: Final = r"^(?:~?/|\.{1,2}/|[A-Za-z]:\\)[\w.@ /\\-]{1,200}(?:$|\.\w{2,4}[:?])"
+"""Alone, or with its ending before what else an address says: `/etc/ssl/server.pem:method=…`."""
+_ENTRY_POINT: Final = r"^[A-Za-z_]\w{0,40}(?:\.[A-Za-z_]\w{0,40}){1,8}:[A-Za-z_]\w{0,60}(?:\.\w{1,40})?$"
+"""`package.module:Class`"""
 _UUID: Final = r"^\{?[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\}?$"
 _HEX: Final = r"^[0-9a-fA-F]+$"
 _FORTY_CHARS: Final = r"^[A-Za-z0-9/+]{40}$"
@@ -68,10 +71,22 @@ admin administrator changeme changeit change_me default demo dummy empty example
 mypassword mysecret mytoken n/a nil nobody none null nope openssl optional pass passphrase passw0rd password password1
 password123 passwd postgres private pwd qwerty redacted required root s3cr3t s3cret sample secret secret123 secretpassword
 string supersecret test test123 test1234 testing tbd todo token toor true undefined unknown unset user username value xyzzy
-yes abc123 p@ssw0rd p@ssword p4ssw0rd pa55w0rd pa$$word minioadmin mysql redis rabbitmq
+yes abc123 minioadmin mysql redis rabbitmq tiger hunter
 """
 _DEFAULTS: Final = frozenset(_PUBLISHED.split())
 """Published everywhere, so that hiding them protects nothing; and words that only name what would stand there."""
+_VARIABLE: Final = r"^[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_[A-Z]{0,6}(?:PASS|PASSWORD|PASSWD|PWD|SECRET|TOKEN|KEY)$"
+"""What is to be put there has a name in capitals, as in a guide."""
+_NUMBER: Final = r"[0-9]{1,3}[!.?]?$"
+_DISGUISES: Final = str.maketrans("0134579@$!+", "oieastgasit")
+"""Digits and signs that are read as letters."""
+_DISGUISED: Final = (
+    r"^(?:my|our|your|the|an?|is|no|not|very|super|strong|weak|long|awesome|secure|safe|good|bad|new|old|some|top|this|test|app|db"
+    r"|user|root|admin|foo|bar|baz|qux|change|me|default|pass(?:word|phrase|code|wd)?|pwd|word|phrase|se[ck]r[ei]ts?|private"
+    r"|key|token|mysql|rabbit|redis|postgres|mongo|demo|example|hunter|dont|do|use|in|production|only|for|[-_.])+$"
+)
+_LONGEST_SAID: Final = 48
+_TELLING: Final = r"pass|se[ck]r[ei]t|private|foo|hunter|change|default"
 _MARKERS: Final = (
     r"example|sample|placeholder|changeme|change[_-]me|redacted|removed|masked|censored|dummy|(?<![a-z])fake|notreal|not[_-]a[_-]?real"
     r"|your|(?<![a-z])my[_-]|insert|replace|goes[_-]?here|(?<![a-z])here(?![a-z])|xxxx|\*\*\*|\.\.\.|…|•••|-----|_____|####"
@@ -80,7 +95,7 @@ _MARKERS: Final = (
 _STRICT: Final = r"example|placeholder|redacted|your[_-]|xxxxx|\*\*\*|\.\.\.|…"
 """In a token of a known form: what chance does not write."""
 _TEMPLATE: Final = (
-    r"^[<\[{(].*[>\]})]$|^%.*%$|^@.+@$|^__.+__$|\$\{|\{\{|\$\(|%\(|<%|\{\w*\}|^\$[A-Za-z_]|^\$\d$|^%[sdrvq]$|^#\{|^&[A-Za-z]|^![A-Za-z][\w:]*$|^\*+$"
+    r"^[<\[{(].*[>\]})]$|^%.*%$|^@.+@$|^__.+__$|\$\{|\{\{|\$\(|%\(|<%|\{\w*\}|^['\"]?\$[A-Za-z_]|^\$\d$|^%[sdrvq]$|^#\{|^&[A-Za-z]|^![A-Za-z][\w:]*$|^\*+$|:![A-Za-z][^:]{1,40}:!"
     r"|process\.env|os\.environ|getenv|\benv[.\[:(]|import\.meta|secrets?\.|vault[:.]|^arn:|^op://|^ref\+|^sops|^ENC\[|^sm://|^ssm:"
 )
 _SEQUENCES: Final = (
@@ -113,6 +128,8 @@ def judged(value: str, name: str, promise: Promise, context: Context) -> tuple[s
     if name in ("PASS", "Pass") and context.how != "option":
         return None  # "--- PASS: TestUpload/big#01"
     if compiled(_ADDRESS).search(value) or (compiled(_PATH).search(value) and not is_random(value, 24)):
+        return None
+    if compiled(_ENTRY_POINT).search(value):
         return None
     if not context.is_quoted and compiled(_IDENTIFIER).search(value) and not _is_chosen(value, promise, context):
         return None
@@ -149,7 +166,7 @@ def _is_name(value: str, name: str) -> bool:
     is_identifier = compiled(_IDENTIFIER).search(value) is not None
     if is_identifier and any(word in lowered for word in _NAMING):
         return True
-    return lowered == name.lower() or lowered.rstrip("0123456789!?") in PASSWORDS
+    return lowered == name.lower() or lowered.rstrip("0123456789!?*") in PASSWORDS
 
 
 def _random(value: str, promise: Promise, context: Context, *, is_machine_made: bool) -> tuple[str, float] | None:
@@ -305,11 +322,26 @@ def is_placeholder(value: str) -> bool:
     """Whether it is a template, an example, a published default, or one character again and again."""
     lowered = value.lower()
     return (
-        lowered.strip("!.?") in _DEFAULTS
+        _is_published(lowered.strip("!.?"))
+        or compiled(_VARIABLE).search(value) is not None
         or _is_monotonous(lowered)
         or is_template(value)
         or compiled(_MARKERS).search(lowered) is not None
     )
+
+
+def _is_published(lowered: str) -> bool:
+    """Whether it is a default, perhaps with a small number behind it, or says that it is a password: `S3cr3t`, `MyStr0ngPa$$w0rd`."""
+    bare = compiled(_NUMBER).sub("", lowered)
+    if lowered in _DEFAULTS or bare in _DEFAULTS:
+        return True
+    if len(lowered) > _LONGEST_SAID:
+        return False
+    for written in {lowered, bare}:
+        letters = written.translate(_DISGUISES)
+        if compiled(_TELLING).search(letters) and compiled(_DISGUISED).search(letters):
+            return True
+    return False
 
 
 def is_sample(value: str) -> bool:

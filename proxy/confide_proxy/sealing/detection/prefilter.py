@@ -6,7 +6,7 @@ Here stands what each detector begins with, and how it looks for that. Tests hol
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import cache
 from typing import Final
 
@@ -81,18 +81,55 @@ _MARKS: Final = (
 _FOUR_GROUPS: Final = 48
 """Characters of four groups of five, with room for double blanks, dashes, the ends of quoted lines and their numbers."""
 _GROUP: Final = re.compile(r"[0-9a-z]+")
+PHRASE: Final = (
+    # One after another, with commas, in quotes, in lines, or as a numbered list.
+    r"(?<![a-z])[a-z]{3,8}+"
+    r"(?:(?:[ \t]{1,3}|,[ \t]{1,3}|[ \t]{0,3},?\r?\n[ \t>*-]{0,8}|[\"'],\s{1,8}[\"'])(?:\d{1,2}[.):][ \t]{0,2})?[a-z]{3,8}+){11,47}+"
+)
+_PHRASE: Final = 12
+_AROUND_WORDS: Final = "\"'`,.:()[]>*-"
 SHORTEST_TOKEN: Final = 20
 """An AWS access key id; no other token of a known form is shorter."""
 
 
 def gives_reason(lowered: str) -> bool:
     """Whether a text in lower case may hold a credential at all: a telling word, a word as long as the shortest token,
-    or a recovery code in its groups."""
+    a recovery code in its groups, or so many short words in a row as a seed phrase has."""
+    if is_telling(lowered):
+        return True
+    words = lowered.split()
     return (
-        is_telling(lowered)
-        or any(len(word) >= SHORTEST_TOKEN for word in lowered.split())
+        any(len(word) >= SHORTEST_TOKEN for word in words)
+        or may_be_phrase(words)
         or ("cr" in lowered and any(_are_groups(lowered, at) for at in places(lowered, "cr")))
     )
+
+
+def may_be_phrase(words: list[str], known: Container[str] | None = None) -> bool:
+    """Whether among a text's words twelve of three to eight letters may stand in a row, which prose has in some paragraphs; or twelve
+    that are `known`, which it has hardly ever.
+
+    Only every twelfth word is looked at, and what stands around it where that one fits.
+    """
+    for middle in range(_PHRASE - 1, len(words), _PHRASE):
+        if not _fits_phrase(words[middle], known):
+            continue
+        first, last = middle, middle + 1
+        while first and last - first < _PHRASE and _fits_phrase(words[first - 1], known):
+            first -= 1
+        while last < len(words) and last - first < _PHRASE and _fits_phrase(words[last], known):
+            last += 1
+        if last - first >= _PHRASE:
+            return True
+    return False
+
+
+def _fits_phrase(word: str, known: Container[str] | None) -> bool:
+    """Also a number, or the sign before an item."""
+    bare = word if word.isalpha() else word.strip(_AROUND_WORDS)
+    if bare.isalpha():
+        return 3 <= len(bare) <= 8 and (known is None or bare.lower() in known)
+    return len(bare) <= 2 and (bare.isdigit() or not bare)
 
 
 def _are_groups(lowered: str, at: int) -> bool:

@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from confide_crypto.sealing.placeholder import STANDIN
-from confide_proxy.sealing.detection.prefilter import SHORTEST_TOKEN, gives_reason, is_telling, lower, plain
+from confide_proxy.sealing.detection.prefilter import (
+    SHORTEST_TOKEN,
+    gives_reason,
+    is_telling,
+    lower,
+    plain,
+)
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.detection.decoding import View
@@ -25,6 +32,7 @@ _LONGEST_RUN: Final = 512
 _SHORT_MARKS: Final = ("AKIA", "ASIA", "glpat-", "glrt-", "GOCSPX-", "whsec_")
 """Of tokens that are so short that neither half of one may be as long as the shortest token."""
 _LEAST_REST: Final = 8
+_FORTY: Final = 40
 REPEATED_FROM: Final = 0.75
 REPEATED_CHARS: Final = 8
 """A shorter password may be a word that stands elsewhere for something else."""
@@ -52,6 +60,11 @@ def _scanned(text: str, least: float) -> list[Finding]:
     lowered = lower(text)
     is_worth = gives_reason(lowered)
     found = _by_rules(text, lowered, least) if is_worth else []
+    if is_worth:
+        for whole in _emphasised(text):
+            # Where its first part alone was found, the whole takes that one's place.
+            found = [each for each in found if not whole.start <= each.start <= each.end <= whole.end]
+            found = sorted((*found, *_outside(found, iter((whole,)))), key=lambda each: each.start)
     is_cut = "\n" in text and (is_worth or any(mark in text for mark in _SHORT_MARKS))
     if is_worth or any(mark in text for mark in _ESCAPES):
         found = sorted((*found, *_outside(found, _hidden(text, least))), key=lambda each: each.start)
@@ -60,14 +73,17 @@ def _scanned(text: str, least: float) -> list[Finding]:
 
 def _by_rules(text: str, lowered: str, least: float) -> list[Finding]:
     """Those that stand in the text as it is."""
-    from confide_proxy.sealing.detection import plausibility, tokens
+    from confide_proxy.sealing.detection import phrases, plausibility, tokens
     from confide_proxy.sealing.detection.finding import resolved
 
     # In this order: of values that are found twice the first says of what kind their repetitions are.
+    words = text.split()
+    long = [word for word in words if len(word) >= SHORTEST_TOKEN]
     found = [
-        *tokens.find(text),
+        *tokens.find(text, long),
         *tokens.find_secret_texts(text, lowered),
         *tokens.find_private_keys(text),
+        *tokens.find_key_bodies(text, long),
         *tokens.find_jwts(text),
     ]
     if is_telling(lowered):  # most texts have no more than a long word, as a path with a date is
@@ -87,6 +103,11 @@ def _by_rules(text: str, lowered: str, least: float) -> list[Finding]:
         from confide_proxy.sealing.detection import cloud
 
         found += cloud.find_aws_secrets(text, found)
+    if any(len(word) >= _FORTY for word in long):
+        from confide_proxy.sealing.detection import cloud
+
+        found += cloud.find_lone_aws_secrets(text, long)
+    found += phrases.find(lowered, words)
     if least <= plausibility.RANDOM_CONFIDENCE:
         found += plausibility.find_random(text)
     found = [each for each in found if each.confidence >= least]
@@ -101,7 +122,19 @@ def _hidden(text: str, least: float) -> Iterator[Finding]:
     if view := decoding.unescaped(text, is_quoted=False):
         yield from (_moved(found, view) for found in _by_reason(view.text, sure))
     for view in decoding.encoded(text, _SHORTEST_RUN, _LONGEST_RUN):
-        yield from (_moved(found, view) for found in _by_reason(view.text, sure)[:1])
+        # What nothing gives away but its form is in there by chance, or a line of a key in a key.
+        sure_of = (found for found in _by_reason(view.text, sure) if found.detector != "alone")
+        yield from (_moved(found, view) for found in islice(sure_of, 1))
+
+
+def _emphasised(text: str) -> Iterator[Finding]:
+    """Tokens, and secrets of our own, with marks of emphasis inside."""
+    from confide_proxy.sealing.detection import decoding, tokens
+
+    if view := decoding.unemphasised(text):
+        for each in (*tokens.find(view.text), *tokens.find_secret_texts(view.text, lower(view.text))):
+            if view.cut(each.start, each.end) is not None:
+                yield _moved(each, view)
 
 
 def _with_cut(text: str, found: list[Finding]) -> list[Finding]:

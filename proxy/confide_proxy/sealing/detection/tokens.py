@@ -13,12 +13,12 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from confide_crypto.sealing.secret_texts import SECRET_TEXTS
 from confide_proxy.sealing.detection.finding import Finding
-from confide_proxy.sealing.detection.plausibility import is_sample, is_wordy
+from confide_proxy.sealing.detection.plausibility import is_random, is_sample, is_wordy
 from confide_proxy.sealing.detection.prefilter import SHORTEST_TOKEN, compiled, places
 
 _W = r"[A-Za-z0-9]"
@@ -35,6 +35,7 @@ _BODY: Final = (
     r"(?:(?:\\+[nr]|\r?\n|[ \t]){1,40}+(?:[>+|#*-]{1,3}+(?=[ \t\w=/+])|[\"'][ \t]{0,4}\+?)?[ \t]{0,40}+[\"']?"
     r"(?:[A-Z][A-Za-z-]{2,30}: [^\r\n\\]{0,200}+|(?:[A-Za-z0-9+/=]{16,100}+|[A-Za-z0-9+/]{1,15}={1,2})[\"',\\]{0,2}+))+"
 )
+_RUN_OF_KEY: Final = r"[A-Za-z0-9+/]{20,65536}+={0,2}"
 _NOT_BODY: Final = r"[A-Z][A-Za-z-]{2,30}: [^\r\n\\]*|\\+[nrt]|[^A-Za-z0-9+/=]"
 _PUTTY: Final = "PuTTY-User-Key-File-"
 _PUTTY_END: Final = r"[0-9a-f]{40,64}"
@@ -181,6 +182,18 @@ _GROUPED: Final = rf"(?:{_BETWEEN}[0-9a-tv-z]){{38}}(?![0-9a-z])"
 """In groups as they are printed, in others, or in none: between them the dashes that programs make of hyphens, commas, the lines of a
 quotation, a table or a numbered list. The checksum says whether it is one."""
 _NOT_SYMBOLS: Final = re.compile(r"\n[^0-9a-z]{0,4}[1-9][.)][^0-9a-z]|[^0-9a-z]+", re.IGNORECASE)
+_TELLING_MARK: Final = 4
+_BODIES: Final = (
+    "b3BlbnNzaC1rZXktdjEA",
+    "IBAAK",
+    "IBADANBgkqhkiG9w0BAQEFAA",
+    "MIGHAgEAMBMGByqGSM49",
+    "MC4CAQAwBQYDK2VwBCIE",
+)
+"""How base64 of private keys begins, or nearly: OpenSSH's own form, and DER of PKCS #1 and #8 (RFC 8017, 5208, 8410)."""
+_BEFORE_VERSION: Final = r"MII[A-Za-z0-9+/]{3,4}$"
+_FEWEST_KEY_CHARS: Final = 60
+"""Ed25519 has 64; all others have more than twice as many."""
 _ESCAPED: Final = frozenset("nrtb")
 _HEX: Final = frozenset("0123456789abcdefABCDEF")
 _DISCORD: Final = r"(?<![\w.-])[MNO][A-Za-z\d_-]{23,25}\.[A-Za-z\d_-]{6}\.[A-Za-z\d_-]{27,38}(?![\w.-])"
@@ -189,10 +202,10 @@ _JWT_MARK: Final = "eyJ"
 _JWT: Final = r"eyJ[A-Za-z0-9_-]{8,2000}+(?:\.[A-Za-z0-9_-]{0,8000}+){2,4}+"
 
 
-def find(text: str) -> Iterator[Finding]:
-    """Every token in the text; they may overlap."""
+def find(text: str, long: Iterable[str] | None = None) -> Iterator[Finding]:
+    """Every token in the text; they may overlap. `long`: its words of SHORTEST_TOKEN characters or more, if known."""
     # A search for each mark in the whole text would cost more than all else: the words that are long enough are a small part of most texts.
-    words = "\n".join([word for word in text.split() if len(word) >= SHORTEST_TOKEN])
+    words = "\n".join(long if long is not None else [word for word in text.split() if len(word) >= SHORTEST_TOKEN])
     if not words:
         return
     for pattern in PREFIXED:
@@ -215,14 +228,16 @@ def find_secret_texts(text: str, lowered: str) -> Iterator[Finding]:
         expression = compiled(_GROUPED if form.is_grouped else _BECH32M)
         for at in places(lowered, form.mark):
             begin = at + len(form.mark)
-            match = expression.match(lowered, begin) if starts_word(text, at) else None
+            match = expression.match(lowered, begin)
             if match is None:
                 continue
+            # With its checksum it is one wherever it stands, also right behind a word.
+            is_word = starts_word(text, at)
             # Upper and lower case mixed is no form of ours, but for what a person has copied from paper.
             said = _NOT_SYMBOLS.sub("", text[at : match.end()]) if form.is_grouped else text[at : match.end()]
             if match.end() - begin >= form.symbols[0] and form.is_whole(said):
                 yield Finding(form.kind, at, match.end(), 0.95, "token", text[at:begin])
-            elif not form.is_grouped and not is_sample(said[len(form.mark) :]):
+            elif is_word and not form.is_grouped and not is_sample(said[len(form.mark) :]):
                 # With a typing error, or cut off, it opens nothing, but leaves little to guess.
                 yield Finding(form.kind, at, match.end(), 0.8, "token", text[at:begin])
 
@@ -231,8 +246,10 @@ def _prefixed(text: str, pattern: Prefixed, mark: str, at: int) -> Iterator[Find
     expression = compiled(rf"{pattern.rest}(?![A-Za-z0-9])")
     while at >= 0:
         begin = at + len(mark)
-        match = expression.match(text, begin) if starts_word(text, at) else None
-        if match is None:
+        is_word = starts_word(text, at)
+        # Something may be written right before a token whose mark is long and ends with a sign, so that it can hardly be a part of a word.
+        match = expression.match(text, begin) if is_word or (len(mark) >= _TELLING_MARK and mark[-1] in "_-") else None
+        if match is None or not (is_word or _is_made_by_chance(match[0])):
             at = text.find(mark, at + 1)
             continue
         if match.re.groups:
@@ -245,6 +262,10 @@ def _prefixed(text: str, pattern: Prefixed, mark: str, at: int) -> Iterator[Find
         if not is_sample(rest) and not is_name:
             yield Finding(pattern.kind, start, end, pattern.confidence, "token", prefix)
         at = text.find(mark, match.end())
+
+
+def _is_made_by_chance(rest: str) -> bool:
+    return not _HEX.issuperset(rest) and is_random(rest, 16)
 
 
 def _marked(text: str, pattern: Marked) -> Iterator[Finding]:
@@ -288,6 +309,26 @@ def find_private_keys(text: str) -> Iterator[Finding]:
         code = compiled(_PUTTY_END).match(text, last + len("Private-MAC: ")) if last >= 0 else None
         if code and text.count(_PUTTY, at, last) == 1 and "Private-Lines: " in text[at:last]:
             yield Finding("private-key", at, code.end(), 0.95, "private-key", _PUTTY)
+
+
+def find_key_bodies(text: str, long: Iterable[str]) -> Iterator[Finding]:
+    """Every private key in base64 that has lost its first line. `long`: the text's long words."""
+    behind = 0
+    words = "\n".join(long)
+    for mark in (mark for mark in _BODIES if mark in words):
+        for at in places(text, mark):
+            length = compiled(_BEFORE_VERSION).search(text, max(0, at - 7), at) if mark.startswith("IB") else None
+            start = length.start() if length else at
+            if at < behind or (mark.startswith("IB") and not length) or not starts_word(text, start):
+                continue
+            first = compiled(_RUN_OF_KEY).match(text, start)
+            end = first.end() if first else start
+            if lines := compiled(_BODY).match(text, end, start + MAX_BLOCK_CHARS):
+                end = lines.end()
+            body = compiled(_NOT_BODY).sub("", text[start:end])
+            if len(body) >= _FEWEST_KEY_CHARS and "..." not in text[start : end + 3]:
+                yield Finding("private-key", start, end, 0.9, "private-key")
+                behind = end
 
 
 def _end(text: str, begin: int, last: str) -> int:
