@@ -120,5 +120,8 @@ def swap(file: Path, kind: int, book: Book) -> None:
                 file.unlink()
             case _:  # taken out of the bin: it is the same file for whoever did it
                 time.sleep(0.05 * kind)
-                with file.open("xb") as again:
-                    again.write(before.encode())
+                try:
+                    with file.open("xb") as again:
+                        again.write(before.encode())
+                except FileExistsError:
+                    book.thrown_away(before)  # another machine's has come in its place

@@ -1,0 +1,255 @@
+"""Machines and their daemon in one process: real replicas, ledgers, folders and sessions on a link that is slow, loses answers and breaks.
+
+A schedule takes some tenths of a second, so many can be drawn. What only processes do (a kill in the middle of a write, a watcher, a
+queue) is in `fleet`; here a person's save is noticed a moment later, and a connection that broke comes again and compares, as a
+streamer does it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from tests.chaos import editors
+from tests.chaos.book import Book
+from tests.support.daemon.loopback import Machine, Serving
+from tests.support.deadline import DEADLINE_S
+
+from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
+from confide_crypto.keys.identity import Identity
+from confide_crypto.transport.open import Connection
+from confide_proxy.errors import FolderError
+from confide_proxy.sync.folder import Folder
+from confide_proxy.sync.ledger import Ledger
+from confide_proxy.sync.replica import Replica
+
+LONGEST_LAG_S: Final = 0.02
+AGREED_WITHIN_S: Final = 20.0
+
+
+class Weather:
+    """How slow all links are, and how often they lose something; `rng` decides what."""
+
+    def __init__(self, rng: random.Random, loss: float) -> None:
+        self.rng = rng
+        self.loss = loss
+
+    async def lag(self) -> None:
+        """What a message takes."""
+        if self.loss:
+            await asyncio.sleep(self.rng.random() * LONGEST_LAG_S * self.rng.choice([0, 0, 1, 3]))
+
+    def loses(self) -> bool:
+        """Whether the link breaks now."""
+        return self.rng.random() < self.loss
+
+
+class Session(Machine):
+    """A connection with a replica that talks and answers over it."""
+
+    def __init__(self, connection: Connection, folder: Folder, ledgers: Path, weather: Weather) -> None:
+        super().__init__(connection)
+        self._weather = weather
+        self.replica = Replica(folder, Ledger(ledgers, "s", folder.root), self)
+
+    async def request(  # type: ignore[override]  # of the link that a replica asks, and not of the machine
+        self, op: str, body: dict[str, Any], *, timeout_s: float = DEADLINE_S, bulk: bool = False
+    ) -> dict[str, Any]:
+        """Ask the daemon."""
+        await self._pass()
+        answer = await self.connection.request(op, body, timeout_s=timeout_s, bulk=bulk)
+        await self._pass()
+        return answer
+
+    async def upload(self, op: str, body: dict[str, Any], data: bytes, *, timeout_s: float) -> dict[str, Any]:
+        """The same with a body."""
+        return await self.connection.upload(op, body, data, timeout_s=timeout_s)
+
+    async def _pass(self) -> None:
+        await self._weather.lag()
+        if self._weather.loses():
+            self.connection.abort()
+            raise ConnectionLost(truncated=True)
+
+    async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+        await self._pass()
+        try:
+            match op:
+                case "apply":
+                    answer = await self.replica.apply(body)
+                case "flush":
+                    await self.replica.flush(str(body["path"]))
+                    answer = {}
+                case "scan":
+                    answer = (await self.replica.compare()).as_json()
+                case _:
+                    answer = await super()._on_request(op, body)
+        except FolderError as error:
+            raise RequestError("invalid", str(error)) from None
+        await self._pass()
+        return answer
+
+
+class Computer:
+    """One machine: its folder, a session that watches it, and at times another one that does not."""
+
+    def __init__(self, daemon: Serving, identity: Identity, root: Path, project: str, weather: Weather) -> None:
+        (root / "memory").mkdir(parents=True)
+        self.root = root
+        self._daemon, self._identity, self._weather = daemon, identity, weather
+        self._folder = Folder(project, root)
+        self._ledgers = root.with_name(f"{root.name}-ledgers")
+        self._watching: Session | None = None
+        self._other: Session | None = None
+        self._connecting = asyncio.Lock()
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def _session(self, *, watches: bool) -> Session:
+        connection = await self._daemon.connect_in_time(self._identity)
+        session = Session(connection, self._folder, self._ledgers, self._weather)
+        await session.__aenter__()
+        attach = {"project": self._folder.project, "machine": "box", "toolsets": ["core"], "watches": watches}
+        await session.connection.request("attach", attach, timeout_s=DEADLINE_S)
+        return session
+
+    async def up(self) -> None:
+        """Have a session that watches and has compared, however often that takes."""
+        async with self._connecting:
+            while self._watching is None or self._watching.ended is not None:
+                await _close(self._watching)
+                self._watching = None
+                session = await self._session(watches=True)
+                try:
+                    await session.replica.compare()
+                except (ConnectionLost, TimeoutError):
+                    await _close(session)
+                    continue
+                self._watching = session
+
+    async def cut(self) -> None:
+        """Break the connection."""
+        if self._watching is not None:
+            session, self._watching = self._watching, None
+            session.connection.abort()
+            await _close(session)
+        await self.up()
+
+    def notice(self, path: str) -> None:
+        """Have a save noticed, soon."""
+        self._begin(self._notice(path))
+
+    async def _notice(self, path: str) -> None:
+        await asyncio.sleep(self._weather.rng.random() * LONGEST_LAG_S)
+        while True:
+            await self.up()
+            session = self._watching
+            try:
+                if session is not None:
+                    await session.replica.changed([path])
+                return
+            except (ConnectionLost, TimeoutError):
+                if session is self._watching:
+                    await self.cut()
+
+    def _begin(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def store(self, path: str, mark: str, book: Book, *, mode: str, is_other: bool) -> None:
+        """Let an agent store something, over the session that watches or over the other one, again and again until it is kept."""
+        arguments = {"content": f"- told {mark}", "path": path, "mode": mode}
+        call = {"operation": uuid.uuid4().hex, "tool": "memory_store", "arguments": arguments}
+        for _ in range(50):
+            await self.up()
+            try:
+                session = await self._second() if is_other else self._watching
+                assert session is not None
+                await session.request("call", {"project": self._folder.project, **call})
+            except (ConnectionLost, TimeoutError):
+                continue
+            book.keep(mark)
+            return
+
+    async def _second(self) -> Session:
+        if self._other is None or self._other.ended is not None:
+            await _close(self._other)
+            self._other = await self._session(watches=False)
+        return self._other
+
+    async def rest(self) -> None:
+        """Until all that was begun here has ended."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    def files(self) -> dict[str, str]:
+        """Every memory file by its path."""
+        files = [self.root / "MEMORY.md", *(self.root / "memory").glob("*.md")]
+        return {file.relative_to(self.root).as_posix(): editors.text_of(file) for file in files if file.exists()}
+
+    async def end(self) -> None:
+        """Close the connections."""
+        await self.rest()
+        for session in (self._watching, self._other):
+            await _close(session)
+
+
+async def _close(session: Session | None) -> None:
+    if session is not None:
+        await session.__aexit__(None, None, None)
+
+
+@asynccontextmanager
+async def computers(
+    daemon: Serving, folder: Path, project: str, weather: Weather, count: int
+) -> AsyncIterator[list[Computer]]:
+    """So many machines of one space."""
+    first = f"{project}-0"
+    made = []
+    for number in range(count):
+        name = f"{project}-{number}"
+        identity = daemon.enroll(name, space=first)
+        made.append(Computer(daemon, identity, folder / name, project, weather))
+    try:
+        for one in made:
+            await one.up()
+        yield made
+    finally:
+        weather.loss = 0.0
+        for one in made:
+            await one.end()
+
+
+async def agreed(machines: list[Computer]) -> dict[str, str]:
+    """The files that all have, once all that was begun has ended. Nobody compares anything because it was asked to."""
+    for one in machines:
+        await one.rest()
+        await one.up()
+    end = asyncio.get_running_loop().time() + AGREED_WITHIN_S
+    steady = 0
+    while steady < 3:
+        states = [one.files() for one in machines]
+        steady = steady + 1 if all(state == states[0] for state in states) else 0
+        assert asyncio.get_running_loop().time() < end, f"apart: {states}"
+        await asyncio.sleep(0.05)
+    return states[0]
+
+
+async def history(daemon: Serving, machine: Computer, paths: set[str]) -> str:
+    """Every text that the daemon ever kept of these."""
+    session = await machine._second()
+    texts = []
+    for path in paths:
+        for number in range(1, 400):
+            body = {"project": machine._folder.project, "path": path, "revision": number}
+            try:
+                texts.append(str((await session.connection.request("pull", body, timeout_s=DEADLINE_S))["text"]))
+            except ConfideError as error:
+                if "deleted" not in str(error):
+                    break
+    return "\n".join(texts)
