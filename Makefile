@@ -64,8 +64,9 @@ fuzz: $(STAMP)
 mutants: $(STAMP)
 	$(BIN)/python -m mutants
 
-# An hour: every fault point of a write, kills at every moment of keys, changing models, a database that gets a new key and a growing space, and a thousand schedules
-# of edits, stores, cuts, kills and jumping clocks on two and three machines.
+# Some hours: every fault point of a write, kills at every moment of keys, changing models, a database that gets a new key and a growing space, and schedules
+# of edits, stores, cuts, kills, frozen programs and jumping clocks on two and three machines: a thousand with real programs, as many in one process, and 250 where
+# the daemon's folder is put back.
 CHAOS_SEED ?= 0
 chaos: $(STAMP)
 	CONFIDE_EVERY_FAULT=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/proxy/sync/test_write_faults.py tests/e2e/link/test_key_kills.py

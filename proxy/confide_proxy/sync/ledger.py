@@ -430,6 +430,8 @@ class SyncReport:
     """Sent though they are as they were confirmed: the daemon has them no more."""
     came_back: list[str] = field(default_factory=list)
     """Received though they were deleted at both ends, with a revision that is not newer than the deletion."""
+    is_unsettled: bool = False
+    """Some were skipped for what passes by itself: they are to be compared again, soon."""
 
     def as_json(self) -> dict[str, Any]:
         """The wire form, as the daemon's `scan` request expects it."""
@@ -450,6 +452,7 @@ class SyncReport:
         self.skipped += other.skipped
         self.again += other.again
         self.came_back += other.came_back
+        self.is_unsettled = self.is_unsettled or other.is_unsettled
 
 
 def scan(

@@ -574,9 +574,11 @@ async def _guarded(path: str, run: Step, report: SyncReport) -> None:
         report.skipped.append({"path": path, "reason": error.problem})
     except TimeoutError:
         report.skipped.append({"path": path, "reason": "was not answered in time; it is compared again"})
+        report.is_unsettled = True
     except OSError as error:
         # This machine's own notes, most often on a full disk; the file is compared again.
         report.skipped.append({"path": path, "reason": f"cannot be kept in mind: {error.strerror}"})
+        report.is_unsettled = True
     except RequestError as error:
         if error.code not in _FILE_CODES:
             raise

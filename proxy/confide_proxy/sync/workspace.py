@@ -91,7 +91,10 @@ class Files:
         return report
 
     async def changed(self, project: str, paths: set[str] | None) -> None:
-        """Send what changed in one folder; None means that anything may have."""
+        """Send what changed in one folder; None means that anything may have.
+
+        Raises TimeoutError, once the others are sent: some have to be compared again, soon. Of the link, and of the disk, as a replica.
+        """
         replica = self._replicas.get(project)
         if replica is None:
             return  # not connected yet: the comparison at the next connection finds it
@@ -100,6 +103,8 @@ class Files:
             log.warning("a file was skipped: it %s", item["reason"])
         if self._on_report:
             self._on_report(project, report, paths is None)
+        if report.is_unsettled:
+            raise TimeoutError
 
     async def reseal(self) -> None:
         """Send what was compared before and would be sealed otherwise now, as after this machine got the space's keys."""
