@@ -1,4 +1,4 @@
-"""A file whose step had no answer in time, or could not be kept in mind, is compared again soon, and not with the next comparison of all."""
+"""A file whose step had no answer in time, or could not be noted, is compared again soon, and not with the next comparison of all."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class Slow:
 
 @pytest.mark.parametrize("error", [TimeoutError(), OSError(28, "No space left on device")])
 @pytest.mark.parametrize("paths", [{"memory/a.md", "memory/b.md"}, None])
-async def test_what_was_not_settled_is_looked_at_again(tmp_path: Path, error: Exception, paths: set[str] | None) -> None:
+async def test_what_was_not_settled_is_looked_at_again(
+    tmp_path: Path, error: Exception, paths: set[str] | None
+) -> None:
     """The others of the same change go on; whoever watches is told that it is not through."""
     root = tmp_path / "shop"
     (root / "memory").mkdir(parents=True)
