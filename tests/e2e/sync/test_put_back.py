@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from tests.support.programs.pair import joined
-from tests.support.programs.processes import Daemon, running_daemon, wait_until
+from tests.support.programs.processes import NO_MODEL, Daemon, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
+KEY_FILES = ("identity.key", "identity.previous.key", "rotation.json")
 TOKEN = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3hJ5"
 
 
@@ -59,6 +60,80 @@ def test_a_machine_tells_what_became_of_its_files(tmp_path: Path, by_session: bo
         assert [one["kind"] for one in ann.json("secrets", "ls")] == ["github-token"]
         ann.run("sync")
         assert ann.json("status")["wentBack"] == told
+
+
+def test_a_copy_from_before_the_daemons_key_change(tmp_path: Path) -> None:
+    """Machines that follow the new key refuse it, and nothing goes up. With the files of the key they come in by themselves; without them a
+    person pins the old key and confirms the space's words."""
+    with running_daemon(tmp_path) as daemon:
+        (ann,) = joined(tmp_path, daemon, "ann")
+        ann.write("memory/a.md", f"kept, with {TOKEN}\n")
+        ann.run("sync")
+        copy = copied(daemon, tmp_path / "copy")
+        old_key = daemon.run("key", "show").strip()
+        daemon.run("key", "rotate")
+        ann.write("memory/b.md", "of the lost time\n")
+        ann.run("sync")
+        words = ann.json("device", "ls")["space"]["headWords"]
+        backup = tmp_path / "keys"
+        backup.mkdir()
+        for name in KEY_FILES:
+            shutil.copy2(daemon.data / name, backup)
+
+        put_back(daemon, copy)
+        told = ann.run("sync", code=6)
+        assert "this endpoint does not hold the pinned key" in told
+        assert "put back" in told
+        assert "put back" in ann.run("store", "said meanwhile", "--path", "memory/c.md", code=6)
+        daemon.stop()
+        for name in KEY_FILES:
+            shutil.copy2(backup / name, daemon.data)
+        daemon.start()
+        ann.run("sync")
+        assert ann.json("status")["wentBack"]["sentAgain"] == 1
+        assert ann.json("history", "memory/b.md")
+
+        put_back(daemon, copy)
+        ann.run("sync", code=6)
+        ann.run("pin", f"ws://127.0.0.1:{daemon.port}/", old_key)
+        assert "confide device confirm" in ann.run("sync", code=5) + ann.run("device", "ls")
+        ann.run("device", "confirm", "--words", words)
+        ann.run("sync")
+        assert "of the lost time" in ann.json("read", "memory/b.md")["content"]
+        assert [one["kind"] for one in ann.json("secrets", "ls")] == ["github-token"]
+
+
+@pytest.mark.parametrize("starts_between", [False, True])
+def test_revocations_outlive_a_new_key_of_the_daemons(tmp_path: Path, starts_between: bool) -> None:
+    """A daemon that ran through the rotation has signed with both keys, one that was started since with the new one alone: an older copy
+    does not start before it has that."""
+    backups = tmp_path / "backups"
+    (tmp_path / "server-home").mkdir()
+    backups.mkdir()
+    (tmp_path / "server-home/daemon.toml").write_text(f'{NO_MODEL}[backup]\nrevoked = "{backups}"\n')
+    with running_daemon(tmp_path) as daemon:
+        ann, bob = joined(tmp_path, daemon, "ann", "bob")
+        copy = copied(daemon, tmp_path / "copy")
+        daemon.run("key", "rotate")
+        for machine in (ann, bob):
+            machine.run("status")
+        if starts_between:
+            daemon.stop()
+            daemon.start()
+        daemon.run("revoke", "bob")
+        daemon.stop()
+        daemon.run("key", "retire")
+        shutil.copy2(daemon.data / "identity.key", tmp_path)
+        if starts_between:
+            with pytest.raises(AssertionError, match="older than the daemon's last new key"):
+                put_back(daemon, copy)
+        else:
+            put_back(daemon, copy)
+            daemon.stop()
+        shutil.copy2(tmp_path / "identity.key", daemon.data)
+        daemon.start()
+        ann.run("sync")
+        assert "was revoked" in bob.run("sync", code=6)
 
 
 def test_a_daemon_that_only_starts_again_is_not_told_of(tmp_path: Path) -> None:
