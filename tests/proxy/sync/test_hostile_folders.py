@@ -66,12 +66,16 @@ WORKTREES = [
     repository(Put(".git", "git", config), Put("sub", "folder")) for config in GIT_CONFIGS if b"worktree" in config
 ]
 
+ABOVE = next(config for config in GIT_CONFIGS if b"worktree = ../..\n" in config)
+"""Of a folder that has no memory of its own, which would be a project whatever git says."""
+
 
 @settings(max_examples=draws(90), suppress_health_check=list(HealthCheck))
 @given(puts=folders())
 @example(puts=WORKTREES[0])
 @example(puts=WORKTREES[1])
 @example(puts=WORKTREES[2])
+@example(puts=[Put(".git", "git", ABOVE)])
 @example(puts=[Put(".git", "file", "gitdir: ../outside/tree")])
 @example(puts=[Put(".confide.toml", "link", "{outside}/named.toml")])
 def test_no_folder_passes_for_another_project(puts: list[Put]) -> None:

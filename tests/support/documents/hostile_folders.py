@@ -120,7 +120,8 @@ GIT_CONFIGS: Final[tuple[bytes, ...]] = (
     b"[core]\n\trepositoryformatversion = 99\n",
     *(f'[remote "origin"]\n\turl = "{url}"\n'.encode() for url in _REMOTES),
     *(
-        f'[core]\n\tworktree = {where}\n[remote "origin"]\n\turl = https://evil.example/a\n'.encode()
+        # Without its version git reads no work tree from a configuration.
+        f'[core]\n\trepositoryformatversion = 0\n\tworktree = {where}\n[remote "origin"]\n\turl = https://evil.example/a\n'.encode()
         for where in ("..", "../..", "/", "../outside/other", "memory")
     ),
     *(f'[remote "{name}"]\n\turl = https://evil.example/x\n'.encode() for name in ("-x", 'a.b\\"c', "origin.url x")),
