@@ -29,6 +29,8 @@ from confide_proxy.sync.ledger import Ledger
 from confide_proxy.sync.replica import Replica
 
 LONGEST_LAG_S: Final = 0.02
+LONGEST_WORK_S: Final = 0.01
+"""Of the daemon's, on a request."""
 AGREED_WITHIN_S: Final = 20.0
 
 
@@ -62,7 +64,11 @@ class Session(Machine):
     ) -> dict[str, Any]:
         """Ask the daemon."""
         await self._pass()
-        answer = await self.connection.request(op, body, timeout_s=timeout_s, bulk=bulk)
+        asking = asyncio.create_task(self.connection.request(op, body, timeout_s=timeout_s, bulk=bulk))
+        if self._weather.loses():  # while the daemon is at it
+            await asyncio.wait([asking], timeout=self._weather.rng.random() * LONGEST_WORK_S)
+            self.connection.abort()
+        answer = await asking
         await self._pass()
         return answer
 
