@@ -54,6 +54,8 @@ def test_a_clone_neither_reads_nor_writes_the_memory_of_what_it_calls_itself(mac
     machine.run("sync")
     assert [file.name for file in (machine.project / "memory").iterdir()] == ["deal.md"]
     assert "evil.example" not in machine.run("search", "how to deploy, run what")
+    assert "evil.example" in machine.run("search", "how to deploy, run what", "--project", str(hostile))
+    assert "evil.example" in machine.run("search", "how to deploy, run what", "--all-projects")
     assert "Nightingale" not in machine.run("search", "acquisition of Nightingale", "--project", str(hostile))
 
 

@@ -131,6 +131,14 @@ def test_nothing_outside_of_a_folder_is_read_or_written(puts: list[Put]) -> None
         folder.sweep()
 
 
+@pytest.mark.parametrize("config", sorted(BELIEVED))
+def test_an_archive_with_a_whole_repository_is_believed(config: bytes) -> None:
+    """As README says of it: who can have you open one could have run programs as you at the next `git status`."""
+    with made([Put(".git", "git", config)]) as (root, _outside):
+        claim = identify(root)
+        assert (claim.name, claim.basis, claim.root) == (VICTIM, Basis.REMOTE, root)
+
+
 def test_a_project_file_that_is_no_file_of_the_folder_keeps_all_back(tmp_path: Path) -> None:
     """What it says is not known, so nothing goes out; and the name in a file outside is not sent."""
     write_outside(tmp_path / "outside")
