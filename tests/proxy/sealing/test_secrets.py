@@ -28,11 +28,11 @@ from tests.support.sealing.secret_texts import MAKERS
 from confide_crypto.keys.identity import Identity, word_list
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.secret_texts import SECRET_TEXTS
-from confide_proxy.sealing.detection import tables
 from confide_proxy.sealing.detection.finding import Finding, resolved
 from confide_proxy.sealing.detection.prefilter import gives_reason, lower
+from confide_proxy.sealing.detection.rules import tables
+from confide_proxy.sealing.detection.rules.tokens import MARKED, PREFIXED
 from confide_proxy.sealing.detection.scanner import scan
-from confide_proxy.sealing.detection.tokens import MARKED, PREFIXED
 
 SURE = 0.75
 SAMPLES = list(positives(17, 10))

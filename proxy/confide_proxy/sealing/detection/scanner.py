@@ -73,8 +73,9 @@ def _scanned(text: str, least: float) -> list[Finding]:
 
 def _by_rules(text: str, lowered: str, least: float) -> list[Finding]:
     """Those that stand in the text as it is."""
-    from confide_proxy.sealing.detection import phrases, plausibility, tokens
+    from confide_proxy.sealing.detection import plausibility
     from confide_proxy.sealing.detection.finding import resolved
+    from confide_proxy.sealing.detection.rules import phrases, tokens
 
     # In this order: of values that are found twice the first says of what kind their repetitions are.
     words = text.split()
@@ -87,7 +88,7 @@ def _by_rules(text: str, lowered: str, least: float) -> list[Finding]:
         *tokens.find_jwts(text),
     ]
     if is_telling(lowered):  # most texts have no more than a long word, as a path with a date is
-        from confide_proxy.sealing.detection import assignments, cloud, languages, logins, tables
+        from confide_proxy.sealing.detection.rules import assignments, cloud, languages, logins, tables
 
         found += [
             *logins.find_in_urls(text),
@@ -100,11 +101,11 @@ def _by_rules(text: str, lowered: str, least: float) -> list[Finding]:
             *cloud.find_kubernetes(text, lowered),
         ]
     if any(each.kind == "aws-access-key-id" for each in found):
-        from confide_proxy.sealing.detection import cloud
+        from confide_proxy.sealing.detection.rules import cloud
 
         found += cloud.find_aws_secrets(text, found)
     if any(len(word) >= _FORTY for word in long):
-        from confide_proxy.sealing.detection import cloud
+        from confide_proxy.sealing.detection.rules import cloud
 
         found += cloud.find_lone_aws_secrets(text, long)
     found += phrases.find(lowered, words)
@@ -129,7 +130,8 @@ def _hidden(text: str, least: float) -> Iterator[Finding]:
 
 def _emphasised(text: str) -> Iterator[Finding]:
     """Tokens, and secrets of our own, with marks of emphasis inside."""
-    from confide_proxy.sealing.detection import decoding, tokens
+    from confide_proxy.sealing.detection import decoding
+    from confide_proxy.sealing.detection.rules import tokens
 
     if view := decoding.unemphasised(text):
         for each in (*tokens.find(view.text), *tokens.find_secret_texts(view.text, lower(view.text))):
@@ -139,7 +141,8 @@ def _emphasised(text: str) -> Iterator[Finding]:
 
 def _with_cut(text: str, found: list[Finding]) -> list[Finding]:
     """The same with those that a line end cuts in two; also where the first part alone is found, and what follows can only be the rest."""
-    from confide_proxy.sealing.detection import decoding, plausibility, tokens
+    from confide_proxy.sealing.detection import decoding, plausibility
+    from confide_proxy.sealing.detection.rules import tokens
 
     view = decoding.joined(text, SHORTEST_TOKEN)
     for each in tokens.find(view.text) if view else ():
@@ -194,7 +197,7 @@ def _repeated(text: str, found: list[Finding]) -> Iterator[Finding]:
     """The same values where nothing says what they are: a password that is set in one line and used in another."""
     from confide_proxy.sealing.detection.finding import Finding
     from confide_proxy.sealing.detection.plausibility import is_unmistakable
-    from confide_proxy.sealing.detection.tokens import starts_word
+    from confide_proxy.sealing.detection.rules.tokens import starts_word
 
     values: dict[str, Finding] = {}
     for each in found:

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from confide_proxy.sealing.detection.assignments import begin_of
 from confide_proxy.sealing.detection.finding import Finding
 from confide_proxy.sealing.detection.key_names import Demand, Promise, promise_of
 from confide_proxy.sealing.detection.plausibility import Context, is_unmistakable, judged
 from confide_proxy.sealing.detection.prefilter import NAME_MARKS, compiled, places
+from confide_proxy.sealing.detection.rules.assignments import begin_of
 
 _MOST_CELLS: Final = 64
 _LONGEST_LINE: Final = 4096
