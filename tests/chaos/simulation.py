@@ -239,6 +239,8 @@ async def agreed(machines: list[Computer]) -> dict[str, str]:
     end = asyncio.get_running_loop().time() + AGREED_WITHIN_S
     steady = 0
     while steady < 3:
+        for one in machines:
+            await one.up()  # a link that broke a moment ago is noticed now
         states = [one.files() for one in machines]
         steady = steady + 1 if all(state == states[0] for state in states) else 0
         assert asyncio.get_running_loop().time() < end, f"apart: {states}"

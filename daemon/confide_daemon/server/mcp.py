@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import anyio
@@ -44,7 +44,6 @@ class AgentServer:
         self,
         refusal: Callable[[], RequestError | None],
         tracked: Callable[[Awaitable[Any]], Awaitable[Any]],
-        finished: Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]],
         surroundings: Callable[[Callable[..., Any]], ToolContext],
         toolsets: Callable[[], Sequence[str]],
     ) -> None:
@@ -53,13 +52,11 @@ class AgentServer:
         Args:
             refusal: why nothing more is taken now; None: it is.
             tracked: runs something that a shutdown waits for.
-            finished: runs something that changes documents, and ends it also where the connection breaks.
             surroundings: of a call that reports its progress so.
             toolsets: what the agent is shown.
         """
         self._refusal = refusal
         self._tracked = tracked
-        self._finished = finished
         self._surroundings = surroundings
         self._toolsets = toolsets
         self._bus = InMemorySubscriptionBus()
@@ -168,8 +165,7 @@ class AgentServer:
         except RequestError as error:
             return tool_calls.refused(error)
         surroundings = origin.within(self._surroundings(context.session.report_progress))
-        call = tool_calls.run(params.name, params.arguments, surroundings, self._toolsets())
-        result = await (self._finished if params.name in tool_calls.CHANGING else self._tracked)(call)
+        result = await self._tracked(tool_calls.run(params.name, params.arguments, surroundings, self._toolsets()))
         assert isinstance(result, mcp_types.CallToolResult)
         return result
 

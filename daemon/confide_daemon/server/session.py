@@ -113,7 +113,6 @@ class Session:
         self._agent = AgentServer(
             self._refusal,
             self._tracked,
-            self._finished,
             lambda report: self._surroundings(self._project, report),
             lambda: self._toolsets,
         )
@@ -262,11 +261,11 @@ class Session:
         if op not in self._unattached:
             project = project_of(body)
             if op == "call":
-                return await self._finished(call_again(body, self._surroundings, project))
+                return await self._tracked(call_again(body, self._surroundings, project))
             if project not in self._copies.projects:
                 raise RequestError("invalid", "the project is not attached to this connection", "attach comes first")
         answer = _answer(self._requests, op, body)
-        return await (self._finished(answer) if op in CHANGING else self._tracked(answer))
+        return await self._tracked(self._finished(answer) if op in CHANGING else answer)
 
     def _require_unlocked(self) -> None:
         if self._space is None:
@@ -377,6 +376,7 @@ class Session:
             ),
             min_score=self._min_score,
             sealing=self._rosters.facts,
+            finished=self._finished,
         )
 
     async def _tracked(self, work: Awaitable[_Result]) -> _Result:
@@ -390,9 +390,10 @@ class Session:
             self._running.discard(task)
 
     async def _finished(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Run something that changes documents to its end, whatever becomes of the connection: the thread that writes makes the change in
-        any case, and then it is the others' as well. Asked again, it would be nothing new, of which nobody is told."""
-        task = asyncio.create_task(self._tracked(work))
+        """Run something that changes documents to its end, whatever becomes of the connection or of a deadline: the thread that writes
+        makes the change in any case, and the machines are to hear of it. Asked again, it would be nothing new, of which nobody is told.
+        """
+        task = asyncio.create_task(work)
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
         return await asyncio.shield(task)

@@ -18,7 +18,7 @@ import difflib
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -67,7 +67,7 @@ class Tool:
 
     definition: Definition
     # gets arguments that were checked against the definition. Raises ConfideError.
-    call: Callable[[ToolContext, dict[str, Any]], Awaitable[ToolResult]]
+    call: Callable[[ToolContext, dict[str, Any]], Coroutine[Any, Any, ToolResult]]
 
 
 SERVER_NAME = "confide"
@@ -258,7 +258,8 @@ async def _call(tool: Tool, arguments: Mapping[str, Any] | None, context: ToolCo
     outcome = "failed"
     try:
         async with asyncio.timeout(LONG_DEADLINE_S if tool.definition.is_long else CALL_DEADLINE_S):
-            result = await tool.call(context, check(tool.definition.parameters, arguments))
+            work = tool.call(context, check(tool.definition.parameters, arguments))
+            result = await (context.finished(work) if name in CHANGING else work)
         outcome = "done"
         return result
     except ConfideError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol, Self, TypeVar
@@ -130,6 +130,8 @@ class ToolContext:
     facts: ConnectionFacts
     min_score: float  # where the agent gives none
     sealing: Callable[[], Awaitable[SealingFacts]]  # looks at the space's list of devices
+    # runs something that changes documents to its end, whoever still waits for it
+    finished: Callable[[Coroutine[Any, Any, ToolResult]], Awaitable[ToolResult]]
     # the id under which the machine may ask again for the same change; None where it gave none
     operation: str | None = None
     said: datetime | None = None  # when the call was made, by its machine's clock and in its time zone; None for now

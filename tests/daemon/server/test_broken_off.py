@@ -1,4 +1,4 @@
-"""A machine's connection breaks while the daemon makes its change: the change is made, and the other machines hear of it at once."""
+"""A connection breaks, or a deadline passes, while the daemon makes a change: it is made, and the machines hear of it at once."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.support.daemon.loopback import Machine, Serving, machine, serving, te
 from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.documents.writer import Writer
+from confide_daemon.server import tool_calls
 from confide_daemon.store.rows import DocumentRow
 
 PATH = "memory/a.md"
@@ -103,3 +104,16 @@ async def test_a_call_that_waited_and_whose_connection_broke_is_told_to_the_othe
     body = {"project": "proj", **waited}
     await gate.broken_off(asyncio.create_task(laptop.request("call", body)), laptop)
     assert await told(desktop) == "- told\n"
+
+
+async def test_a_store_that_was_not_made_in_time_is_told_to_all(
+    laptop: Machine, desktop: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever asked is told that it is late; the thread that writes comes to it all the same, as behind a large file."""
+    monkeypatch.setattr(tool_calls, "CALL_DEADLINE_S", 0.1)
+    gate = Gate(monkeypatch, caplog)
+    async with laptop.mcp() as client:
+        assert (await client.call_tool("memory_store", {"content": "- told", "path": PATH})).is_error
+        gate.go.set()
+        assert await told(desktop) == "- told\n"
+        assert await told(laptop) == "- told\n"

@@ -195,10 +195,10 @@ async def test_a_machine_that_lags_behind_does_not_undo_what_it_has_not_seen(dae
         first = await laptop.put("MEMORY.md", "first\n")
         async with asyncio.timeout(10):
             await desktop.applied.get()
-        desktop.is_deaf = True
+        # From here on it is told of nothing.
+        await desktop.request("attach", {"project": "proj", "machine": "box", "toolsets": ["core"], "watches": False})
         await laptop.put("MEMORY.md", "first\n\nsecond\n", base=first["revision"])
         desktop.files["proj", "MEMORY.md"] = "first\n\nby hand\n"
-        desktop.is_deaf = False
         async with desktop.mcp() as client:
             await client.call_tool("memory_store", {"content": "third", "path": "MEMORY.md"})
         pulled = await desktop.request("pull", {"project": "proj", "path": "MEMORY.md"})
