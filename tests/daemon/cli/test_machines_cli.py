@@ -242,7 +242,7 @@ async def test_an_invite_that_waits_asks_right_there(ready: Confided) -> None:
 # Names and rights
 
 
-async def test_a_changed_grant_is_in_force_within_a_second_where_the_machine_is_connected(ready: Confided) -> None:
+async def test_a_changed_grant_is_in_force_where_the_machine_is_connected(ready: Confided) -> None:
     identity = ready.enroll("laptop", "--projects", "app")
     ready.serve()
     async with await ready.connect(identity) as laptop:
@@ -254,16 +254,15 @@ async def test_a_changed_grant_is_in_force_within_a_second_where_the_machine_is_
         assert "confided callers grant laptop --projects app,web" in (refused.value.hint or "")
         command = (refused.value.hint or "").partition("confided ")[2].split()
         await asyncio.to_thread(ready.run, *command, "--scope", "read")
-        granted = time.monotonic()
-        while True:
-            try:
-                await laptop.put("MEMORY.md", "two\n", base=1, project="app")
-            except RequestError as error:
-                assert error.code == "denied"  # noqa: PT017 - what it waits for
-                break
-            await asyncio.sleep(0.02)
-        # Fifteen looks at the registry; otherwise it would be in force with the next connection.
-        assert time.monotonic() - granted < 3
+        # Otherwise it would be in force with the next connection: never with this one.
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                try:
+                    await laptop.put("MEMORY.md", "two\n", base=1, project="app")
+                except RequestError as error:
+                    assert error.code == "denied"  # noqa: PT017 - what it waits for
+                    break
+                await asyncio.sleep(0.02)
         await laptop.attach("web")
 
 
