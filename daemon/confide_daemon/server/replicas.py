@@ -91,6 +91,7 @@ class Copies:
         self._waiting: dict[Key, Change] = {}
         self._waiting_chars = 0
         self._untaken: dict[Key, Untaken] = {}
+        self._has_said_untaken = False
         self._is_behind = False
         self._announced = asyncio.Event()
         # One revision on its way to this machine at a time, so that each is applied upon the one before it.
@@ -253,10 +254,16 @@ class Copies:
             if refusal is not None:
                 self.bring_later(change, tries)
         except (TimeoutError, RequestError) as error:
-            log.info("a revision was not taken: %s", type(error).__name__)
+            self._say_untaken(error)
             self.bring_later(change, tries)
         except GrantError as error:
-            log.info("a revision was not taken: %s", type(error).__name__)
+            self._say_untaken(error)
+
+    def _say_untaken(self, error: Exception) -> None:
+        """Log it, once: a machine that takes nothing does not fill the log."""
+        if not self._has_said_untaken:
+            log.info("a revision was not taken, and perhaps others: %s", type(error).__name__)
+        self._has_said_untaken = True
 
     def bring_later(self, change: Change, tries: int = 0) -> None:
         """Let the machine have a revision in a while, unless it has it by then; `tries`: how often it was brought again already."""

@@ -102,6 +102,8 @@ class Session:
         self._machine = self._proxy_version = ""
         self._running: set[asyncio.Task[Any]] = set()
         self._finishing: set[asyncio.Task[Any]] = set()
+        self._misanswered: set[str] = set()
+        """What the machine answered in another form than was agreed, and was logged."""
         self._is_closing = False
         self.ended_by: str | None = None
         """Why the caller is shut out, once it is; from then on it may do nothing."""
@@ -336,7 +338,10 @@ class Session:
         try:
             return read_of_machine(op, answer)
         except RequestError:
-            log.info("session %s: the machine's answer to %s is not of the agreed form", self.connection.session_id, op)
+            if op not in self._misanswered:
+                self._misanswered.add(op)
+                name = self.connection.session_id
+                log.info("session %s: the machine's answer to %s is not of the agreed form", name, op)
             raise
 
     async def _asked(self, op: str, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
