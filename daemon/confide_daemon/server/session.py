@@ -56,6 +56,8 @@ MESSAGE_QUEUE = 64
 MAX_CALLS_AT_ONCE = 32
 MAX_PROJECTS = 8
 DRAIN_DEADLINE_S = 5.0
+FINISH_DEADLINE_S = 60.0
+"""For changes whose connection is gone. Beyond, the other machines are told by their next comparison."""
 CHANGING = frozenset({"compare", "put", "remove", "restore", "import", "refill"})
 """The requests that change documents of which the other machines are told."""
 # For a CLOSE to a caller that is shut out; one that does not read is cut off.
@@ -406,8 +408,13 @@ class Session:
     async def _finish(self) -> None:
         """Let what was begun end: soon, since whoever asks the machine is told that it is gone."""
         try:
-            while self._finishing:
-                await asyncio.wait(self._finishing)
+            async with asyncio.timeout(FINISH_DEADLINE_S):
+                while self._finishing:
+                    await asyncio.wait(self._finishing)
+        except TimeoutError:
+            log.warning(
+                "session %s: changes did not end; the other machines see them later", self.connection.session_id
+            )
         finally:
             for task in self._finishing:
                 task.cancel()
