@@ -24,7 +24,6 @@ _NOT_OURS: Final = (
         "pytest_cov",
         "hypothesis",
         "asyncio",
-        "sqlite3",
     ),
     *(
         "cryptography.hazmat.primitives.asymmetric.x25519",
@@ -33,7 +32,7 @@ _NOT_OURS: Final = (
         "anyio",
         "mcp.server.lowlevel",
     ),
-    *("mcp.types", "apsw", "numpy", "rich.console", "httpx", "yaml", "regex", "pygit2", "watchfiles", "tokenizers"),
+    *("mcp.types", "apsw", "numpy", "rich.console", "httpx2", "yaml", "watchdog", "tokenizers"),
 )
 """What is not installed is left out."""
 _LOOK_S: Final = 0.05
