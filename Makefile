@@ -56,7 +56,7 @@ proof: $(STAMP)
 # Half an hour: all bit flips, a thousand sessions with somebody on the wire, then ten million executions of every parser that a stranger reaches.
 fuzz: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,fuzz]'
-	CONFIDE_THOROUGH=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/crypto/channel/test_tampering.py tests/crypto/channel/test_adversary.py tests/interop/test_second_daemon.py
+	CONFIDE_THOROUGH=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/crypto/channel/test_tampering.py tests/crypto/channel/test_adversary.py
 	CONFIDE_THOROUGH=1 $(BIN)/python -m pytest -n 2 --timeout 1200 $(shell grep -rl "tests.support.draws" tests --include=test_*.py)
 	$(BIN)/python -m fuzz
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from pathlib import Path
 
 from tests.interop.frames import REKEY_EVERY, Type
-from tests.interop.go_engine import missing
 from tests.interop.notes import NOTE, Notes, ask_backlog
 from tests.interop.peer import Daemon
 from tests.interop.texts import Identity, decode, fingerprint
+from tests.support.draws import IS_THOROUGH
 from tests.support.programs.processes import Machine, wait_until
 from tests.support.programs.wire import Wire
 
-ASKED = REKEY_EVERY + 100 if missing() or os.environ.get("CONFIDE_THOROUGH") == "1" else 100
-"""Enough for new keys in both directions where nothing else shows them: with Go, `test_go_peer.py` does."""
+ASKED = REKEY_EVERY + 100 if IS_THOROUGH else 100
+"""Under `make fuzz` enough for new keys in both directions; else `test_go_peer.py` shows them, and the channel's own tests."""
 
 
 async def join(machine: Machine, daemon: Daemon) -> str:
