@@ -244,7 +244,7 @@ async def test_stores_go_up_in_the_order_they_were_said(tmp_path: Path) -> None:
     async with running(tmp_path) as (_, daemon, client):
         count = 60
         for number in range(count):
-            text = f"{number} password " + "word " * (40_000 if number % 7 == 3 else 1)
+            text = f"{number} password " + "word " * (4_000 if number % 7 == 3 else 1)
             if number % 3:
                 client.call(number, "memory_store", content=text, title="t")
             else:
