@@ -7,11 +7,13 @@ import os
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 from tests.support.daemon.loopback import Machine, Serving, machine, serving
 from tests.support.documents.notes import Agent, acting
+from tests.support.programs import forked
 
 STARTS = re.compile(
     r"support[.](programs|confided|forked|wire|pair|mcp_session|watch|watching)\b|^import (subprocess|multiprocessing)",
@@ -42,7 +44,13 @@ hypothesis.settings.register_profile("suite", deadline=None)
 hypothesis.settings.load_profile("suite")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    """One of the processes that run the tests forks programs where all do."""
+    forked.share(getattr(config, "workerinput", {}).get("zygotes", {}))
+    use_memory()
+
+
+def use_memory() -> None:
     """Temporary folders in memory where there is room, unless somebody has chosen a place: a run writes 4 GB and syncs them all the time.
 
     What these tests cut and kill is processes; that a disk keeps what it was told to is not theirs to show.
@@ -51,6 +59,13 @@ def pytest_configure() -> None:
         room = os.statvfs(SHARED_MEMORY)
         if room.f_bavail * room.f_frsize > LEAST_FREE and not room.f_flag & getattr(os, "ST_NOEXEC", 0):
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHARED_MEMORY))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """What xdist calls for each process that will run tests."""
+    if not node.config.getoption("--quick"):
+        node.workerinput["zygotes"] = forked.shared()
 
 
 def pytest_collection_finish() -> None:

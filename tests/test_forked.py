@@ -26,7 +26,7 @@ import os, sys, time
 from tests.support.programs import forked
 os.environ.update(forked.SURROUNDINGS)
 program = forked.Program([str(forked.BIN / "confide"), "mcp"], stdout=-3)
-print(forked._zygotes["confide"]._process.pid, program.pid, flush=True)
+print(forked._zygotes["confide"].pid, program.pid, flush=True)
 time.sleep(60)
 """
 
@@ -126,7 +126,7 @@ def test_a_daemon_on_demand_is_forked_as_well(tmp_path: Path) -> None:
         streams = [str(Path(f"/proc/{process.pid}/fd/{number}").readlink()) for number in range(3)]
         machine.stop_local_daemon()
         seen.append([fact.replace(str(machine.home), "HOME") for fact in (cwd, umask, *streams)])
-        is_forked.append(parent == forked._zygotes["confided"]._process.pid)
+        is_forked.append(parent == forked._zygotes["confided"].pid)
     assert seen[0] == seen[1]
     assert is_forked == [False, True]
 

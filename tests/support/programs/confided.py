@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.support.daemon.loopback import Machine
 from tests.support.deadline import DEADLINE_S
-from tests.support.programs.forked import Program, run
+from tests.support.programs.forked import SURROUNDINGS, Program, run
 from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDED, NO_MODEL, SERVER_KEEPS, wait_until
 
 from confide_crypto.handshake.invite import Invite
@@ -28,8 +28,7 @@ class Confided:
         self.env = {
             **{key: value for key, value in os.environ.items() if not key.startswith("CONFIDE")},
             "CONFIDE_HOME": str(home),
-            "COLUMNS": "200",
-            "NO_COLOR": "1",
+            **SURROUNDINGS,
         }
         (home / "daemon.toml").write_text(NO_MODEL + SERVER_KEEPS)
         self.processes: list[subprocess.Popen[str]] = []

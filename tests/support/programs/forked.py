@@ -1,10 +1,10 @@
 """Real processes of `confide` and `confided` without the second that an interpreter takes to load them.
 
 A test that starts a program pays mostly for imports. `Program` is `subprocess.Popen` whose process is forked from one that has loaded the
-program's modules already (`zygote.py`, one for each program and test run). All else is as always: a process of its own that
-runs the console script, with its arguments, environment, working directory, descriptors, signals, exit code and end of the interpreter.
-What differs: its parent, /proc/*/cmdline, that everything is imported, and that modules are not taken apart at the end; and so it is for
-a daemon that it starts on demand. Where that is the matter, use `subprocess` itself.
+program's modules already (`zygote.py`: one for each program and test run, however many processes run the tests). All else is as always:
+a process of its own that runs the console script, with its arguments, environment, working directory, descriptors, signals, exit code and
+end of the interpreter. What differs: its parent, /proc/*/cmdline, that everything is imported, and that modules are not taken apart at the
+end; and so it is for a daemon that it starts on demand. Where that is the matter, use `subprocess` itself.
 
 A start that is not plain (a terminal, other options, an environment that differs in a variable that was read while the modules were
 loaded, a system other than Linux, or a Python whose `subprocess` is made otherwise) is an ordinary one.
@@ -22,10 +22,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.programs.zygote import MAX_REQUEST_BYTES, number, own_umask
+from tests.support.programs.zygote import MAX_REQUEST_BYTES, ask, number, own_umask
 
 BIN: Final = Path(sys.executable).parent
 LOADED: Final[dict[str, tuple[str, ...]]] = {
@@ -60,14 +61,17 @@ LOADED: Final[dict[str, tuple[str, ...]]] = {
     ),
 }
 """For each program its package, and what that imports only when it is needed."""
-SURROUNDINGS: Final = {"COLUMNS": "200", "NO_COLOR": "1"}
-"""What tests set for a program, and a library reads when it is loaded."""
+SURROUNDINGS: Final = {"COLUMNS": "200", "LINES": "24", "NO_COLOR": "1"}
+"""What tests set for a program, and a library reads when it is loaded. (`readline` sets LINES for the processes of whoever has it.)"""
 SINGLE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """As `confided` sets them itself before it loads anything."""
+OWN: Final = ("CONFIDE", "PYTEST")
+"""How the variables begin that are no program's."""
 FOR_NATIVE_CODE: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OMP_", "OPENBLAS_", "MKL_")
 """How the variables begin that the interpreter and native libraries read."""
-HARMLESS: Final = {"HOME", "PYTHONPATH", "PYTHON_KEYRING_BACKEND", *SINGLE_THREAD}
-"""May differ: of HOME `sysconfig` makes the folder of a user's own packages, which a virtual environment leaves out."""
+HARMLESS: Final = {"HOME", "PYTHONPATH", "PYTHON_KEYRING_BACKEND", "OMP_WAIT_POLICY", *SINGLE_THREAD}
+"""May differ: of HOME `sysconfig` makes the folder of a user's own packages, which a virtual environment leaves out, and OMP_WAIT_POLICY is
+read by a library that no zygote loads; whoever has loaded it has it set."""
 PLAIN: Final[dict[str, Any]] = {
     "executable": None,
     "preexec_fn": None,
@@ -98,12 +102,39 @@ def is_known(popen: type[subprocess.Popen[Any]]) -> bool:
 IS_SUPPORTED: Final = hasattr(os, "pidfd_open") and Path("/proc/self/task").exists() and is_known(subprocess.Popen)
 
 
+@dataclass(frozen=True)
 class Zygote:
     """The process that forks one program."""
 
+    pid: int
+    address: str
+    """Where starts are asked for: an abstract Unix socket's, in hexadecimal."""
+    read: tuple[str, ...]
+    """The variables that were read while the modules were loaded,"""
+    env: dict[str, str]
+    """and what it was started with."""
+
+    def suits(self, env: Mapping[str, str]) -> bool:
+        """Whether the modules would have been loaded the same in `env`."""
+        native = (name for name in self.env.keys() | env.keys() if name.startswith(FOR_NATIVE_CODE))
+        # What stands there is searched by a fork as well, but a module of this name would have changed the interpreter's start.
+        if any((Path(folder) / "sitecustomize.py").exists() for folder in env.get("PYTHONPATH", "").split(os.pathsep)):
+            return False
+        return all(self.env.get(name) == env.get(name) for name in {*self.read, *native} - HARMLESS)
+
+    def fork(self, start: Mapping[str, Any], descriptors: Sequence[int]) -> tuple[int, socket.socket]:
+        """The id of a new process, and the socket that says how it ended."""
+        ours = ask(bytes.fromhex(self.address), start, descriptors)
+        return number(ours), ours
+
+
+class Owner:
+    """Whoever has started a zygote, which ends with it; what it has forked goes on."""
+
     def __init__(self, program: str) -> None:
-        self._env = {k: v for k, v in os.environ.items() if not k.startswith("CONFIDE")} | SURROUNDINGS
+        self._env = {k: v for k, v in os.environ.items() if not k.startswith(OWN)} | SURROUNDINGS
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._program = program
         package, *modules = LOADED[program]
         with theirs:
             self._process = subprocess.Popen(
@@ -113,31 +144,17 @@ class Zygote:
                 pass_fds=[theirs.fileno()],
             )
         atexit.register(self.close)
-        said = self._control.recv(MAX_REQUEST_BYTES)
-        assert said, f"the zygote of {program} has ended with {self._process.wait()}"
-        known = json.loads(said)
-        self._read = frozenset(known["read"])
-        self.address: Final[str] = known["address"]
 
     def close(self) -> None:
-        """End it; what it has forked goes on."""
+        """End it."""
         self._control.close()
         self._process.wait()
 
-    def suits(self, env: Mapping[str, str]) -> bool:
-        """Whether the modules would have been loaded the same in `env`."""
-        names = self._read.union(name for name in self._env.keys() | env.keys() if name.startswith(FOR_NATIVE_CODE))
-        # What stands there is searched by a fork as well, but a module of this name would have changed the interpreter's start.
-        if any((Path(folder) / "sitecustomize.py").exists() for folder in env.get("PYTHONPATH", "").split(os.pathsep)):
-            return False
-        return all(self._env.get(name) == env.get(name) for name in names - HARMLESS)
-
-    def fork(self, start: Mapping[str, Any], descriptors: Sequence[int]) -> tuple[int, socket.socket]:
-        """The id of a new process, and the socket that says how it ended."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            socket.send_fds(self._control, [json.dumps(start).encode()], [*descriptors, theirs.fileno()])
-        return number(ours), ours
+    def zygote(self) -> Zygote:
+        """Once it has loaded everything."""
+        said = self._control.recv(MAX_REQUEST_BYTES)
+        assert said, f"the zygote of {self._program} has ended with {self._process.wait()}"
+        return Zygote(pid=self._process.pid, env=self._env, **json.loads(said))
 
 
 class Program(subprocess.Popen[Any]):
@@ -218,6 +235,22 @@ _zygotes: dict[str, Zygote] = {}
 _lock = threading.Lock()
 
 
+def shared() -> dict[str, dict[str, Any]]:
+    """Zygotes of this process for others that run the same tests, which `share` them: one for each program and test run is enough."""
+    if not IS_SUPPORTED:
+        return {}
+    with _lock:
+        if not _zygotes:
+            owners = {program: Owner(program) for program in LOADED}  # both load at once
+            _zygotes.update({program: owner.zygote() for program, owner in owners.items()})
+        return {program: asdict(zygote) for program, zygote in _zygotes.items()}
+
+
+def share(zygotes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Ask these, of another process."""
+    _zygotes.update({program: Zygote(**zygote) for program, zygote in zygotes.items()})
+
+
 def zygote_of(args: Any) -> Zygote | None:
     """What forks this command; None where it has to be started as any other."""
     path = Path(args[0])
@@ -225,5 +258,5 @@ def zygote_of(args: Any) -> Zygote | None:
         return None
     with _lock:
         if path.name not in _zygotes:
-            _zygotes[path.name] = Zygote(path.name)
+            _zygotes[path.name] = Owner(path.name).zygote()
         return _zygotes[path.name]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.deadline import DEADLINE_S
-from tests.support.programs.forked import BIN, Program, run
+from tests.support.programs.forked import BIN, SURROUNDINGS, Program, run
 
 from confide_proxy.sync.project_names import Decision, State
 
@@ -65,8 +65,7 @@ class Machine:
             **{k: v for k, v in os.environ.items() if not k.startswith("CONFIDE")},
             "CONFIDE_HOME": str(self.home),
             "HOME": str(root / name),
-            "COLUMNS": "200",
-            "NO_COLOR": "1",
+            **SURROUNDINGS,
         }
 
     def allow(self, name: str, folder: Path | None = None) -> None:

@@ -3,10 +3,10 @@
     python zygote.py DESCRIPTOR PACKAGE MODULE...
 
 It loads every module of `PACKAGE`, and the `MODULE`s, which the package imports only when it needs them. On the socket DESCRIPTOR it
-says which variables were read while loading and at which address others may ask (JSON), and then takes starts: JSON with `argv`, `env`,
-`cwd`, `umask`, `session` and `daemons` beside four descriptors: standard input, output and error, and a socket of this start's own. There
-it says the process id, and its wait status once it has ended (four bytes each). It ends when nobody holds the other end of DESCRIPTOR any
-more. `daemons` is the address of the zygote that forks the daemon which the program starts on demand, or null.
+says which variables were read while loading, and its address (JSON). There it takes starts: JSON with `argv`, `env`, `cwd`, `umask`,
+`session` and `daemons` beside four descriptors: standard input, output and error, and a socket of this start's own, on which it says the
+process id, and the wait status once that has ended (four bytes each). `daemons` is the address of the zygote that forks the daemon which
+the program starts on demand, or null. It ends when nobody holds the other end of DESCRIPTOR any more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,30 +62,30 @@ def load(package: str, modules: Sequence[str]) -> list[str]:
     return sorted(read)
 
 
-def serve(control: socket.socket, others: socket.socket) -> list[str] | None:
+def serve(owner: socket.socket, asked: socket.socket) -> list[str] | None:
     """Fork on request. In a fork: the arguments of its program; in this process, None at the end."""
     running: dict[int, tuple[int, socket.socket]] = {}
     with selectors.DefaultSelector() as selector:
-        selector.register(control, selectors.EVENT_READ)
-        selector.register(others, selectors.EVENT_READ)
+        selector.register(owner, selectors.EVENT_READ)
+        selector.register(asked, selectors.EVENT_READ)
         while True:
             for key, _ in selector.select():
+                if key.fileobj is owner:
+                    return None
                 if not isinstance(key.fileobj, socket.socket):
                     selector.unregister(key.fileobj)
                     _report(*running.pop(key.fd))
                     os.close(key.fd)
                     continue
                 request, descriptors, _, _ = socket.recv_fds(key.fileobj, MAX_REQUEST_BYTES, 4)
-                if not request:
-                    return None
                 pid = os.fork()
                 if pid == 0:
                     selector.close()
                     for pidfd, (_, theirs) in running.items():
                         os.close(pidfd)
                         theirs.close()
-                    control.close()
-                    others.close()
+                    owner.close()
+                    asked.close()
                     return _become(json.loads(request), descriptors)
                 for descriptor in descriptors[:3]:
                     os.close(descriptor)
@@ -153,14 +153,22 @@ def _fork_daemons(address: bytes) -> None:
             "session": options["start_new_session"],
             "daemons": None,
         }
-        ours, theirs = socket.socketpair()
-        with ours, theirs, open(os.devnull) as nothing, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
-            asking.connect(address)
-            descriptors = [nothing.fileno(), options["stderr"], options["stderr"], theirs.fileno()]
-            socket.send_fds(asking, [json.dumps(start).encode()], descriptors)
+        with (
+            open(os.devnull) as nothing,
+            ask(address, start, [nothing.fileno(), options["stderr"], options["stderr"]]) as ours,
+        ):
             return subprocess.CompletedProcess(command, 0, b"%d" % number(ours))
 
     subprocess.run = run  # type: ignore[assignment]
+
+
+def ask(address: bytes, start: Mapping[str, Any], descriptors: Sequence[int]) -> socket.socket:
+    """Ask the zygote at `address` for a start with these standard streams; the socket on which it says the rest."""
+    ours, theirs = socket.socketpair()
+    with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
+        asking.connect(address)
+        socket.send_fds(asking, [json.dumps(start).encode()], [*descriptors, theirs.fileno()])
+    return ours
 
 
 def own_umask() -> int:
@@ -183,18 +191,18 @@ def number(link: socket.socket, flags: int = 0) -> int:
 
 def main() -> list[str] | None:
     """Load and serve, as `serve`."""
-    control = socket.socket(fileno=int(sys.argv[1]))
+    owner = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     read = load(sys.argv[2], sys.argv[3:])
     # A fork has only the thread that forked; a lock that another one held would stay locked.
     assert threading.active_count() == 1, threading.enumerate()
     assert len(os.listdir("/proc/self/task")) == 1, "a library has started a thread"
-    others = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    others.bind("")
-    control.sendall(json.dumps({"read": read, "address": others.getsockname().hex()}).encode())
+    asked = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    asked.bind("")
     gc.collect()
     gc.freeze()
-    return serve(control, others)
+    owner.sendall(json.dumps({"read": read, "address": asked.getsockname().hex()}).encode())
+    return serve(owner, asked)
 
 
 def become_program(arguments: Sequence[str]) -> None:
