@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gc
 import importlib
 import json
@@ -45,21 +46,40 @@ def load(package: str, modules: Sequence[str]) -> list[str]:
 
     mapping.__getitem__ = recorded  # type: ignore[method-assign]
     try:
-        root = importlib.import_module(package)
-        walked = [found.name for found in pkgutil.walk_packages(root.__path__, f"{package}.", onerror=lambda _: None)]
+        walked: list[str] = []
+        for name in (package, "confide_crypto", "confide_memory"):
+            root = importlib.import_module(name)
+            walked += [found.name for found in pkgutil.walk_packages(root.__path__, f"{name}.", onerror=lambda _: None)]
         for module in (*walked, *modules):
             if not module.endswith("__main__"):
                 # A program that needs a module which cannot be imported says so itself.
                 with contextlib.suppress(Exception):
                     importlib.import_module(module)
-        if package == "confide_daemon":
-            # A third of a second of a processor, for each daemon that is given a text.
-            from confide_daemon.embedding.tokens import token_ends
-
-            token_ends("A text.")
+        make(package)
     finally:
         mapping.__getitem__ = plain  # type: ignore[method-assign]
     return sorted(read)
+
+
+def make(package: str) -> None:
+    """What every start would make again, and alike: the commands with their parameters, a parser, a table of tokens."""
+    import typer.main
+    from typer.core import TyperGroup
+
+    typer.main.get_command = functools.cache(typer.main.get_command)
+    commands = [typer.main.get_command(importlib.import_module(f"{package}.cli.app").app)]
+    while commands:
+        command = commands.pop()
+        for parameter in command.params:
+            parameter.get_runtime_param()  # type: ignore[attr-defined]
+        if isinstance(command, TyperGroup):
+            commands += command.commands.values()
+    if package == "confide_daemon":
+        from confide_daemon.embedding.tokens import token_ends
+        from confide_memory.markdown import structure
+
+        structure("# A text\n")
+        token_ends("A text.")  # a third of a second of a processor
 
 
 def serve(owner: socket.socket, asked: socket.socket) -> list[str] | None:
