@@ -128,6 +128,11 @@ class Roster:
         if not hmac.compare_digest(self.hashes[pin.number], pin.head):
             raise errors.ForkedRosterError("the list of devices is not the one that this machine knows", hint=_LIES)
 
+    def contains(self, pin: Pin) -> bool:
+        """Whether that state is this one, or an earlier one of it."""
+        is_there = pin.space == self.space and pin.number < len(self.entries)
+        return is_there and hmac.compare_digest(self.hashes[pin.number], pin.head)
+
     @property
     def head(self) -> bytes:
         """The newest entry's hash, 32 bytes."""

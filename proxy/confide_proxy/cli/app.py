@@ -15,6 +15,7 @@ from confide_crypto.errors import ConfideError, LinkError
 from confide_proxy import VERSION
 from confide_proxy import paths as places
 from confide_proxy.cli import (
+    device_confirm,
     device_removal,
     devices,
     history,
@@ -112,6 +113,7 @@ app.command(cls=search.TakesListItems)(search.store)
 app.command()(status.status)
 app.command()(sync.sync)
 app.command()(sync.quickstart)
+devices.device_app.command("confirm")(device_confirm.device_confirm)
 devices.device_app.command("rm")(device_removal.device_rm)
 app.add_typer(devices.device_app, name="device")
 app.add_typer(keys.key_app, name="key")

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from confide_crypto.errors import ConfideError, LinkError, RequestError, printable
+from confide_crypto.errors import ConfideError, ForkedRosterError, LinkError, RequestError, printable
 from confide_crypto.keys.identity import fingerprint_words, typed_words
 from confide_crypto.sealing.pairing import DeviceInvite
-from confide_crypto.sealing.roster import Pin, Roster
+from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Device
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_proxy.cli.console import (
@@ -34,7 +34,7 @@ from confide_proxy.cli.console import (
 )
 from confide_proxy.devices import roster_client
 from confide_proxy.devices.pairing import Invitation, Invitations
-from confide_proxy.errors import AnotherSpaceError, DeviceError
+from confide_proxy.errors import DeviceError
 from confide_proxy.link import daemon
 
 if TYPE_CHECKING:
@@ -198,66 +198,22 @@ async def device_approve(here: Here, name: Name, words: Words = None) -> Output:
     return Output({**device, "spaceWords": roster.words, "headWords": roster.head_words}, told)
 
 
-@device_app.command("confirm")
-@command
-async def device_confirm(
-    here: Here,
-    words: Words = None,
-    moved: Annotated[
-        bool, typer.Option("--moved", help="Whoever runs the daemon has moved this machine to another space.")
-    ] = False,
-) -> Output:
-    """Confirm on a machine that was approved, or moved, that the daemon shows it the right space, by words that a device shows."""
-    async with connected(here, needs_keys=False) as space:
-        keyring = space.keyring
-        if isinstance(keyring.problem, AnotherSpaceError):
-            question = (
-                "the daemon names another space for this machine than before: has whoever runs it moved it there?"
-            )
-            await ask(question, is_sure=moved)
-            await keyring.move(space.connection)
-        if keyring.unconfirmed is not None:
-            await keyring.confirm(space.connection, await _recognized(keyring.unconfirmed, words))
-        if keyring.roster is None:
-            raise keyring.problem or DeviceError("the daemon shows no space", hint="confide device ls")
-        space_words, problem = keyring.roster.words, keyring.problem
-
-    def tell() -> None:
-        say(f"confirmed: {space_words}")
-        if problem is not None:
-            remark(f"note: {problem.with_hint}")
-
-    told = {"canSeal": problem is None, "problem": str(problem) if problem else None}
-    return Output({"spaceWords": space_words, **told}, tell)
-
-
-async def _recognized(roster: Roster, given: str | None) -> Pin:
-    """The state of the roster whose words a person has read on a device of the space. Raises DeviceError."""
-    states = {fingerprint_words(head): number for number, head in enumerate(roster.hashes)}
-    typed = await compare(
-        "the six words that confide device ls shows beside the change, on a device", states, given=given
-    )
-    number = states[typed]
-    if number == 0 and len(states) > 1:
-        # The words of the space itself, which a device of an older version shows alone, and an old list has as well.
-        names = ", ".join(printable(each.name) for each in roster.devices.values())
-        remark(
-            f"these are the words of the space, which do not tell how old the list is. It has these devices: {names}"
-        )
-        hint = "give the words that confide device ls shows beside the change"
-        if not sys.stdin.isatty():
-            raise DeviceError("the words of the space alone do not tell how old the list of its devices is", hint=hint)
-        await ask("is each of them a device still?", is_sure=False)
-    return Pin(roster.space, number, roster.hashes[number])
-
-
 @asynccontextmanager
-async def connected(here: Here, *, needs_keys: bool = True) -> AsyncIterator[SpaceConnection]:
-    """A connection about the devices of the space, whose keyring is as the daemon shows it now. Raises the keyring's problem."""
+async def connected(
+    here: Here, *, needs_keys: bool = True, may_have_parted: bool = False
+) -> AsyncIterator[SpaceConnection]:
+    """A connection about the devices of the space, whose keyring is as the daemon shows it now. Raises the keyring's problem.
+
+    `may_have_parted`: another branch of the roster than this machine's is left as the keyring's problem.
+    """
     from confide_proxy.devices.connection import SpaceConnection
 
     async with SpaceConnection.open(here.paths, here.config) as space:
-        await space.keyring.refresh(space.connection)
+        try:
+            await space.keyring.refresh(space.connection)
+        except ForkedRosterError:
+            if not may_have_parted:
+                raise
         if needs_keys:
             require_keys(space.keyring)
         yield space

@@ -12,11 +12,12 @@ import asyncio
 import functools
 import logging
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from confide_crypto.errors import ConfideError, KeyFileError, LinkError, RequestError
+from confide_crypto.errors import ConfideError, ForkedRosterError, KeyFileError, LinkError, RequestError
 from confide_crypto.keys.identity import MAX_NAME, fingerprint_words
 from confide_proxy.errors import (
     AnotherSpaceError,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from confide_crypto.sealing.roster import Pin, Roster
     from confide_crypto.sealing.space_keys import SpaceKeys
     from confide_memory.documents import Asks
+    from confide_proxy.devices.fork import Fork
     from confide_proxy.devices.pairing import Joining
     from confide_proxy.devices.roster_cache import RosterCache
     from confide_proxy.devices.roster_client import Shown
@@ -45,6 +47,7 @@ TRIES: Final = 4
 _UNTIL: Final = (
     "nothing is sealed here until the daemon shows a list of devices that goes on from what this machine has seen"
 )
+_FORKED: Final = f"{_UNTIL}; confide device confirm tells how the two lists differ, and can mend it"
 _HERE: Final = "nothing is sealed here until that file can be used: is the disk full, or read-only?"
 Make = Callable[["Roster", "SpaceKeys | None"], "Roster | None"]
 """Of the roster and this machine's keys, the roster with one entry more; None if there is nothing to do (any more)."""
@@ -190,6 +193,59 @@ class Keyring:
             self.space = ""  # to begin with what is known of it
             await self._refresh(link)
 
+    async def parted(self, link: Asks) -> Fork | None:
+        """How the daemon's list has parted from what this machine knows; None: it has not, or this machine has nothing to compare.
+
+        Raises RosterError: it is no list of this space, or damaged; RequestError, ConnectionLost, TimeoutError: from the link.
+        """
+        async with self._turn:
+            return await self._parted(link)
+
+    async def mend(self, link: Asks, compared: Pin, again: frozenset[bytes]) -> tuple[Fork, Roster]:
+        """Go on from the daemon's list, of which a person has `compared` the newest change, once nobody comes back by it who was removed.
+
+        Nothing is believed here, and no key is had, before the daemon has taken those removals; a crash leaves all to be done again.
+
+        Args:
+            compared: the newest change of the daemon's list, as a device in the person's hands shows it.
+            again: the keys of devices that the daemon's list never had, and that the person wants on it.
+
+        Returns: how they had parted, and the roster that is believed now.
+
+        Raises:
+            ForkedRosterError: the daemon's list is no longer that; RosterError, WrapError: the changes cannot be made.
+            Whatever `refresh` raises.
+        """
+        from confide_proxy.devices import roster_client
+
+        async with self._turn:
+            identity = await self.identity()
+            for _ in range(TRIES):
+                fork = await self._parted(link)
+                if fork is None:
+                    raise _too_fast()
+                fork.shown.check(compared)
+                made = await asyncio.to_thread(fork.mended, identity, again, now=int(time.time()))
+                try:
+                    for entry in made.entries[len(fork.shown.entries) :]:
+                        await roster_client.extend(link, entry)
+                except RequestError as error:
+                    if error.code != "conflict":
+                        raise
+                    continue
+                await asyncio.to_thread(self._cache.replace, self.space, fork.known.pin, made)
+                await asyncio.to_thread(self._take, made, identity)
+                await self._refresh(link)
+                return fork, made
+            raise _too_fast()
+
+    async def show_card(self, link: Asks) -> None:
+        """Let the devices see this machine, though it believes no list: a person may approve it there. Raises as the link."""
+        from confide_proxy.devices.pairing import Joining
+
+        joining = await asyncio.to_thread(Joining.begin, self._paths.link, await self.identity())
+        await joining.show_card(link)
+
     async def extend(self, link: Asks, make: Make) -> Roster:
         """The roster with a change that the daemon has taken. `make` may run more than once, in a thread.
 
@@ -237,11 +293,11 @@ class Keyring:
     def _catch_up(self) -> None:
         known = self.roster
         pin = self._cache.pin(self.space) if known is not None else None
-        if known is None or pin is None or pin.number <= known.pin.number:
+        if known is None or pin is None or known.contains(pin):
             return
+        # What goes on from here, or what a person has said that this machine goes on from: `keep` never writes another branch.
         seen = self._cache.read(self.space)
         if seen is not None and seen.roster is not None:
-            seen.roster.check(known.pin)
             self._take(seen.roster, self._machine.identity())
 
     def _note_custody(self) -> None:
@@ -289,6 +345,8 @@ class Keyring:
         self.keys, self.problem, self._opened_by = None, problem, b""
 
     def _refuse(self, problem: ConfideError) -> None:
+        if isinstance(problem, ForkedRosterError) and self.roster is not None:
+            problem.hint = _FORKED
         problem.hint = problem.hint or (_HERE if isinstance(problem, KeyFileError) else _UNTIL)
         self._fail(problem)
 
@@ -382,6 +440,20 @@ class Keyring:
                 await asyncio.to_thread(joining.finish)
             return
         raise _too_fast()
+
+    async def _parted(self, link: Asks) -> Fork | None:
+        from confide_crypto.sealing.roster import Roster
+        from confide_proxy.devices import roster_client
+        from confide_proxy.devices.fork import Fork
+
+        shown = await roster_client.roster(link, 0)
+        await asyncio.to_thread(self._enter, shown.space)
+        await asyncio.to_thread(self._catch_up)
+        known = self.roster
+        if known is None or not shown.entries:
+            return None
+        self.shown = shown
+        return await asyncio.to_thread(lambda: Fork.between(known, Roster.read(shown.entries)))
 
     def _judge(self, entries: tuple[bytes, ...], identity: Identity) -> tuple[Roster, bool]:
         """A whole roster that is shown, and whether there is a reason to believe it. Raises RosterError."""

@@ -117,11 +117,26 @@ class RosterCache:
                 else:
                     roster.check(seen.pin)
             if known is None or known.pin != roster.pin or known.roster is None:
-                data = b"".join(u32(len(entry)) + entry for entry in (each.encode() for each in roster.entries))
                 # The entries first: a crash in between leaves more than is pinned, and never less.
-                write_private_file(self._folder / f"{name}.roster", data, replace=True)
+                write_private_file(self._folder / f"{name}.roster", _joined(roster), replace=True)
                 write_private_file(self._folder / f"{name}.pin", f"{roster.pin.to_line()}\n".encode(), replace=True)
         return roster
+
+    def replace(self, space: str, before: Pin, roster: Roster) -> None:
+        """Go on from another branch: a person has said so. Nothing else writes what does not contain the pin.
+
+        Raises SealingError: another process has seen more than `before` since the person was asked; KeyFileError: it cannot be written.
+        """
+        name = _name(space)
+        with self._locked():
+            if self._pin(name) != before:
+                raise SealingError(
+                    "another confide has changed what this machine knows of its devices", hint="try again"
+                )
+            # Under its other names first. Pin before entries: without entries that fit, they are fetched again.
+            for each in [*(other for other in self._names(roster.space) if other != name), name]:
+                write_private_file(self._folder / f"{each}.pin", f"{roster.pin.to_line()}\n".encode(), replace=True)
+                write_private_file(self._folder / f"{each}.roster", _joined(roster), replace=True)
 
     def use(self, space: str) -> None:
         """Remember that this space was used last; "" for one whose id is not known yet. Raises KeyFileError."""
@@ -244,6 +259,10 @@ class RosterCache:
 
 def _name(space: str) -> str:
     return hashlib.sha256(space.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _joined(roster: Roster) -> bytes:
+    return b"".join(u32(len(entry)) + entry for entry in (each.encode() for each in roster.entries))
 
 
 def _split(data: bytes) -> Iterator[bytes]:

@@ -182,6 +182,57 @@ def test_a_daemon_that_was_put_back_keeps_nothing_for_a_removed_device(tmp_path:
         assert names(ann)[1:] == []
 
 
+def test_two_lists_that_have_parted_are_one_again_by_a_persons_word(tmp_path: Path) -> None:
+    """The daemon was put back, and another machine changed the list: the command tells how they differ, takes no other list's words, and
+    removes again who was removed, and whom that one has brought in since."""
+    with running_daemon(tmp_path) as daemon:
+        (ann,) = joined(tmp_path, daemon, "ann")
+        bob, eve = (invited(tmp_path, ann, name) for name in ("bob", "eve"))
+        assert names(ann)[1:] == ["bob", "eve"]
+        for machine in (bob, eve):
+            assert machine.json("device", "ls")["canSeal"]
+        daemon.stop()
+        shutil.copytree(daemon.data, tmp_path / "copy")
+        daemon.start()
+        ann.run("device", "rm", "eve", "--yes")
+        carl = invited(tmp_path, ann, "carl")
+        before = ann.json("device", "ls")
+        daemon.stop()
+        shutil.rmtree(daemon.data)
+        shutil.copytree(tmp_path / "copy", daemon.data)
+        daemon.start()
+        invited(tmp_path, eve, "ghost")
+        eve.run("device", "ls")
+        bob.run("recovery", "new")
+        shown = bob.json("device", "ls")["space"]["headWords"]
+
+        refused = ann.json("device", "ls")
+        assert not refused["canSeal"]
+        assert "confide device confirm" in refused["hint"]
+        assert refused["space"]["headWords"] == before["space"]["headWords"]
+        for wrong in (before["space"]["headWords"], before["space"]["words"], eve.json("key", "show")["words"]):
+            told = ann.run("device", "confirm", "--words", wrong, code=7)
+            assert "nothing was changed" in told
+        assert "removed eve" in told
+        assert "added carl" in told
+        assert "is removed again" in told
+        assert shown not in told
+        assert not ann.json("device", "ls")["canSeal"]
+        assert [one["name"] for one in bob.json("device", "ls")["devices"]][1:3] == ["bob", "eve"]
+        mended = ann.json("device", "confirm", "--words", shown, "--add-again")
+        assert mended["canSeal"]
+        assert [one["name"] for one in mended["mended"]["removed"]] == ["eve", "ghost"]
+        assert [one["name"] for one in mended["mended"]["added"]] == ["carl"]
+        assert "eve" not in names(bob)
+        assert names(ann) == names(bob)
+        assert ann.json("device", "ls")["space"] == bob.json("device", "ls")["space"]
+        assert ann.json("device", "confirm")["mended"] is None
+        assert "removed" in eve.json("device", "ls")["problem"]
+        # It joined in the lost time, so the daemon does not know it; its keys it has still.
+        carl.run("join", ann.json("device", "invite", "carl", "--no-wait")["invite"])
+        assert carl.json("device", "confirm", "--words", ann.json("device", "ls")["space"]["headWords"])["canSeal"]
+
+
 def test_a_machines_new_key_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
     """`confide key rotate` leaves one device of the same name, which opens what the old one sealed."""
     with running_daemon(tmp_path) as daemon:

@@ -9,7 +9,7 @@ from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card, Device
-from confide_proxy.cli import devices
+from confide_proxy.cli import device_confirm, devices
 from confide_proxy.cli.devices import checked, facts
 from confide_proxy.errors import DeviceError
 
@@ -70,16 +70,16 @@ async def test_six_words_are_typed_and_all_of_them_count(monkeypatch: pytest.Mon
 async def test_the_words_of_the_newest_change_tell_the_age_of_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of an older one say what it must contain; those of the space alone say less, and a script may not give them."""
     roster, _ = shared()
-    assert await devices._recognized(roster, roster.head_words) == roster.pin
-    assert (await devices._recognized(roster, fingerprint_words(roster.hashes[1]))).number == 1
+    assert await device_confirm._recognized(roster, roster.head_words) == roster.pin
+    assert (await device_confirm._recognized(roster, fingerprint_words(roster.hashes[1]))).number == 1
     with pytest.raises(DeviceError, match="how old"):
-        await devices._recognized(roster, roster.words)
+        await device_confirm._recognized(roster, roster.words)
     with pytest.raises(DeviceError, match="not the same"):
-        await devices._recognized(Roster.read([roster.entries[0].encode()]), roster.head_words)
+        await device_confirm._recognized(Roster.read([roster.entries[0].encode()]), roster.head_words)
 
     async def confirmed(_question: str) -> bool:
         return True
 
     said(monkeypatch, roster.words)
     monkeypatch.setattr(devices, "confirmed", confirmed)
-    assert (await devices._recognized(roster, None)).number == 0
+    assert (await device_confirm._recognized(roster, None)).number == 0

@@ -1,0 +1,158 @@
+"""`confide device confirm`: a person says that the daemon shows the right space (PROTOCOL.md 10.7), or which of two lists to go on from
+(10.6, docs/decisions/0023)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from confide_crypto.errors import ForkedRosterError, printable
+from confide_crypto.keys.identity import fingerprint_words
+from confide_crypto.sealing.roster import Pin, Roster
+from confide_crypto.sealing.roster_entry import Change, Device, Entry
+from confide_proxy.cli.console import Here, Output, command, confirmed, remark, row, say
+from confide_proxy.cli.devices import Words, ask, compare, connected
+from confide_proxy.errors import AnotherSpaceError, DeviceError, NotADeviceError
+
+if TYPE_CHECKING:
+    from confide_proxy.devices.connection import SpaceConnection
+    from confide_proxy.devices.fork import Fork
+
+
+@command
+async def device_confirm(
+    here: Here,
+    words: Words = None,
+    moved: Annotated[
+        bool, typer.Option("--moved", help="Whoever runs the daemon has moved this machine to another space.")
+    ] = False,
+    add_again: Annotated[
+        bool,
+        typer.Option("--add-again", help="Where two lists have parted, add again whom the daemon's never had."),
+    ] = False,
+) -> Output:
+    """Confirm on a machine that was approved, or moved, that the daemon shows it the right space, by words that a device shows."""
+    async with connected(here, needs_keys=False, may_have_parted=True) as space:
+        keyring = space.keyring
+        mended = await _mended(space, words, add_again) if isinstance(keyring.problem, ForkedRosterError) else None
+        if isinstance(keyring.problem, AnotherSpaceError):
+            question = (
+                "the daemon names another space for this machine than before: has whoever runs it moved it there?"
+            )
+            await ask(question, is_sure=moved)
+            await keyring.move(space.connection)
+        if keyring.unconfirmed is not None:
+            await keyring.confirm(space.connection, await _recognized(keyring.unconfirmed, words))
+        if keyring.roster is None:
+            raise keyring.problem or DeviceError("the daemon shows no space", hint="confide device ls")
+        space_words, problem = keyring.roster.words, keyring.problem
+
+    def tell() -> None:
+        say(f"confirmed: {space_words}")
+        for one in mended["removed"] if mended else ():
+            row(f"removed: {one['name']}  {one['words']}")
+        for one in mended["added"] if mended else ():
+            row(f"added again: {one['name']}  {one['words']}  (on it, run confide device confirm as well)")
+        if problem is not None:
+            remark(f"note: {problem.with_hint}")
+
+    told = {"canSeal": problem is None, "problem": str(problem) if problem else None}
+    return Output({"spaceWords": space_words, **told, "mended": mended}, tell)
+
+
+async def _mended(space: SpaceConnection, words: str | None, add_again: bool) -> dict[str, Any]:
+    """Go on from the daemon's list, if a person types its words as another device shows them; who was removed, and who added again.
+
+    Raises the keyring's problem: it is not two lists of one beginning; DeviceError: nothing was changed.
+    """
+    keyring, link = space.keyring, space.connection
+    problem = keyring.problem
+    assert problem is not None
+    fork = await keyring.parted(link)
+    if fork is None:
+        raise problem
+    mine = (await keyring.identity()).public_key
+    if mine in fork.known.removed:
+        raise NotADeviceError(fingerprint_words(mine), was_removed=True)
+    _tell_fork(fork)
+    if mine not in fork.shown.devices and fork.returning:
+        await keyring.show_card(link)
+        names = " and ".join(f"confide device rm {fingerprint_words(each.key)}" for each in fork.returning)
+        hint = f"on a device that is on it, run {names}, then confide device approve; then this again"
+        raise DeviceError("this machine is not on the daemon's list, so it cannot remove them there", hint=hint)
+    what = "the six words that confide device ls shows beside the change, on another device that is in your hands"
+    await compare(what, [fork.shown.head_words], given=words)
+    again = frozenset([each.key for each in fork.missing if add_again or await _is_wanted(each)])
+    parted, roster = await keyring.mend(link, fork.shown.pin, again)
+    removed = [each for each in parted.returning if each.key not in roster.devices]
+    return {"removed": _brief(removed), "added": _brief(each for each in parted.missing if each.key in again)}
+
+
+async def _is_wanted(device: Device) -> bool:
+    return sys.stdin.isatty() and await confirmed(f"add {_shown(device)} again?")
+
+
+def _tell_fork(fork: Fork) -> None:
+    """What each list has, and what becomes of it. To stderr: it belongs to the question."""
+    remark(
+        f"this machine and the daemon have the same list of devices up to change {fork.shared - 1}. From there on they differ."
+    )
+    for title, roster, entries in (
+        ("only this machine has", fork.known, fork.lost),
+        ("only the daemon has", fork.shown, fork.others),
+    ):
+        remark(f"{title}:")
+        for entry in entries:
+            remark(f"  {_change(roster, entry)}")
+    remark("if this machine goes on from the daemon's list:")
+    for device in fork.returning:
+        why = "removed again" if device.key in fork.known.removed else "removed: one that was removed has brought it in"
+        remark(f"  {_shown(device)}  is {why}. It could open what was sealed meanwhile")
+    for device in fork.missing:
+        remark(f"  {_shown(device)}  is no device, unless you have it added again")
+    for device in fork.ended:
+        remark(f"  {_shown(device)}  is no device. A key that was removed does not come back: it needs a new one")
+
+
+def _change(roster: Roster, entry: Entry) -> str:
+    known = {each.device.key: each.device for each in roster.entries if each.device is not None}
+    by = printable(known[entry.signer].name)
+    device = entry.device or known.get(entry.removed)
+    done = {Change.ADD: "added", Change.REMOVE: "removed", Change.ROTATE: "new key of the space"}.get(
+        entry.change, "began"
+    )
+    return f"{done}{f' {_shown(device)}' if device else ''}, by {by}"
+
+
+def _shown(device: Device) -> str:
+    return f"{printable(device.name)}  {fingerprint_words(device.key)}"
+
+
+def _brief(devices: Iterable[Device]) -> list[dict[str, Any]]:
+    return [
+        {"name": printable(each.name), "words": fingerprint_words(each.key), "isPaper": each.is_paper}
+        for each in devices
+    ]
+
+
+async def _recognized(roster: Roster, given: str | None) -> Pin:
+    """The state of the roster whose words a person has read on a device of the space. Raises DeviceError."""
+    states = {fingerprint_words(head): number for number, head in enumerate(roster.hashes)}
+    typed = await compare(
+        "the six words that confide device ls shows beside the change, on a device", states, given=given
+    )
+    number = states[typed]
+    if number == 0 and len(states) > 1:
+        # The words of the space itself, which a device of an older version shows alone, and an old list has as well.
+        names = ", ".join(printable(each.name) for each in roster.devices.values())
+        remark(
+            f"these are the words of the space, which do not tell how old the list is. It has these devices: {names}"
+        )
+        hint = "give the words that confide device ls shows beside the change"
+        if not sys.stdin.isatty():
+            raise DeviceError("the words of the space alone do not tell how old the list of its devices is", hint=hint)
+        await ask("is each of them a device still?", is_sure=False)
+    return Pin(roster.space, number, roster.hashes[number])
