@@ -22,6 +22,12 @@ def growth(work: Callable[[int], object], size: int) -> float:
     return large / max(small, LEAST_S)
 
 
+def ratio(work: Callable[[int], object], ordinary: Callable[[int], object], size: int) -> float:
+    """How many times the processor time of what is `ordinary` the work costs at `size`, from the best of a few tries of each."""
+    costs = [(_cost(work, size), _cost(ordinary, size)) for _ in range(3)]
+    return min(cost for cost, _ in costs) / max(min(cost for _, cost in costs), LEAST_S)
+
+
 def _cost(work: Callable[[int], object], size: int) -> float:
     began = time.thread_time()
     work(size)

@@ -7,6 +7,8 @@ guarantees to find every combination of four.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache, reduce
+from operator import xor
 from typing import Final
 
 _CHARSET: Final = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
@@ -49,26 +51,36 @@ def decode_values(text: str) -> tuple[str, list[int]]:
         values = [_VALUES[character] for character in tail]
     except KeyError:
         raise ValueError("a character that cannot occur") from None
-    if _polymod([*_expand(prefix), *values]) != _CONSTANT:
+    if _polymod(values, _polymod(_expand(prefix))) != _CONSTANT:
         raise ValueError("the checksum does not fit")
     return prefix, values[:-CHECKSUM_LENGTH]
 
 
 def checksum(prefix: str, values: Iterable[int]) -> list[int]:
     """The six 5-bit values that belong behind `values`. In up to 89 of both together every change of up to four is found (BIP-173)."""
-    whole = _polymod([*_expand(prefix), *values, 0, 0, 0, 0, 0, 0]) ^ _CONSTANT
+    whole = _polymod(bytes(CHECKSUM_LENGTH), _polymod(values, _begun(prefix))) ^ _CONSTANT
     return [(whole >> 5 * (5 - place)) & 31 for place in range(CHECKSUM_LENGTH)]
 
 
-def _polymod(values: Iterable[int]) -> int:
-    check = 1
+@cache
+def _begun(prefix: str) -> int:
+    """The register behind a prefix of ours."""
+    return _polymod(_expand(prefix))
+
+
+def _polymod(values: Iterable[int], check: int = 1) -> int:
     for value in values:
-        top = check >> 25
-        check = (check & 0x1FFFFFF) << 5 ^ value
-        for place, term in enumerate(_GENERATOR):
-            if top >> place & 1:
-                check ^= term
+        check = (check & 0x1FFFFFF) << 5 ^ value ^ _FOLDED[check >> 25]
     return check
+
+
+def _folded(top: int) -> int:
+    """What the five bits that leave the register at the top add to it."""
+    return reduce(xor, (term for place, term in enumerate(_GENERATOR) if top >> place & 1), 0)
+
+
+_FOLDED: Final = tuple(map(_folded, range(32)))
+"""For every value of them: a scan of a text for our secrets asks for many checksums."""
 
 
 def _expand(prefix: str) -> list[int]:

@@ -19,6 +19,9 @@ from confide_crypto.keys.identity import KEY_LENGTH, Identity
 CODE_LENGTH: Final = 20
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 """Crockford's base32: no I, L, O, which are read as 1, 1, 0, and no U."""
+_NONE: Final = 255
+_VALUES: Final = bytes(_ALPHABET.find(chr(code)) & _NONE for code in range(256))
+"""Of the ASCII characters, `_NONE` for one that no code has. A table: a scan of a text asks of whatever begins as a code does."""
 MARK: Final = "CR"
 """Begins every code of this version, so that a person knows what the paper is, and a scan for secrets finds it."""
 _BITS: Final = 5
@@ -54,13 +57,13 @@ class RecoveryCode:
         typed = text.upper().translate(_READ_AS) if len(text) <= _LONGEST and text.isascii() else ""
         if not typed.startswith(MARK):
             raise RecoveryCodeError("this is not a recovery code", hint=_SHOWN)
-        values = [_ALPHABET.find(letter) for letter in typed.removeprefix(MARK)]
+        values = typed.removeprefix(MARK).encode().translate(_VALUES)
         if len(values) != _SYMBOLS + bech32m.CHECKSUM_LENGTH:
             raise RecoveryCodeError("this recovery code is not complete, or too long", hint=_SHOWN)
-        if -1 in values:
+        if _NONE in values:
             raise RecoveryCodeError("this recovery code has a character that no code has", hint=_SHOWN)
         symbols, check = values[:_SYMBOLS], values[_SYMBOLS:]
-        if not hmac.compare_digest(bytes(check), bytes(bech32m.checksum(_CHECKSUM_PREFIX, symbols))):
+        if not hmac.compare_digest(check, bytes(bech32m.checksum(_CHECKSUM_PREFIX, symbols))):
             raise RecoveryCodeError(
                 "this recovery code has a typing error", hint="compare it with the paper, group by group"
             )

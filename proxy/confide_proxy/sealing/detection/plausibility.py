@@ -8,10 +8,10 @@ is cached: it would be values.
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 from confide_proxy.sealing.detection.finding import Finding
@@ -23,7 +23,10 @@ _NUMBERED_VARIABLE: Final = (
     r"^(?:[a-z]{0,20}(?:pass|pwd|pw|token|key|secret|value|val|arg|var|str|tmp|temp|match|group|opt|user|name|type|test"
     r"|int|uint|utf|sha|md|rsa|aes)[a-z]{0,20})\d{1,3}$"
 )
-_ADDRESS: Final = r"https?://|^[a-zA-Z][\w+.-]{1,20}://|^[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{2,64}$|^www\.|^unix:|^@[\w.-]{1,64}(?::\d{1,5})?/"
+_HTTP: Final = r"https?://"
+_ADDRESS: Final = (
+    r"^[a-zA-Z][\w+.-]{1,20}://|^[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{2,64}$|^www\.|^unix:|^@[\w.-]{1,64}(?::\d{1,5})?/"
+)
 _PATH: Final = r"^(?:~?/|\.{1,2}/|[A-Za-z]:\\)[\w.@ /\\-]{1,200}(?:$|\.\w{2,4}[:?])"
 """Alone, or with its ending before what else an address says: `/etc/ssl/server.pem:method=…`."""
 _ENTRY_POINT: Final = r"^[A-Za-z_]\w{0,40}(?:\.[A-Za-z_]\w{0,40}){1,8}:[A-Za-z_]\w{0,60}(?:\.\w{1,40})?$"
@@ -77,7 +80,7 @@ _DEFAULTS: Final = frozenset(_PUBLISHED.split())
 """Published everywhere, so that hiding them protects nothing; and words that only name what would stand there."""
 _VARIABLE: Final = r"^[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_[A-Z]{0,6}(?:PASS|PASSWORD|PASSWD|PWD|SECRET|TOKEN|KEY)$"
 """What is to be put there has a name in capitals, as in a guide."""
-_NUMBER: Final = r"[0-9]{1,3}[!.?]?$"
+_NUMBER: Final = r"[0-9]{1,3}$"
 _DISGUISES: Final = str.maketrans("0134579@$!+", "oieastgasit")
 """Digits and signs that are read as letters."""
 _DISGUISED: Final = (
@@ -88,15 +91,77 @@ _DISGUISED: Final = (
 _LONGEST_SAID: Final = 48
 _TELLING: Final = r"pass|se[ck]r[ei]t|private|foo|hunter|change|default"
 _MARKERS: Final = (
-    r"example|sample|placeholder|changeme|change[_-]me|redacted|removed|masked|censored|dummy|(?<![a-z])fake|notreal|not[_-]a[_-]?real"
-    r"|your|(?<![a-z])my[_-]|insert|replace|goes[_-]?here|(?<![a-z])here(?![a-z])|xxxx|\*\*\*|\.\.\.|…|•••|-----|_____|####"
-    r"|(?<![a-z])(?:test|mock|stub|bogus|invalid|wrong|secret|password|foo|bar|some|any|todo)(?:[_-]|$)"
+    *(
+        "example",
+        "sample",
+        "placeholder",
+        "changeme",
+        "change_me",
+        "change-me",
+        "redacted",
+        "removed",
+        "masked",
+        "censored",
+    ),
+    *("dummy", "notreal", "your", "insert", "replace", "goeshere", "goes_here", "goes-here"),
+    *("xxxx", "***", "...", "…", "•••", "-----", "_____", "####"),
 )
+"""Parts of a value that say that it is none."""
+_WORDS_OF_NONE: Final = (
+    "test",
+    "mock",
+    "stub",
+    "bogus",
+    "invalid",
+    "wrong",
+    "secret",
+    "password",
+    "foo",
+    "bar",
+    "some",
+    "any",
+    "todo",
+)
+_NEAR_END: Final = 12
+_MAY_MARK: Final = (
+    *("my_", "my-", "not_a", "not-a"),
+    *(word + joint for word in _WORDS_OF_NONE for joint in "_-"),
+)
+_MARKING: Final = (
+    r"(?<![a-z])fake|not[_-]a[_-]?real|(?<![a-z])my[_-]|(?<![a-z])here(?![a-z])|(?<![a-z])(?:"
+    + "|".join(_WORDS_OF_NONE)
+    + r")(?:[_-]|$)"
+)
+"""The same, by what stands around it; tried where one of `_MAY_MARK` is in the value, or a word of none ends it."""
 _STRICT: Final = r"example|placeholder|redacted|your[_-]|xxxxx|\*\*\*|\.\.\.|…"
 """In a token of a known form: what chance does not write."""
 _TEMPLATE: Final = (
-    r"^[<\[{(].*[>\]})]$|^%.*%$|^@.+@$|^__.+__$|\$\{|\{\{|\$\(|%\(|<%|\{\w*\}|^['\"]?\$[A-Za-z_]|^\$\d$|^%[sdrvq]$|^#\{|^&[A-Za-z]|^![A-Za-z][\w:]*$|^\*+$|:![A-Za-z][^:]{1,40}:!"
-    r"|process\.env|os\.environ|getenv|\benv[.\[:(]|import\.meta|secrets?\.|vault[:.]|^arn:|^op://|^ref\+|^sops|^ENC\[|^sm://|^ssm:"
+    r"[<\[{(].*[>\]})]$|%.*%$|@.+@$|__.+__$|['\"]?\$[A-Za-z_]|\$\d$|%[sdrvq]$|#\{|&[A-Za-z]|![A-Za-z][\w:]*$|\*+$"
+    r"|arn:|op://|ref\+|sops|ENC\[|sm://|ssm:"
+)
+"""Where the value begins."""
+_IN_TEMPLATE: Final = (
+    r"\$\{|\{\{|\$\(|%\(|<%|\{\w*\}|:![A-Za-z][^:]{1,40}:!"
+    r"|process\.env|os\.environ|getenv|\benv[.\[:(]|import\.meta|secrets?\.|vault[:.]"
+)
+"""Anywhere in it. An expression of so many beginnings is tried at every character, so one of what it takes is looked for first."""
+_TEMPLATE_MARKS: Final = (
+    *(
+        "{",
+        "$(",
+        "%(",
+        "<%",
+        ":!",
+        "process.env",
+        "os.environ",
+        "getenv",
+        "env.",
+        "env[",
+        "env:",
+        "env(",
+        "import.meta",
+    ),
+    *("secret.", "secrets.", "vault:", "vault."),
 )
 _SEQUENCES: Final = (
     *("0123456789", "1234567890", "123456789", "12345678", "987654321"),
@@ -127,20 +192,24 @@ def judged(value: str, name: str, promise: Promise, context: Context) -> tuple[s
         return None
     if name in ("PASS", "Pass") and context.how != "option":
         return None  # "--- PASS: TestUpload/big#01"
-    if compiled(_ADDRESS).search(value) or (compiled(_PATH).search(value) and not is_random(value, 24)):
+    if "://" in value and compiled(_HTTP).search(value):
         return None
-    if compiled(_ENTRY_POINT).search(value):
+    if compiled(_ADDRESS).match(value) or (compiled(_PATH).match(value) and not is_random(value, 24)):
         return None
-    if not context.is_quoted and compiled(_IDENTIFIER).search(value) and not _is_chosen(value, promise, context):
+    if len(value) > MAX_PASSWORD_CHARS and not is_random(value.rstrip("="), 16):
+        return None  # a machine has made what is so long, or it is none
+    if compiled(_ENTRY_POINT).match(value):
+        return None
+    if not context.is_quoted and compiled(_IDENTIFIER).match(value) and not _is_chosen(value, promise, context):
         return None
     if promise.kind == "secret-key" and _is_aws(value, name):
         return "aws-secret-key", 0.95
-    if compiled(_UUID).search(value):
+    if compiled(_UUID).match(value):
         return None if promise.demand is Demand.PASSWORD else (promise.kind, 0.6)
     if promise.demand is Demand.LONG:
         return (promise.kind, promise.confidence) if is_random(value.rstrip("="), 32) else None
     # Sixteen hex digits are a short hash more often than a key.
-    is_machine_made = is_random(value.rstrip("="), 20 if compiled(_HEX).search(value) else 16)
+    is_machine_made = is_random(value.rstrip("="), 20 if compiled(_HEX).match(value) else 16)
     if promise.demand is Demand.RANDOM:
         return _random(value, promise, context, is_machine_made=is_machine_made)
     if not is_machine_made and not _is_password(value, context):
@@ -163,7 +232,7 @@ def _is_talk(value: str, name: str) -> bool:
 def _is_name(value: str, name: str) -> bool:
     """Whether it only says again what it is: `password: "Passwort2"`."""
     lowered = value.lower()
-    is_identifier = compiled(_IDENTIFIER).search(value) is not None
+    is_identifier = compiled(_IDENTIFIER).match(value) is not None
     if is_identifier and any(word in lowered for word in _NAMING):
         return True
     return lowered == name.lower() or lowered.rstrip("0123456789!?*") in PASSWORDS
@@ -181,7 +250,7 @@ def _random(value: str, promise: Promise, context: Context, *, is_machine_made: 
 def _is_aws(value: str, name: str) -> bool:
     squeezed = name.lower().replace("_", "").replace("-", "")
     is_named = "aws" in squeezed or "secretaccesskey" in squeezed
-    return is_named and compiled(_FORTY_CHARS).search(value) is not None and not compiled(_HEX).search(value)
+    return is_named and compiled(_FORTY_CHARS).match(value) is not None and not compiled(_HEX).match(value)
 
 
 def _is_chosen(value: str, promise: Promise, context: Context) -> bool:
@@ -196,13 +265,13 @@ def _is_chosen(value: str, promise: Promise, context: Context) -> bool:
         return True
     if context.how == "said":
         return False
-    is_variable = not has_digit or "_" in value or "." in value or compiled(_NUMBERED_VARIABLE).search(value.lower())
+    is_variable = not has_digit or "_" in value or "." in value or compiled(_NUMBERED_VARIABLE).match(value.lower())
     return is_stated and not is_variable
 
 
 def _is_password(value: str, context: Context) -> bool:
     """Whether a person may have thought it out: letters with digits or signs among them, and no name of a thing."""
-    if len(value) > MAX_PASSWORD_CHARS or compiled(_TECHNICAL).search(value.lower()):
+    if len(value) > MAX_PASSWORD_CHARS or compiled(_TECHNICAL).match(value.lower()):
         return False
     if not any(c.isalpha() for c in value):
         return False
@@ -220,7 +289,7 @@ def _is_password(value: str, context: Context) -> bool:
         return False
     if has_digit:
         # `user_password_1`, `oauth2-token`, `v1/secrets`: words that are joined name a thing.
-        is_name = _JOINTS & set(value) and is_wordy(value) and not compiled(_WORDS_AND_NUMBER).search(value)
+        is_name = _JOINTS & set(value) and is_wordy(value) and not compiled(_WORDS_AND_NUMBER).match(value)
         return bool(_signs(value)) or not is_name
     # A word with a mark behind it is said, not chosen: "Required!".
     return (bool(inside) and len(value) >= 7 and (is_cased or len(_signs(value)) > 1)) or _is_mixed(value)
@@ -249,21 +318,27 @@ def entropy(value: str) -> float:
 
 def is_wordy(value: str) -> bool:
     """Whether its letters are mostly such as words are made of, and neither cases nor digits change as often as they do by chance."""
-    classes = ["A" if c.isupper() else "a" if c.islower() else "0" if c.isdigit() else "-" for c in value]
-    if sum(first != second and "-" not in first + second for first, second in pairwise(classes)) >= _CHANGING * len(
-        value
-    ):
+    classes = value.translate(_CLASSES) if value.isascii() else "".join(map(_class, value))
+    # Of two different characters no two occurrences overlap, so these counts are exact.
+    if sum(map(classes.count, _CHANGES)) >= _CHANGING * len(value):
         return False
     # Hex digits make no words, though "ed", "ea" and "ce" are frequent in those.
-    if sum(c.isdigit() for c in value) * 5 >= len(value) and _HEX_DIGITS.issuperset(value.lower()):
+    if classes.count("0") * 5 >= len(value) and _HEX_DIGITS.issuperset(value.lower()):
         return False
-    pairs = frequent = 0
     lowered = value.lower()
-    for first, second in pairwise(lowered):
-        if first.isalpha() and second.isalpha():
-            pairs += 1
-            frequent += first + second in _FREQUENT
+    letters = classes.lower() if value.isascii() else "".join("a" if c.isalpha() else "-" for c in lowered)
+    runs = letters.count("-a") + letters.count("0a") + letters.startswith("a")
+    pairs = letters.count("a") - runs
+    frequent = sum(map(_FREQUENT.__contains__, map(operator.add, lowered, lowered[1:])))
     return pairs >= _FEWEST_PAIRS and frequent >= _WORDY * pairs
+
+
+def _class(letter: str) -> str:
+    return "A" if letter.isupper() else "a" if letter.islower() else "0" if letter.isdigit() else "-"
+
+
+_CLASSES: Final = {code: _class(chr(code)) for code in range(128)}
+_CHANGES: Final = ("Aa", "aA", "A0", "0A", "a0", "0a")
 
 
 def _is_joined(value: str) -> bool:
@@ -315,7 +390,11 @@ def find_random(text: str) -> Iterator[Finding]:
 
 def is_template(value: str) -> bool:
     """Whether something else is put in its place later: `${VAR}`, `<your token>`, `{{ name }}`, `%s`, `$VAR`."""
-    return compiled(_TEMPLATE, re.IGNORECASE).search(value) is not None
+    if compiled(_TEMPLATE, re.IGNORECASE).match(value):
+        return True
+    lowered = value.lower()
+    may_be = not value.isascii() or any(mark in lowered for mark in _TEMPLATE_MARKS)
+    return may_be and compiled(_IN_TEMPLATE, re.IGNORECASE).search(value) is not None
 
 
 def is_placeholder(value: str) -> bool:
@@ -323,23 +402,35 @@ def is_placeholder(value: str) -> bool:
     lowered = value.lower()
     return (
         _is_published(lowered.strip("!.?"))
-        or compiled(_VARIABLE).search(value) is not None
+        or compiled(_VARIABLE).match(value) is not None
         or _is_monotonous(lowered)
         or is_template(value)
-        or compiled(_MARKERS).search(lowered) is not None
+        or _is_marked(lowered)
     )
+
+
+def _is_marked(lowered: str) -> bool:
+    """Whether a part of it says that it is none: `your-token`, `test_…`."""
+    if any(mark in lowered for mark in _MARKERS):
+        return True
+    if lowered.endswith(_WORDS_OF_NONE) and compiled(_MARKING).search(lowered, max(0, len(lowered) - _NEAR_END)):
+        return True
+    may_be = "fake" in lowered or "here" in lowered
+    if not may_be and ("_" in lowered or "-" in lowered):
+        may_be = any(mark in lowered for mark in _MAY_MARK)
+    return may_be and compiled(_MARKING).search(lowered) is not None
 
 
 def _is_published(lowered: str) -> bool:
     """Whether it is a default, perhaps with a small number behind it, or says that it is a password: `S3cr3t`, `MyStr0ngPa$$w0rd`."""
-    bare = compiled(_NUMBER).sub("", lowered)
+    bare = compiled(_NUMBER).sub("", lowered) if lowered[-1:].isdigit() else lowered
     if lowered in _DEFAULTS or bare in _DEFAULTS:
         return True
     if len(lowered) > _LONGEST_SAID:
         return False
     for written in {lowered, bare}:
         letters = written.translate(_DISGUISES)
-        if compiled(_TELLING).search(letters) and compiled(_DISGUISED).search(letters):
+        if compiled(_TELLING).search(letters) and compiled(_DISGUISED).match(letters):
             return True
     return False
 

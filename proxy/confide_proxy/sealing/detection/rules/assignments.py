@@ -51,7 +51,9 @@ _QUOTED: Final = (
 )
 _BARE: Final = r"[^\s\"'`<>]{1,512}+"
 _CUT: Final = r"[^,;&|(){}\[\]\\\"'`<>\s]{1,512}+"
-_CODE: Final = r"^[A-Za-z_][\w.]{0,80}[(\[{]|^[(\[{]|[;,)]$|\\[nrt\"']|&[\w.]{1,40}="
+_CODE: Final = r"[A-Za-z_][\w.]{0,80}[(\[{]|[(\[{]"
+_CODE_ENDS: Final = (";", ",", ")")
+_IN_CODE: Final = r"\\[nrt\"']|&[\w.]{1,40}="
 _LINE: Final = (
     r"^[ \t>+#*-]{0,40}(?:(?:export|set|setx|env|arg|let|const|var|val|declare(?: -\w)?)[ \t]{1,4})?[\w.$:-]{0,60}$"
 )
@@ -132,7 +134,7 @@ def _value(text: str, begin: int, operator: re.Match[str]) -> tuple[int, int, Co
         is_line = (
             is_whole and sign in (":", "=") and not operator["close"].strip("*") and _begins_line(text, begin, sign)
         )
-    if how not in ("spoken", "said") and (not is_line or compiled(_CODE).search(bare[0])):
+    if how not in ("spoken", "said") and (not is_line or _is_code(bare[0])):
         cut = compiled(_CUT).match(text, at)
         if cut is None or text[cut.end() : cut.end() + 1] in ("(", "[", "{"):
             return None  # a call, a subscript
@@ -142,6 +144,13 @@ def _value(text: str, begin: int, operator: re.Match[str]) -> tuple[int, int, Co
     while stop > at and text[stop - 1] in (",;.:!?)" if how in ("spoken", "said") else ",;.*"):
         stop -= 1
     return (at, stop, Context(how, is_quoted=False, is_line=is_line)) if stop > at else None
+
+
+def _is_code(value: str) -> bool:
+    """Whether it is a part of an expression, or of a string with escapes or parameters in it."""
+    if value.endswith(_CODE_ENDS) or compiled(_CODE).match(value):
+        return True
+    return ("\\" in value or "&" in value) and compiled(_IN_CODE).search(value) is not None
 
 
 def _how(text: str, begin: int, operator: re.Match[str]) -> str | None:
@@ -162,8 +171,8 @@ def _how(text: str, begin: int, operator: re.Match[str]) -> str | None:
 def _begins_line(text: str, begin: int, sign: str) -> bool:
     before = text[max(0, begin - 100) : begin]
     line = before[before.rfind("\n") + 1 :]
-    return compiled(_LINE, re.IGNORECASE).search(line) is not None or (
-        sign == ":" and compiled(_WORDS).search(line) is not None
+    return compiled(_LINE, re.IGNORECASE).match(line) is not None or (
+        sign == ":" and compiled(_WORDS).match(line) is not None
     )
 
 
