@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import queue
+import select
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -29,6 +31,9 @@ DEADLINE_S: Final = 900.0
 """For the tests of one fault; a fault that makes them hang is noticed as well."""
 _OPTIONS: Final = ("-p", "no:cacheprovider", "--timeout", "120")
 """A test that hangs has failed; the suite lets one hang for longer."""
+GRACE_S: Final = 60.0
+"""Beyond that deadline, for the process that has it kept."""
+_UNANSWERED: Final = -1
 _FAILED: Final = 1
 """pytest's exit code where tests failed. Any other one says that nothing was asked."""
 
@@ -62,15 +67,7 @@ class Copy:
         subprocess.run(
             ["make", ".venv/.installed", f"PYTHON={sys.executable}"], cwd=folder, check=True, capture_output=True
         )
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        self._asked = subprocess.Popen(
-            [".venv/bin/python", "-m", "mutants.asked"],
-            cwd=folder,
-            env=environment,
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        self._asked = asking(folder, [".venv/bin/python", "-m", "mutants.asked"])
 
     def try_out(self, mutant: Mutant) -> Outcome:
         """Make the fault, run its tests until one fails, and mend it."""
@@ -98,9 +95,39 @@ class Copy:
         """The exit code of pytest, and what it printed."""
         output = self._folder / ".venv" / "said"
         question = {"arguments": [*_OPTIONS, *arguments], "output": str(output), "seconds": DEADLINE_S}
-        self._asked.stdin.write(json.dumps(question) + "\n")  # type: ignore[union-attr]
-        self._asked.stdin.flush()  # type: ignore[union-attr]
-        return int(self._asked.stdout.readline()), output.read_text(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+        code = answer(self._asked, question, DEADLINE_S + GRACE_S)
+        if code is None:
+            self._asked = asking(self._folder, [".venv/bin/python", "-m", "mutants.asked"])
+            return _UNANSWERED, "the process that runs the tests ended without an answer, or gave none in time"
+        return code, output.read_text(encoding="utf-8", errors="replace")
+
+
+def asking(folder: Path, command: list[str]) -> subprocess.Popen[str]:
+    """A process that takes questions on stdin, and answers each with a line (`mutants.asked`)."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+
+
+def answer(asked: subprocess.Popen[str], question: dict[str, object], seconds: float) -> int | None:
+    """What it answers; None where it ends without an answer, or gives none in time. It is ended then."""
+    assert asked.stdin is not None
+    assert asked.stdout is not None
+    line = ""
+    with suppress(BrokenPipeError):
+        asked.stdin.write(json.dumps(question) + "\n")
+        asked.stdin.flush()
+        if select.select([asked.stdout], [], [], seconds)[0]:
+            line = asked.stdout.readline()
+    if line:
+        return int(line)
+    asked.kill()
+    asked.wait()
+    for pipe in (asked.stdin, asked.stdout):
+        with suppress(BrokenPipeError):
+            pipe.close()
+    return None
 
 
 def _failed(output: str) -> list[str]:

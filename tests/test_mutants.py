@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import sys
+from pathlib import Path
 
 import pytest
+from mutants.__main__ import answer, asking
 from mutants.mutant import ROOT, Mutant, mutants
 
 
@@ -21,3 +24,23 @@ def test_a_fault_can_be_made(mutant: Mutant) -> None:
     assert ast.dump(ast.parse(made)) != ast.dump(ast.parse(text))
     assert mutant.tests
     assert [name for name in mutant.tests if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("program", "is_answered"),
+    [
+        ("input(); print(1, flush=True); input()", 1),
+        ("input()", None),
+        ("import os; os._exit(1)", None),
+        ("import time; input(); time.sleep(600)", None),
+    ],
+)
+def test_a_process_that_gives_no_answer_is_ended(tmp_path: Path, program: str, is_answered: int | None) -> None:
+    """It has died, before the question or after it, or hangs; the runner waits for its deadline and no longer."""
+    asked = asking(tmp_path, [sys.executable, "-c", program])
+    hangs = "sleep" in program
+    assert answer(asked, {"arguments": []}, 0.3 if hangs else 60.0) == is_answered
+    assert (asked.poll() is None) == (is_answered is not None)
+    if is_answered is not None:
+        asked.kill()
+        asked.communicate()

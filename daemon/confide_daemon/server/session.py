@@ -54,6 +54,8 @@ log = logging.getLogger(__name__)
 # Between the channel and the MCP server; a full one holds the channel's reader back, and so the peer.
 MESSAGE_QUEUE = 64
 MAX_CALLS_AT_ONCE = 32
+MAX_LEFT = 32
+"""Changes of a connection that are under way though nobody waits for their answer any more; more are begun when these have ended."""
 MAX_PROJECTS = 8
 DRAIN_DEADLINE_S = 5.0
 FINISH_DEADLINE_S = 60.0
@@ -104,6 +106,8 @@ class Session:
         self._machine = self._proxy_version = ""
         self._running: set[asyncio.Task[Any]] = set()
         self._finishing: set[asyncio.Task[Any]] = set()
+        self._left: set[asyncio.Task[Any]] = set()
+        """Those of `_finishing` whose caller has met its deadline, or is gone."""
         self._misanswered: set[str] = set()
         """What the machine answered in another form than was agreed, and was logged."""
         self._is_closing = False
@@ -399,11 +403,23 @@ class Session:
     async def _finished(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Run something that changes documents to its end, whatever becomes of the connection or of a deadline: the thread that writes
         makes the change in any case, and the machines are to hear of it. Asked again, it would be nothing new, of which nobody is told.
+
+        Raises RequestError: so many are under way without anybody who waits that no more is begun.
         """
+        if len(self._left) >= MAX_LEFT:
+            work.close()
+            problem = f"{MAX_LEFT} changes of this connection that did not end in time are under way still"
+            raise RequestError("unavailable", problem, "try again in a moment")
         task = asyncio.create_task(work)
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.done():
+                self._left.add(task)
+                task.add_done_callback(self._left.discard)
+            raise
 
     async def _finish(self) -> None:
         """Let what was begun end: soon, since whoever asks the machine is told that it is gone."""
