@@ -1,53 +1,225 @@
-"""The commands of `confide`, for people.
+"""The commands of `confide`, for people: their names and lines, and how each of them ends.
 
-Every command talks to the daemon through the same tunnel and the same tools as an agent does. Exit codes: docs/commands.md.
+Every command talks to the daemon through the same tunnel and the same tools as an agent does. Each is imported when it is asked for, since
+people wait for it: a new one is a function in the module of its family, and an entry here. Exit codes: docs/commands.md.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import typer
 
 from confide_crypto.errors import ConfideError, LinkError
+from confide_memory.commands.group import Entry, Groups, complaint, program
 from confide_proxy import VERSION
 from confide_proxy import paths as places
-from confide_proxy.cli import (
-    device_confirm,
-    device_removal,
-    devices,
-    history,
-    join,
-    keys,
-    projects,
-    recovery,
-    scan,
-    search,
-    secrets,
-    status,
-    sync,
-    transfer,
-)
-from confide_proxy.cli.console import Here, ProjectDir, TakesRevision, out, remark
+from confide_proxy.cli.console import Here, remark, say
 from confide_proxy.config import load as load_config
-from confide_proxy.errors import FolderError
+from confide_proxy.errors import ConfigError, FolderError
+
+COMMANDS: Final[Groups] = {
+    "Start here": (
+        Entry(
+            "quickstart",
+            "sync:quickstart",
+            "Set up this machine alone, and index the project in this folder.",
+            ("confide quickstart",),
+        ),
+        Entry("join", "join:join", "Use the memory on a server: join it with an invite.", ("confide join",)),
+        Entry(
+            "setup", "join:setup_app", "Tell your agent's program how to start Confide.", ("confide setup claude-code",)
+        ),
+        Entry(
+            "status", "status:status", "Show whether the daemon can be reached, and what it holds.", ("confide status",)
+        ),
+    ),
+    "Memory": (
+        Entry(
+            "search",
+            "search:search",
+            "Find what was stored, by meaning and by words.",
+            ('confide search "why postgres"',),
+        ),
+        Entry(
+            "store",
+            "search:store",
+            "Keep a text, in today's log or in a file that you name.",
+            (
+                'confide store "we chose postgres for its row locks"',
+                "git log -1 --format=%B | confide store - --path memory/releases.md",
+            ),
+        ),
+        Entry(
+            "read", "search:read", "Print a file of the memory.", ("confide read memory/deploy.md --from 10 --lines 5",)
+        ),
+        Entry("projects", "history:projects", "List the projects of the memory.", ("confide projects",)),
+        Entry("link", "history:link", "Search another project together with this one.", ("confide link backend",)),
+        Entry("unlink", "history:unlink", "Search another project with this one no more.", ("confide unlink backend",)),
+    ),
+    "Files and history": (
+        Entry("sync", "sync:sync", "Send what was changed here, fetch what was changed elsewhere.", ("confide sync",)),
+        Entry(
+            "watch",
+            "sync:watch",
+            "Keep folders the same as the daemon's memory while no agent runs.",
+            ("confide watch ~/app ~/site",),
+        ),
+        Entry("history", "history:history", "List the revisions of a file.", ("confide history memory/deploy.md",)),
+        Entry(
+            "deleted", "history:deleted", "List the files that were deleted and can be restored.", ("confide deleted",)
+        ),
+        Entry(
+            "restore",
+            "history:restore",
+            "Bring back a deleted file, or an older text of it.",
+            ("confide restore memory/deploy.md --revision 3",),
+        ),
+        Entry(
+            "import",
+            "transfer:import_memories",
+            "Take over notes from other programs, after a look at them.",
+            ("confide import ~/notes",),
+        ),
+        Entry(
+            "export",
+            "transfer:export",
+            "Write the whole memory into a folder, as markdown files.",
+            ("confide export ~/confide-export",),
+        ),
+        Entry(
+            "project",
+            "projects:project_app",
+            "Choose which folder here has which project's name.",
+            ("confide project ls",),
+        ),
+        Entry(
+            "transcripts",
+            "history:transcript_app",
+            "List or forget the transcripts of your sessions.",
+            ("confide transcripts list",),
+        ),
+    ),
+    "Machines and keys": (
+        Entry(
+            "device",
+            "device:device_app",
+            "Manage the machines that can open what is sealed.",
+            ("confide device ls",),
+        ),
+        Entry("key", "keys:key_app", "Show, move, lock or change the key of this machine.", ("confide key show",)),
+        Entry(
+            "recovery",
+            "recovery:recovery_app",
+            "Make a recovery code for the day when all machines are lost.",
+            ("confide recovery new",),
+        ),
+        Entry(
+            "pin",
+            "join:pin",
+            "Join a daemon by hand, by its address and its key.",
+            ("confide pin ws://127.0.0.1:7733/ KEY",),
+        ),
+    ),
+    "Secrets": (
+        Entry("scan", "scan:scan", "Look for passwords and keys in what would be sent.", ("confide scan",)),
+        Entry(
+            "secrets",
+            "secrets:secrets_app",
+            "List or show what is sealed, or seal what is stored in clear.",
+            ("confide secrets ls",),
+        ),
+    ),
+    "Service": (
+        Entry("queue", "status:queue_app", "Show what waits on this machine for the daemon.", ("confide queue",)),
+        Entry(
+            "mcp",
+            "mcp:mcp",
+            "Serve an agent over MCP; the agent's program runs this.",
+            ("confide mcp --project ~/app",),
+        ),
+    ),
+}
+"""In the order in which people need them."""
+
+OTHER_WORDS: Final = {
+    "add": "store",
+    "remember": "store",
+    "save": "store",
+    "put": "store",
+    "write": "store",
+    "find": "search",
+    "grep": "search",
+    "query": "search",
+    "ask": "search",
+    "recall": "search",
+    "cat": "read",
+    "show": "read",
+    "get": "read",
+    "view": "read",
+    "login": "join",
+    "connect": "join",
+    "enroll": "join",
+    "init": "quickstart",
+    "up": "quickstart",
+    "install": "setup",
+    "configure": "setup",
+    "config": "setup",
+    "info": "status",
+    "revisions": "history",
+    "undelete": "restore",
+    "revert": "restore",
+    "undo": "restore",
+    "trash": "deleted",
+    "push": "sync",
+    "pull": "sync",
+    "reindex": "sync",
+    "backup": "export",
+    "dump": "export",
+    "devices": "device",
+    "machines": "device",
+    "machine": "device",
+    "keys": "key",
+    "passphrase": "key",
+    "secret": "secrets",
+    "serve": "mcp",
+    "server": "mcp",
+    "sessions": "transcripts",
+    "pending": "queue",
+    # In the groups:
+    "list": "ls",
+    "remove": "rm",
+    "delete": "rm",
+    "revoke": "rm",
+    "retry-all": "retry",
+}
+"""What people try first, and the command that does it here; where a group has no such command, the word says nothing there."""
 
 app = typer.Typer(
     name="confide",
+    cls=program("confide_proxy.cli", COMMANDS, OTHER_WORDS),
     help="Private, lasting memory for coding agents.",
-    no_args_is_help=True,
-    add_completion=True,
+    epilog="confide help COMMAND tells more of one; docs/commands.md has the exit codes.",
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
 )
 
 
 def main() -> NoReturn:
     """Run the command line; every failure ends with a sentence and its exit code."""
     try:
-        app()
+        code = app(standalone_mode=False)
+    except typer.TyperException as error:
+        message, hint = complaint(error)
+        remark(f"confide: {message}" + (f"\nhint: {hint}" if hint else ""))
+        sys.exit(error.exit_code)
+    except typer.Abort as error:  # a question that nobody answers
+        if isinstance(error.__cause__ or error.__context__, EOFError):
+            remark("confide: the input ended before the answer")
+            sys.exit(1)
+        sys.exit(130)
     except ConfideError as error:
         _fail(error)
     except TimeoutError:
@@ -59,7 +231,7 @@ def main() -> NoReturn:
         _fail(FolderError(where, "is not there", hint="cd to a folder that exists"))
     except OSError as error:
         _fail(FolderError(str(error.filename or "a file"), f"cannot be used: {error.strerror or type(error).__name__}"))
-    sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _fail(error: ConfideError) -> NoReturn:
@@ -69,57 +241,23 @@ def _fail(error: ConfideError) -> NoReturn:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        out.print(f"confide {VERSION}")
+        say(f"confide {VERSION}")
         raise typer.Exit
 
 
 @app.callback()
 def _global(
     context: typer.Context,
-    config: Annotated[Path | None, typer.Option("--config", help="The configuration file.", dir_okay=False)] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="The configuration file.", dir_okay=False)
+    ] = None,
     _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version and end.")
     ] = False,
 ) -> None:
     paths = places.find(config)
+    if config is not None and not config.exists():
+        raise ConfigError(
+            config, "is not there", hint="without --config the usual one is read, and there need not be one"
+        )
     context.obj = Here(paths, load_config(paths.config))
-
-
-def mcp(context: typer.Context, project: ProjectDir = Path()) -> None:
-    """Serve MCP on stdin and stdout; an agent's client runs this."""
-    from confide_proxy.mcp import stdio
-
-    here: Here = context.obj
-    sys.exit(stdio.run(["--project", str(project), "--config", str(here.paths.config)]))
-
-
-# In the order in which people are shown them.
-app.command()(sync.watch)
-app.command()(transfer.export)
-app.command()(history.history)
-app.command()(history.deleted)
-app.command(cls=TakesRevision)(history.restore)
-app.command("import")(transfer.import_memories)
-app.command()(history.projects)
-app.command()(history.link)
-app.command()(history.unlink)
-app.command()(scan.scan)
-app.command()(mcp)
-app.command()(join.join)
-app.command()(join.pin)
-app.command()(search.search)
-app.command(cls=TakesRevision)(search.read)
-app.command(cls=search.TakesListItems)(search.store)
-app.command()(status.status)
-app.command()(sync.sync)
-app.command()(sync.quickstart)
-devices.device_app.command("confirm")(device_confirm.device_confirm)
-devices.device_app.command("rm")(device_removal.device_rm)
-app.add_typer(devices.device_app, name="device")
-app.add_typer(keys.key_app, name="key")
-app.add_typer(projects.project_app, name="project")
-app.add_typer(status.queue_app, name="queue")
-app.add_typer(recovery.recovery_app, name="recovery")
-app.add_typer(secrets.secrets_app, name="secrets")
-app.add_typer(history.transcript_app, name="transcripts")
-app.add_typer(join.setup_app, name="setup")

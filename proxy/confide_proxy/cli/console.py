@@ -12,17 +12,14 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.text import Text
 from typer.core import TyperCommand
 
+from confide_memory.commands.help import has_styles
 from confide_proxy.config import ProxyConfig
 from confide_proxy.paths import Paths
 from confide_proxy.sync import project as projects
@@ -30,18 +27,28 @@ from confide_proxy.sync.project import Basis
 from confide_proxy.sync.project_names import named
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from confide_proxy.mcp.client import Client
     from confide_proxy.sync.project import Project
 
-ProjectDir = Annotated[Path, typer.Option("--project", "-p", help="The project's folder.", show_default="here")]
+ProjectDir = Annotated[
+    Path, typer.Option("--project", "-p", metavar="DIR", help="The project's folder.", show_default="here")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 DEADLINE_S: Final = 30.0
 """Of one request to the daemon."""
 
-# Without emoji: `:lock:` in somebody's note is what they wrote.
-out = Console(highlight=False, soft_wrap=True, emoji=False)
-err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+
+@cache
+def terminal(*, stderr: bool = False) -> Console:
+    """For tables and bars: `rich` takes longer to load than a command may run, so what is only text goes by `say` and `remark`."""
+    from rich.console import Console
+
+    # Without emoji: `:lock:` in somebody's note is what they wrote.
+    return Console(stderr=stderr, highlight=False, soft_wrap=True, emoji=False)
+
 
 _STEERING: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """What steers a terminal (C0 but newline and tab, DEL, C1), turns a line around, or cannot be written."""
@@ -163,14 +170,43 @@ def row(text: str) -> None:
     say(one_line(text))
 
 
-def say(text: str | Text) -> None:
-    """A line or more of a command's text; with styles, a `Text` made of `shown` parts."""
-    out.print(shown(text) if isinstance(text, str) else text, markup=False)
+class Styled(str):
+    """A text of parts that are `shown`, with styles between them where the terminal has any."""
+
+    __slots__ = ()
+
+
+def styled(*parts: str | tuple[str, str]) -> Styled:
+    """A text for `say`, of parts as they are or with a style each: "bold" or "dim"."""
+    has = has_styles(sys.stdout)
+    pairs = ((part, "") if isinstance(part, str) else part for part in parts)
+    return Styled(
+        "".join(f"{_STYLES[style]}{shown(text)}\033[0m" if style and has else shown(text) for text, style in pairs)
+    )
+
+
+_STYLES: Final = {"bold": "\033[1m", "dim": "\033[2m"}
+
+
+def say(text: str) -> None:
+    """A line or more of a command's text; with styles where it is `styled`."""
+    _write(sys.stdout, text if isinstance(text, Styled) else shown(text))
 
 
 def remark(text: str) -> None:
     """What a person should know beside it, on stderr."""
-    err.print(shown(text), markup=False)
+    _write(sys.stderr, shown(text))
+
+
+def _write(stream: TextIO, text: str, *, end: str = "\n") -> None:
+    stream.write(_writable(f"{text}{end}", stream))
+    stream.flush()
+
+
+def _writable(text: str, stream: TextIO) -> str:
+    """A text with `?` for what the stream's encoding lacks: under LANG=C somebody still wants to read the rest."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return text.encode(encoding, "replace").decode(encoding)
 
 
 def note(*warnings: str) -> None:
@@ -234,7 +270,7 @@ async def confirmed(question: str) -> bool:
     the wait at once: a thread that reads, or a read on the event loop, would hold up both.
     """
     while True:
-        err.print(f"{shown(question)} [y/N]: ", end="", markup=False, highlight=False, soft_wrap=True)
+        _write(sys.stderr, f"{shown(question)} [y/N]: ", end="")
         line = await _line()
         answer = line.strip().lower()
         if answer in ("y", "yes"):
@@ -246,7 +282,7 @@ async def confirmed(question: str) -> bool:
 
 async def typed(question: str) -> str:
     """The line that the person at the terminal types; "" at the end of the input. Waits as `confirmed` does."""
-    err.print(f"{question}: ", end="", markup=False, highlight=False, soft_wrap=True)
+    _write(sys.stderr, f"{shown(question)}: ", end="")
     return (await _line()).strip()
 
 
@@ -263,71 +299,3 @@ async def _line() -> str:
     finally:
         loop.remove_reader(sys.stdin)
     return sys.stdin.readline()
-
-
-_MOST_PART: Final = 200
-LINE_S = 5.0
-"""Between two plain lines: a log is read afterwards."""
-
-
-class _Rate(ProgressColumn):
-    """Steps per second, of what was done of this part so far."""
-
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text(f"{speed:,.0f}/s" if speed else "", style="progress.data.speed")
-
-
-class SyncProgress:
-    """Follows one command through its parts; use with `with`. `follow` is cheap enough to be called for every file."""
-
-    def __init__(self, console: Console) -> None:
-        self._bar: Progress | None = None
-        if console.is_terminal:
-            columns = (
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                MofNCompleteColumn(),
-                _Rate(),
-                TimeRemainingColumn(),
-            )
-            self._bar = Progress(*columns, console=console, transient=True)
-            self._task = self._bar.add_task("connecting", total=None)
-        self._part = ""
-        self._began = self._told = time.monotonic()
-        self._began_with = 0.0
-
-    def __enter__(self) -> Self:
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def follow(self, done: float, total: float | None, part: str) -> None:
-        """So much of this part is done; None where nobody knows how much there is."""
-        now = time.monotonic()
-        part = one_line(part[:_MOST_PART])
-        if total:
-            part = part.removeprefix(f"{done:.0f} of {total:.0f} ")  # the daemon says both in words as well
-        if part != self._part:
-            self._part, self._began, self._began_with = part, now, done
-            if self._bar is not None:
-                self._bar.reset(self._task, description=part)
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done, total=total)
-        elif total and now - self._told >= LINE_S:
-            self._told = now
-            sys.stderr.write(f"confide: {self._line(done, total, now)}\n")
-
-    def _line(self, done: float, total: float, now: float) -> str:
-        line = f"{self._part}: {done:,.0f} of {total:,.0f}"
-        rate = (done - self._began_with) / max(now - self._began, 0.001)
-        if rate <= 0:
-            return line
-        left_s = round((total - done) / rate)
-        return f"{line}, {rate:,.0f}/s, {left_s // 60}:{left_s % 60:02} left"

@@ -14,8 +14,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from confide_memory.answers import ask, local_time
+from confide_memory.commands.group import parsed_by
 from confide_memory.documents import GLOBAL_PROJECT, composed
-from confide_proxy.cli.console import DEADLINE_S, Here, Output, ProjectDir, command, identified, remark, row
+from confide_proxy.cli.console import (
+    DEADLINE_S,
+    Here,
+    Output,
+    ProjectDir,
+    TakesRevision,
+    command,
+    identified,
+    remark,
+    row,
+)
 from confide_proxy.config import TRANSCRIPT_SOURCES
 from confide_proxy.errors import FolderError, SessionError
 
@@ -69,6 +80,7 @@ async def deleted(here: Here, is_global: IsGlobal = False, project: ProjectDir =
     return Output({"project": name, "documents": documents}, tell)
 
 
+@parsed_by(TakesRevision)
 @command
 async def restore(
     here: Here,

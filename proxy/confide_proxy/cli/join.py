@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
 from confide_crypto.errors import ConfideError, DeniedError, RequestError, printable
 from confide_crypto.handshake.invite import Invite
@@ -31,6 +30,7 @@ from confide_proxy.cli.console import (
     remark,
     replace_file,
     say,
+    styled,
 )
 from confide_proxy.devices.pairing import Invitations
 from confide_proxy.devices.roster_cache import RosterCache
@@ -97,7 +97,7 @@ async def _join(here: Here, invite: Invite, pair: tuple[bytes, bytes] | None, as
     words = fingerprint_words(identity.public_key)
     result: dict[str, Any] = {"name": alias, "words": words, "daemon": invite.websocket_url}
     if not as_json:
-        say(Text.assemble("joined as ", (alias, "bold"), f"  {words}"))
+        say(styled("joined as ", (alias, "bold"), f"  {words}"))
     if pair is not None:
         await space_connection.await_keys(here.paths, here.config, _INVITER_S)
     try:

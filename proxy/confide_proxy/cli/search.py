@@ -12,24 +12,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 from typer.core import TyperCommand
 
 from confide_crypto.errors import ConfideError, RequestError, printable
+from confide_memory.commands.group import parsed_by
 from confide_memory.tools import call as call_keys
 from confide_proxy.cli.console import (
     Here,
     Output,
     ProjectDir,
+    TakesRevision,
     command,
     identified,
     note,
     one_line,
-    out,
     remark,
     row,
     say,
+    styled,
+    terminal,
 )
 from confide_proxy.errors import BlockedError, FolderError, StateError, ToolError, UnfitAnswerError, UnsealableError
 from confide_proxy.link.key_rotation import MachineKeys
@@ -38,6 +39,8 @@ from confide_proxy.offline.journal import Journal, is_empty, new_id
 from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from confide_proxy.mcp.client import Client
 
 
@@ -85,7 +88,7 @@ def _tell_hits(result: dict[str, Any], *, explain: bool) -> None:
     for hit in result["results"]:
         place = f"{hit['path']}:{hit['startLine']}-{hit['endLine']}"
         where = one_line(f"{hit['heading']} {hit['project']}")
-        say(Text.assemble((one_line(place), "bold"), f"  {hit['score']:.2f}  ", (where, "dim")))
+        say(styled((one_line(place), "bold"), f"  {hit['score']:.2f}  ", (where, "dim")))
         for newer in hit.get("supersededBy", ()):
             row(f"    superseded by {newer['title']} ({newer['path']})")
         for line in hit["snippet"].splitlines():
@@ -96,6 +99,7 @@ def _tell_hits(result: dict[str, Any], *, explain: bool) -> None:
         show(result)
 
 
+@parsed_by(TakesRevision)
 @command
 async def read(
     here: Here,
@@ -118,6 +122,7 @@ async def read(
     return Output(result, tell)
 
 
+@parsed_by(TakesListItems)
 @command
 def store(
     here: Here,
@@ -260,17 +265,19 @@ def _print(explanation: dict[str, Any], results: list[dict[str, Any]], mode: str
         "days        ": explanation["days"],
         "candidates  ": f"{explanation['keywordCandidates']} by keywords, {explanation['vectorCandidates']} by vectors ({mode})",
     }
-    out.print()
+    say("")
     for name, text in lines.items():
         if text:
             say(f"{name} {printable(text)}")
     if scores:
-        out.print(_table(scores, RANK, legs=True))
-        out.print(_table(scores, SCORE, legs=False))
+        terminal().print(_table(scores, RANK, legs=True))
+        terminal().print(_table(scores, SCORE, legs=False))
     say(f"milliseconds {printable(timings)}")
 
 
 def _table(hits: list[dict[str, Any]], names: tuple[str, ...], *, legs: bool) -> Table:
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("hit")
     for name in (*(("keywords", "vectors") if legs else ()), *names):

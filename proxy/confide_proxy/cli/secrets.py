@@ -17,16 +17,16 @@ from confide_proxy.cli.console import (
     Here,
     Output,
     ProjectDir,
-    SyncProgress,
     command,
     confirmed,
     counted,
-    err,
     identified,
     remark,
     row,
     say,
+    terminal,
 )
+from confide_proxy.cli.progress import SyncProgress
 from confide_proxy.devices import roster_client
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ async def _rescan(here: Here, project: Project, is_sure: bool | None, is_quiet: 
             )
 
         if not is_sure:
-            with SyncProgress(err) as bar:
+            with SyncProgress(terminal(stderr=True)) as bar:
                 looking = rescan(bar)
                 outcome = await looking.look()
             await looking.report(_left(outcome, is_dry=True))
@@ -101,7 +101,7 @@ async def _rescan(here: Here, project: Project, is_sure: bool | None, is_quiet: 
                 return outcome, True
             if outcome.found and not await confirmed(_question(outcome)):
                 return outcome, True
-        with SyncProgress(err) as bar:
+        with SyncProgress(terminal(stderr=True)) as bar:
             sealing = rescan(bar)
             outcome = await sealing.run()
         await sealing.report(_left(outcome, is_dry=False))

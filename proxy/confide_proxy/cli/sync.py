@@ -25,16 +25,16 @@ from confide_proxy.cli.console import (
     Here,
     Output,
     ProjectDir,
-    SyncProgress,
     command,
-    err,
     identified,
     json_text,
     note,
     remark,
     row,
     say,
+    terminal,
 )
+from confide_proxy.cli.progress import SyncProgress
 from confide_proxy.cli.search import call, send_queue
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError, KeyringError, NotJoinedError
@@ -109,7 +109,7 @@ def quickstart(
 
 
 async def _compared(here: Here, project: Project, *, force: bool) -> dict[str, Any]:
-    with SyncProgress(err) as bar:
+    with SyncProgress(terminal(stderr=True)) as bar:
         async with here.client(project) as client:
             client.files.on_progress = lambda done, total: bar.follow(done, total, "files")
             await send_queue(client, here)

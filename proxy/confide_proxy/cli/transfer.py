@@ -22,17 +22,17 @@ from confide_proxy.cli.console import (
     Here,
     Output,
     ProjectDir,
-    SyncProgress,
     command,
     confirmed,
     counted,
-    err,
     identified,
     print_json,
     remark,
     row,
     say,
+    terminal,
 )
+from confide_proxy.cli.progress import SyncProgress
 from confide_proxy.errors import ExportError, UnreadableError
 from confide_proxy.sync import project as projects
 
@@ -220,7 +220,7 @@ async def _carry_out(
                 if is_sure is None or may_ask:
                     remark("nothing was imported; --yes imports without asking")
                 return
-        with SyncProgress(err) as bar:
+        with SyncProgress(terminal(stderr=True)) as bar:
             outcome = await deliver(
                 plan, link, sealing, again=again, progress=lambda done, total: bar.follow(done, total, "notes")
             )

@@ -184,7 +184,7 @@ def test_both_programs_tell_their_version(machine: Machine) -> None:
 def test_every_command_has_help_and_is_documented(machine: Machine) -> None:
     """--help works everywhere, and docs/commands.md knows each command."""
     page = (Path(__file__).parents[3] / "docs" / "commands.md").read_text()
-    listed = re.findall(r"^[│|]\s+([a-z]+)\s", machine.run("--help").split("Commands", 1)[1], re.MULTILINE)
+    listed = re.findall(r"^  ([a-z]+)\s", machine.run("--help"), re.MULTILINE)
     assert len(listed) >= 11
     for command in listed:
         assert machine.run(command, "--help")

@@ -1,0 +1,218 @@
+"""A program's commands in groups, each loaded when it is asked for, with help and complaints in one style.
+
+Whoever types a command waits for what it imports, so the list of commands holds their names and lines alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+import typer
+import typer.main
+from typer.core import TyperCommand, TyperGroup
+
+from confide_memory.commands import help as pages
+from confide_memory.commands.spelling import meant
+from confide_memory.commands.values import Value
+
+HELP: Final = ("-h", "--help")
+
+
+class Entry(NamedTuple):
+    """A command, or a group of them, as the program's own help shows it.
+
+    Attributes:
+        name: what is typed.
+        place: `module:attribute` below the program's package of commands; a function, or a `typer.Typer` of commands.
+        line: what it does for whom, in a line.
+        examples: how it is written, whole.
+        is_hidden: it is there, and not in the list.
+    """
+
+    name: str
+    place: str
+    line: str
+    examples: Sequence[str] = ()
+    is_hidden: bool = False
+
+
+Groups = Mapping[str, Sequence[Entry]]
+"""The commands by the headings under which the help shows them, all in the order in which people need them."""
+
+
+class Context(typer.Context):
+    """A context whose help is ours."""
+
+    def get_help(self) -> str:
+        sections = self.command.sections() if isinstance(self.command, Commands) else ()
+        return pages.page(self, sections)
+
+    def get_usage(self) -> str:
+        return pages.usage(self)
+
+
+class Commands(TyperGroup):
+    """Commands of which one is chosen. Without one it prints its help; `help COMMAND` is `COMMAND --help`."""
+
+    other_words: Mapping[str, str] = {}
+
+    def sections(self) -> Iterator[tuple[str, pages.Rows]]:
+        """The commands with their lines, by heading."""
+        shown = [(name, command) for name, command in self.commands.items() if not command.hidden]
+        yield (
+            "Commands",
+            [(name, (command.help or "").partition("\n\n")[0].replace("\n", " ")) for name, command in shown],
+        )
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args[:1] == ["help"] and "help" not in self.commands:
+            args = [*args[1:], HELP[-1]]
+        if not args and not self.invoke_without_command and not ctx.resilient_parsing:
+            args = [HELP[-1]]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        word = args[0]
+        if word in self.commands or word.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        raise UnknownCommandError(ctx, word, meant(word, list(self.commands), self.other_words))
+
+
+class UnknownCommandError(typer.TyperException):
+    """There is no such command."""
+
+    exit_code = 2
+
+    def __init__(self, ctx: typer.Context, word: str, near: str | None) -> None:
+        super().__init__(f"there is no command '{word[:80]}'")
+        self.ctx = ctx
+        everything = f"{ctx.command_path} --help lists all commands"
+        self.hint = f"did you mean {ctx.command_path} {near}? {everything}" if near else everything
+
+
+class _Loaded(MutableMapping[str, Any]):
+    """Commands by their names, each made when it is first looked at."""
+
+    def __init__(self, package: str, entries: Sequence[Entry], other_words: Mapping[str, str]) -> None:
+        self._package = package
+        self._other_words = other_words
+        self._entries = {entry.name: entry for entry in entries}
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            made = self._made[name] = _made(self._package, self._entries[name])
+            if isinstance(made, Commands):
+                made.other_words = self._other_words
+        return self._made[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._entries[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def program(package: str, groups: Groups, other_words: Mapping[str, str]) -> type[Commands]:
+    """The class of a program's group for `typer.Typer(cls=…)`.
+
+    Args:
+        package: where the modules of its commands are.
+        other_words: what people type for a command of another name.
+    """
+
+    class Program(Commands):
+        def __init__(self, **attributes: Any) -> None:
+            super().__init__(**attributes)
+            self.commands = _Loaded(package, [entry for group in groups.values() for entry in group], other_words)
+            self.other_words = other_words
+            dress(self)
+
+        def sections(self) -> Iterator[tuple[str, pages.Rows]]:
+            for heading, entries in groups.items():
+                yield heading, [(entry.name, entry.line) for entry in entries if not entry.is_hidden]
+
+    return Program
+
+
+def _made(package: str, entry: Entry) -> Any:
+    module, _, attribute = entry.place.partition(":")
+    found = getattr(import_module(f"{package}.{module}"), attribute)
+    parent = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    parent.callback()(_nothing)
+    epilog = pages.example(*entry.examples) if entry.examples else None
+    if isinstance(found, typer.Typer):
+        given = found.info.cls
+        parent.add_typer(found, name=entry.name, cls=given if isinstance(given, type) else Commands, epilog=epilog)
+    else:
+        cls = getattr(found, "command_class", TyperCommand)
+        parent.command(entry.name, cls=cls, epilog=epilog, hidden=entry.is_hidden)(found)
+    return dress(typer.main.get_group(parent).commands[entry.name])
+
+
+def parsed_by(cls: type[TyperCommand]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """For a command whose arguments are read in a way of its own."""
+
+    def mark(run: Callable[..., None]) -> Callable[..., None]:
+        run.__dict__["command_class"] = cls
+        return run
+
+    return mark
+
+
+def _nothing() -> None:
+    """Makes typer keep a group of one command a group."""
+
+
+def dress(command: Any) -> Any:
+    """Give a command, and all below it, our help and our way of reading values."""
+    command.context_class = Context
+    command.context_settings = {**command.context_settings, "help_option_names": list(HELP)}
+    for parameter in command.params:
+        parameter.get_runtime_param = _reader(parameter)
+        if parameter.param_type_name == "argument" and parameter.metavar is None:
+            parameter.metavar = pages.argument_name(parameter)
+    if not isinstance(command, TyperGroup) or isinstance(command.commands, dict):
+        for inner in getattr(command, "commands", {}).values():
+            dress(inner)
+    return command
+
+
+def _reader(parameter: Any) -> Callable[[], Value]:
+    value = Value(parameter)
+    return lambda: value
+
+
+def complaint(error: typer.TyperException) -> tuple[str, str | None]:
+    """What a person is told of a command that was written wrongly, and a hint."""
+    context, hint = getattr(error, "ctx", None), getattr(error, "hint", None)
+    near = getattr(error, "possibilities", None)
+    if hint is None and context is not None:
+        hint = f"{context.command_path} --help"
+        hint = f"did you mean {sorted(near)[0]}? {hint}" if near else hint
+    if isinstance(error, typer.BadParameter) and error.message:
+        name = _spelled(error)
+        return (f"{name}: {error.message}" if name else error.message).rstrip("."), hint
+    message = error.message or error.format_message()
+    return (message[:1].lower() + message[1:]).rstrip("."), hint
+
+
+def _spelled(error: typer.BadParameter) -> str:
+    """The parameter that is wrong, as a person writes it."""
+    if error.param_hint is not None:
+        return str(error.param_hint) if isinstance(error.param_hint, str) else max(error.param_hint, key=len)
+    if error.param is None:
+        return ""
+    options = [option for option in error.param.opts if option.startswith("-")]
+    return max(options, key=len) if options else str(error.param.metavar or error.param.name)

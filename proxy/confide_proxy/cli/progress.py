@@ -1,0 +1,81 @@
+"""How far a long command is: a bar on a terminal, and a plain line now and then anywhere else."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Final, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from confide_proxy.cli.console import one_line
+
+_MOST_PART: Final = 200
+LINE_S = 5.0
+"""Between two plain lines: a log is read afterwards."""
+
+
+class _Rate(ProgressColumn):
+    """Steps per second, of what was done of this part so far."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:,.0f}/s" if speed else "", style="progress.data.speed")
+
+
+class SyncProgress:
+    """Follows one command through its parts; use with `with`. `follow` is cheap enough to be called for every file."""
+
+    def __init__(self, console: Console) -> None:
+        self._bar: Progress | None = None
+        if console.is_terminal:
+            columns = (
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                MofNCompleteColumn(),
+                _Rate(),
+                TimeRemainingColumn(),
+            )
+            self._bar = Progress(*columns, console=console, transient=True)
+            self._task = self._bar.add_task("connecting", total=None)
+        self._part = ""
+        self._began = self._told = time.monotonic()
+        self._began_with = 0.0
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def follow(self, done: float, total: float | None, part: str) -> None:
+        """So much of this part is done; None where nobody knows how much there is."""
+        now = time.monotonic()
+        part = one_line(part[:_MOST_PART])
+        if total:
+            part = part.removeprefix(f"{done:.0f} of {total:.0f} ")  # the daemon says both in words as well
+        if part != self._part:
+            self._part, self._began, self._began_with = part, now, done
+            if self._bar is not None:
+                self._bar.reset(self._task, description=part)
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total)
+        elif total and now - self._told >= LINE_S:
+            self._told = now
+            sys.stderr.write(f"confide: {self._line(done, total, now)}\n")
+
+    def _line(self, done: float, total: float, now: float) -> str:
+        line = f"{self._part}: {done:,.0f} of {total:,.0f}"
+        rate = (done - self._began_with) / max(now - self._began, 0.001)
+        if rate <= 0:
+            return line
+        left_s = round((total - done) / rate)
+        return f"{line}, {rate:,.0f}/s, {left_s // 60}:{left_s % 60:02} left"
