@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from confide_memory.commands import help as pages
+from confide_memory.commands.shared_options import CHOSEN_SHELL, COMPLETION, SHELLS, shared_options
 from confide_memory.commands.spelling import meant
 from confide_memory.commands.values import Value
-
-HELP: Final = ("-h", "--help")
 
 
 class Entry(NamedTuple):
@@ -67,10 +66,12 @@ class Commands(TyperGroup):
         )
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if len(args) == 2 and args[0] in COMPLETION and args[1] in SHELLS:
+            ctx.meta[CHOSEN_SHELL] = args.pop()
         if args[:1] == ["help"] and "help" not in self.commands:
-            args = [*args[1:], HELP[-1]]
+            args = [*args[1:], "--help"]
         if not args and not self.invoke_without_command and not ctx.resilient_parsing:
-            args = [HELP[-1]]
+            args = ["--help"]
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
@@ -138,6 +139,7 @@ def program(package: str, groups: Groups, other_words: Mapping[str, str]) -> typ
             self.commands = _Loaded(package, [entry for group in groups.values() for entry in group], other_words)
             self.other_words = other_words
             dress(self)
+            self.params[-1:-1] = [shared_options()[name] for name in ("install_completion", "show_completion")]
 
         def sections(self) -> Iterator[tuple[str, pages.Rows]]:
             for heading, entries in groups.items():
@@ -178,7 +180,9 @@ def _nothing() -> None:
 def dress(command: Any) -> Any:
     """Give a command, and all below it, our help and our way of reading values."""
     command.context_class = Context
-    command.context_settings = {**command.context_settings, "help_option_names": list(HELP)}
+    if command.add_help_option:
+        command.add_help_option = False
+        command.params.append(shared_options()["show_help"])
     for parameter in command.params:
         parameter.get_runtime_param = _reader(parameter)
         if parameter.param_type_name == "argument" and parameter.metavar is None:

@@ -1,4 +1,4 @@
-"""The text of `--help`: plain, so that it reads the same on a terminal, in a pipe and by a screen reader; on a terminal headings are bold."""
+"""The text of `--help`: plain, so that it reads the same in a terminal, a pipe and a screen reader; in a terminal headings are bold."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ people wait for it: a new one is a function in the module of its family, and an 
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
@@ -202,6 +203,8 @@ app = typer.Typer(
     cls=program("confide_proxy.cli", COMMANDS, OTHER_WORDS),
     help="Private, lasting memory for coding agents.",
     epilog="confide help COMMAND tells more of one; docs/commands.md has the exit codes.",
+    # Only where a shell asks what may follow: it takes typer's classes for shells, and costs every start a little.
+    add_completion="_CONFIDE_COMPLETE" in os.environ,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
