@@ -160,7 +160,10 @@ def _made(package: str, entry: Entry) -> Any:
     else:
         cls = getattr(found, "command_class", TyperCommand)
         parent.command(entry.name, cls=cls, epilog=epilog, hidden=entry.is_hidden)(found)
-    return dress(typer.main.get_group(parent).commands[entry.name])
+    made = dress(typer.main.get_group(parent).commands[entry.name])
+    if made.help and not made.help.startswith(entry.line):
+        made.help = f"{entry.line}\n\n{made.help}"
+    return made
 
 
 def parsed_by(cls: type[TyperCommand]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -24,7 +24,7 @@ def _show_help(context: typer.Context, value: bool) -> None:
 
 def _install(context: typer.Context, value: bool) -> None:
     if value and not context.resilient_parsing:
-        from typer.completion import install  # late: once in a lifetime
+        from typer._completion_shared import install  # late: once in a lifetime
 
         shell = context.meta.get(CHOSEN_SHELL)
         shell, path = install(shell=shell) if shell else install()
@@ -34,7 +34,7 @@ def _install(context: typer.Context, value: bool) -> None:
 
 def _show(context: typer.Context, value: bool) -> None:
     if value and not context.resilient_parsing:
-        from typer.completion import get_completion_script
+        from typer._completion_shared import get_completion_script
 
         name = str(context.find_root().info_name)
         shell = context.meta.get(CHOSEN_SHELL) or PurePath(os.environ.get("SHELL", "")).name

@@ -18,6 +18,7 @@ from confide_memory.commands.group import Entry, Groups, complaint, program
 from confide_proxy import VERSION
 from confide_proxy import paths as places
 from confide_proxy.cli.console import Here, remark, say
+from confide_proxy.cli.doing import doing
 from confide_proxy.config import load as load_config
 from confide_proxy.errors import ConfigError, FolderError
 
@@ -234,6 +235,8 @@ def main() -> NoReturn:
         _fail(FolderError(where, "is not there", hint="cd to a folder that exists"))
     except OSError as error:
         _fail(FolderError(str(error.filename or "a file"), f"cannot be used: {error.strerror or type(error).__name__}"))
+    finally:
+        doing.end()
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -20,6 +20,7 @@ import typer
 from typer.core import TyperCommand
 
 from confide_memory.commands.help import has_styles
+from confide_proxy.cli.doing import doing
 from confide_proxy.config import ProxyConfig
 from confide_proxy.paths import Paths
 from confide_proxy.sync import project as projects
@@ -39,6 +40,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 DEADLINE_S: Final = 30.0
 """Of one request to the daemon."""
+QUESTION_S: Final = 4.0
+"""Until somebody who only asks is told that the daemon does not answer."""
 
 
 @cache
@@ -61,11 +64,16 @@ class Here:
     paths: Paths
     config: ProxyConfig
 
-    def client(self, project: Project) -> Client:
-        """A connection for the project; use with `async with`. Raises, on entry, what `Client` does."""
+    def client(self, project: Project, *, patience_s: float | None = None) -> Client:
+        """A connection for the project; use with `async with`. Raises, on entry, what `Client` does.
+
+        Args:
+            patience_s: how long it may take to reach a daemon that is there; the link's own deadline if left out.
+        """
+        doing.begin()
         from confide_proxy.mcp.client import Client
 
-        return Client(self.paths, self.config, project)
+        return Client(self.paths, self.config, project, tell=doing, patience_s=patience_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +110,12 @@ def command(work: Callable[..., Output | Coroutine[Any, Any, Output]]) -> Callab
     def run(context: typer.Context, as_json: bool = False, **options: Any) -> None:
         if "as_json" in signature.parameters:
             options["as_json"] = as_json
-        found = work(context.obj, **options)
-        output = found if isinstance(found, Output) else asyncio.run(found)
+        doing.begin()
+        try:
+            found = work(context.obj, **options)
+            output = found if isinstance(found, Output) else asyncio.run(found)
+        finally:
+            doing.end()
         if as_json:
             print_json(output.data)
         elif isinstance(output.tell, str):
@@ -199,8 +211,9 @@ def remark(text: str) -> None:
 
 
 def _write(stream: TextIO, text: str, *, end: str = "\n") -> None:
-    stream.write(_writable(f"{text}{end}", stream))
-    stream.flush()
+    with doing.cleared():
+        stream.write(_writable(f"{text}{end}", stream))
+        stream.flush()
 
 
 def _writable(text: str, stream: TextIO) -> str:
@@ -270,8 +283,9 @@ async def confirmed(question: str) -> bool:
     the wait at once: a thread that reads, or a read on the event loop, would hold up both.
     """
     while True:
-        _write(sys.stderr, f"{shown(question)} [y/N]: ", end="")
-        line = await _line()
+        with doing.paused():
+            _write(sys.stderr, f"{shown(question)} [y/N]: ", end="")
+            line = await _line()
         answer = line.strip().lower()
         if answer in ("y", "yes"):
             return True
@@ -282,8 +296,9 @@ async def confirmed(question: str) -> bool:
 
 async def typed(question: str) -> str:
     """The line that the person at the terminal types; "" at the end of the input. Waits as `confirmed` does."""
-    _write(sys.stderr, f"{shown(question)}: ", end="")
-    return (await _line()).strip()
+    with doing.paused():
+        _write(sys.stderr, f"{shown(question)}: ", end="")
+        return (await _line()).strip()
 
 
 async def _line() -> str:

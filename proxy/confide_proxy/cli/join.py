@@ -32,6 +32,7 @@ from confide_proxy.cli.console import (
     say,
     styled,
 )
+from confide_proxy.cli.doing import doing
 from confide_proxy.devices.pairing import Invitations
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import DeviceError, SetupError, SpaceLockedError
@@ -70,7 +71,8 @@ def join(
 def _pasted(as_json: bool) -> str:
     """The invite from the terminal, unseen, or the next line of stdin: other users can see arguments, and a shell keeps them."""
     if sys.stdin.isatty():
-        return str(typer.prompt("invite", hide_input=True, err=as_json))
+        with doing.paused():
+            return str(typer.prompt("invite", hide_input=True, err=as_json))
     return sys.stdin.readline(_MOST_PASTED)
 
 

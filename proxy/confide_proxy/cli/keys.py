@@ -16,6 +16,7 @@ from confide_crypto.errors import ConfideError, KeyFileError, PassphraseError
 from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_crypto.keys.identity import fingerprint_words, format_public_key
 from confide_proxy.cli.console import Here, Output, clock, command, remark, say, seconds
+from confide_proxy.cli.doing import doing
 from confide_proxy.errors import KeyChangeError
 from confide_proxy.link import identity as identities
 from confide_proxy.link.identity import Form, Stored
@@ -194,7 +195,10 @@ def _unlocked_until(kept: Stored) -> float | None:
 def _passphrase(prompt: str = "passphrase") -> str:
     """Asked for at the terminal, or the next line of stdin. Never an argument or a variable, which others could see."""
     try:
-        typed = getpass.getpass(f"{prompt}: ") if sys.stdin.isatty() else sys.stdin.readline(_MOST_TYPED).rstrip("\r\n")
+        with doing.paused():
+            typed = (
+                getpass.getpass(f"{prompt}: ") if sys.stdin.isatty() else sys.stdin.readline(_MOST_TYPED).rstrip("\r\n")
+            )
     except UnicodeDecodeError:
         raise PassphraseError(
             "the passphrase is not UTF-8", hint="check the terminal's or the script's encoding"

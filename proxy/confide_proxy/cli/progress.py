@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Final, Self
 
@@ -12,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from confide_proxy.cli.console import one_line
+from confide_proxy.cli.doing import doing
 
 _MOST_PART: Final = 200
 LINE_S = 5.0
@@ -41,12 +43,14 @@ class SyncProgress:
             )
             self._bar = Progress(*columns, console=console, transient=True)
             self._task = self._bar.add_task("connecting", total=None)
+        self._quiet = ExitStack()
         self._part = ""
         self._began = self._told = time.monotonic()
         self._began_with = 0.0
 
     def __enter__(self) -> Self:
         if self._bar is not None:
+            self._quiet.enter_context(doing.paused())
             self._bar.start()
         return self
 
@@ -55,6 +59,7 @@ class SyncProgress:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+        self._quiet.close()
 
     def follow(self, done: float, total: float | None, part: str) -> None:
         """So much of this part is done; None where nobody knows how much there is."""

@@ -19,6 +19,7 @@ from confide_crypto.sealing.roster_entry import Card, Device
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 from confide_proxy.cli.console import AsJson, Here, Output, command, confirmed, print_json, remark, say
 from confide_proxy.cli.devices import Yes, ask, connected, facts, find, remover, require_keys
+from confide_proxy.cli.doing import doing
 from confide_proxy.errors import DeviceError, UnshownError
 from confide_proxy.link.daemon import load_pin
 
@@ -167,5 +168,6 @@ async def _lost(roster: Roster, mine: bytes, *, is_sure: bool) -> list[Device]:
 def _typed() -> str:
     """The code from the terminal, unseen, or the next line of stdin. Never an argument, which others could see."""
     if sys.stdin.isatty():
-        return getpass.getpass("recovery code: ")
+        with doing.paused():
+            return getpass.getpass("recovery code: ")
     return sys.stdin.readline(_MOST_TYPED)

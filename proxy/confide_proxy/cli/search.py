@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand
@@ -147,6 +147,15 @@ def store(
     return Output(result, one_line(f"{told} {result['path']}{revision}"), notes=result["warnings"])
 
 
+class _Asked(NamedTuple):
+    """A call as it was made. Those that can be queued have an operation's id, and when they were made."""
+
+    tool: str
+    arguments: dict[str, Any]
+    operation: str | None
+    said: str | None
+
+
 async def call(
     here: Here, project: Project, tool: str, arguments: dict[str, Any], *, is_compared: bool = True
 ) -> dict[str, Any]:
@@ -157,13 +166,11 @@ async def call(
     does not answer in its place.
     """
     from confide_proxy.mcp.tunnel import RELINK_DEADLINE_S
-    from confide_proxy.offline.answers import Said
 
-    catalogue = catalogues.packaged()
-    offline = catalogue.offline.get(tool, "fail")
+    offline = catalogues.packaged().offline.get(tool, "fail")
     is_queued = offline == "queue"
     said = datetime.now().astimezone().isoformat(timespec="seconds")
-    asked = Said(catalogue.tools[tool], arguments, new_id() if is_queued else None, said if is_queued else None)
+    asked = _Asked(tool, arguments, new_id() if is_queued else None, said if is_queued else None)
     meta = {call_keys.OPERATION: asked.operation, call_keys.SAID: said} if asked.operation else None
     began = time.time()
     try:
@@ -219,9 +226,10 @@ async def send_queue(client: Client, here: Here) -> bool:
 
 
 async def _without(
-    here: Here, project: Project, asked: Any, error: BaseException | None, began: float, *, is_behind: bool = False
+    here: Here, project: Project, asked: _Asked, error: BaseException | None, began: float, *, is_behind: bool = False
 ) -> dict[str, Any]:
-    from confide_proxy.offline.answers import Offline
+    # Imported here: while the daemon answers nothing of it is needed.
+    from confide_proxy.offline.answers import Offline, Said
     from confide_proxy.offline.outage import Trouble
     from confide_proxy.sealing.context import Sealing
     from confide_proxy.sealing.tool_calls import SealedCalls
@@ -230,7 +238,8 @@ async def _without(
     if error is not None and (trouble.is_told or (trouble.is_final and asked.operation)):
         raise error
     sealed = SealedCalls(Sealing(here.paths, here.config, MachineKeys(here.paths)), project.name)
-    answer = await Offline(here.paths, here.config, project, sealed).ask(asked, trouble)
+    call = Said(catalogues.packaged().tools[asked.tool], asked.arguments, asked.operation, asked.said)
+    answer = await Offline(here.paths, here.config, project, sealed).ask(call, trouble)
     if answer.structured is None:
         raise error or ToolError(answer.text)
     return answer.structured

@@ -26,10 +26,10 @@ from confide_proxy.cli.console import (
     say,
     terminal,
 )
-from confide_proxy.cli.progress import SyncProgress
 from confide_proxy.devices import roster_client
 
 if TYPE_CHECKING:
+    from confide_proxy.cli.progress import SyncProgress
     from confide_proxy.mcp.client import Client
     from confide_proxy.sealing.rescan import Document, Outcome, Rescan
     from confide_proxy.sync.project import Project
@@ -89,6 +89,8 @@ async def _rescan(here: Here, project: Project, is_sure: bool | None, is_quiet: 
             return Rescan(
                 client.connection, sealer, deposit, lambda done, total: bar.follow(done, total, "stored texts")
             )
+
+        from confide_proxy.cli.progress import SyncProgress  # late: `confide status` imports this module
 
         if not is_sure:
             with SyncProgress(terminal(stderr=True)) as bar:

@@ -21,7 +21,19 @@ from confide_crypto.errors import ConfideError, RequestError, UnreachableError
 from confide_crypto.keys.identity import fingerprint_words, format_daemon_key
 from confide_memory.answers import local_time
 from confide_proxy.cli import secrets
-from confide_proxy.cli.console import AsJson, Here, Output, ProjectDir, clock, command, identified, print_json, row, say
+from confide_proxy.cli.console import (
+    QUESTION_S,
+    AsJson,
+    Here,
+    Output,
+    ProjectDir,
+    clock,
+    command,
+    identified,
+    print_json,
+    row,
+    say,
+)
 from confide_proxy.errors import SpaceLockedError, ToolError
 from confide_proxy.link import daemon
 from confide_proxy.link import identity as identities
@@ -77,7 +89,7 @@ def status(context: typer.Context, project: ProjectDir = Path(), as_json: AsJson
 
 
 async def _status(here: Here, folder: Path) -> dict[str, Any]:
-    async with here.client(await identified(here, folder)) as client:
+    async with here.client(await identified(here, folder), patience_s=QUESTION_S) as client:
         # Before the call: a daemon that goes away answers what was asked, and no more.
         unsealed = await secrets.unsealed(client)
         result = await client.call("memory_status", {})

@@ -17,6 +17,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -159,13 +160,17 @@ def _line_of(data: Path, public_key: bytes) -> Path:
     return data / "authorized" / f"{public_key.hex()[:16]}.pub"
 
 
-async def ensure(data: Path, *, idle_exit_s: int, deadline_s: float = START_DEADLINE_S) -> Joined:
-    """The address of the local daemon, started if none answers.
+async def ensure(
+    data: Path, *, idle_exit_s: int, deadline_s: float = START_DEADLINE_S, tell: Callable[[str], None] | None = None
+) -> Joined:
+    """The address of the local daemon, started if none answers; `tell` is told so, for people.
 
     Raises DaemonStartError: it ended at once, or did not come up in time; its log is named. KeyFileError: as `read_address`.
     """
     if address := await _answering(data):
         return address
+    if tell is not None:
+        tell("starting the daemon")
     log = data / "confided.log"
     make_private_dir(data)
     told_before = log.stat().st_size if log.exists() else 0

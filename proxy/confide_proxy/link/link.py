@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from confide_crypto.errors import (
     ConfideError,
@@ -335,36 +336,57 @@ class Link:
 
 
 async def open_connection(
-    paths: Paths, config: ProxyConfig, hello: dict[str, Any] | None = None, *, keys: MachineKeys | None = None
+    paths: Paths,
+    config: ProxyConfig,
+    hello: dict[str, Any] | None = None,
+    *,
+    keys: MachineKeys | None = None,
+    tell: Callable[[str], None] | None = None,
+    patience_s: float = CONNECT_DEADLINE_S,
 ) -> Connection:
     """One connection to the daemon this machine has joined, or else to its own, started if need be.
 
     Args:
         hello: what to say to the daemon (PROTOCOL.md 4.3).
         keys: this machine's, where the caller has opened or locked them.
+        tell: is told what is being done, for people.
+        patience_s: for a daemon that is there, from the first byte to the open channel.
 
     Raises:
         NotJoinedError, DaemonStartError: there is no daemon to connect to.
         KeyFileError, KeyLockedError, KeyringError: the identity or the pin may not be used as it is.
         UnreachableError, HandshakeError, DeniedError: from the connection attempt.
     """
-    return await (keys or MachineKeys(paths)).connect(partial(_dial, paths, config, hello))
+    return await (keys or MachineKeys(paths)).connect(
+        partial(_dial, paths, config, hello, tell or _tell_nobody, patience_s)
+    )
+
+
+def _tell_nobody(_text: str) -> None:
+    """Of a link that is made beside other work."""
 
 
 async def _dial(
-    paths: Paths, config: ProxyConfig, hello: dict[str, Any] | None, identity: Identity, is_settled: bool
+    paths: Paths,
+    config: ProxyConfig,
+    hello: dict[str, Any] | None,
+    tell: Callable[[str], None],
+    patience_s: float,
+    identity: Identity,
+    is_settled: bool,
 ) -> Connection:
     # Imported here: websockets and the handshake cost more than a start-up may, and the first answers do not need them.
     from confide_crypto.limits import Timers
     from confide_crypto.transport.open import connect
 
     async def reach(joined: daemon.Joined) -> Connection:
+        tell(f"connecting to {urlsplit(joined.url).netloc.rpartition('@')[2]}")
         return await connect(
             joined.url,
             identity,
             joined.daemon_static,
             daemon_key=joined.daemon_key,
-            timeout_s=CONNECT_DEADLINE_S,
+            timeout_s=patience_s,
             hello=hello,
             timers=Timers.every(config.keepalive_s),
         )
@@ -384,7 +406,7 @@ async def _dial(
     data = paths.daemon_data
     if is_settled:  # a key that the daemon may not have heard of yet must not come in as another machine's
         await asyncio.to_thread(daemon.authorize, data, identity)
-    address = await daemon.ensure(data, idle_exit_s=config.idle_exit_s)
+    address = await daemon.ensure(data, idle_exit_s=config.idle_exit_s, tell=tell)
     try:
         return await reach(address)
     except (UnreachableError, HandshakeError):
@@ -392,7 +414,7 @@ async def _dial(
         # decides whether there is one: a second daemon ends at once. A daemon whose key was rotated has written another address.
         if daemon.read_address(data) == address:
             (data / daemon.ADDRESS_FILE).unlink(missing_ok=True)
-        return await reach(await daemon.ensure(data, idle_exit_s=config.idle_exit_s))
+        return await reach(await daemon.ensure(data, idle_exit_s=config.idle_exit_s, tell=tell))
 
 
 async def attach(

@@ -22,7 +22,7 @@ from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError, UnfitAnswerError
 from confide_proxy.link.key_rotation import MachineKeys
-from confide_proxy.link.link import ATTACH_DEADLINE_S, attach, end, open_connection
+from confide_proxy.link.link import ATTACH_DEADLINE_S, CONNECT_DEADLINE_S, attach, end, open_connection
 from confide_proxy.link.receipts import Receipts
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import incoming
@@ -55,7 +55,22 @@ class Client:
         round_trip_s: the shorter of the round trips of its attach requests, which cost the daemon next to nothing.
     """
 
-    def __init__(self, paths: Paths, config: ProxyConfig, project: Project) -> None:
+    def __init__(
+        self,
+        paths: Paths,
+        config: ProxyConfig,
+        project: Project,
+        *,
+        tell: Callable[[str], None] | None = None,
+        patience_s: float | None = None,
+    ) -> None:
+        """
+        Args:
+            tell: is told what is being done, for people, while the connection is made.
+            patience_s: how long it may take to reach a daemon that is there.
+        """
+        self._tell = tell
+        self._patience_s = patience_s or CONNECT_DEADLINE_S
         self._paths = paths
         self._config = config
         self._project = project
@@ -74,7 +89,9 @@ class Client:
         self.gives_receipts = False
 
     async def __aenter__(self) -> Self:
-        connection = self.connection = await open_connection(self._paths, self._config, keys=self._machine)
+        connection = self.connection = await open_connection(
+            self._paths, self._config, keys=self._machine, tell=self._tell, patience_s=self._patience_s
+        )
         self.since = time.time()
         self._serving = asyncio.create_task(
             connection.serve(on_message=self._receive, on_request=self.files.on_request, on_stream=self.files.on_stream)

@@ -228,6 +228,9 @@ def main() -> list[str] | None:
 def become_program(arguments: Sequence[str]) -> None:
     """Run the console script, and end as an interpreter does."""
     sys.argv[:] = arguments
+    if "confide_proxy" in sys.modules:
+        # `end` does it, with the complaint of a task that was never awaited.
+        importlib.import_module("confide_proxy.__main__").leave = sys.exit
     sys.path[0] = os.path.dirname(arguments[0])  # noqa: PTH120 - as the interpreter has it
     try:
         runpy.run_path(arguments[0], run_name="__main__")
