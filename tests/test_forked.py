@@ -132,11 +132,10 @@ def test_a_daemon_on_demand_is_forked_as_well(tmp_path: Path) -> None:
 
 
 def test_an_environment_that_was_read_while_loading_needs_a_start(machine: Machine) -> None:
-    """The width of a terminal is one; so are the variables of the interpreter."""
-    for name in ("COLUMNS", "PYTHONUTF8"):
-        with Program([CONFIDE, "mcp"], env={**machine.env, name: "1"}, stdin=subprocess.PIPE) as process:
-            assert psutil.Process(process.pid).ppid() == os.getpid()
-            process.kill()
+    """The variables of the interpreter are such."""
+    with Program([CONFIDE, "mcp"], env={**machine.env, "PYTHONUTF8": "1"}, stdin=subprocess.PIPE) as process:
+        assert psutil.Process(process.pid).ppid() == os.getpid()
+        process.kill()
 
 
 def test_another_python_starts_as_always(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ async def restore(
     this = await identified(here, project)
     name = GLOBAL_PROJECT if is_global else this.name
     body = {"project": name, "path": path} | ({"revision": revision} if revision else {})
-    async with here.client(this) as client:
+    async with here.client(this, patience_s=QUESTION_S) as client:
         # What was saved a moment ago goes up first: it stays in the history, and is not merged into what is restored.
         await client.files.compare()
         answer = await ask(client.connection, "restore", body, timeout_s=DEADLINE_S)
@@ -183,7 +183,7 @@ async def list_sessions(here: Here, project: ProjectDir = Path()) -> Output:
 
     read: list[Source] = []
     if here.config.transcripts:
-        async with here.client(await identified(here, project)) as client:
+        async with here.client(await identified(here, project), patience_s=QUESTION_S) as client:
             space = client.space
         read = await asyncio.to_thread(sources, here.paths, here.config, space)
     found = []
@@ -228,7 +228,7 @@ async def forget(
     if not _SESSION.fullmatch(session):
         raise SessionError
     this = await identified(here, project)
-    async with here.client(this) as client:
+    async with here.client(this, patience_s=QUESTION_S) as client:
         # A session that this machine has sent is in the project it was begun in; another one is looked for in this folder's.
         asked = [
             (known.project, source.parser.agent, session)

@@ -407,9 +407,14 @@ async def _dial(
     if is_settled:  # a key that the daemon may not have heard of yet must not come in as another machine's
         await asyncio.to_thread(daemon.authorize, data, identity)
     address = await daemon.ensure(data, idle_exit_s=config.idle_exit_s, tell=tell)
+    began = time.monotonic()
     try:
         return await reach(address)
     except (UnreachableError, HandshakeError):
+        if time.monotonic() - began >= patience_s:
+            # Somebody listens and does not answer: a daemon that is stopped or overloaded still holds its lock, so another could not
+            # take its place, and without its address nobody would find it when it goes on.
+            raise
         # After a kill -9 the address file is still there, and another program may listen on its port by now. The daemon's own lock
         # decides whether there is one: a second daemon ends at once. A daemon whose key was rotated has written another address.
         if daemon.read_address(data) == address:
