@@ -18,6 +18,7 @@ from confide_memory.commands.group import parsed_by
 from confide_memory.documents import GLOBAL_PROJECT, composed
 from confide_proxy.cli.console import (
     DEADLINE_S,
+    QUESTION_S,
     Here,
     Output,
     ProjectDir,
@@ -96,7 +97,7 @@ async def restore(
     this = await identified(here, project)
     name = GLOBAL_PROJECT if is_global else this.name
     body = {"project": name, "path": path} | ({"revision": revision} if revision else {})
-    async with here.client(this, patience_s=QUESTION_S) as client:
+    async with here.client(this) as client:
         # What was saved a moment ago goes up first: it stays in the history, and is not merged into what is restored.
         await client.files.compare()
         answer = await ask(client.connection, "restore", body, timeout_s=DEADLINE_S)
@@ -171,7 +172,7 @@ async def _ask(
     """The daemon's answer about this folder's project or the global one, and the name of that."""
     project = await identified(here, folder)
     name = GLOBAL_PROJECT if is_global else project.name
-    async with here.client(project) as client:
+    async with here.client(project, patience_s=QUESTION_S) as client:
         return await ask(client.connection, op, {"project": name, **body}, timeout_s=DEADLINE_S), name
 
 
@@ -228,7 +229,7 @@ async def forget(
     if not _SESSION.fullmatch(session):
         raise SessionError
     this = await identified(here, project)
-    async with here.client(this, patience_s=QUESTION_S) as client:
+    async with here.client(this) as client:
         # A session that this machine has sent is in the project it was begun in; another one is looked for in this folder's.
         asked = [
             (known.project, source.parser.agent, session)
