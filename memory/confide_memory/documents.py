@@ -221,6 +221,8 @@ INLINE_BYTES: Final = 8 * 1024
 MAX_TEXT_BYTES: Final = 4 * 1024 * 1024
 MAX_SENT: Final = 32
 """Texts of one file that a machine sent without hearing what became of them."""
+REMOVED: Final = "0" * 64
+"""Stands among the hashes of the texts that were sent for the deletion of the file, which no text has as its hash."""
 
 
 def check_text(text: str) -> str:

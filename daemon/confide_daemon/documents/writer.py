@@ -13,7 +13,7 @@ from confide_daemon.errors import ConflictError, DamagedError, NotFoundError, Op
 from confide_daemon.store.rows import DocumentRow, OperationRow, PieceChanges
 from confide_daemon.store.store import Store
 from confide_memory import documents, markdown
-from confide_memory.documents import MAX_SENT, MAX_TEXT_BYTES, bucket_of, text_hash
+from confide_memory.documents import MAX_SENT, MAX_TEXT_BYTES, REMOVED, bucket_of, text_hash
 from confide_memory.markdown import in_style_of
 
 LOST_HINT = (
@@ -26,7 +26,7 @@ Gone = tuple[str, int, str | None]
 Made = TypeVar("Made", PutResult, PutResult | None)
 # Revisions among which the last other text of a document is looked for.
 MOST_LOOKED_BACK = 1000
-# Documents of machines whose overtaken versions are remembered.
+# Documents of machines of which it is remembered what was overtaken.
 MOST_OVERTAKEN = 4096
 
 
@@ -40,14 +40,24 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Overtaken:
-    """What a machine has sent of a document before the version that made `revision`; where one of these comes after it, it is late.
+    """What a machine has sent of a document before one of its versions; where one of these comes after that, it is late.
 
-    Known for as long as the process lives: what was on its way ends with it.
+    A version is known by its hash, the deletion of the file by `REMOVED`. Known for as long as the process lives: what was on its way ends
+    with it.
     """
 
     hashes: frozenset[str]
-    by: str  # the hash of that version
-    revision: int
+    by: str  # that version
+    named: frozenset[str]  # what it named itself: whoever comes after it, and has not heard of it, names these, too
+    base: int  # the revision that it was made from: whoever has heard of it has a newer one
+
+    def has_overtaken(self, version: str, base: int, sent: Collection[str]) -> bool:
+        """Whether a version that was made from `base`, and names these, is one from before."""
+        if version not in self.hashes or base > self.base:
+            return False
+        # A deletion that was answered without a revision is named alone.
+        names_all = self.by == REMOVED or len(sent) == MAX_SENT or self.named <= set(sent)
+        return not (self.by in sent and names_all)
 
 
 @dataclass
@@ -56,7 +66,7 @@ class Writer:
 
     store: Store
     _derive: Derive
-    _overtaken: dict[tuple[int, str], Overtaken] = field(default_factory=dict)
+    _overtaken: dict[tuple[str, str, str], Overtaken] = field(default_factory=dict)  # by project, path, machine
 
     def put(
         self,
@@ -75,17 +85,26 @@ class Writer:
         versions since then, of which it does not know what became: the newest of them that came is what this one was made from. Taken for
         made from `base`, it would be merged with what it holds already.
 
-        Raises InvalidPathError, InvalidTextError, TooLargeError.
+        Raises InvalidPathError, InvalidTextError, TooLargeError, or NotFoundError: the machine has deleted the file since; the text is in
+        the history.
         """
         documents.check_path(path)
         documents.check_text(text)
+        key, digest = (project, path, author), text_hash(text)
         with self.store.writing():
             row = self.store.documents.find(project, path)
-            result = self._put(row, project, path, text, base=base, base_hash=base_hash, sent=sent, author=author)
-            row = self.store.documents.find(project, path) if sent else None
-            if row is not None:
-                self._note_overtaken(row.id, author, sent, text_hash(text), result.revision)
-            return result
+            known = ancestor_of(self.store, row, base, base_hash) if row is not None else 0
+            is_late = self._is_late(key, digest, known, sent)
+            if not is_late or (row is not None and not row.deleted):
+                result = self._put(row, project, path, text, base=known, sent=sent, author=author, is_late=is_late)
+                if not is_late:
+                    self._note_overtaken(key, digest, known, sent)
+                return result
+            self.store.documents.save(project, path, text, author=author, now=time.time())
+            self.store.documents.save(project, path, None, author=author, now=time.time())
+            # A second time it is believed: another folder of the machine's, which knows nothing of the deletion, may have such a file.
+            self._overtaken[key] = replace(self._overtaken[key], hashes=self._overtaken[key].hashes - {digest})
+        raise NotFoundError("the file was deleted on this machine after this was sent")
 
     def _put(
         self,
@@ -95,18 +114,22 @@ class Writer:
         text: str,
         *,
         base: int,
-        base_hash: str | None,
         sent: Collection[str],
         author: str,
+        is_late: bool,
     ) -> PutResult:
         # A blank hash: the newest text is lost, and every text is better.
         if row is None or row.deleted or not row.hash:
             return self._keep(row, project, path, text, author=author)
         if row.hash == text_hash(text):
+            if base == row.revision and not set(sent) <= {row.hash}:
+                # What the machine has taken back by this may still come, made from the same revision: it gets one of its own.
+                return self._keep(row, project, path, text, author=author)
             return self._result(row, text, changed=False)
-        base = ancestor_of(self.store, row, base, base_hash)
         again = self.store.documents.newest_of(row.id, [text_hash(text)], after=base, author=author)
-        if not again and self._is_late(row.id, author, text_hash(text), base, sent):
+        if is_late:
+            if again:
+                return self._result(row, self._text(row), changed=False, merged=True)
             self.store.documents.save(project, path, text, author=author, now=time.time())
             return self._keep(row, project, path, self._text(row), author=author, merged=True)
         base = max(again, self.store.documents.newest_of(row.id, sent, after=base), base)
@@ -121,18 +144,20 @@ class Writer:
             self.store.documents.save(project, path, text, author=author, now=time.time())
         return self._keep(row, project, path, merge.text, author=author, merged=True, clash=merge.clash)
 
-    def _is_late(self, document: int, author: str, digest: str, base: int, sent: Collection[str]) -> bool:
+    def _is_late(self, key: tuple[str, str, str], digest: str, base: int, sent: Collection[str]) -> bool:
         """Whether the machine's next version came before this one, as over its next connection: taken for newer, it would undo that."""
-        known = self._overtaken.get((document, author))
-        return known is not None and digest in known.hashes and base < known.revision and known.by not in sent
+        known = self._overtaken.get(key)
+        return known is not None and known.has_overtaken(digest, base, sent)
 
-    def _note_overtaken(self, document: int, author: str, sent: Collection[str], digest: str, revision: int) -> None:
-        key = (document, author)
-        earlier = self._overtaken.pop(key, None)
-        hashes = frozenset(sent) | (earlier.hashes if earlier is not None else frozenset())
-        if len(hashes) > 4 * MAX_SENT:
-            hashes = frozenset(sent)
-        self._overtaken[key] = Overtaken(hashes - {digest}, digest, revision)
+    def _note_overtaken(self, key: tuple[str, str, str], digest: str, base: int, sent: Collection[str]) -> None:
+        earlier = self._overtaken.get(key)
+        if not sent and (earlier is None or digest != REMOVED):
+            return
+        hashes = frozenset(sent)
+        if earlier is not None and len(hashes | earlier.hashes) < 4 * MAX_SENT:
+            hashes |= earlier.hashes | {earlier.by}
+        self._overtaken.pop(key, None)
+        self._overtaken[key] = Overtaken(hashes - {digest}, digest, frozenset(sent), base)
         if len(self._overtaken) > MOST_OVERTAKEN:
             del self._overtaken[next(iter(self._overtaken))]
 
@@ -269,19 +294,27 @@ class Writer:
         sent: Collection[str] = (),
     ) -> RemoveResult:
         """Deletes the document when `base` (`base_hash`, as of `put`) is its newest revision, or the newest is one of the versions that
-        the machine has `sent` since, with nothing of others' in it; the history stays.
+        the machine has `sent` since, with nothing of others' in it, and the machine has not sent the file again since; the history stays.
 
         Raises NotFoundError when there never was one.
         """
         documents.check_stored_path(path)
+        key = (project, path, author)
         with self.store.writing():
             row = self.store.documents.find(project, path)
             if row is None:
+                self._note_overtaken(key, REMOVED, 0, sent)  # what was sent before may still come
                 raise NotFoundError("no such document to remove")
-            if row.deleted:
-                return RemoveResult(row.revision, removed=True)
             known = ancestor_of(self.store, row, base, base_hash)
-            if row.revision != max(known, self.store.documents.newest_of(row.id, sent, after=known, author=author)):
+            is_late = self._is_late(key, REMOVED, known, sent)
+            if not is_late:
+                self._note_overtaken(key, REMOVED, known, sent)
+            if row.deleted:
+                # What was sent in between may still come: what is made after this has a newer base.
+                is_again = bool(sent) and known == row.revision and not is_late
+                return RemoveResult((self._tombstone(row, author) if is_again else row).revision, removed=True)
+            newest = max(known, self.store.documents.newest_of(row.id, sent, after=known, author=author))
+            if is_late or row.revision != newest:
                 return RemoveResult(row.revision, removed=False, text=self._text(row))
             return RemoveResult(self._tombstone(row, author).revision, removed=True)
 
@@ -450,13 +483,15 @@ class Writer:
 def ancestor_of(store: Store, row: DocumentRow, base: int, base_hash: str | None) -> int:
     """The revision here that a machine's file comes from; 0 where none is known.
 
-    A machine names the revision that it confirmed. Where a data folder was put back from an older copy, numbers that were given out since
+    A machine names the revision that it confirmed, or the one that deleted the file, with `REMOVED`. Where a data folder was put back from an older copy, numbers that were given out since
     are given out again, for other texts: believed by its number, such a base made the lines of another machine look like lines that this
     one had deleted. So the text counts, wherever it stands here now, and the number alone only where nothing else is said.
     """
     if not base or base_hash is None:
         return base if base <= row.revision else 0
     here = store.documents.hash_at(row.id, base)
+    if base_hash == REMOVED:
+        return base if here == "" else 0
     if here == base_hash or (here is not None and store.texts.is_rewritten(row.id, base)):
         return base
     return store.documents.number_of(row.id, base_hash)

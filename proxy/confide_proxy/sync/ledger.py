@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from confide_memory.documents import MAX_SENT, MEMORY_FILES, MEMORY_FOLDER
+from confide_memory.documents import MAX_SENT, MEMORY_FILES, MEMORY_FOLDER, REMOVED
 from confide_proxy.errors import FolderError
 from confide_proxy.locks import LOOK_AGAIN_S, lock_file
 from confide_proxy.sync.folder import Content, Folder, Found
@@ -33,8 +33,6 @@ COMPACT_AFTER = 1000
 """Superseded lines before the file is written anew, at the next start."""
 LONGEST_STEP_S: Final = 300.0
 """More than a file of the largest size has for being sent and indexed."""
-REMOVED: Final = "0" * 64
-"""Stands among the texts that were sent for the deletion of the file, which no text has as its hash."""
 _SENT: Final = "sent"
 _WRITING: Final = "writing"
 _GONE: Final = "gone"
@@ -141,7 +139,7 @@ class Ledger:
 
     def gone_at(self, path: str) -> int | None:
         """The revision that removed a file at both ends, however long ago, 0 where it is not known; None: it is there, or never was, or
-        that is forgotten. To tell a person of, not to decide by: the daemon may count anew."""
+        that is forgotten. Nothing is decided by it here: the daemon may count anew."""
         with self._own:
             self._catch_up()
             return self._gone.get(path)
@@ -152,6 +150,13 @@ class Ledger:
         with self._own:
             self._catch_up()
             return self._sent.get(path, ())
+
+    def told(self, path: str) -> tuple[str, ...]:
+        """As `sent`, with a deletion before them that was answered and has no revision: what was sent before it may still be on its way."""
+        with self._own:
+            self._catch_up()
+            sent = self._sent.get(path, ())
+            return (REMOVED, *sent)[-MAX_SENT:] if self._gone.get(path) == 0 and REMOVED not in sent else sent
 
     def unanswered(self) -> frozenset[str]:
         """The files of which that is so."""

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import RequestError
 from confide_memory.answers import ask
-from confide_memory.documents import Asks, bucket_of, digests, text_hash
+from confide_memory.documents import REMOVED, Asks, bucket_of, digests, text_hash
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.link import Patient
 from confide_proxy.sync.folder import MAX_FILES, Content, Folder, Found
 from confide_proxy.sync.ledger import (
-    REMOVED,
     UNREAD,
     Confirmed,
     Ledger,
@@ -131,6 +130,8 @@ class Replica:
             entries = [entry for entry in entries if bucket_of(entry[0]) in buckets]
             body |= {"entries": entries, "buckets": sorted(buckets)}
         body |= {"gone": deleted, "goneHashes": [confirmed[path].hash for path, _ in deleted]}
+        # Where one is made again before the answer is there, it is an edit, as in `_remove`.
+        await asyncio.to_thread(lambda: [self._ledger.note_sent(path, REMOVED) for path, _ in deleted])
         answer = await ask(self._link, "compare", body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
         hashes = {path: digest for path, digest, _ in entries}
         lost = [path for path in answer["send"] if path in hashes and path in confirmed]
@@ -138,10 +139,12 @@ class Replica:
         report.came_back += await asyncio.to_thread(self._come_back, answer["pull"], present)
         await self._adopt(answer["adopt"], entries)
         await self._agree(sealed, answer)
-        pulled = {path for path, _ in answer["pull"]}
+        pulled, gone = {path for path, _ in answer["pull"]}, dict(answer["drop"])
         for path in {path for path, _ in deleted} - pulled:
-            await self._forget(path, confirmed[path])
+            await self._forget(path, confirmed[path], gone.get(path, 0))
             report.removed += 1
+        for path in {path for path, _ in deleted} & pulled:
+            await self._keep(path, confirmed[path])
         await self._exchange(answer, confirmed, report, progress)
         self._is_compared = True
         unsettled = [path for path in scanned.unsettled if path not in answer["send"]]
@@ -172,11 +175,17 @@ class Replica:
         same = [entry for entry in entries if entry[0] not in named]
         await self._adopt([(path, base) for path, _, base in same], same)
 
-    async def _forget(self, path: str, was: Confirmed) -> None:
+    async def _forget(self, path: str, was: Confirmed, revision: int = 0) -> None:
         async with self._paths.held(path):
             # Unless another process has written it meanwhile, and confirmed that.
             if await asyncio.to_thread(self._ledger.get, path) == was:
-                await asyncio.to_thread(self._ledger.forget, path)
+                await asyncio.to_thread(self._ledger.forget, path, revision)
+
+    async def _keep(self, path: str, was: Confirmed) -> None:
+        """The daemon has heard that a file is gone, and keeps the document: nothing of it is unanswered, if nothing was sent since."""
+        async with self._paths.held(path):
+            if await asyncio.to_thread(lambda: (self._ledger.get(path), self._ledger.sent(path)) == (was, (REMOVED,))):
+                await asyncio.to_thread(self._ledger.set, path, was)
 
     async def _differing(self, entries: list[tuple[str, str, int]]) -> frozenset[int]:
         """The buckets in which the two ends do not hold the same."""
@@ -255,10 +264,10 @@ class Replica:
                 ):
                     check_sendable(self.folder, path, known, local)
                     await self._deposit(path, local)
+                    said = await asyncio.to_thread(self._said, path, known)
                     if not is_confirmed(known, local, sent):  # what is, the daemon had before
                         await asyncio.to_thread(self._ledger.note_sent, path, local.hash)
-                    named = {"sent": list(sent)} if sent else {}
-                    return {"applied": False, "hash": local.hash, "text": local.text, **_base_of(known), **named}
+                    return {"applied": False, "hash": local.hash, "text": local.text, **said}
                 try:
                     await self._write(path, text, revision, local)
                 except ChangedMeanwhileError:
@@ -320,7 +329,7 @@ class Replica:
             is_due = content is not None and not is_confirmed(known, content, sent)
             if content is not None and (is_due or (is_asked and not is_less(known, content))):
                 check_sendable(self.folder, path, known, content)
-                await self._put(path, content, known, sent)
+                await self._put(path, content, known)
                 report.sent += 1
             elif content is not None and known is not None:
                 if is_in_clear(self.folder, path, content):
@@ -329,7 +338,7 @@ class Replica:
                 else:
                     await asyncio.to_thread(note_touched, self._ledger, path, known, content)
             elif (known is not None or sent) and len(report.skipped) == skipped and self.folder.is_missing(path):
-                await self._remove(path, known, sent, report)
+                await self._remove(path, known, report)
 
     async def _send_asked(self, path: str, report: SyncReport) -> None:
         """Send what a comparison asked for; have the daemon's where it went since, as a file that is renamed does, and is not confirmed."""
@@ -342,10 +351,9 @@ class Replica:
                 if error.code != "not_found":
                     raise
 
-    async def _put(self, path: str, content: Content, known: Confirmed | None, sent: tuple[str, ...]) -> None:
-        params = {"project": self.folder.project, "path": path, "hash": content.hash, **_base_of(known)}
-        if sent:
-            params["sent"] = list(sent)
+    async def _put(self, path: str, content: Content, known: Confirmed | None) -> None:
+        said = await asyncio.to_thread(self._said, path, known)
+        params = {"project": self.folder.project, "path": path, "hash": content.hash, **said}
         deadline_s = _PUT_DEADLINE_S + content.size / _PUT_BYTES_S
         await self._deposit(path, content)
         await asyncio.to_thread(self._ledger.note_sent, path, content.hash)
@@ -375,10 +383,8 @@ class Replica:
         if self._records is not None and content.secrets:
             await self._records.keep_of_file(self._link, path, content.secrets)
 
-    async def _remove(self, path: str, known: Confirmed | None, sent: tuple[str, ...], report: SyncReport) -> None:
-        params = {"project": self.folder.project, "path": path, **_base_of(known)}
-        if sent:
-            params["sent"] = list(sent)
+    async def _remove(self, path: str, known: Confirmed | None, report: SyncReport) -> None:
+        params = {"project": self.folder.project, "path": path, **await asyncio.to_thread(self._said, path, known)}
         # Where the file is made again before the answer is there, with the text that it had: it is an edit, of a document that may be gone.
         await asyncio.to_thread(self._ledger.note_sent, path, REMOVED)
         try:
@@ -487,6 +493,18 @@ class Replica:
             await asyncio.to_thread(self._ledger.note_writing, path, None)
         return await asyncio.to_thread(self._ledger.get, path)
 
+    def _base_of(self, path: str, known: Confirmed | None) -> dict[str, Any]:
+        """What a file comes from, as the daemon is told: the number, and the text, or the deletion, by which it can be checked."""
+        if known:
+            return {"base": known.revision, "baseHash": known.hash}
+        gone = self._ledger.gone_at(path)
+        return {"base": gone, "baseHash": REMOVED} if gone else {"base": 0}
+
+    def _said(self, path: str, known: Confirmed | None) -> dict[str, Any]:
+        """That, and what was sent since."""
+        told = self._ledger.told(path)
+        return {**self._base_of(path, known), **({"sent": list(told)} if told else {})}
+
     async def _text_of(self, path: str, revision: int, digest: str) -> str | None:
         """A revision's text; None where the daemon has it no more."""
         body = {"project": self.folder.project, "path": path, "revision": revision}
@@ -508,11 +526,6 @@ def _comes_from(text: str, written: str, before: str | None) -> bool:
         return new <= lines
     old = set(before.splitlines())
     return bool(lines & (new - old)) if new - old else not lines & (old - new)
-
-
-def _base_of(known: Confirmed | None) -> dict[str, Any]:
-    """What a file comes from, as the daemon is told: the number, and the text by which it can be checked."""
-    return {"base": known.revision, "baseHash": known.hash} if known else {"base": 0}
 
 
 async def _through(work: Callable[[], None]) -> None:
