@@ -483,9 +483,10 @@ class Writer:
 def ancestor_of(store: Store, row: DocumentRow, base: int, base_hash: str | None) -> int:
     """The revision here that a machine's file comes from; 0 where none is known.
 
-    A machine names the revision that it confirmed, or the one that deleted the file, with `REMOVED`. Where a data folder was put back from an older copy, numbers that were given out since
-    are given out again, for other texts: believed by its number, such a base made the lines of another machine look like lines that this
-    one had deleted. So the text counts, wherever it stands here now, and the number alone only where nothing else is said.
+    A machine names the revision that it confirmed, or the one that deleted the file, with `REMOVED`. Where a data folder was put back from
+    an older copy, numbers that were given out since are given out again, for other texts: believed by its number, such a base made the
+    lines of another machine look like lines that this one had deleted. So the text counts, wherever it stands here now, and the number
+    alone only where nothing else is said.
     """
     if not base or base_hash is None:
         return base if base <= row.revision else 0
