@@ -1,8 +1,8 @@
 """Machines and their daemon in one process: real replicas, ledgers, folders and sessions on a link that is slow, loses answers and breaks.
 
 A schedule takes some tenths of a second, so many can be drawn. What only processes do (a kill in the middle of a write, a watcher, a
-queue) is in `fleet`; here a person's save is noticed a moment later, and a connection that broke comes again and compares, as a
-streamer does it.
+queue, a folder put back) is in `fleet`; here a person's save is noticed a moment later, a connection that broke comes again and compares,
+as a streamer does it, and a request that it had not got through may still reach the daemon, after what came next.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,15 +31,18 @@ from confide_proxy.sync.replica import Replica
 LONGEST_LAG_S: Final = 0.02
 LONGEST_WORK_S: Final = 0.01
 """Of the daemon's, on a request."""
+LONGEST_LATE_S: Final = 0.3
+"""How long a request may be on its way whose connection has broken."""
 AGREED_WITHIN_S: Final = 20.0
 
 
 class Weather:
-    """How slow all links are, and how often they lose something; `rng` decides what."""
+    """How slow all links are, how often they lose something, and how often that comes all the same; `rng` decides what."""
 
-    def __init__(self, rng: random.Random, loss: float) -> None:
+    def __init__(self, rng: random.Random, loss: float, late: float) -> None:
         self.rng = rng
         self.loss = loss
+        self.late = late
 
     async def lag(self) -> None:
         """What a message takes."""
@@ -52,18 +55,31 @@ class Weather:
 
 
 class Session(Machine):
-    """A connection with a replica that talks and answers over it."""
+    """A connection with a replica that talks and answers over it; `late` takes what its end left on the way."""
 
-    def __init__(self, connection: Connection, folder: Folder, ledgers: Path, weather: Weather) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        folder: Folder,
+        ledgers: Path,
+        weather: Weather,
+        late: Callable[[str, dict[str, Any]], None],
+    ) -> None:
         super().__init__(connection)
         self._weather = weather
+        self._late = late
         self.replica = Replica(folder, Ledger(ledgers, "s", folder.root), self)
 
     async def request(  # type: ignore[override]  # of the link that a replica asks, and not of the machine
         self, op: str, body: dict[str, Any], *, timeout_s: float = DEADLINE_S, bulk: bool = False
     ) -> dict[str, Any]:
         """Ask the daemon."""
-        await self._pass()
+        try:
+            await self._pass()
+        except ConnectionLost:
+            if self._weather.rng.random() < self._weather.late:
+                self._late(op, body)
+            raise
         asking = asyncio.create_task(self.connection.request(op, body, timeout_s=timeout_s, bulk=bulk))
         if self._weather.loses():  # while the daemon is at it
             await asyncio.wait([asking], timeout=self._weather.rng.random() * LONGEST_WORK_S)
@@ -117,7 +133,7 @@ class Computer:
 
     async def _session(self, *, watches: bool) -> Session:
         connection = await self._daemon.connect_in_time(self._identity)
-        session = Session(connection, self._folder, self._ledgers, self._weather)
+        session = Session(connection, self._folder, self._ledgers, self._weather, self._arrive_late)
         await session.__aenter__()
         attach = {"project": self._folder.project, "machine": "box", "toolsets": ["core"], "watches": watches}
         await session.connection.request("attach", attach, timeout_s=DEADLINE_S)
@@ -161,6 +177,15 @@ class Computer:
             except (ConnectionLost, TimeoutError):
                 if session is self._watching:
                     await self.cut()
+
+    def _arrive_late(self, op: str, body: dict[str, Any]) -> None:
+        self._begin(self._arrive(op, body))
+
+    async def _arrive(self, op: str, body: dict[str, Any]) -> None:
+        await asyncio.sleep(self._weather.rng.random() * LONGEST_LATE_S)
+        async with Machine(await self._daemon.connect_in_time(self._identity)) as machine:
+            with suppress(ConfideError, TimeoutError):  # nobody hears the answer
+                await machine.request(op, body)
 
     def _begin(self, work: Any) -> None:
         task = asyncio.create_task(work)

@@ -8,6 +8,7 @@ import os
 import random
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from tests.chaos import editors
 from tests.chaos.book import IS_LONG, Book
 from tests.chaos.editors import save
-from tests.chaos.schedules import Step
+from tests.chaos.schedules import BEGINS, ENDS, Step
 from tests.chaos.simulation import Computer, Weather, agreed, computers, history
 from tests.support.daemon.loopback import Serving, serving
 
@@ -24,10 +25,10 @@ from confide_daemon.server import replicas
 
 SCHEDULES = int(os.environ.get("CONFIDE_CHAOS", "10"))
 SEED = int(os.environ.get("CONFIDE_CHAOS_SEED", "1"))
-SAFE = ("MEMORY.md", "memory/log.md")
-WILD = ("memory/a.md", "memory/b.md")
+SAFE = ("MEMORY.md", "memory/log.md", "memory/windows.md", "memory/marked.md")
+WILD = ("memory/a.md", "memory/b.md", "memory/A.md")
 ADDING = ("append", "append", "insert", "store", "store", "other-store", "cut")
-THROWING = ("replace", "line", "delete", "swap", "rename", "append", "store-replace")
+THROWING = ("replace", "line", "delete", "delete", "swap", "swap", "rename", "append", "store-replace")
 pytestmark = pytest.mark.timeout(300 + 30 * SCHEDULES)
 numbers = itertools.count()
 
@@ -61,6 +62,7 @@ async def act(machine: Computer, steps: list[Step], weather: Weather, book: Book
     for step in steps:
         await asyncio.sleep(weather.rng.random() * 0.01 * step.amount)
         file = machine.root / step.path
+        end, begin = ENDS.get(step.path, "\n"), BEGINS.get(step.path, "")
         match step.what:
             case "store" | "other-store" | "store-replace":
                 mode = "replace" if step.what == "store-replace" else "append"
@@ -71,9 +73,9 @@ async def act(machine: Computer, steps: list[Step], weather: Weather, book: Book
                 await machine.cut()
                 continue
             case "append":
-                save(file, lambda text, path=step.path: f"{text}- noted {book.new(path)}\n", step.how, book)  # type: ignore[misc]
+                save(file, partial(_with_last, book=book, path=step.path, end=end, begin=begin), step.how, book)
             case "insert":
-                save(file, lambda text, path=step.path: f"- first {book.new(path)}\n{text}", step.how, book)  # type: ignore[misc]
+                save(file, partial(_with_first, book=book, path=step.path, end=end, begin=begin), step.how, book)
             case "line":
                 save(file, lambda text, path=step.path: _line(text, book.new(path)), step.how, book)  # type: ignore[misc]
             case "replace":
@@ -86,6 +88,15 @@ async def act(machine: Computer, steps: list[Step], weather: Weather, book: Book
                 editors.rename(file, machine.root / step.other, book)
                 machine.notice(step.other)
         machine.notice(step.path)
+
+
+def _with_last(text: str, *, book: Book, path: str, end: str, begin: str) -> str:
+    whole = text if not text or text.endswith("\n") else text + end
+    return f"{whole or begin}- noted {book.new(path)}{end}"
+
+
+def _with_first(text: str, *, book: Book, path: str, end: str, begin: str) -> str:
+    return f"{begin}- first {book.new(path)}{end}{text.removeprefix(begin)}"
 
 
 def _line(text: str, mark: str) -> str:
@@ -127,8 +138,9 @@ one_machine = st.lists(_steps(ADDING, SAFE) | _steps(THROWING, WILD), min_size=2
     schedule=st.lists(one_machine, min_size=2, max_size=3),
     chance=st.integers(0, 2**32 - 1),
     loss=st.sampled_from([0.01, 0.05, 0.1]),
+    late=st.sampled_from([0.0, 0.5, 1.0]),
 )
 def test_machines_in_one_process_come_to_agree_and_lose_nothing(
-    world: World, schedule: list[list[Step]], chance: int, loss: float
+    world: World, schedule: list[list[Step]], chance: int, loss: float, late: float
 ) -> None:
-    world.runner.run(carried_out(world, schedule, Weather(random.Random(chance), loss)))
+    world.runner.run(carried_out(world, schedule, Weather(random.Random(chance), loss, late)))
