@@ -131,7 +131,7 @@ class Replica:
             body |= {"entries": entries, "buckets": sorted(buckets)}
         body |= {"gone": deleted, "goneHashes": [confirmed[path].hash for path, _ in deleted]}
         # Where one is made again before the answer is there, it is an edit, as in `_remove`.
-        await asyncio.to_thread(lambda: [self._ledger.note_sent(path, REMOVED) for path, _ in deleted])
+        await asyncio.to_thread(self._note_gone, [path for path, _ in deleted])
         answer = await ask(self._link, "compare", body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
         hashes = {path: digest for path, digest, _ in entries}
         lost = [path for path in answer["send"] if path in hashes and path in confirmed]
@@ -174,6 +174,10 @@ class Replica:
         named.update(answer.get("send", ()))
         same = [entry for entry in entries if entry[0] not in named]
         await self._adopt([(path, base) for path, _, base in same], same)
+
+    def _note_gone(self, paths: list[str]) -> None:
+        for path in paths:
+            self._ledger.note_sent(path, REMOVED)
 
     async def _forget(self, path: str, was: Confirmed, revision: int = 0) -> None:
         async with self._paths.held(path):
