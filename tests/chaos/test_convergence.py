@@ -1,7 +1,7 @@
 """Whatever happens to two or three machines and their daemon: in the end all have the same files, and nothing that was kept is lost.
 
 Everything happens at once: on each machine people and agents write, while cables break, programs are killed or stand still, and clocks
-jump. Eight schedules here; `make chaos` runs a thousand. A schedule is drawn by hypothesis from CONFIDE_CHAOS_SEED, so a failure prints
+jump. Eight schedules here; `make schedules` runs a thousand. A schedule is drawn by hypothesis from CONFIDE_CHAOS_SEED, so a failure prints
 steps that can be carried out again; how they fall in time is chance.
 """
 

@@ -2,7 +2,7 @@
 what only the daemon had.
 
 A schedule is: some steps, a copy of the folder (as a disk's snapshot takes it, whatever the daemon is writing), steps that the daemon then
-forgets, kill -9 and the copy in the folder's place, more steps. Once or twice. `make chaos` draws many.
+forgets, kill -9 and the copy in the folder's place, more steps. Once or twice. `make schedules` draws many.
 """
 
 from __future__ import annotations

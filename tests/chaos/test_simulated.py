@@ -1,4 +1,4 @@
-"""The same promises as in `test_convergence`, in one process: cheap enough for thousands of schedules (`make chaos`)."""
+"""The same promises as in `test_convergence`, in one process: cheap enough for thousands of schedules (`make schedules`)."""
 
 from __future__ import annotations
 
