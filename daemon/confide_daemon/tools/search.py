@@ -36,6 +36,7 @@ _SPAN = re.compile(r"(\d{1,5})\s*([hdwmy])")
 _SPAN_DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0, "m": 30.0, "y": 365.0}
 
 _SCORE = {"type": ["number", "null"]}
+_PARTS = ("vector", "keyword", "recency", "importance", "usage")
 _NOTE = {"id": TEXT, "title": TEXT, "path": TEXT, "project": TEXT}
 
 DEFINITION = Definition(
@@ -87,9 +88,7 @@ DEFINITION = Definition(
                         "startLine": {"type": "integer", "minimum": 1},
                         "endLine": {"type": "integer", "minimum": 1},
                         "score": NUMBER,
-                        "scores": record(
-                            dict.fromkeys(("vector", "keyword", "recency", "importance", "usage"), _SCORE)
-                        ),
+                        "scores": record(dict.fromkeys(_PARTS, _SCORE)),
                         "snippet": TEXT,
                         "heading": TEXT,
                         "source": TEXT,
@@ -154,7 +153,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     )
     result = await context.space.searcher.search(query)
     context.space.usage.count(hit.document for hit in result.hits)
-    return ToolResult(_structured(result), _text(result))
+    return ToolResult(_structured(result), _text(result, query.rank))
 
 
 def _sources(context: ToolContext, asked: list[str] | None) -> frozenset[str] | None:
@@ -198,8 +197,7 @@ def _structured(result: SearchResult) -> dict[str, Any]:
 
 
 def _hit(hit: Hit) -> dict[str, Any]:
-    parts = {"vector": hit.vector, "keyword": hit.keyword, "recency": hit.recency}
-    parts |= {"importance": hit.importance, "usage": hit.usage}
+    parts: dict[str, float | None] = {name: getattr(hit, name) for name in _PARTS}
     note: dict[str, Any] = (
         {} if hit.note is None else {"id": hit.note.id, "title": hit.note.title, "tags": list(hit.note.tags)}
     )
@@ -227,7 +225,7 @@ def _hit(hit: Hit) -> dict[str, Any]:
     }
 
 
-def _text(result: SearchResult) -> str:
+def _text(result: SearchResult, rank: str) -> str:
     lines = [f"warning: {warning}" for warning in result.warnings]
     if not result.hits:
         return "\n".join([*lines, "Nothing stored matches. Try other words, a lower minScore, or project '*'."])
@@ -235,15 +233,17 @@ def _text(result: SearchResult) -> str:
     for hit in result.hits:
         heading = f" · {hit.heading}" if hit.heading else ""
         alike = f" · {hit.alike} more say the same" if hit.alike else ""
-        place = f"{hit.path}:{hit.start_line}-{hit.end_line} [{hit.project}] {hit.score:.2f}"
+        # The number that the hits stand in the order of.
+        number = f"{hit.score:.2f}" if hit.order is None else f"{rank} {hit.order:.2f}"
+        place = f"{hit.path}:{hit.start_line}-{hit.end_line} [{hit.project}] {number}"
         lines += ["", f"{place}{heading}{alike} · {_origin(hit)}", *_beside(hit), hit.snippet]
     return "\n".join(lines)
 
 
 def _origin(hit: Hit) -> str:
-    """Who stored it, and what it is from."""
+    """When it was last changed, by whom, and what it is from."""
     note = "" if hit.note is None else f" · {hit.note.id}" + (f" · from {hit.note.source}" if hit.note.source else "")
-    return f"by {hit.author}{' · sessions' if hit.source == 'sessions' else ''}{note}"
+    return f"{hit.updated_at[:10]} by {hit.author}{' · sessions' if hit.source == 'sessions' else ''}{note}"
 
 
 def _beside(hit: Hit) -> list[str]:

@@ -247,7 +247,7 @@ async def _without(
 
 # The factors of the rank, then the evidence of the score, as docs/search.md names them.
 RANK = ("relevance", "votes", "dated", "source", "exact", "rank")
-SCORE = ("keyword", "terms", "vector", "best", "score")
+SCORE = ("keyword", "terms", "vector", "best", "ownScore", "score")
 
 
 def show(result: dict[str, Any]) -> None:
@@ -293,7 +293,7 @@ def _table(hits: list[dict[str, Any]], names: tuple[str, ...], *, legs: bool) ->
         table.add_column(name, justify="right")
     for number, hit in enumerate(hits, 1):
         places = [_place(hit["keywordRank"], hit["bm25"]), _place(hit["vectorRank"], hit["cosine"])] if legs else []
-        table.add_row(str(number), *places, *(_number(hit[name]) for name in names))
+        table.add_row(str(number), *places, *(_number(hit.get(name)) for name in names))
     return table
 
 

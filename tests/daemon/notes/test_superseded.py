@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -28,8 +29,16 @@ async def test_the_newer_note_stands_above_in_every_rank(agent: Agent, rank: str
     )
     for _ in range(3):
         await agent.call("memory_get", id=old)
-    hits = await found(agent, "where does the deploy key live, vault A", rank=rank, minScore=0)
+    asked = {"query": "where does the deploy key live, vault A", "rank": rank, "minScore": 0}
+    hits = await found(agent, **asked)
     assert [hit["id"] for hit in hits] == [new, old]
+    # The number that is shown is the order, and stands beside the day of the last change.
+    text = str(getattr((await agent.client.call_tool("memory_search", asked)).content[0], "text", ""))
+    label = "" if rank == "relevance" else f"{rank} "
+    above, below = re.findall(rf"\[proj\] {label}(\d\.\d\d) · .* · {hits[0]['updatedAt'][:10]} by ", text)
+    assert above >= below
+    if rank == "relevance":
+        assert hits[0]["score"] >= hits[1]["score"]
     assert [one["id"] for one in hits[1]["supersededBy"]] == [new]
     assert "supersededBy" not in hits[0]
 
@@ -41,7 +50,8 @@ async def test_a_newer_note_that_does_not_match_is_brought_in(agent: Agent) -> N
     result = await agent.call("memory_search", query="build cache on the NAS", explain=True)
     hits = result["results"]
     assert [hit["id"] for hit in hits][:2] == [new, old]
-    assert hits[0]["score"] < 0.25
+    # It is as good an answer as what it supersedes, whatever words it has.
+    assert result["explain"]["hits"][0]["ownScore"] < 0.25 < hits[0]["score"] == hits[1]["score"]
     assert [one["pulledIn"] for one in result["explain"]["hits"]][:2] == [True, False]
     assert other in [hit["id"] for hit in hits] or len(hits) == 2
     # Counted among the results: of one hit, the newer one is it.

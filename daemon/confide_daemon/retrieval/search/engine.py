@@ -42,6 +42,7 @@ from confide_daemon.retrieval.search.results import (
     Grouping,
     Hit,
     Noted,
+    Shown,
     explained,
     hit_of,
     relatives,
@@ -52,6 +53,7 @@ from confide_daemon.store.store import Store
 from confide_daemon.store.tables.keyword import piece_header
 from confide_daemon.store.tables.pieces import Generation
 from confide_memory.documents import GLOBAL_PROJECT, is_note
+from confide_memory.tools.shown_scores import falling
 
 if TYPE_CHECKING:
     from confide_daemon.embedding.reranker import Reranker
@@ -253,13 +255,20 @@ class _Search:
                 start = end
             return
         chosen = list(self._scored(ranked[: max(query.max_results * CLOSELY, CLOSELY_AT_LEAST)]))
+        # Sorting keeps the order by relevance among equals.
+        yield from sorted(chosen, key=lambda entry: (-self._order(entry[0]), -entry[0].score))
 
-        def order(candidate: Candidate) -> float:
-            if query.rank == "importance":
-                return candidate.importance
-            if query.rank == "recency":
-                return candidate.recency
-            return balanced(
+    def _order(self, candidate: Candidate) -> float:
+        """What the query's rank puts a piece at."""
+        query = self._query
+        if query.rank == "relevance":
+            order = candidate.score
+        elif query.rank == "importance":
+            order = candidate.importance
+        elif query.rank == "recency":
+            order = candidate.recency
+        else:
+            order = balanced(
                 candidate.score,
                 recency=candidate.recency,
                 importance=candidate.importance,
@@ -267,11 +276,26 @@ class _Search:
                 is_own_project=candidate.place.project == query.project,
                 weights=self._weights,
             )
+        if query.rank != "relevance":
+            self._factors[candidate.place.id].order = order
+        return order
 
-        for candidate, _ in chosen:
-            self._factors[candidate.place.id].order = order(candidate)
-        # Sorting keeps the order by relevance among equals.
-        yield from sorted(chosen, key=lambda entry: (-order(entry[0]), -entry[0].score))
+    def _shown(self, groups: Sequence[Group], succession: Succession | None) -> list[Shown]:
+        """What is shown of each: its score, and what another rank than by relevance puts it at. The one that orders never rises."""
+        orders = [self._order(group.best) for group in groups]
+        places: dict[int, list[int]] = {}
+        for place, group in enumerate(groups):
+            places.setdefault(group.document, []).append(place)
+        for place, group in enumerate(groups):
+            # What supersedes an answer is an answer as well, whatever words it has.
+            for above in succession.above(group.document) if succession else ():
+                for newer in places.get(above, ()):
+                    if newer < place:
+                        orders[newer] = max(orders[newer], orders[place])
+        orders = falling(orders)
+        if self._query.rank == "relevance":
+            return [Shown(order) for order in orders]
+        return [Shown(group.best.score, order) for group, order in zip(groups, orders, strict=True)]
 
     def _scored(
         self, pieces: Sequence[int], *, least: float | None = None, cosines: Mapping[int, float] | None = None
@@ -301,6 +325,7 @@ class _Search:
             evidence = Evidence(keyword, share, vector, best, is_named=is_named)
             factors.evidence = evidence
             score = evidence.score if self._weights.ranking != "original" else min(1.0, factors.relevance)
+            factors.score = score
             if score < least:
                 continue
             fresh = recency_of(place.day, today, self._weights)
@@ -318,7 +343,7 @@ class _Search:
             if not grouping.take(candidate, row):
                 break
         self._clock.lap("group")
-        groups, noted = grouping.groups, Noted()
+        groups, noted, succession = grouping.groups, Noted(), None
         if notes := [group.document for group in groups if is_note(rows[group.best.place.id].path)]:
             succession = Succession.of(self._store, notes, query.reach)
             if succession:
@@ -329,7 +354,8 @@ class _Search:
                 groups = self._within(groups, rows)
             noted = self._noted(succession, [group.document for group in groups])
             self._clock.lap("notes")
-        hits = [hit_of(group, rows, noted) for group in groups]
+        shown = self._shown(groups, succession)
+        hits = [hit_of(group, rows, noted, each) for group, each in zip(groups, shown, strict=True)]
         warnings = list(self._warnings)
         if self._days is not None and self._days.words != self._days.name:
             warnings.append(f"'{self._days.words}' was taken for {self._days.name}: what is from then comes first")

@@ -27,7 +27,7 @@ MOST_RELATED = 32
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A piece with its scores, each in 0 to 1 but the cosine in -1 to 1. `rank` orders, `score` is shown."""
+    """A piece with its scores, each in 0 to 1 but the cosine in -1 to 1. `rank` orders, `score` is its own."""
 
     place: Place
     rank: float
@@ -138,7 +138,8 @@ class Factors:
     exact: float  # a name or phrase that stands there as it was asked for
     dated: float  # of the days that the question names
     source: float  # transcripts stand behind notes
-    evidence: Evidence | None = None  # of the score that is shown, once that is worked out
+    evidence: Evidence | None = None  # of the score, once that is worked out
+    score: float | None = None  # its own, before it is brought in line with those around it (`Shown`)
     order: float | None = None  # what another rank than by relevance puts it at
     is_pulled: bool = False  # it stands here for a note that it supersedes
 
@@ -171,6 +172,7 @@ def explained(
             "keyword": evidence.keyword,
             "vector": evidence.vector,
             "best": evidence.best,
+            "ownScore": found.score,
             "order": found.order,
         }
         hits.append(
@@ -237,6 +239,15 @@ class Hit:
     note: NoteRow | None = None
     superseded_by: tuple[Supersession, ...] = ()
     related: tuple[Relative, ...] | None = None  # None: nobody asked
+    order: float | None = None  # what the rank puts it at; None: its score does
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What is shown of a hit: how likely it is an answer, and what another rank than by relevance puts it at."""
+
+    score: float
+    order: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +264,7 @@ class Noted:
         return None if self.related is None or note is None else self.related.get(note.id, ())
 
 
-def hit_of(group: Group, rows: Mapping[int, HitRow], noted: Noted) -> Hit:
+def hit_of(group: Group, rows: Mapping[int, HitRow], noted: Noted, shown: Shown) -> Hit:
     best = group.best
     ordered = group.rows(rows)
     first = rows[best.place.id]
@@ -262,7 +273,7 @@ def hit_of(group: Group, rows: Mapping[int, HitRow], noted: Noted) -> Hit:
         project=first.project,
         start_line=ordered[0].start_line,
         end_line=ordered[-1].end_line,
-        score=round(min(1.0, best.score), 4),
+        score=round(min(1.0, shown.score), 4),
         vector=None if best.vector is None else round(best.vector, 4),
         keyword=round(best.keyword, 4),
         recency=round(best.recency, 4),
@@ -278,4 +289,5 @@ def hit_of(group: Group, rows: Mapping[int, HitRow], noted: Noted) -> Hit:
         note=noted.notes.get(first.document),
         superseded_by=noted.succession.by(first.document),
         related=noted.related_of(first.document),
+        order=None if shown.order is None else round(shown.order, 4),
     )
