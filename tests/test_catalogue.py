@@ -28,3 +28,13 @@ def test_a_session_shows_what_its_daemon_would(groups: list[str], tmp_path: Path
     assert catalogue_hash(shown.data) == catalogue_hash(catalogue(groups))
     catalogues.save(tmp_path / "c.json", shown)
     assert catalogues.load(tmp_path / "c.json", groups).data == catalogue(groups)
+    # And so it is the first time, also where the last session had other groups.
+    assert catalogues.load(tmp_path / "none.json", groups).data == catalogue(groups)
+    others = ["core"] if groups != ["core"] else ["all"]
+    assert catalogues.load(tmp_path / "c.json", others).data == catalogue(others)
+
+
+def test_a_name_of_no_group_is_passed_over_and_told() -> None:
+    assert tuple(TOOLSETS) == catalogues.TOOLSETS
+    assert catalogues.packaged(("nots",)).data == catalogue(["nots"]) == catalogue(["core"])
+    assert catalogues.unknown_toolsets(("nots", "core", "all")) == ["nots"]

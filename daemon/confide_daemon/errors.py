@@ -22,7 +22,6 @@
     ├── ListenError                 the socket cannot be bound
     ├── DescriptorsError            the process may open too few files to serve anybody
     ├── AlreadyServedError          another process serves this data folder
-    ├── ToolsetError                there is no group of tools of that name
     └── NotFoundError, InvalidPathError, InvalidTextError, TooLargeError, ToolError
                                     (confide_memory.errors: what both ends raise about names, texts and tools)
 
@@ -210,10 +209,3 @@ class AlreadyServedError(ConfideError):
         super().__init__(
             f"another confided serves {folder}", hint="stop it first, or choose another folder with --data"
         )
-
-
-class ToolsetError(ConfideError):
-    exit_code = EXIT_INPUT
-
-    def __init__(self, name: str, *, known: tuple[str, ...]) -> None:
-        super().__init__(f"there is no toolset '{name[:40]}'", hint=f"the toolsets are: {', '.join(known)}, all")

@@ -58,6 +58,11 @@ def _checked(path: str, why: str | None) -> str:
     return path
 
 
+def leads_out(path: str) -> bool:
+    """Whether a path that narrows a search, a glob or a folder perhaps, names something outside of the projects."""
+    return path.startswith(("/", "~", "\\")) or ".." in re.split(r"[/\\]", path) or re.match(r"[A-Za-z]:", path) is not None
+
+
 def composed(path: str) -> str:
     """The path in Unicode's normal form C, as documents are named. macOS and some programs name files in the decomposed form."""
     if path.isascii():

@@ -140,6 +140,8 @@ def _checked(path: Path, key: str, value: Any) -> Any:
     if key == "secrets":
         return policy_of(path, value)
     default = _DEFAULTS[key]
+    if key == "toolsets" and isinstance(value, str):
+        value = [value]  # "all" is what people write
     if isinstance(default, tuple):
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
             if key == "transcripts" and (unknown := set(value) - set(TRANSCRIPT_SOURCES)):

@@ -53,13 +53,13 @@ def _newest_text(store: Store, project: str, path: str) -> str | None:
     return None if row is None or row.deleted else _read(store, project, path, None).text
 
 
-def _near_names(store: Store, project: str, path: str) -> str | None:
+def _near_names(store: Store, project: str, path: str) -> str:
     """A hint with the paths most like the one asked for, of its source: whoever asks may reach no other."""
     present = [row.path for row in store.documents.listed(frozenset((project,))) if not row.deleted]
     present = [name for name in present if source_of(name) == source_of(path)]
     same_name = [name for name in present if name.rsplit("/", 1)[-1] == path.rsplit("/", 1)[-1]]
     near = list(dict.fromkeys(same_name + difflib.get_close_matches(path, present, NEAR_NAMES, 0.5)))[:NEAR_NAMES]
-    return f"did you mean {', '.join(near)}?" if near else None
+    return f"did you mean {', '.join(near)}?" if near else "memory_search and confide search show the paths there are"
 
 
 def _in_writer(

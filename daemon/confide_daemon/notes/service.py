@@ -240,7 +240,7 @@ def now() -> float:
 def _found(store: Store, identity: str, projects: frozenset[str] | None) -> NoteRow:
     row = store.notes.find(identity, projects)
     if row is None:
-        raise NotFoundError("there is no note of that id", hint="memory_search and memory_list show ids")
+        raise NotFoundError("there is no note of that id", hint="memory_search shows ids")
     return row
 
 
@@ -278,7 +278,7 @@ def _place(store: Store, identity: str, projects: frozenset[str] | None) -> tupl
             left -= not is_named
             if (is_named or left >= 0) and _is(store, document, identity):
                 return document.project, document.path
-    raise NotFoundError("there is no note of that id", hint="memory_search and memory_list show ids")
+    raise NotFoundError("there is no note of that id", hint="memory_search shows ids")
 
 
 def _is(store: Store, row: DocumentRow, identity: str) -> bool:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from confide_memory.documents import STOP_WORDS
-from confide_memory.note import IMPORTANCE
 
 MOST_CHARACTERS = 8_000
 MOST_TAGS = 5
@@ -21,15 +20,20 @@ MOST_WORDS = 150
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What a text with one of these expressions is about; `importance` None: that says nothing of it."""
+    """What a text with one of these expressions is about; `importance` None: that says nothing of it.
+
+    `is_sure`: it alone is enough to say so; the others are words of every day ("always", "prefers"), of which it takes two.
+    """
 
     tag: str | None
     importance: str | None
     expression: re.Pattern[str]
+    is_sure: bool = True
 
 
-def _pattern(tag: str | None, importance: str | None, *expressions: str) -> Pattern:
-    return Pattern(tag, importance, re.compile(rf"\b(?:{'|'.join(expressions)})\b", re.IGNORECASE | re.MULTILINE))
+def _pattern(tag: str | None, importance: str | None, *expressions: str, is_sure: bool = True) -> Pattern:
+    expression = re.compile(rf"\b(?:{'|'.join(expressions)})\b", re.IGNORECASE | re.MULTILINE)
+    return Pattern(tag, importance, expression, is_sure)
 
 
 PATTERNS: Final[tuple[Pattern, ...]] = (
@@ -55,25 +59,31 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
         "api", "high", r"api contracts?", r"breaking changes?", r"public (?:api|interface)", r"backwards?[- ]compatib(?:le|ility)",
         r"(?:rest|graphql|grpc) (?:api|schema|endpoint)s?", r"openapi", r"wire (?:format|protocol)", r"api version(?:s|ing)?",
     ),
-    _pattern("rule", "high", r"always", r"never", r"must(?: not)?", r"do not ever", r"forbidden", r"mandatory", r"required by law"),
+    _pattern(
+        "rule", "high", r"always", r"never", r"must(?: not)?", r"do not ever", r"forbidden", r"mandatory", r"required by law",
+        is_sure=False,
+    ),
     _pattern(
         "convention", "high", r"conventions?", r"coding (?:style|standard)s?", r"style ?guide", r"naming (?:scheme|rule)s?",
         r"(?:code|commit|branch) (?:style|naming|format)s?", r"conventional commits", r"lint(?:er|ing) rules?",
+        is_sure=False,
     ),
     _pattern(
         "preference", "high", r"prefers?", r"preferred", r"preferences?", r"(?:likes?|wants?|hates?|dislikes?) (?:to|it when|us to|me to)",
         r"favou?rite",
+        is_sure=False,
     ),
     _pattern(
         "decision", "high", r"(?:we|i|they|team) (?:have |has )?(?:decided|agreed|chose|settled on)", r"decision(?: record)?s?",
         r"trade-?offs?",
+        is_sure=False,
     ),
     _pattern(
-        "fix", "normal", r"(?:bug|hot)?fix(?:es|ed)?", r"bugs?", r"regressions?", r"root cause", r"resolved by", r"solved by",
+        "fix", None, r"(?:bug|hot)?fix(?:es|ed)?", r"bugs?", r"regressions?", r"root cause", r"resolved by", r"solved by",
         r"stack ?trace", r"the problem was",
     ),
     _pattern(
-        "temporary", "normal", r"temporar(?:y|ily)", r"work-?arounds?", r"for now", r"until (?:then|we|the|it)", r"stop-?gap", r"interim",
+        "temporary", None, r"temporar(?:y|ily)", r"work-?arounds?", r"for now", r"until (?:then|we|the|it)", r"stop-?gap", r"interim",
         r"quick (?:fix|hack)", r"hack", r"todo", r"fixme", r"this (?:week|sprint)",
     ),
     _pattern("performance", None, r"performance", r"latency", r"throughput", r"p9[59]", r"bottlenecks?"),
@@ -84,15 +94,15 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
 
 
 def importance_for(text: str) -> str | None:
-    """The word for how important a note with this text might be; None where nothing tells."""
-    found = {pattern.importance for pattern in _matching(text)}
-    tags = {pattern.tag for pattern in _matching(text)}
-    if "core" in found:
+    """The word for how important a note with this text might be, "core" or "high"; None where that is not rather sure."""
+    matching = _matching(text)
+    if any(pattern.importance == "core" for pattern in matching):
         return "core"
     # What is temporary goes by, whatever it is about; a fix of something important stays worth knowing.
-    if "temporary" in tags:
-        return "normal"
-    return next((word for word in IMPORTANCE if word in found), None)
+    if any(pattern.tag == "temporary" for pattern in matching):
+        return None
+    high = [pattern for pattern in matching if pattern.importance == "high"]
+    return "high" if len(high) > 1 or any(pattern.is_sure for pattern in high) else None
 
 
 def tags_for(text: str, in_use: Sequence[str]) -> list[str]:

@@ -75,7 +75,7 @@ async def listed(context: ToolContext, cursor: str | None) -> tuple[list[dict[st
         for uri, name, title, says in _FIXED
     ]
     projects = _projects(context)
-    names = sorted(projects or {context.project or GLOBAL_PROJECT, GLOBAL_PROJECT})
+    names = _listed_projects(context)
     fixed += [
         {"uri": project_uri(name), "name": f"project/{name}", "title": f"Memory of {name}", "mimeType": MARKDOWN}
         for name in names
@@ -129,6 +129,11 @@ def _projects(context: ToolContext) -> frozenset[str] | None:
     return context.grants.projects_among(context.wanted(None, "all"))
 
 
+def _listed_projects(context: ToolContext) -> list[str]:
+    """The projects that are among the resources, whether anything lies there yet or not."""
+    return sorted(_projects(context) or {context.project or GLOBAL_PROJECT, GLOBAL_PROJECT})
+
+
 def _cursor(row: DocumentRow) -> str:
     # By name rather than by number, so that nothing is shown twice or never where files come and go meanwhile.
     return base64.urlsafe_b64encode(json.dumps([row.project, row.path]).encode()).decode()
@@ -163,7 +168,8 @@ async def _important(context: ToolContext, level: str) -> str:
         entry = f"\n## {row.title}\n\n{_told(row)}\n\n{body}\n"
         size += len(entry.encode())
         if size > MOST_BYTES:
-            lines.append(f"\n{len(notes) - shown} more: memory_list with sort importance has them.\n")
+            more = ": memory_list with sort importance has them" if "memory_list" in context.tools else ""
+            lines.append(f"\n{len(notes) - shown} more{more}.\n")
             break
         lines.append(entry)
     return "".join(lines if notes else [*lines, "\nThere are none.\n"])
@@ -177,6 +183,8 @@ async def _project(context: ToolContext, name: str) -> str:
         # Answered as what is not there.
         projects = frozenset()
     rows = await context.space.documents.listed(projects, sources=grants.sources) if projects != frozenset() else []
+    if not rows and projects and name in _listed_projects(context):
+        return f"{stored(f'Memory of {name}.')}# Memory of {name}\n\nThere is nothing yet.\n"
     if not rows or not projects:
         raise NotFoundError("there is no such project", hint="confide projects lists those there are")
     notes = await context.space.notes.newest(projects, limit=MOST_NOTES) if grants.has_source("memory") else []

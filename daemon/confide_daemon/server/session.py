@@ -28,7 +28,7 @@ from confide_daemon import __version__
 from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.access.registry import Registry
 from confide_daemon.documents import transcripts
-from confide_daemon.errors import GrantError, LockedError, ToolsetError
+from confide_daemon.errors import GrantError, LockedError
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.server.mcp import AgentServer, Incoming, nobody
 from confide_daemon.server.rates import Rate
@@ -39,7 +39,7 @@ from confide_daemon.server.requests.projects import ProjectRequests
 from confide_daemon.server.requests.sealing import SealedRequests
 from confide_daemon.server.requests.sync import SyncRequests
 from confide_daemon.server.requests.transfer import TransferRequests
-from confide_daemon.server.tool_calls import call_again, catalogue
+from confide_daemon.server.tool_calls import call_again, catalogue, definitions, unknown
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ConnectionFacts, ToolContext
@@ -228,8 +228,9 @@ class Session:
             await self.connection.send_message(_refused(refusal))
             return
         except (ValidationError, ValueError):
-            error = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"not a JSON-RPC message"}}'
-            await self.connection.send_message(error)
+            error = {"code": mcp_types.PARSE_ERROR, "message": "not a JSON-RPC message"}
+            answer = {"jsonrpc": "2.0", "id": _id_in(data) if len(data) <= PARSED_ASIDE else None, "error": error}
+            await self.connection.send_message(json.dumps(answer).encode())
             return
         await self._to_server.send(SessionMessage(message))
 
@@ -247,10 +248,7 @@ class Session:
 
     async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
         if op == "catalogue":
-            try:
-                return catalogue(**read(op, body))
-            except ToolsetError as error:
-                raise RequestError.of(error) from error
+            return catalogue(**read(op, body))
         if op == "ping":
             return {}
         if op == "rotate":
@@ -303,11 +301,11 @@ class Session:
             raise RequestError.of(error) from error
         if len(self._copies.projects | {project}) > MAX_PROJECTS:
             raise RequestError("invalid", f"a connection attaches at most {MAX_PROJECTS} projects")
+        digest = catalogue_hash(catalogue(toolsets))
         try:
-            digest = catalogue_hash(catalogue(toolsets))
             if project != GLOBAL_PROJECT:  # which every machine attaches unasked; without a grant it only stays empty
                 self.grants.require_project(project)
-        except (ToolsetError, GrantError) as error:
+        except GrantError as error:
             raise RequestError.of(error) from error
         self._toolsets = toolsets
         self._machine, self._proxy_version = machine, proxy_version
@@ -388,6 +386,8 @@ class Session:
             min_score=self._min_score,
             sealing=self._rosters.facts,
             finished=self._finished,
+            tools=frozenset(one.name for one in definitions(self._toolsets)),
+            unknown_toolsets=unknown(self._toolsets),
         )
 
     async def _tracked(self, work: Awaitable[_Result]) -> _Result:
@@ -456,6 +456,17 @@ async def _answer(operations: Mapping[str, Operation], op: str, body: Mapping[st
         return await operation(**read(op, body))
     except ConfideError as error:
         raise RequestError.of(error) from error
+
+
+def _id_in(data: bytes) -> str | int | None:
+    """The id of what is no message otherwise (half of a surrogate pair somewhere in it), so that whoever waits under it hears of it."""
+    try:
+        message = json.loads(data)
+        found = message["id"]
+        json.dumps(found, ensure_ascii=False).encode()
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return None
+    return found if isinstance(found, str | int) and not isinstance(found, bool) else None
 
 
 async def _parsed(data: bytes) -> mcp_types.JSONRPCMessage:

@@ -28,7 +28,6 @@ from mcp.shared.exceptions import MCPError
 
 from confide_crypto.errors import ConfideError, RequestError, printable
 from confide_daemon import __version__
-from confide_daemon.errors import ToolsetError
 from confide_daemon.server import prompts, resources
 from confide_daemon.tools import (
     dedupe,
@@ -90,24 +89,29 @@ CAPABILITIES: dict[str, Any] = {
     "tools": {"listChanged": True},
 }
 
+_CORRECTING = (Tool(update.DEFINITION, update.call), Tool(delete.DEFINITION, delete.call))
+_SECRET_GET = Tool(machine_tools.SECRET_GET, machine_tools.secret_get)
+
 TOOLSETS: dict[str, tuple[Tool, ...]] = {
     "core": (
         Tool(search.DEFINITION, search.call),
         Tool(read.DEFINITION, read.call),
         Tool(store.DEFINITION, store.call),
+        # What an answer of the others names is here as well: a duplicate to be put right, a placeholder to be opened.
+        *_CORRECTING,
         Tool(status.DEFINITION, status.call),
         Tool(sync.DEFINITION, sync.call),
+        _SECRET_GET,
     ),
     "notes": (
         Tool(get.DEFINITION, get.call),
         Tool(listing.DEFINITION, listing.call),
-        Tool(update.DEFINITION, update.call),
-        Tool(delete.DEFINITION, delete.call),
+        *_CORRECTING,
         Tool(read.HISTORY, read.history),
         Tool(link.DEFINITION, link.call),
         Tool(dedupe.DEFINITION, dedupe.call),
         Tool(machine_tools.IMPORT, machine_tools.import_notes),
-        Tool(machine_tools.SECRET_GET, machine_tools.secret_get),
+        _SECRET_GET,
     ),
     "entities": (
         Tool(entities.SUMMARY, entities.project_summary),
@@ -161,31 +165,33 @@ class Origin:
 
 
 def definitions(toolsets: Sequence[str]) -> tuple[Definition, ...]:
-    """How the tools of these groups are described. Raises as `tools`."""
+    """How the tools of these groups are described."""
     return tuple(tool.definition for tool in tools(toolsets))
 
 
 def tools(toolsets: Sequence[str]) -> tuple[Tool, ...]:
-    """The tools of these groups, in the order of the catalogue; `all` stands for every group.
-
-    Raises ToolsetError where there is no group of that name.
-    """
-    for name in toolsets:
-        if name != "all" and name not in TOOLSETS:
-            raise ToolsetError(name, known=tuple(TOOLSETS))
-    return tuple(tool for group in groups(toolsets) for tool in TOOLSETS[group])
+    """The tools of these groups, each once, in the order of the catalogue."""
+    named = {tool.definition.name: tool for group in TOOLSETS.values() for tool in group}
+    shown = {tool.definition.name for group in groups(toolsets) for tool in TOOLSETS[group]}
+    return tuple(tool for name, tool in named.items() if name in shown)
 
 
 def groups(toolsets: Sequence[str]) -> tuple[str, ...]:
-    """The groups that these names mean, in the order of the catalogue."""
-    return tuple(group for group in TOOLSETS if group in toolsets or "all" in toolsets)
+    """The groups that these names mean, in the order of the catalogue; `all` stands for every group.
+
+    A name of none counts for nothing, and `core` is there where nothing else is: a slip in somebody's configuration must not take the
+    memory away. `unknown` tells of it.
+    """
+    return tuple(group for group in TOOLSETS if group in toolsets or "all" in toolsets) or ("core",)
+
+
+def unknown(toolsets: Sequence[str]) -> tuple[str, ...]:
+    """The names that are of no group."""
+    return tuple(name for name in toolsets if name != "all" and name not in TOOLSETS)
 
 
 def catalogue(toolsets: Sequence[str]) -> dict[str, Any]:
-    """What `initialize`, `server/discover`, `tools/list`, `prompts/list` and `resources/templates/list` answer, as JSON on the wire.
-
-    Raises ToolsetError where there is no group of that name.
-    """
+    """What `initialize`, `server/discover`, `tools/list`, `prompts/list` and `resources/templates/list` answer, as JSON on the wire."""
     return {
         "serverInfo": {"name": SERVER_NAME, "title": SERVER_TITLE, "version": __version__},
         "capabilities": CAPABILITIES,
@@ -193,6 +199,7 @@ def catalogue(toolsets: Sequence[str]) -> dict[str, Any]:
         "tools": [tool.wire(groups(toolsets)) for tool in definitions(toolsets)],
         "prompts": list(prompts.PROMPTS),
         "resourceTemplates": list(resources.TEMPLATES),
+        "toolsets": {group: [tool.definition.name for tool in TOOLSETS[group]] for group in groups(toolsets)},
         "protocolVersions": list(HANDSHAKE_VERSIONS),
         "discover": {
             "supportedVersions": list(MODERN_VERSIONS),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol, Self, TypeVar
 
+from confide_crypto.errors import printable
 from confide_daemon.access.callers import Grants
 from confide_daemon.documents.results import PutResult
 from confide_daemon.documents.writer import Operation
@@ -21,6 +23,7 @@ from confide_memory.tools.call import ALSO_TAKES, LONG_JOB, OFFLINE
 
 T = TypeVar("T")
 Offline = Literal["queue", "local", "fail"]
+NEAR_PROJECTS = 5
 
 TEXT: dict[str, Any] = {"type": "string"}
 MAYBE_TEXT: dict[str, Any] = {"type": ["string", "null"]}
@@ -132,6 +135,8 @@ class ToolContext:
     sealing: Callable[[], Awaitable[SealingFacts]]  # looks at the space's list of devices
     # runs something that changes documents to its end, whoever still waits for it
     finished: Callable[[Coroutine[Any, Any, ToolResult]], Awaitable[ToolResult]]
+    tools: frozenset[str]  # the names of those that the agent is shown: an answer advises no others
+    unknown_toolsets: tuple[str, ...] = ()  # what its machine asked for by a name of no group
     # the id under which the machine may ask again for the same change; None where it gave none
     operation: str | None = None
     said: datetime | None = None  # when the call was made, by its machine's clock and in its time zone; None for now
@@ -176,6 +181,21 @@ class ToolContext:
         if scope == "project":
             return frozenset({self.project})
         return frozenset({self.project, GLOBAL_PROJECT, *self.linked})
+
+    async def require_known(self, project: str | None) -> None:
+        """Refuse a project that a call names, and that nothing tells of: it holds nothing that the caller reaches, and is not attached.
+
+        Raises NotFoundError; its hint names the nearest.
+        """
+        if project in (None, "*", GLOBAL_PROJECT, self.project) or {project} & (self.attached | self.linked):
+            return
+        grants = self.grants
+        if await self.space.projects.listed(frozenset({project}), grants.sources):
+            return
+        names = [row.name for row in await self.space.projects.listed(grants.projects, grants.sources)]
+        near = difflib.get_close_matches(project, names, 3, 0.5) or names[:NEAR_PROJECTS]
+        hint = f"there is: {', '.join(near)}" if near else "leave it out: nothing is stored anywhere yet"
+        raise NotFoundError(f"there is no project '{printable(project[:64])}'", hint=hint)
 
     def task(self, project: str | None, scope: str, task_id: str | None) -> Task | None:
         """The task whose notes a call looks at beside all others; None where those of every task are left out.

@@ -16,7 +16,7 @@ EDITED = "the file was just edited, so it stays: read it again, and delete it th
 DEFINITION = Definition(
     name="memory_delete",
     title="Delete from memory",
-    description="Delete a note by id, or a memory file by path. It can be restored for a while.",
+    description="Delete a note by id, or a memory file by path. Use it for what is wrong or unwanted; it can be restored for a while.",
     properties={"id": ID, "path": PATH, "project": {**PROJECT, "description": "Of path; default this one"}},
     output=record(
         {
@@ -70,7 +70,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     if written.result.hash:  # a person's edit has brought it back
         return _kept(place, outcome)
     until = iso(context.space.history.restorable_until(done.deleted_at))
-    back = f"memory_update with this id and restoreRevision {base}, or " if named and base else ""
+    is_updatable = "memory_update" in context.tools and named and base
+    back = f"memory_update with this id and restoreRevision {base}, or " if is_updatable else ""
     head = f"Deleted {path} [{project}]. Until {until[:10]} it can come back: {back}confide restore {path}."
     structured = {"deleted": True, "restorableUntil": until, **place, **outcome}
     return ToolResult.warned(structured, [head])

@@ -58,7 +58,7 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Raises GrantError where the caller reaches nothing of what is asked for; ToolError: a date that is none, or a project, a scope and a
+    """Raises GrantError where the caller reaches nothing of what is asked for; NotFoundError: there is no such project; ToolError: a date that is none, or a project, a scope and a
     task that exclude each other."""
     project, scope = arguments.get("project") or None, arguments["scope"]
     grants = context.grants
@@ -82,6 +82,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     found = await context.space.notes.page(
         wanted, sort=arguments["sort"], limit=arguments["limit"], offset=arguments["offset"]
     )
+    if not found.total:
+        await context.require_known(project)
     entries = [{**summary(row), "snippet": snippet(text), "problems": row.problems} for row, text in found.notes]
     structured = {"memories": entries, "total": found.total}
     rows = [row for row, _ in found.notes]

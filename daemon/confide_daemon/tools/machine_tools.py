@@ -68,7 +68,7 @@ MAX_ID_CHARS = 80
 SECRET_GET = Definition(
     name="secret_get",
     title="Open a sealed secret",
-    description="The value behind a placeholder `(sealed:kind:id)`. Only when it is needed; never store or repeat it.",
+    description="The value behind a placeholder (sealed:kind:id). Use it only when that is needed; never store or repeat it.",
     properties={
         "id": {"type": "string", "minLength": 32, "maxLength": MAX_ID_CHARS, "description": "The placeholder or its id"}
     },

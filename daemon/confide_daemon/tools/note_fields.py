@@ -57,6 +57,12 @@ PROPERTIES: dict[str, dict[str, Any]] = {
 }
 
 
+WITH_NOTES: tuple[str, ...] = (
+    *("type", "category", "entity", "keywords", "source", "status", "metadata", "scope", "taskId", "relatedTo", "relation"),
+)
+"""Parameters that are listed beside the other tools of notes alone: there they can be asked for, and else each costs every session tokens."""
+
+
 def place(context: ToolContext, arguments: dict[str, Any]) -> tuple[str, str | None]:
     """The project and the task that a note belongs to.
 

@@ -31,6 +31,7 @@ DEFINITION = Definition(
         "lines": {"type": "integer", "minimum": 1, "maximum": 2000, "default": 50},
         "revision": {"type": "integer", "minimum": 1, "maximum": 2**53, "description": "An older revision"},
     },
+    shown_with={"revision": "notes"},  # beside memory_history, which has the numbers
     required=("path",),
     output=record(
         {

@@ -75,7 +75,7 @@ DEFINITION = Definition(
         "entity": WORD,
         "includeRelated": FLAG,
     },
-    shown_with=dict.fromkeys(("explain", "taskId", "tags", "type", "category", "entity", "includeRelated"), "notes"),
+    shown_with=dict.fromkeys(("explain", "scope", "taskId", "tags", "type", "category", "entity", "includeRelated"), "notes"),
     required=("query",),
     output=record(
         {
@@ -122,10 +122,12 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Raises GrantError where the caller reaches nothing of what is asked for; ToolError: a date that is none, or a project, a scope and a
-    task that exclude each other."""
+    """Raises GrantError where the caller reaches nothing of what is asked for; NotFoundError: there is no such project; ToolError: a date that
+    is none, a path that leads out, or a project, a scope and a task that exclude each other."""
     project, scope, path = arguments.get("project"), arguments["scope"], arguments.get("path")
     task = context.task(project, scope, arguments.get("taskId"))
+    if path is not None and documents.leads_out(path):
+        raise ToolError("'path' leads out of the memory", hint=f"as in a result: {documents.EXAMPLE}, a folder, or a glob")
     query = SearchQuery(
         text=arguments["query"],
         projects=context.grants.projects_among(context.wanted(project, scope)),
@@ -152,6 +154,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         is_limited=not context.grants.reaches_all,
     )
     result = await context.space.searcher.search(query)
+    if not result.hits:
+        await context.require_known(project)
     context.space.usage.count(hit.document for hit in result.hits)
     return ToolResult(_structured(result), _text(result, query.rank))
 

@@ -75,6 +75,7 @@ DEFINITION = Definition(
         "project": {**PROJECT, "description": "'global' for all projects; default this one"},
         **note_fields.PROPERTIES,
     },
+    shown_with=dict.fromkeys(note_fields.WITH_NOTES, "notes"),
     required=("content",),
     output=record(
         {
@@ -83,9 +84,9 @@ DEFINITION = Definition(
             "id": {**TEXT, "description": "Of the note"},
             "linesWritten": COUNT,
             "revision": COUNT,
-            "indexed": FLAG,
+            "indexed": {**FLAG, "description": "It is found by its words from now on"},
             "queued": {**FLAG, "description": "Kept on this machine until the daemon can be reached"},
-            "queuedChunks": {**COUNT, "description": "Pieces that wait for their vectors"},
+            "queuedChunks": {**COUNT, "description": "Pieces of the whole memory that are not found by their meaning yet"},
             "onDisk": {**FLAG, "description": "The file on this machine holds it already"},
             "duplicates": {"type": "array", "items": DUPLICATE},
             "suggestions": {
@@ -174,24 +175,24 @@ async def _store_note(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
         asked,
         note=row,
         looked=looked,
-        suggested=_suggested(row, draft, said, looked),
+        suggested=_suggested(row, draft, said, looked, context.tools),
     )
 
 
-def _suggested(row: NoteRow, draft: Draft, said: str, looked: Looked) -> dict[str, Any]:
+def _suggested(row: NoteRow, draft: Draft, said: str, looked: Looked, tools: frozenset[str]) -> dict[str, Any]:
     """What the caller might have said of the note and did not, and how it and its nearest duplicate could become one."""
     importance = None if draft.importance is not None else suggestions.importance_for(said)
     tags = [] if draft.tags else suggestions.tags_for(said, looked.tags)
-    merge = _merge(row, looked.near[0]) if looked.near else None
+    merge = _merge(row, looked.near[0], tools) if looked.near else None
     return {name: value for name, value in (("importance", importance), ("tags", tags), ("merge", merge)) if value}
 
 
-def _merge(stored: NoteRow, near: Near) -> str:
+def _merge(stored: NoteRow, near: Near, tools: frozenset[str]) -> str:
     other, likeness = near.row, near.likeness.value
     by_hand = f"memory_update {other.id} with what is right and memory_delete {stored.id}"
     by_itself = ""
     # Notes of different places reach different people, so they are never merged for anybody.
-    if (other.project, other.task_id) == (stored.project, stored.task_id):
+    if "memory_dedupe" in tools and (other.project, other.task_id) == (stored.project, stored.task_id):
         by_itself = (
             f"; or memory_dedupe with threshold {_below(likeness)} and merge true, which keeps the newer text and marks the older note "
             "as superseded"

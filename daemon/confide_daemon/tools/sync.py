@@ -27,6 +27,7 @@ DEFINITION = Definition(
         "source": {"type": "string", "enum": SOURCES},
         "reembed": {"type": "boolean", "default": False, "description": "Compute all vectors anew"},
     },
+    shown_with=dict.fromkeys(("source", "reembed"), "notes"),
     output=record(
         {
             "filesScanned": COUNT,

@@ -12,7 +12,7 @@ from confide_daemon.notes import service
 from confide_daemon.store.store import Store
 from confide_daemon.tools import get, note_fields
 from confide_daemon.tools.context import FLAG, OUTCOME, Definition, ToolContext, ToolResult, record
-from confide_daemon.tools.note_fields import FIELDS, ID, PROPERTIES
+from confide_daemon.tools.note_fields import FIELDS, ID, PROPERTIES, WITH_NOTES
 
 REVISION: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 2**53}
 _LINES = ("title", "type", "category", "entity", "source", "status")
@@ -20,24 +20,28 @@ _WHOLE = get.DEFINITION.output["properties"]
 # So that the fields cost their tokens once: `memory_store` says what they are.
 _FIELDS = {name: {part: schema[part] for part in schema if part != "description"} for name, schema in FIELDS.items()}
 
+# Beside the core tools alone these are not listed either.
+_MORE = ("sensitive", "expectedRevision")
+
 # Taken to be refused with the way out, which "unknown parameter" would not tell; listed nowhere.
 _PLACE = ("scope", "project", "taskId")
 
 DEFINITION = Definition(
     name="memory_update",
     title="Change a note",
-    description="Change only the given fields of a note. '' or [] clears one. relatedTo replaces those of its relation.",
+    description="Correct a note by its id: only the given fields change, '' or [] clears one. Use it rather than store it again.",
     properties={
         "id": ID,
         "content": {"type": "string", "maxLength": 1_000_000},
         **_FIELDS,
-        "relatedTo": {part: PROPERTIES["relatedTo"][part] for part in ("type", "items", "maxItems")},
+        "relatedTo": {"description": "Replaces those of its relation"}
+        | {part: PROPERTIES["relatedTo"][part] for part in ("type", "items", "maxItems")},
         "relation": PROPERTIES["relation"],
         "expectedRevision": {**REVISION, "description": "Refuse if it has another"},
         "restoreRevision": {**REVISION, "description": "Bring this text back, also of a deleted note"},
         **{name: {"type": "string", "maxLength": 256} for name in _PLACE},
     },
-    shown_with=dict.fromkeys(_PLACE, ""),
+    shown_with=dict.fromkeys((*WITH_NOTES, *_MORE), "notes") | dict.fromkeys(_PLACE, ""),
     required=("id",),
     output=record({**_WHOLE, "changed": FLAG, **OUTCOME}, optional=tuple(name for name in _WHOLE if name != "id")),
     destructive=True,  # it overwrites, although every earlier revision is kept

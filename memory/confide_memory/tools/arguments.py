@@ -2,7 +2,8 @@
 
 The schemas use few keywords, and what an agent needs from a refusal is a sentence that it can act on, so this reads the schema itself
 rather than translating a validator's error tree. Both spellings of a name are taken (`maxResults`, `max_results`), and a null for an
-optional parameter means that it was left out, as several clients send it.
+optional parameter means that it was left out, as several clients send it. Models and inspectors send strings in the place of other
+values: what can be meant in one way only is taken so (`_meant`).
 
 The daemon checks every call. A machine checks those that the daemon does not see, or not yet, with the schemas of its catalogue: what would
 be refused must not be queued.
@@ -25,6 +26,11 @@ from confide_memory.tools.call import ALSO_TAKES
 MAX_OBJECT_BYTES = 16 * 1024
 MAX_ITEMS = 64
 """Of a list whose schema says nothing."""
+
+MAX_NUMBER_CHARS = 20
+"""Of a number that comes as a string."""
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"[+-]?[0-9]+\.[0-9]+")
 
 _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "string": ("a string", (str,)),
@@ -108,6 +114,8 @@ def _value(name: str, value: Any, schema: Mapping[str, Any], *, is_own: bool) ->
     asked = said if isinstance(said, list) else [said]
     known = [_KINDS.get(one, ("", (object,))) for one in asked]
     kind, types = " or ".join(words for words, _ in known), tuple(one for _, each in known for one in each)
+    if isinstance(value, str) and "string" not in asked:
+        value = _meant(value, asked)
     if asked == ["integer"] and isinstance(value, float) and value.is_integer():
         value = int(value)  # JSON has one number type, and some clients write 8 as 8.0.
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types and object not in types):
@@ -123,6 +131,26 @@ def _value(name: str, value: Any, schema: Mapping[str, Any], *, is_own: bool) ->
     elif isinstance(value, int | float) and not isinstance(value, bool):
         _check_range(name, value, schema)
     return value
+
+
+def _meant(text: str, asked: Sequence[str]) -> Any:
+    """What a string means where none is taken: the number, truth value, list or object that it spells, or a list of it alone; else itself."""
+    words = text.strip()
+    if "boolean" in asked:
+        return {"true": True, "false": False}.get(words.lower(), text)
+    if len(words) <= MAX_NUMBER_CHARS and ("integer" in asked or "number" in asked):
+        if _WHOLE.fullmatch(words):
+            return int(words)
+        if _DECIMAL.fullmatch(words):
+            return float(words)
+    if ("array" in asked and words.startswith("[")) or ("object" in asked and words.startswith("{")):
+        try:
+            spelled = json.loads(words)
+        except (ValueError, RecursionError):
+            spelled = None
+        if isinstance(spelled, list | dict):
+            return spelled
+    return [text] if "array" in asked else text
 
 
 def _check_text(name: str, value: str, schema: Mapping[str, Any]) -> None:

@@ -28,8 +28,10 @@ PACKAGED = Path(__file__).with_name("catalogue.json")
 PACKAGED_ALL = Path(__file__).with_name("catalogue-all.json")
 CORE: Final = ("core",)
 ALL: Final = ("all",)
+TOOLSETS: Final = ("core", "notes", "entities")
+"""The groups of tools; a test keeps them equal to the daemon's."""
 NOTE_SETS: Final = frozenset({"notes", "all"})
-"""The groups of tools beside which `memory_search` shows more parameters."""
+"""The groups of tools beside which `memory_search` and others show more parameters."""
 MAX_UNKNOWN: Final = 64
 _NAME: Final = re.compile(r"[A-Za-z0-9_./-]+")
 MAX_NAME: Final = 128
@@ -113,7 +115,15 @@ class Catalogue:
 
 def packaged(toolsets: Collection[str] = ALL) -> Catalogue:
     """What ships with this version for these groups of tools; names of no group are passed over."""
-    return Catalogue(_known(toolsets))
+    data = _known(toolsets)
+    shown = {name for names in data["toolsets"].values() for name in names}
+    data["tools"] = [tool for tool in data["tools"] if tool["name"] in shown]
+    return Catalogue(data)
+
+
+def unknown_toolsets(toolsets: Collection[str]) -> list[str]:
+    """The names that are of no group of tools: they count for nothing, and `core` is there where nothing else is."""
+    return [name for name in toolsets if name not in TOOLSETS and name not in ALL]
 
 
 def offered(listing: Any, toolsets: Collection[str], digest: str) -> Catalogue:
@@ -136,18 +146,22 @@ def offered(listing: Any, toolsets: Collection[str], digest: str) -> Catalogue:
 
 
 def load(cache: Path, toolsets: Collection[str]) -> Catalogue:
-    """What the daemon of the last connection has of these groups; without one, or where that cannot be read, what every daemon has."""
+    """What the daemon of the last connection has of these groups, where that was asked for the same ones; else what ships for them, which a
+    daemon of this version has."""
     try:
         kept = json.loads(cache.read_bytes())
+        if kept.get("of") != _groups(toolsets):
+            return packaged(toolsets)
         return offered(kept, toolsets, str(kept.get("digest", "")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return packaged(CORE)
+        return packaged(toolsets)
 
 
 def save(cache: Path, catalogue: Catalogue) -> None:
     """Keep which tools the daemon has, so that a reader sees either the old list or the new one: names alone, since whoever writes that
     file (a version before this one, with its daemon's help) must not write to an agent."""
     names = {field: [entry["name"] for entry in catalogue.data[field]] for field, _ in _NAMED}
+    names["of"] = list(catalogue.data["toolsets"])
     for name in catalogue.unknown:
         kind, _, rest = name.rpartition(":")
         names[next(field for field, each in _NAMED if each == (kind or "tools"))].append(rest)
@@ -157,11 +171,16 @@ def save(cache: Path, catalogue: Catalogue) -> None:
 
 
 def _known(toolsets: Collection[str]) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads((PACKAGED if set(toolsets) <= set(CORE) else PACKAGED_ALL).read_bytes())
-    if NOTE_SETS.isdisjoint(toolsets) and not set(toolsets) <= set(CORE):
+    data: dict[str, Any] = json.loads((PACKAGED if _groups(toolsets) == [*CORE] else PACKAGED_ALL).read_bytes())
+    if NOTE_SETS.isdisjoint(toolsets) and _groups(toolsets) != [*CORE]:
         of_core = {tool["name"]: tool for tool in _known(CORE)["tools"]}
         data["tools"] = [of_core.get(tool["name"], tool) for tool in data["tools"]]
+    data["toolsets"] = {name: data["toolsets"][name] for name in _groups(toolsets)}
     return data
+
+
+def _groups(toolsets: Collection[str]) -> list[str]:
+    return [name for name in TOOLSETS if name in toolsets or not set(ALL).isdisjoint(toolsets)] or list(CORE)
 
 
 def _names(listing: Any) -> dict[str, list[str]]:

@@ -18,7 +18,7 @@ from confide_crypto.errors import ConfideError, ConnectionLost
 from confide_memory.answers import ask
 from confide_memory.tools.call import Answer
 from confide_proxy.config import ProxyConfig
-from confide_proxy.mcp.catalogue import NOTE_SETS
+from confide_proxy.mcp.catalogue import CORE, NOTE_SETS, unknown_toolsets
 from confide_proxy.paths import Paths
 from confide_proxy.sync.project import Project
 
@@ -58,7 +58,9 @@ class Fallback:
         self._project = project
         self._link = link
         self.queue_file = os.fspath(paths.journal / "queue")  # which exists while calls of this machine wait
-        self._has_notes = not NOTE_SETS.isdisjoint(config.toolsets)
+        shown = set(config.toolsets) - set(unknown_toolsets(config.toolsets)) or set(CORE)
+        # What is listed in the session; a call of anything else that is answered here is none of its client's.
+        self._listed = {IMPORT: not NOTE_SETS.isdisjoint(shown), SECRET: not (NOTE_SETS | {*CORE}).isdisjoint(shown)}
         self._offline: Offline | None = None
         self._one_by_one = asyncio.Lock()
         self._importing = asyncio.Lock()
@@ -106,7 +108,7 @@ class Fallback:
 
         `tell`: gets notifications of the progress, for the client.
         """
-        if not self._has_notes:
+        if not self._listed[str(call.tool)]:
             return Answer(
                 f"{call.tool} is not among the tools of this session\nhint: toolsets in proxy.toml names them"
             )

@@ -47,11 +47,11 @@ _REPLAYED: Final = f"{REPLAY_ID}:"
 
 
 class MalformedError(Exception):
-    """A line that is no message. `code`: JSON-RPC's."""
+    """A line that is no message. `code`: JSON-RPC's; `identifier`: the id that could be read of it, for the client that waits under it."""
 
-    def __init__(self, code: int, why: str) -> None:
+    def __init__(self, code: int, why: str, *, identifier: str | int | None = None) -> None:
         super().__init__(why)
-        self.code = code
+        self.code, self.identifier = code, identifier
 
 
 def parsed(line: bytes) -> tuple[dict[str, Any], bytes]:
@@ -69,15 +69,26 @@ def parsed(line: bytes) -> tuple[dict[str, Any], bytes]:
             message, is_doubled = json.loads(line), True
     except (ValueError, RecursionError):
         raise MalformedError(PARSE_ERROR, "the line is not JSON") from None
-    if (
-        not isinstance(message, dict)
-        or message.get("jsonrpc") != "2.0"
-        or not isinstance(message.get("method", ""), str)
-    ):
+    if not isinstance(message, dict):
         raise MalformedError(INVALID_REQUEST, "the line is not a JSON-RPC 2.0 message")
-    if not isinstance(message.get("id"), str | int | None) or isinstance(message.get("id"), bool):
+    identifier = message.get("id")
+    if not isinstance(identifier, str | int | None) or isinstance(identifier, bool) or not _is_text(identifier):
         raise MalformedError(INVALID_REQUEST, "the id is neither a string nor a number")
+    if message.get("jsonrpc") != "2.0" or not isinstance(message.get("method", ""), str):
+        raise MalformedError(INVALID_REQUEST, "the line is not a JSON-RPC 2.0 message", identifier=identifier)
+    if b"\\ud" in line.lower() and not _is_text(message):
+        # JSON can spell half of a surrogate pair; no file, no hash and no parser behind this one can hold it.
+        raise MalformedError(INVALID_REQUEST, "a text of it holds half of a surrogate pair", identifier=identifier)
     return message, encoded(message) if is_doubled else line
+
+
+def _is_text(value: Any) -> bool:
+    """Whether all of it can be written as UTF-8."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def encoded(message: dict[str, Any]) -> bytes:

@@ -54,6 +54,11 @@ def run(arguments: list[str]) -> int:
     except ConfideError as error:
         _say(f"confide: {error.with_hint}")
         return error.exit_code
+    if unknown := catalogues.unknown_toolsets(config.toolsets):
+        # No reason to leave an agent without its memory.
+        said = ", ".join(repr(name[:40]) for name in unknown)
+        _say(f"confide: toolsets in {here.config} has {said}, which is no group of tools: it is passed over")
+        _say(f"hint: the groups are {', '.join(catalogues.TOOLSETS)}, and all")
     outlet = Outlet(1)
     serve(0, outlet, here, config, project)
     outlet.close(EXIT_DEADLINE_S / 2)

@@ -472,7 +472,7 @@ class Tunnel:
         try:
             return jsonrpc.parsed(line)
         except jsonrpc.MalformedError as error:
-            self._fail(None, error.code, str(error))
+            self._fail(error.identifier, error.code, str(error))
             return None
 
     def _answer(self, identifier: Any, result: dict[str, Any]) -> None:

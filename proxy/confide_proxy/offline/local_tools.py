@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from confide_memory.documents import GLOBAL_PROJECT, TASKS, is_note, iso, task_of
+from confide_memory.documents import EXAMPLE, GLOBAL_PROJECT, TASKS, is_note, iso, leads_out, task_of
 from confide_memory.markdown import lines_of
 from confide_memory.note_names import MAX_TITLE
 from confide_memory.tools.call import Answer
@@ -46,6 +46,8 @@ def search(
     warnings = [f"{trouble.sentence}: these are the files on this machine, found by keywords alone", *trouble.hints]
     wanted = _projects(memory, project, arguments, warnings)
     since, until = (_moment(name, arguments.get(name)) for name in ("since", "until"))
+    if leads_out(arguments.get("path") or ""):
+        raise ToolError("'path' leads out of the memory", hint=f"as in a result: {EXAMPLE}, a folder, or a glob")
     is_of_tasks, passes = _in_tasks(arguments, project), _narrowed(arguments)
 
     def text_of(name: str, path: str) -> str | None:
@@ -114,7 +116,7 @@ def read(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: 
         if document is not None:
             break
     if document is None:
-        near = _near(memory, asked or project, path)
+        near = _near(memory, asked or project, path) or "memory_search and confide search show the paths there are"
         raise ToolError(f"no such document on this machine ({trouble.sentence})", hint=near)
     lines = lines_of(document.text)
     first = arguments["fromLine"]

@@ -86,10 +86,16 @@ async def test_discover_answers_what_the_catalogue_says(laptop: Machine) -> None
 
 async def test_what_is_not_json_rpc_gets_an_error_and_the_session_goes_on(laptop: Machine) -> None:
     async with laptop.mcp() as client:
-        for data in (b'{"jsonrpc": "1.0", "id": 1, "method": "ping"}', b"\xff not json", b"[]", b"", b"[" * 100_000):
+        half = b'{"jsonrpc": "2.0", "id": "x", "method": "tools/call", "params": {"name": "\\ud800"}}'
+        for data, identifier in (
+            (b'{"jsonrpc": "1.0", "id": 1, "method": "ping"}', 1),
+            (half, "x"),  # of a surrogate pair: who waits under the id hears of it
+            *((data, None) for data in (b"\xff not json", b"[]", b"", b"[" * 100_000)),
+        ):
             await laptop.connection.send_message(data)
             async with asyncio.timeout(10):
-                assert (await laptop.refusals.get())["code"] == -32700
+                refusal = await laptop.refusals.get()
+            assert (refusal["code"], refusal["id"]) == (-32700, identifier)
         status = await client.call_tool("memory_status", {})
     assert not status.is_error
 
@@ -111,8 +117,15 @@ async def test_attach_says_what_the_proxy_needs(daemon: Serving) -> None:
 
 async def test_the_catalogue_can_be_asked_for(laptop: Machine) -> None:
     assert canonical(await laptop.request("catalogue", {"toolsets": ["core"]})) == canonical(catalogue(["core"]))
-    with pytest.raises(RequestError, match="no toolset 'nots'"):
-        await laptop.request("catalogue", {"toolsets": ["nots"]})
+
+
+async def test_a_slip_in_the_toolsets_takes_no_memory_away(laptop: Machine) -> None:
+    """The core tools are there, and `memory_status` says what was meant by nothing."""
+    assert await laptop.request("catalogue", {"toolsets": ["nots"]}) == catalogue(["core"])
+    await laptop.attach("proj", toolsets=["nots"])
+    async with laptop.mcp() as client:
+        status = await client.call_tool("memory_status", {})
+    assert "toolsets in proxy.toml has 'nots'" in str(status.structured_content)
 
 
 async def test_a_file_goes_up_once_and_compares_equal_after(laptop: Machine) -> None:

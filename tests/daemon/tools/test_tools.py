@@ -16,13 +16,17 @@ from tests.support.daemon.loopback import Machine, machine, serving
 
 from confide_daemon import __version__
 from confide_daemon.embedding.tokens import count_tokens
-from confide_daemon.errors import ToolError, ToolsetError
-from confide_daemon.server.tool_calls import catalogue, definitions
+from confide_daemon.errors import ToolError
+from confide_daemon.server.tool_calls import catalogue, definitions, unknown
 from confide_daemon.tools import read, search, store, sync
-from confide_memory.tools.arguments import check
+from confide_memory.tools.arguments import Parameters, check
 
 ROOT = Path(__file__).parents[3]
-CORE = ["memory_search", "memory_read", "memory_store", "memory_status", "memory_sync"]
+CORE = [
+    *("memory_search", "memory_read", "memory_store", "memory_update", "memory_delete", "memory_status", "memory_sync"),
+    "secret_get",
+]
+TOOL = re.compile(r"\b(?:memory_[a-z]+|secret_get|entity_[a-z]+|project_summary|context_info)\b")
 SEALED = f"(sealed:github-token:{'4f' * 16})"
 OTHER = f"(sealed:password:{'0a' * 16})"
 REDACTED = f"(redacted:password:{'1b' * 12})"
@@ -68,8 +72,11 @@ def test_what_may_wait_and_what_is_answered_from_files() -> None:
         "memory_search": "local",
         "memory_read": "local",
         "memory_store": "queue",
+        "memory_update": "queue",
+        "memory_delete": "queue",
         "memory_status": "fail",
         "memory_sync": "fail",
+        "secret_get": "fail",
     }
 
 
@@ -84,12 +91,21 @@ def test_the_version_is_the_distribution_s() -> None:
     assert project["version"] == __version__
 
 
-def test_all_stands_for_every_toolset_and_unknown_ones_are_refused() -> None:
+def test_all_stands_for_every_toolset_and_a_slip_takes_no_memory_away() -> None:
+    """A name of no group counts for nothing, and `core` is there where nothing else is."""
     assert [tool.name for tool in definitions(["all"])][: len(CORE)] == CORE
     assert definitions(["all"]) == definitions(["entities", "notes", "core"])
-    with pytest.raises(ToolsetError, match="no toolset 'cor'") as caught:
-        catalogue(["cor"])
-    assert "core" in (caught.value.hint or "")
+    assert catalogue(["cor"]) == catalogue([]) == catalogue(["core"])
+    assert catalogue(["cor", "notes"]) == catalogue(["notes"])
+    assert (unknown(["cor", "all", "notes"]), unknown(["core"])) == (("cor",), ())
+
+
+@pytest.mark.parametrize("toolsets", [["core"], ["core", "notes"], ["core", "entities"], ["all"]])
+def test_what_describes_the_tools_names_only_those_that_are_listed(toolsets: list[str]) -> None:
+    described = catalogue(toolsets)
+    listed = {tool["name"] for tool in described["tools"]}
+    assert set(TOOL.findall(json.dumps([described["tools"], described["instructions"]]))) <= listed
+    assert set().union(*described["toolsets"].values()) == listed
 
 
 # Arguments
@@ -102,6 +118,19 @@ def test_both_spellings_and_nulls_are_taken() -> None:
         == expected
     )
     assert expected == {"query": "x", "maxResults": 3, "maxTokens": 100, "scope": "all", "rank": "relevance"}
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_strings_that_can_be_meant_in_one_way_are_taken_so(is_own: bool) -> None:
+    """As models and inspectors send them; by the daemon, and by a machine that checks with its catalogue."""
+    of_search, of_store = (
+        one.parameters if is_own else Parameters.of_catalogue(one.wire()) for one in (search.DEFINITION, store.DEFINITION)
+    )
+    sent = {"query": "x", "maxResults": "3", "minScore": " 0.5 ", "tags": "auth", "sources": '["memory"]', "explain": "True"}
+    meant = {"query": "x", "maxResults": 3, "minScore": 0.5, "tags": ["auth"], "sources": ["memory"], "explain": True}
+    assert check(of_search, sent) == check(of_search, meant)
+    sent = {"content": "3", "metadata": '{"a": [1]}', "importance": "0.5", "keywords": '["a", "b"]'}
+    assert check(of_store, sent) == check(of_store, {"content": "3", "metadata": {"a": [1]}, "importance": "0.5", "keywords": ["a", "b"]})
 
 
 def test_a_whole_number_may_be_written_as_a_float() -> None:
@@ -120,14 +149,19 @@ def test_a_whole_number_may_be_written_as_a_float() -> None:
         (search.DEFINITION, {"query": {}}, "'query' must be a string, not an object", ""),
         (search.DEFINITION, {"query": "x" * 4001}, "'query' is too long: 4,001 characters", "4,000"),
         (search.DEFINITION, {"query": "\ud800"}, "half of a surrogate pair", ""),
-        (search.DEFINITION, {"query": "x", "maxResults": "3"}, "'maxResults' must be a whole number, not a string", ""),
+        (search.DEFINITION, {"query": "x", "maxResults": "three"}, "'maxResults' must be a whole number, not a string", ""),
+        (search.DEFINITION, {"query": "x", "maxResults": "3.5"}, "'maxResults' must be a whole number", ""),
+        (search.DEFINITION, {"query": "x", "maxResults": "9" * 30}, "'maxResults' must be a whole number", ""),
+        (search.DEFINITION, {"query": "x", "minScore": "nan"}, "'minScore' must be a number, not a string", ""),
+        (search.DEFINITION, {"query": "x", "sources": '["memory"'}, "'sources[0]' must be one of memory", ""),
+        (search.DEFINITION, {"query": "x", "explain": "yes"}, "'explain' must be true or false, not a string", ""),
         (search.DEFINITION, {"query": "x", "maxResults": True}, "'maxResults' must be a whole number", ""),
         (search.DEFINITION, {"query": "x", "maxResults": 1.5}, "'maxResults' must be a whole number", ""),
         (search.DEFINITION, {"query": "x", "maxResults": 0}, "'maxResults' must be between 1 and 50", ""),
         (search.DEFINITION, {"query": "x", "maxResults": 10**30}, "'maxResults' must be between 1 and 50", ""),
         (search.DEFINITION, {"query": "x", "minScore": float("nan")}, "'minScore' must be between 0 and 1", ""),
         (search.DEFINITION, {"query": "x", "rank": "best"}, "'rank' must be one of relevance, balanced", ""),
-        (search.DEFINITION, {"query": "x", "sources": "memory"}, "'sources' must be a list", ""),
+        (search.DEFINITION, {"query": "x", "sources": 3}, "'sources' must be a list", ""),
         (search.DEFINITION, {"query": "x", "sources": ["web"]}, "'sources[0]' must be one of memory", ""),
         (search.DEFINITION, {"query": "x", "keywords": ["k"] * 33}, "'keywords' has 33 entries", "32"),
         (

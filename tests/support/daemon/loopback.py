@@ -239,9 +239,9 @@ class Machine:
 
     async def _on_message(self, data: bytes) -> None:
         plain = json.loads(data)
-        if plain.get("id", 0) is None:
-            # An error for a message whose id could not be read; the SDK's client has no place for it.
-            self.refusals.put_nowait(plain["error"])
+        if "error" in plain and (plain["id"] is None or plain["error"]["code"] == mcp_types.PARSE_ERROR):
+            # An error for what is no message; the SDK's client has no place for it.
+            self.refusals.put_nowait({**plain["error"], "id": plain["id"]})
             return
         message = mcp_types.jsonrpc_message_adapter.validate_json(data, by_name=False)
         with contextlib.suppress(anyio.BrokenResourceError):  # an answer after the client has left
