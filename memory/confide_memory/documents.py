@@ -60,7 +60,11 @@ def _checked(path: str, why: str | None) -> str:
 
 def leads_out(path: str) -> bool:
     """Whether a path that narrows a search, a glob or a folder perhaps, names something outside of the projects."""
-    return path.startswith(("/", "~", "\\")) or ".." in re.split(r"[/\\]", path) or re.match(r"[A-Za-z]:", path) is not None
+    return (
+        path.startswith(("/", "~", "\\"))
+        or ".." in re.split(r"[/\\]", path)
+        or re.match(r"[A-Za-z]:", path) is not None
+    )
 
 
 def composed(path: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +29,7 @@ def test_what_stands_above_a_higher_score_gets_the_mean_of_both(scores: list[flo
 def test_they_never_rise_and_stay_within_what_was_given(scores: list[float]) -> None:
     """So a least score that each has passed is passed by all that is shown."""
     shown = falling(scores)
-    assert all(one >= other - 1e-12 for one, other in zip(shown, shown[1:], strict=False))
+    assert all(one >= other - 1e-12 for one, other in pairwise(shown))
     assert len(shown) == len(scores)
     assert all(min(scores) - 1e-9 <= one <= max(scores) + 1e-9 for one in shown)
     assert sum(shown) == pytest.approx(sum(scores))

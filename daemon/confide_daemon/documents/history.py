@@ -93,9 +93,7 @@ class History:
                 # One more, to compare the last one with.
                 found = store.documents.revisions(row.id, limit=limit + 1) if row is not None else []
                 if row is None or not found:
-                    raise NotFoundError(
-                        "nothing is known of such a document", hint="memory_search shows what there is"
-                    )
+                    raise NotFoundError("nothing is known of such a document", hint="memory_search shows what there is")
                 texts = _texts(store, row.id, found)
             return [
                 Past(

@@ -58,9 +58,21 @@ PROPERTIES: dict[str, dict[str, Any]] = {
 
 
 WITH_NOTES: tuple[str, ...] = (
-    *("type", "category", "entity", "keywords", "source", "status", "metadata", "scope", "taskId", "relatedTo", "relation"),
+    *(
+        "type",
+        "category",
+        "entity",
+        "keywords",
+        "source",
+        "status",
+        "metadata",
+        "scope",
+        "taskId",
+        "relatedTo",
+        "relation",
+    ),
 )
-"""Parameters that are listed beside the other tools of notes alone: there they can be asked for, and else each costs every session tokens."""
+"""Parameters that are listed beside the other tools of notes alone: each costs tokens in every session, and there they can be asked for."""
 
 
 def place(context: ToolContext, arguments: dict[str, Any]) -> tuple[str, str | None]:

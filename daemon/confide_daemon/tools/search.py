@@ -75,7 +75,9 @@ DEFINITION = Definition(
         "entity": WORD,
         "includeRelated": FLAG,
     },
-    shown_with=dict.fromkeys(("explain", "scope", "taskId", "tags", "type", "category", "entity", "includeRelated"), "notes"),
+    shown_with=dict.fromkeys(
+        ("explain", "scope", "taskId", "tags", "type", "category", "entity", "includeRelated"), "notes"
+    ),
     required=("query",),
     output=record(
         {
@@ -127,7 +129,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     project, scope, path = arguments.get("project"), arguments["scope"], arguments.get("path")
     task = context.task(project, scope, arguments.get("taskId"))
     if path is not None and documents.leads_out(path):
-        raise ToolError("'path' leads out of the memory", hint=f"as in a result: {documents.EXAMPLE}, a folder, or a glob")
+        raise ToolError("'path' leads out of the memory", hint=f"such as {documents.EXAMPLE}, a folder, or a glob")
     query = SearchQuery(
         text=arguments["query"],
         projects=context.grants.projects_among(context.wanted(project, scope)),

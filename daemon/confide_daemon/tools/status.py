@@ -199,7 +199,12 @@ def _structured(
             "breaches": [{"what": what, "rows": rows} for what, rows in status.health.breaches],
             "healed": status.health.healed,
         },
-        "warnings": [*status.warnings, *_unknown_toolsets(context.unknown_toolsets), *_clash_warning(status.clashes), *_refusals(backlog.get("deadLetters"))],
+        "warnings": [
+            *status.warnings,
+            *_unknown_toolsets(context.unknown_toolsets),
+            *_clash_warning(status.clashes),
+            *_refusals(backlog.get("deadLetters")),
+        ],
     }
 
 
@@ -232,7 +237,9 @@ def _unknown_toolsets(names: Sequence[str]) -> list[str]:
     if not names:
         return []
     shown = ", ".join(repr(printable(name[:40])) for name in names[:MAX_CLASHES_SHOWN])
-    return [f"toolsets in proxy.toml has {shown}, which is no group of tools; the groups are core, notes, entities, and all"]
+    return [
+        f"toolsets in proxy.toml has {shown}, which is no group of tools; the groups are core, notes, entities, and all"
+    ]
 
 
 def _refusals(count: int | None) -> list[str]:
@@ -262,7 +269,9 @@ def _model_lines(told: dict[str, Any]) -> list[str]:
 def _note_lines(notes: dict[str, Any]) -> list[str]:
     if not notes["total"]:
         # Else whoever has just stored something wonders where it went.
-        return ["no notes: what is stored without a title, tags or another field of a note is lines of a file, and is found as well"]
+        return [
+            "no notes: what is stored without a title, tags or another field of a note is lines of a file, and is found as well"
+        ]
     kinds = ", ".join(f"{count} {name}" for name, count in notes["byCategory"].items())
     odd = f"; {notes['withProblems']} with front matter that was not understood" if notes["withProblems"] else ""
     return [f"{notes['total']} {'note' if notes['total'] == 1 else 'notes'} by category: {kinds}{odd}"]

@@ -86,7 +86,10 @@ DEFINITION = Definition(
             "revision": COUNT,
             "indexed": {**FLAG, "description": "It is found by its words from now on"},
             "queued": {**FLAG, "description": "Kept on this machine until the daemon can be reached"},
-            "queuedChunks": {**COUNT, "description": "Pieces of the whole memory that are not found by their meaning yet"},
+            "queuedChunks": {
+                **COUNT,
+                "description": "Pieces of the whole memory that are not found by their meaning yet",
+            },
             "onDisk": {**FLAG, "description": "The file on this machine holds it already"},
             "duplicates": {"type": "array", "items": DUPLICATE},
             "suggestions": {

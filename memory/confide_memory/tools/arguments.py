@@ -134,7 +134,7 @@ def _value(name: str, value: Any, schema: Mapping[str, Any], *, is_own: bool) ->
 
 
 def _meant(text: str, asked: Sequence[str]) -> Any:
-    """What a string means where none is taken: the number, truth value, list or object that it spells, or a list of it alone; else itself."""
+    """What a string means where none is taken: the number, truth value, list or object that it spells, or a list of it; else itself."""
     words = text.strip()
     if "boolean" in asked:
         return {"true": True, "false": False}.get(words.lower(), text)

@@ -47,7 +47,7 @@ def search(
     wanted = _projects(memory, project, arguments, warnings)
     since, until = (_moment(name, arguments.get(name)) for name in ("since", "until"))
     if leads_out(arguments.get("path") or ""):
-        raise ToolError("'path' leads out of the memory", hint=f"as in a result: {EXAMPLE}, a folder, or a glob")
+        raise ToolError("'path' leads out of the memory", hint=f"such as {EXAMPLE}, a folder, or a glob")
     is_of_tasks, passes = _in_tasks(arguments, project), _narrowed(arguments)
 
     def text_of(name: str, path: str) -> str | None:
@@ -86,7 +86,9 @@ def search(
     # The number that is shown is the order, though a newer note stands above the better one that it supersedes.
     numbers = falling([factor(match) for match in chosen])
     is_score = rank == "relevance"
-    hits = [_hit(match, notes, number if is_score else match.score) for match, number in zip(chosen, numbers, strict=True)]
+    hits = [
+        _hit(match, notes, number if is_score else match.score) for match, number in zip(chosen, numbers, strict=True)
+    ]
     if not may_tell_notes:
         hits = [{name: value for name, value in hit.items() if name not in ("id", "title", "tags")} for hit in hits]
     if notes.unread:

@@ -124,13 +124,23 @@ def test_both_spellings_and_nulls_are_taken() -> None:
 def test_strings_that_can_be_meant_in_one_way_are_taken_so(is_own: bool) -> None:
     """As models and inspectors send them; by the daemon, and by a machine that checks with its catalogue."""
     of_search, of_store = (
-        one.parameters if is_own else Parameters.of_catalogue(one.wire()) for one in (search.DEFINITION, store.DEFINITION)
+        one.parameters if is_own else Parameters.of_catalogue(one.wire())
+        for one in (search.DEFINITION, store.DEFINITION)
     )
-    sent = {"query": "x", "maxResults": "3", "minScore": " 0.5 ", "tags": "auth", "sources": '["memory"]', "explain": "True"}
+    sent = {
+        "query": "x",
+        "maxResults": "3",
+        "minScore": " 0.5 ",
+        "tags": "auth",
+        "sources": '["memory"]',
+        "explain": "True",
+    }
     meant = {"query": "x", "maxResults": 3, "minScore": 0.5, "tags": ["auth"], "sources": ["memory"], "explain": True}
     assert check(of_search, sent) == check(of_search, meant)
     sent = {"content": "3", "metadata": '{"a": [1]}', "importance": "0.5", "keywords": '["a", "b"]'}
-    assert check(of_store, sent) == check(of_store, {"content": "3", "metadata": {"a": [1]}, "importance": "0.5", "keywords": ["a", "b"]})
+    assert check(of_store, sent) == check(
+        of_store, {"content": "3", "metadata": {"a": [1]}, "importance": "0.5", "keywords": ["a", "b"]}
+    )
 
 
 def test_a_whole_number_may_be_written_as_a_float() -> None:
@@ -149,7 +159,12 @@ def test_a_whole_number_may_be_written_as_a_float() -> None:
         (search.DEFINITION, {"query": {}}, "'query' must be a string, not an object", ""),
         (search.DEFINITION, {"query": "x" * 4001}, "'query' is too long: 4,001 characters", "4,000"),
         (search.DEFINITION, {"query": "\ud800"}, "half of a surrogate pair", ""),
-        (search.DEFINITION, {"query": "x", "maxResults": "three"}, "'maxResults' must be a whole number, not a string", ""),
+        (
+            search.DEFINITION,
+            {"query": "x", "maxResults": "three"},
+            "'maxResults' must be a whole number, not a string",
+            "",
+        ),
         (search.DEFINITION, {"query": "x", "maxResults": "3.5"}, "'maxResults' must be a whole number", ""),
         (search.DEFINITION, {"query": "x", "maxResults": "9" * 30}, "'maxResults' must be a whole number", ""),
         (search.DEFINITION, {"query": "x", "minScore": "nan"}, "'minScore' must be a number, not a string", ""),

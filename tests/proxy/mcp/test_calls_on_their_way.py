@@ -187,10 +187,12 @@ async def test_lines_that_cannot_be_read_end_nothing(tmp_path: Path) -> None:
             b"[" * 100_000,
         ):
             client.wire.send_line(line)
-        client.call(2, "memory_search", query="\ud800 alone")
-        codes = [await client.next() for _ in range(7)]
-        assert [message["error"]["code"] for message in codes] == [-32700, -32700, *[-32600] * 4, -32700]
-        assert all(message["id"] is None for message in codes)
+        client.call("half", "memory_search", query="\ud800 alone")
+        client.call(2, "memory_search", query="\ud83d\ude00")
+        codes = [await client.next() for _ in range(8)]
+        assert [message["error"]["code"] for message in codes] == [-32700, -32700, *[-32600] * 4, -32700, -32600]
+        # Who waits under an id that can be read hears of it.
+        assert [message["id"] for message in codes] == [*[None] * 7, "half"]
         await daemon.until(lambda: len(daemon.calls) == 2)
         assert [message["id"] for message in daemon.messages] == [1, 2]
         await daemon.answer(2)
