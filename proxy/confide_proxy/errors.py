@@ -96,6 +96,11 @@ class DaemonStartError(ConfideError):
 class DaemonMissingError(DaemonStartError):
     """The daemon's part is not installed on this machine, so that no waiting brings one."""
 
+    def __init__(self, problem: str, *, log: Path | None = None) -> None:
+        super().__init__(problem, log=log)
+        # Its log, where there is one, says no more than this.
+        self.hint = "install it, or use a daemon on another machine: confide join"
+
 
 class FolderError(ConfideError):
     exit_code = EXIT_INPUT

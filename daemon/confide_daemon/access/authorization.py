@@ -141,10 +141,10 @@ class Callers:
             caller = found
         match caller.closed(self._registry.clock()):
             case "revoked":
-                why = f"it was revoked at {_clock(caller.revoked_at)}; ask the daemon's owner for a new invite"
+                why = f"it was revoked on {_clock(caller.revoked_at)}; ask the daemon's owner for a new invite"
                 raise denied("revoked", public_key, why)
             case "rotated":
-                why = f"a new key of this machine took its place at {_clock(caller.revoked_at)}; use that one, or ask for a new invite"
+                why = f"a new key of this machine took its place on {_clock(caller.revoked_at)}; use that one, or ask for a new invite"
                 raise denied("revoked", public_key, why)
             case "disabled":
                 why = f"the daemon's owner has to compare the words, and then: confided callers approve {caller.alias}"
@@ -247,7 +247,5 @@ def _refusal(refused: Refused) -> str:
 
 
 def _clock(moment: float | None) -> str:
-    """A time as a person reads it: today's by the hour, others with their date."""
-    then, now = time.localtime(moment), time.localtime()
-    is_today = then[:3] == now[:3]
-    return time.strftime("%H:%M" if is_today else "%Y-%m-%d %H:%M", then)
+    """A time as a person on another machine reads it, who may look at it days later and in another zone."""
+    return time.strftime("%Y-%m-%d at %H:%M UTC", time.gmtime(moment))

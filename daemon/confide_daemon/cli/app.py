@@ -15,12 +15,12 @@ from typing import Annotated, Any
 
 import typer
 
-from confide_crypto.errors import EXIT_STORAGE, ConfideError
+from confide_crypto.errors import EXIT_CONFIG, EXIT_STORAGE, ConfideError
 from confide_daemon import __version__, config
-from confide_daemon.cli import bench, callers, invites, jobs, status
+from confide_daemon.cli import bench, callers, invites, jobs, running, status
 from confide_daemon.cli.console import Config, Data, Here, Output, command, say
 from confide_daemon.cli.key import key_app
-from confide_daemon.datadir import paths
+from confide_daemon.datadir import log_file, paths
 
 EXIT_CODES = (
     "Exit codes: 0 ok, 1 other, 2 usage, 3 configuration, 4 keys and permissions, 5 unreachable or port in use, 6 denied or invite, "
@@ -48,6 +48,12 @@ def main() -> None:
     except ConfideError as error:
         say(f"confided: {error.with_hint}")
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0].startswith("confide"):
+            raise  # a fault of ours, and no missing extra
+        say(f"confided: the daemon's part is not installed here (no module {error.name})")
+        say("hint: pip install 'confide[daemon]'")
+        sys.exit(EXIT_CONFIG)
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:
@@ -91,7 +97,10 @@ def init(here: Here) -> Output:
         typer.echo(f"daemon key: {key}")
         if is_new:
             say("Back up identity.key and master.key: without master.key the data cannot be read.")
-            say("Next: confided serve, and in another terminal: confided invite laptop")
+            say(
+                "Next, for machines on the network: confided serve --listen 0.0.0.0:7733   (default: this machine alone)"
+            )
+            say("and in another terminal: confided invite laptop --url confide://THIS-HOST:7733")
 
     return Output({"data": str(found.data.root), "config": str(found.config), "key": key, "created": is_new}, tell)
 
@@ -112,12 +121,12 @@ def serve(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every call (never its content).")] = False,
 ) -> None:
     """Serve until told to stop (SIGTERM, Ctrl-C)."""
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
     logging.getLogger("confide_daemon").setLevel(logging.DEBUG if verbose else logging.INFO)
     for foreign in ("mcp", "anyio", "asyncio", "websockets"):
         # Their records quote messages; ours say what an operator needs.
         logging.getLogger(foreign).setLevel(logging.CRITICAL)
     found = paths.find(config=config_file, data=data)
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, handlers=[log_file.handler(found.data.log)])
     settings = config.load(found.config, must_exist=config_file is not None)
     lock = _take(found.data, on_demand=on_demand)
     if lock is None:
@@ -125,6 +134,9 @@ def serve(
     # Only now, since a second daemon on demand should be gone before it has loaded anything.
     from confide_daemon.server import process
 
+    if not on_demand and sys.stderr.isatty():
+        say(f"confided serves at {listen or settings.server.listen}; Ctrl-C stops it")
+        say("Next, in another terminal: confided invite laptop --url confide://THIS-HOST:PORT")
     process.run(found.data, settings, listen=listen, idle_exit_s=idle_exit, on_demand=on_demand)
     lock.release()
 
@@ -162,6 +174,8 @@ app.command()(status.audit)
 app.command()(status.reindex)
 app.command()(status.status)
 app.command()(status.doctor)
+app.command()(running.stop)
+app.command()(running.logs)
 app.command()(bench.bench)
 app.command()(jobs.custody)
 app.command()(jobs.rekey)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +28,7 @@ from confide_daemon.cli.console import (
 
 if TYPE_CHECKING:
     from confide_daemon.access.callers import Caller, Grants
+    from confide_daemon.access.registry import State
 
 callers_app = typer.Typer(
     help="List the machines that may connect; add, approve, rename and change them.", invoke_without_command=True
@@ -169,7 +171,31 @@ def callers_grant(
         raise typer.BadParameter("give at least one of --scope, --projects, --sources, --expires")
     with here.opened() as state:
         caller = enrollment.grant(state.registry, name, rights)
-    return Output(facts(caller), [_line(caller, len(caller.alias))])
+        missing = _missing_projects(state, caller) if projects is not None else []
+    notes = [
+        f"note: nothing is stored in a project '{one}' yet; {caller.alias} reaches what will be" for one in missing
+    ]
+    return Output(facts(caller), [_line(caller, len(caller.alias))], notes)
+
+
+def _missing_projects(state: State, caller: Caller) -> list[str]:
+    """The projects of its grant that hold nothing, as far as the database can be opened here: its machines may keep the key."""
+    from confide_crypto.errors import ConfideError
+    from confide_daemon.spaces.custodian import Custodian
+    from confide_daemon.store.store import Store
+    from confide_memory.documents import GLOBAL_PROJECT
+
+    wanted = (caller.grants.projects or frozenset()) - {GLOBAL_PROJECT}
+    path = state.folder.space(caller.space_id)
+    if not wanted or not path.exists():
+        return sorted(wanted)
+    try:
+        _, key = Custodian(caller.space_id, state.folder, state.master).opening_key()
+        with contextlib.closing(Store.open(path, key, writer=False, now=time.time())) as store:
+            known = {row.name for row in store.projects.listed(wanted, None, limit=len(wanted))}
+    except ConfideError:
+        return []
+    return sorted(wanted - known)
 
 
 @command
@@ -179,6 +205,7 @@ def revoke(
     added: Annotated[
         bool, typer.Option("--added", help="Shut out as well what it has brought in, what that has, and so on.")
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> Output:
     """Shut a machine out for good; its live connections end within a second. Then list whom it has brought in."""
     from confide_crypto.keys.identity import fingerprint_words
@@ -187,6 +214,10 @@ def revoke(
     from confide_daemon.sealing.rosters import Rosters
 
     with here.opened() as state:
+        if not (yes or here.is_quiet) and can_ask():
+            words = fingerprint_words(enrollment.named(state.registry, name).public_key)
+            # It comes back by a new invite alone, with another key.
+            typer.confirm(f"Shut out {name}  {words}  for good?", abort=True, err=True)
         gone = enrollment.revoke(state.registry, name)
         revocations = Revocations.configured(here.config(), state)
         if revocations is not None:

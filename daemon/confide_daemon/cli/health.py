@@ -136,11 +136,11 @@ def examine(
             checks.append(_check("vault for sealed records", lambda: try_out(config.load(found.config).vault)))
     said = answer(found.data.address)
     if said is None:
-        checks.append(Check("daemon is not running"))
+        checks.append(Check("daemon", detail="not running; that is no fault: confided serve starts it"))
     elif said == "ok":
-        checks.append(Check("daemon answers"))
+        checks.append(Check("daemon", detail="answers"))
     else:
-        checks.append(Check("daemon answers", f"it says: {said}", "what is wrong stands above, or in its log"))
+        checks.append(Check("daemon", f"it says: {said}", "what is wrong stands above, or in its log"))
     return checks
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import socket
 import sys
 import time
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -27,10 +29,12 @@ from confide_daemon.cli.console import (
     say,
     show,
 )
+from confide_daemon.config import DEFAULT_PORT, DaemonConfig, parse_listen
 
 if TYPE_CHECKING:
     from confide_daemon.access.enrollment import MadeInvite
     from confide_daemon.access.invites import OpenInvite
+    from confide_daemon.access.registry import State
 
 _MAKE = "make"
 
@@ -105,7 +109,7 @@ def invite(
         else:
             typer.echo(text)
             say(f"On {name}: run confide join, and paste it   (good once, until {clock(made.entry.expires_at)})")
-            _advise(state, address)
+            _advise(state, settings, address)
             if space is None and made.entry.grants.scope == "read":
                 say(
                     f"note: {name} may only read, and its space is new and stays empty; "
@@ -176,6 +180,8 @@ def _await_join(state: Any, made: MadeInvite, *, as_json: bool) -> None:
     from confide_crypto.keys.identity import fingerprint_words
     from confide_daemon.access import enrollment
 
+    if not as_json:
+        say("Waiting for it to be used. Ctrl-C stops waiting and keeps the invite.")
     used = enrollment.wait_for_join(state.registry, made)
     if used is None:
         if time.time() < made.entry.expires_at:
@@ -206,14 +212,37 @@ def _show_code(text: str) -> None:
     say("")
 
 
-def _advise(state: Any, url: str) -> None:
+def _advise(state: State, settings: DaemonConfig, url: str) -> None:
     """Say what would keep this invite from working."""
     from confide_daemon.cli.health import answers
+    from confide_daemon.datadir import instance
 
-    if any(local in url for local in ("//127.0.0.1", "//[::1]", "//localhost")):
-        name, port = socket.gethostname() or "this-host", url.rstrip("/").rpartition(":")[2]
+    is_running = answers(state.folder.address)
+    found = instance.read(state.folder.address) if is_running else None
+    bound = found.listens if found and found.listens else parse_listen(settings.server.listen)[0]
+    asked, port = urlsplit(url).hostname or "", urlsplit(url).port or DEFAULT_PORT
+    name = socket.gethostname() or "this-host"
+    listen = f"confided serve --listen 0.0.0.0:{port}"
+    if _is_loopback(asked):
+        say(f"note: {url} can be reached from this machine only. For another machine:")
+        if _is_loopback(bound):
+            say(f"      {listen}")
+        say(f"      confided invite NAME --url confide://{name}:{port}")
+    elif _is_loopback(bound) and not url.startswith("confides:"):
         say(
-            f"note: {url} can be reached from this machine only; others need --url, as in --url confide://{name}:{port}"
+            f"warning: {'confided listens' if is_running else 'confided will listen'} on {bound} alone, so nobody reaches {url}"
         )
-    if not answers(state.folder.address):
+        say(
+            f"hint: {listen}   (right as it is only if a reverse proxy or a tunnel on this machine passes {asked}:{port} on to it)"
+        )
+    if not is_running:
         say("note: confided is not running here; start it with: confided serve")
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from confide_crypto.errors import EXIT_UNREACHABLE
 from confide_daemon.cli.console import Bar, Here, Output, clock, command, say
 from confide_daemon.cli.jobs import Space, work
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @command
 def status(here: Here) -> Output:
-    """Show whether the daemon runs, and what it holds."""
+    """Show whether the daemon runs, and what it holds; ends with 5 where it does not run."""
     from confide_daemon.cli.health import facts, facts_of
 
     with here.opened() as state:
@@ -32,7 +33,8 @@ def status(here: Here) -> Output:
     lines += [f"  {name}: {said}" for name, said in told.items()]
     if known["oldKeyUntil"]:
         lines.append(f"key: rotated; the old one answers until {clock(known['oldKeyUntil'])}")
-    return Output(known, lines)
+    hint = () if known["running"] else ("hint: start it with: confided serve",)
+    return Output(known, lines, hint, exit_code=0 if known["running"] else EXIT_UNREACHABLE)
 
 
 @command

@@ -25,6 +25,7 @@ class Address:
     key: str  # the daemon's public key as `confide pin` takes it
     pid: int  # the process that serves
     version: str  # of the daemon
+    listens: str = ""  # the host it is bound to, `0.0.0.0` for every interface; "": an older version does not say
 
 
 def write(path: Path, address: Address) -> None:

@@ -128,6 +128,7 @@ class Daemon:
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         server = await self._listen(listen)
         url = _url(server)
+        self._bound = str(server.sockets[0].getsockname()[0])
         auditing = asyncio.create_task(self._audit.run())
         looking = asyncio.create_task(self._look_at_spaces())
         self._work.begin()
@@ -323,7 +324,9 @@ class Daemon:
     async def _write_address(self, url: str) -> None:
         key = format_daemon_key(self._keys.in_force().current.static_key)
         await asyncio.to_thread(
-            instance.write, self._state.folder.address, instance.Address(url, key, os.getpid(), __version__)
+            instance.write,
+            self._state.folder.address,
+            instance.Address(url, key, os.getpid(), __version__, self._bound),
         )
 
     async def _until_stopped(self, url: str, idle_exit_s: float | None) -> None:

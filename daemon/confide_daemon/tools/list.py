@@ -58,7 +58,7 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Raises GrantError where the caller reaches nothing of what is asked for; NotFoundError: there is no such project; ToolError: a date that
+    """Raises GrantError where the caller reaches nothing of what is asked for; NotFoundError: no such project; ToolError: a date that
     is none, or a project, a scope and a task that exclude each other."""
     project, scope = arguments.get("project") or None, arguments["scope"]
     grants = context.grants

@@ -124,7 +124,7 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Raises GrantError where the caller reaches nothing of what is asked for; NotFoundError: there is no such project; ToolError: a date that
+    """Raises GrantError where the caller reaches nothing of what is asked for; NotFoundError: no such project; ToolError: a date that
     is none, a path that leads out, or a project, a scope and a task that exclude each other."""
     project, scope, path = arguments.get("project"), arguments["scope"], arguments.get("path")
     task = context.task(project, scope, arguments.get("taskId"))

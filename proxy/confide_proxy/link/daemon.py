@@ -52,6 +52,8 @@ START_DEADLINE_S = 20.0
 """A cold start loads the MCP SDK and the database from a disk that may be slow; 2-3 s is usual."""
 _POLL_S = 0.03
 _NOT_INSTALLED = "the daemon's part is not installed here (pip install 'confide[daemon]')"
+_MISSING_PART = "the daemon's part is not installed here (no module"
+"""As `confided` says it."""
 _MOST_LOG_BYTES = 64 * 1024
 
 
@@ -228,7 +230,7 @@ def _complaint(log: Path, offset: int) -> str | None:
             lines = file.read(_MOST_LOG_BYTES).decode("utf-8", "replace").splitlines()
     except OSError:
         return None
-    if any("No module named" in line for line in lines):
+    if any("No module named" in line or _MISSING_PART in line for line in lines):
         return _NOT_INSTALLED
     told = [line for line in lines if line.startswith(("confided: ", "hint: "))]
     return "; ".join(told) or ("it ended with an error" if any("Error" in line for line in lines) else None)

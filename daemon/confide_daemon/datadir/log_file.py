@@ -1,0 +1,38 @@
+"""The log of a daemon that was started on demand: a file in its data folder that has an end."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Final
+
+FILE_BYTES: Final = 1 << 20
+FILES: Final = 3
+"""The one that is written, and the two before it."""
+
+
+class LogFile(RotatingFileHandler):
+    """Three files of 1 MiB, of mode 0600."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, maxBytes=FILE_BYTES, backupCount=FILES - 1, encoding="utf-8", errors="replace")
+
+    def _open(self) -> TextIOWrapper:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        raw = io.FileIO(os.open(self.baseFilename, flags, 0o600), "a")
+        return TextIOWrapper(io.BufferedWriter(raw), encoding=self.encoding, errors=self.errors)
+
+
+def handler(path: Path) -> logging.Handler:
+    """Where a daemon writes its log: the file, where that is what stderr goes to, else stderr itself."""
+    try:
+        ours, theirs = path.stat(), os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError):
+        return logging.StreamHandler(sys.stderr)
+    is_file = (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)
+    return LogFile(path) if is_file else logging.StreamHandler(sys.stderr)

@@ -1,0 +1,68 @@
+"""`confided stop` and `logs`, and what an operator is told of a server that nobody can reach."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from tests.support.programs.confided import Confided
+
+from confide_daemon.datadir.log_file import FILES, LogFile
+
+
+def test_it_is_stopped_and_its_log_is_shown(ready: Confided) -> None:
+    """`stop` returns once it has ended; then `status` ends with 5, and `stop` has nothing to do."""
+    process = ready.serve()
+    assert ready.json("status")["running"]
+    assert ready.json("stop") == {"stopped": True, "pid": process.pid}
+    assert process.wait(10) == 0
+    assert "confided is not running" in ready.run("stop").stdout
+    assert "confided serve" in ready.run("status", code=5).stderr
+    assert "no log here" in ready.run("logs", code=5).stderr
+    (ready.data / "confided.log").write_text("".join(f"line {number}\n" for number in range(9)))
+    assert ready.run("logs", "-n", "2").stdout == "line 7\nline 8\n"
+    assert ready.json("logs", "-n", "1")["lines"] == ["line 8"]
+
+
+@pytest.mark.parametrize("is_running", [False, True])
+def test_an_invite_that_nobody_can_use_is_warned_of(ready: Confided, is_running: bool) -> None:
+    """With the line that mends it, and when it is right all the same; one that a proxy serves is not warned of."""
+    if is_running:
+        ready.serve("--listen", "127.0.0.1:0")
+    said = ready.run("invite", "far", "--url", "confide://memory.example.org:7799").stderr
+    assert "on 127.0.0.1 alone, so nobody reaches confide://memory.example.org:7799" in said
+    assert "hint: confided serve --listen 0.0.0.0:7799" in said
+    assert "reverse proxy" in said
+    assert "nobody reaches" not in ready.run("invite", "tls", "--url", "confides://memory.example.org").stderr
+    local = ready.run("invite", "near", "--url", "confide://127.0.0.1:7799").stderr
+    assert "this machine only" in local
+    assert "confided invite NAME --url confide://" in local
+
+
+def test_a_server_that_listens_on_every_interface_is_not_warned_of(ready: Confided) -> None:
+    ready.serve("--listen", "0.0.0.0:0")
+    said = ready.run("invite", "laptop", "--url", "confide://memory.example.org:7799").stderr
+    assert "warning" not in said
+
+
+def test_a_grant_of_a_project_that_holds_nothing_is_noted(ready: Confided) -> None:
+    ready.enroll()
+    (caller,) = ready.json("callers")
+    said = ready.run("callers", "grant", caller["name"], "--projects", "nosuch,global").stderr
+    assert "nothing is stored in a project 'nosuch'" in said
+
+
+def test_the_log_of_a_daemon_on_demand_has_an_end(tmp_path: Path) -> None:
+    """Three files, none open to others, the newest line in the one that is written."""
+    path = tmp_path / "confided.log"
+    log = logging.Logger("turned over")
+    log.addHandler(handler := LogFile(path))
+    for number in range(5 * 2**10):
+        log.info("%06d %s", number, "x" * 1000)
+    handler.close()
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == FILES
+    assert sum(file.stat().st_size for file in files) <= FILES * 2**20
+    assert all(file.stat().st_mode & 0o077 == 0 for file in files)
+    assert f"{5 * 2**10 - 1:06d}" in path.read_text().splitlines()[-1]
