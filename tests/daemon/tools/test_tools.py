@@ -368,13 +368,16 @@ async def test_the_project_and_scope_narrow_a_search(laptop: Machine) -> None:
         ("memory_search", {"query": "harbour", "scope": "project"}),
         ("memory_search", {"query": "harbour", "scope": "global"}),
         ("memory_search", {"query": "harbour", "project": "proj"}),
-        ("memory_search", {"query": "harbour", "project": "elsewhere"}),
         ("memory_search", {"query": "harbour", "project": "*"}),
         ("memory_search", {"query": "harbour", "project": "proj", "scope": "global"}),
+        ("memory_search", {"query": "harbour", "project": "elsewhere"}),
+        ("memory_search", {"query": "harbour", "path": "../../etc"}),
     )
-    projects = [sorted(hit["project"] for hit in result.structured_content["results"]) for result in found[:-1]]
-    assert projects == [["global", "proj"], ["proj"], ["global"], ["proj"], [], ["global", "proj"]]
-    assert found[-1].is_error
+    projects = [sorted(hit["project"] for hit in result.structured_content["results"]) for result in found[:-3]]
+    assert projects == [["global", "proj"], ["proj"], ["global"], ["proj"], ["global", "proj"]]
+    assert all(result.is_error for result in found[-3:])
+    assert "there is no project 'elsewhere'\nhint: there is: global, proj" in text_of(found[-2])
+    assert "'path' leads out of the memory\nhint: " in text_of(found[-1])
 
 
 @pytest.mark.parametrize("value", ["yesterday", "2026-13-01", "7 parsecs", "-1d"])
