@@ -144,7 +144,7 @@ def test_a_second_daemon_on_the_same_folder(ready: Confided) -> None:
 
 
 def test_health_and_status(ready: Confided) -> None:
-    assert ready.json("status")["running"] is False
+    assert json.loads(ready.run("status", "--json", code=5).stdout)["running"] is False
     ready.serve()
     status = ready.json("status")
     assert status["running"] is True
@@ -161,7 +161,7 @@ def test_a_killed_daemon_is_not_said_to_run(ready: Confided) -> None:
     process.kill()
     process.wait()
     assert ready.address is not None  # the stale file
-    assert ready.json("status")["running"] is False
+    assert json.loads(ready.run("status", "--json", code=5).stdout)["running"] is False
     ready.serve()
     assert ready.json("status")["running"] is True
 
