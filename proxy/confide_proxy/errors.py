@@ -6,6 +6,7 @@ ConfideError (confide_crypto.errors)
 ├── KeyringError         the operating system's keyring cannot be used, or does not answer
 ├── KeyChangeError       this machine's key cannot be moved, imported or rotated as things are
 ├── NotJoinedError       no daemon was joined and none may be started
+│   └── NotSetUpError        nobody has set this machine up yet
 ├── DaemonStartError     the daemon on this machine did not come up
 │   └── DaemonMissingError   it is not installed
 ├── FolderError          a path that is not ours to read or write
@@ -79,11 +80,25 @@ class KeyChangeError(ConfideError):
 class NotJoinedError(ConfideError):
     exit_code = EXIT_UNREACHABLE
 
-    def __init__(self) -> None:
-        super().__init__(
-            "this machine has not joined a daemon, and on_demand is off",
-            hint="run confide join with an invite, or set on_demand = true",
-        )
+    def __init__(
+        self,
+        problem: str = "this machine has not joined a daemon, and on_demand is off",
+        *,
+        hint: str = "run confide join with an invite, or set on_demand = true",
+    ) -> None:
+        super().__init__(problem, hint=hint)
+
+
+class NotSetUpError(NotJoinedError):
+    """Nobody has set this machine up. `failed_join`: why the last attempt to join a daemon failed, where there was one."""
+
+    def __init__(self, failed_join: str | None = None) -> None:
+        hint = "confide quickstart for this machine alone, or confide join with an invite to a server"
+        if failed_join is None:
+            super().__init__("this machine is not set up", hint=hint)
+        else:
+            tried = f"this machine is not set up: the last confide join failed ({failed_join})"
+            super().__init__(tried, hint=f"join again with a good invite; {hint}")
 
 
 class DaemonStartError(ConfideError):

@@ -47,6 +47,8 @@ class Paths:
     """Held by whoever changes those two."""
     link = _InState("link.json")
     """Which daemon this machine has joined, and its pinned key."""
+    failed_join = _InState("failed-join.json")
+    """Why the last `confide join` failed, until this machine is set up."""
     receipt = _InState("receipt.json")
     """How far this machine has followed its daemon's space."""
     restores = _InState("restores.jsonl")

@@ -22,6 +22,7 @@ from typer.core import TyperCommand
 from confide_memory.commands.help import has_styles
 from confide_proxy.cli.doing import doing
 from confide_proxy.config import ProxyConfig
+from confide_proxy.link import founding
 from confide_proxy.paths import Paths
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.project import Basis
@@ -154,8 +155,10 @@ def folder_of(project: Path) -> Path:
 async def identified(here: Here, folder: Path) -> Project:
     """The project of a folder, as `--project` names it. Where it is new here the daemon is asked, and a person told what it calls itself.
 
-    Raises typer.BadParameter, KeyFileError.
+    Raises typer.BadParameter, NotSetUpError, NotJoinedError, KeyFileError.
     """
+    # What is decided about a folder is kept, and on a machine that nobody has set up nothing is.
+    await asyncio.to_thread(founding.require, here.paths, here.config)
     claim = await asyncio.to_thread(projects.identify, folder_of(folder))
     found = await named(here.paths, here.config, claim)
     if found.project.claim or (found.is_new and claim.basis is Basis.FILE):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import json
 import sys
 from pathlib import Path
@@ -36,8 +37,9 @@ from confide_proxy.cli.doing import doing
 from confide_proxy.devices.pairing import Invitations
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import DeviceError, SetupError, SpaceLockedError
+from confide_proxy.link import founding
 from confide_proxy.link import identity as identities
-from confide_proxy.link.daemon import Joined, known, save_pin
+from confide_proxy.link.daemon import Joined, known, load_pin, save_pin
 from confide_proxy.offline.journal import is_empty
 from confide_proxy.paths import Paths
 from confide_proxy.sync.project_names import ProjectNames
@@ -47,6 +49,8 @@ setup_app = typer.Typer(help="Tell a client how to start Confide.", no_args_is_h
 _MOST_PASTED = 4096
 _MOST_ALIAS = 64
 _BY_HAND = "mend it, or paste the entry by hand"
+_LOOK_S = 25.0
+"""For the answer of this machine's own daemon, which may have to be started for it."""
 _INVITER_S = 2.0
 """The machine that made the invite, if it is connected, adds this one within a few round trips."""
 
@@ -61,26 +65,34 @@ def join(
 ) -> None:
     """Join a daemon: make this machine's key, pin the daemon's, test the link."""
     here: Here = context.obj
-    plain, pair = parse_invite(invite or _pasted(as_json))
-    # An invite that was made here is for another machine: this one would only change its own name with it.
-    if pair is not None and Invitations(here.paths.rosters).has(pair.invite_id):
-        raise DeviceError("this invite was made on this machine", hint="paste it into confide join on the new one")
-    asyncio.run(_join(here, plain, (pair.invite_id, pair.secret) if pair else None, as_json))
+    text = invite or _pasted()
+    try:
+        plain, pair = parse_invite(text)
+        # An invite that was made here is for another machine: this one would only change its own name with it.
+        if pair is not None and Invitations(here.paths.rosters).has(pair.invite_id):
+            raise DeviceError("this invite was made on this machine", hint="paste it into confide join on the new one")
+        asyncio.run(_join(here, plain, (pair.invite_id, pair.secret) if pair else None, as_json))
+    except (ConfideError, TimeoutError) as error:
+        founding.note_failure(here.paths, error)
+        raise
 
 
-def _pasted(as_json: bool) -> str:
+def _pasted() -> str:
     """The invite from the terminal, unseen, or the next line of stdin: other users can see arguments, and a shell keeps them."""
-    if sys.stdin.isatty():
+    if not sys.stdin.isatty():
+        return sys.stdin.readline(_MOST_PASTED)
+    try:
         with doing.paused():
-            return str(typer.prompt("invite", hide_input=True, err=as_json))
-    return sys.stdin.readline(_MOST_PASTED)
+            return getpass.getpass("invite (hidden): ")
+    except EOFError:
+        return ""
 
 
 async def _join(here: Here, invite: Invite, pair: tuple[bytes, bytes] | None, as_json: bool) -> None:
     from confide_crypto.transport.open import connect
     from confide_proxy.devices import connection as space_connection
 
-    await _require_leave(here.paths)
+    await _require_leave(here)
     identity = await asyncio.to_thread(identities.identity, here.paths.identity)
     try:
         connection = await connect(invite.websocket_url, identity, invite.daemon_static, invite=invite)
@@ -124,13 +136,15 @@ async def _join(here: Here, invite: Invite, pair: tuple[bytes, bytes] | None, as
     if as_json:
         print_json(result)
         return
-    say(f"{told}\n\nnow let your agent start it:  confide setup claude-code --write")
+    say(
+        f"{told}\ncompare these words with the server's: {words}\n\nnow let your agent start it:  confide setup claude-code --write"
+    )
 
 
-async def _require_leave(paths: Paths) -> None:
+async def _require_leave(here: Here) -> None:
     """Have a person agree to leave a space whose secrets this machine opens; where nobody can be asked, say so."""
-    told = await asyncio.to_thread(left_behind, paths)
-    if told is None:
+    told = await asyncio.to_thread(left_behind, here.paths)
+    if told is None or await _is_empty(here):
         return
     if not sys.stdin.isatty():
         note(told)
@@ -138,11 +152,24 @@ async def _require_leave(paths: Paths) -> None:
         raise DeviceError("nothing was changed")
 
 
+async def _is_empty(here: Here) -> bool:
+    """Whether the space of this machine's own daemon holds neither a file nor a sealed secret, and nothing waits for it: none is lost."""
+    if await asyncio.to_thread(load_pin, here.paths.link) is not None or not is_empty(here.paths.journal):
+        return False
+    try:
+        async with asyncio.timeout(_LOOK_S), here.client(await identified(here, Path())) as client:
+            status = await client.call("memory_status", {})
+    except (ConfideError, TimeoutError):
+        return False  # it may hold anything
+    return status["totalFiles"] == 0 and status.get("sealing", {}).get("secrets", 1) == 0
+
+
 def _join_instead(here: Here, daemon: Joined) -> None:
     """Join this daemon in the place of any other."""
     before = known(here.paths)
     RosterCache(here.paths.rosters).moved(before.daemon_static if before else b"", daemon.daemon_static)
     save_pin(here.paths.link, daemon)
+    founding.settle(here.paths)
     ProjectNames(here.paths.projects).on_joined()
 
 

@@ -17,7 +17,8 @@ from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_crypto.keys.identity import fingerprint_words, format_public_key
 from confide_proxy.cli.console import Here, Output, clock, command, remark, say, seconds
 from confide_proxy.cli.doing import doing
-from confide_proxy.errors import KeyChangeError
+from confide_proxy.errors import KeyChangeError, NotSetUpError
+from confide_proxy.link import founding
 from confide_proxy.link import identity as identities
 from confide_proxy.link.identity import Form, Stored
 from confide_proxy.link.key_rotation import MachineKeys, exclusive
@@ -82,6 +83,7 @@ def key_unlock(
 ) -> None:
     """Ask for the passphrase (or read it from stdin), and let this user's sessions use the key for a while."""
     unlocked_s = seconds(duration, "mhd", most_days=7, option="--for", examples="30m, 8h or 2d")
+    _require_key(context.obj.paths)
     held = MachineKeys(context.obj.paths).held()
     sealed = [kept for kept in (held.current, held.following) if kept is not None and kept.form is Form.PASSPHRASE]
     if not sealed:
@@ -97,6 +99,7 @@ def key_unlock(
 @key_app.command("lock")
 def key_lock(context: typer.Context) -> None:
     """Forget an unlocked key at once."""
+    _require_key(context.obj.paths)
     held = MachineKeys(context.obj.paths).held()
     kept = [each for each in (held.current, held.following) if each is not None]
     was = [identities.lock(each.public_key) for each in kept]
@@ -110,6 +113,7 @@ def key_passphrase(context: typer.Context) -> None:
     """Change the passphrase."""
     here: Here = context.obj
     paths = here.paths
+    _require_key(paths)
     kept = identities.stored(paths.identity)
     if kept.form is not Form.PASSPHRASE:
         raise KeyChangeError("this key has no passphrase", hint="one is set with: confide key move passphrase")
@@ -159,6 +163,8 @@ def key_rotate(here: Here) -> Output:
     """Make a new key for this machine, and have the daemon take it in place of the old one."""
     from confide_proxy.devices.rotation import rotate  # and all that devices take: no other command of these needs it
 
+    _require_key(here.paths)
+
     is_sealed = identities.stored(here.paths.identity).form is Form.PASSPHRASE
     passphrase = _passphrase() if is_sealed else None
     old, new = map(_public, asyncio.run(rotate(here.paths, here.config, passphrase=passphrase)))
@@ -175,6 +181,12 @@ def _taken(path: Path) -> KeyChangeError:
         f"this machine has a key already, in {path}",
         hint=f"confide key show tells which; to use another one, move it away first: mv {path} {path}.old",
     )
+
+
+def _require_key(paths: Paths) -> None:
+    """Raises NotSetUpError: this machine has no key, and to lock, open or change one makes none."""
+    if not any(each.exists() or each.is_symlink() for each in (paths.identity, paths.next_identity)):
+        raise NotSetUpError(founding.why_failed(paths))
 
 
 def _require_unchanged(paths: Paths, kept: Stored) -> None:

@@ -20,9 +20,21 @@ import typer
 
 from confide_crypto.errors import printable
 from confide_memory.documents import GLOBAL_PROJECT
-from confide_proxy.cli.console import Here, Output, ProjectDir, command, counted, folder_of, remark, replace_file, say
+from confide_proxy.cli.console import (
+    Here,
+    Output,
+    ProjectDir,
+    command,
+    counted,
+    folder_of,
+    note,
+    remark,
+    replace_file,
+    say,
+)
 from confide_proxy.config import ProxyConfig, is_fingerprint, policy_of
 from confide_proxy.errors import ConfigError, FolderError, StateError
+from confide_proxy.link import founding
 from confide_proxy.paths import Paths
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.project import Project
@@ -86,7 +98,9 @@ def scan(
         if paths
         else of_project(here.paths, here.config, projects.identify(folder_of(project)).granted(), passed)
     )
-    prints = load_fingerprints(here.paths.fingerprint_key)
+    # Their key is kept, and on a machine that nobody has set up nothing is.
+    key = here.paths.fingerprint_key
+    prints = load_fingerprints(key) if founding.is_set_up(here.paths) or key.exists() else None
     count = 0
     seen: list[dict[str, Any]] = []
     for text in texts:
@@ -106,6 +120,8 @@ def scan(
         more = len(seen) - len(shown)
         are, them = ("is", "it") if more == 1 else ("are", "them")
         rest = f"; {more:,} more {are} let through (--all shows {them})" if more else ""
+        if shown and prints is None:
+            note("fingerprints, for --allow, are made once this machine is set up: confide quickstart or confide join")
         remark(f"{counted(len(held), 'credential') if held else 'no credentials'} in {counted(count, 'text')}{rest}")
 
     data = {
@@ -127,7 +143,7 @@ def _allow(here: Here, given: list[str]) -> Output:
     return Output({"allowed": added, "file": str(file)}, told)
 
 
-def _sights(text: Outgoing, policy: Policy, prints: Fingerprints) -> Iterator[dict[str, Any]]:
+def _sights(text: Outgoing, policy: Policy, prints: Fingerprints | None) -> Iterator[dict[str, Any]]:
     from confide_proxy.sealing.detection import scanner
 
     line, behind = text.line, 0
@@ -135,7 +151,7 @@ def _sights(text: Outgoing, policy: Policy, prints: Fingerprints) -> Iterator[di
         if not text.is_one_line:
             line += text.text.count("\n", behind, finding.start)
             behind = finding.start
-        fingerprint = prints.of(finding.kind, text.text[finding.start : finding.end])
+        fingerprint = prints.of(finding.kind, text.text[finding.start : finding.end]) if prints else ""
         yield {
             "path": text.path,
             "line": line,

@@ -34,7 +34,7 @@ from confide_proxy.cli.console import (
     row,
     say,
 )
-from confide_proxy.errors import SpaceLockedError, ToolError
+from confide_proxy.errors import NotSetUpError, SpaceLockedError, ToolError
 from confide_proxy.link import daemon
 from confide_proxy.link import identity as identities
 from confide_proxy.link.key_rotation import MachineKeys
@@ -157,6 +157,8 @@ def down(paths: Paths, error: ConfideError | TimeoutError) -> dict[str, Any]:
     """The link that an attempt ended with, as JSON. It is up where the daemon itself refused what was asked."""
     told = error if isinstance(error, ConfideError) else UnreachableError("its address", "it does not answer in time")
     state = "up" if isinstance(error, RequestError | ToolError | SpaceLockedError) else "down"
+    if isinstance(error, NotSetUpError):
+        state = "not set up"
     return {"state": state, **known(paths), "reason": str(told), "hint": told.hint}
 
 

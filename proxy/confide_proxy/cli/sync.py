@@ -38,6 +38,7 @@ from confide_proxy.cli.progress import SyncProgress
 from confide_proxy.cli.search import call, send_queue
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError, KeyringError, NotJoinedError
+from confide_proxy.link import founding
 from confide_proxy.link.daemon import load_pin
 from confide_proxy.paths import Paths
 from confide_proxy.sync.project import Project
@@ -90,6 +91,8 @@ def quickstart(
     """One machine, no server: start a daemon here, join it, index this project, and say how to go on."""
     if load_pin(here.paths.link) is not None:
         remark("this machine has joined a daemon already; using that one")
+    elif here.config.on_demand:
+        founding.found(here.paths)
     this = asyncio.run(identified(here, project))
     result = asyncio.run(_compared(here, this, force=False))
     info = asyncio.run(call(here, this, "memory_status", {}, is_compared=False))

@@ -31,7 +31,7 @@ from confide_memory.answers import ask
 from confide_memory.documents import Asks
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import NotJoinedError, StateError
-from confide_proxy.link import daemon
+from confide_proxy.link import daemon, founding
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.link.receipts import Receipts
 from confide_proxy.paths import Paths
@@ -353,10 +353,12 @@ async def open_connection(
         patience_s: for a daemon that is there, from the first byte to the open channel.
 
     Raises:
-        NotJoinedError, DaemonStartError: there is no daemon to connect to.
+        NotSetUpError, NotJoinedError, DaemonStartError: there is no daemon to connect to.
         KeyFileError, KeyLockedError, KeyringError: the identity or the pin may not be used as it is.
         UnreachableError, HandshakeError, DeniedError: from the connection attempt.
     """
+    # Before the key, which is made at the first need.
+    await asyncio.to_thread(founding.require, paths, config)
     return await (keys or MachineKeys(paths)).connect(
         partial(_dial, paths, config, hello, tell or _tell_nobody, patience_s)
     )

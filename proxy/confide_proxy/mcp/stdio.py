@@ -241,6 +241,7 @@ class Engine:
         import logging
         from concurrent.futures import ThreadPoolExecutor
 
+        from confide_proxy.link.founding import found_for_agent
         from confide_proxy.mcp.session import Session
         from confide_proxy.sync import project as projects
         from confide_proxy.sync.project_names import named
@@ -253,6 +254,8 @@ class Engine:
         self._waiting = asyncio.Queue()  # bounded by _slots
         self._ending = asyncio.Event()
         self._ready.set()
+        # Whoever told a client to start this wants it to remember.
+        await asyncio.to_thread(found_for_agent, here, config)
         claim = await asyncio.to_thread(projects.identify, folder)
         found = await named(here, config, claim)
         if found.is_new or found.project.claim:

@@ -159,6 +159,8 @@ class ProjectNames:
 
     def forget(self, home: Path) -> list[Decision]:
         """Have all claims of a folder decided anew; those that there were. Raises KeyFileError."""
+        if not self._file.exists():
+            return []
         with self._alone():
             found = [each for each in self.all() if each.home == os.fspath(home) and each.state is not State.FORGOTTEN]
             for each in found:

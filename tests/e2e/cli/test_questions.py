@@ -101,6 +101,7 @@ def test_who_leaves_a_space_is_asked_first(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "desk")
     with running_daemon(tmp_path) as daemon:
         try:
+            machine.run("store", "- herons fish at dawn")  # nobody is asked about a space that holds nothing
             space = machine.json("device", "ls")["space"]["words"]
             invite = daemon.invite("desk")
             with terminal(machine, "join", invite) as asked:

@@ -51,8 +51,12 @@ def stands_still(pid: int) -> bool:
 class Machine:
     """One user's machine: a home for Confide and a project folder."""
 
-    def __init__(self, root: Path, name: str, *, has_model: bool = False) -> None:
-        """`has_model`: a daemon that is started on demand embeds with the packaged model, as it does for people."""
+    def __init__(self, root: Path, name: str, *, has_model: bool = False, is_set_up: bool = True) -> None:
+        """
+        Args:
+            has_model: a daemon that is started on demand embeds with the packaged model, as it does for people.
+            is_set_up: this machine may have a daemon of its own, as after `confide quickstart`.
+        """
         self.name = name
         self.home = root / name / "home"
         self.project = root / name / "project"
@@ -60,7 +64,9 @@ class Machine:
         if not has_model:
             (self.home / "daemon.toml").write_text(NO_MODEL)
         (self.project / "memory").mkdir(parents=True)
-        self.allow("project")
+        if is_set_up:
+            (self.home / "daemon").mkdir(mode=0o700)
+            self.allow("project")
         self.env = {
             **{k: v for k, v in os.environ.items() if not k.startswith("CONFIDE")},
             "CONFIDE_HOME": str(self.home),

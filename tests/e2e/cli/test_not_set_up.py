@@ -1,0 +1,105 @@
+"""A machine that nobody has set up: looking at it makes nothing, and a join that failed leaves nothing that begins a space of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.support.programs import commands
+from tests.support.programs.command import confide
+from tests.support.programs.processes import Machine, running_daemon
+from tests.support.programs.wire import Wire
+
+MAKING = {
+    *("quickstart", "key show", "key move", "key import"),
+    *("project allow", "setup claude-code"),
+}
+"""What a person runs to set the machine up, to make its key, or to decide something by hand."""
+NEED_NOTHING = {"queue", "queue retry", "project ls", "transcripts list", "scan"}
+"""What needs no daemon, and answers that there is nothing."""
+
+
+def test_no_command_that_looks_makes_anything(tmp_path: Path) -> None:
+    """Every command that is not for setting up says that nothing is set up, ends with 5, and leaves all files as they were."""
+    machine = Machine(tmp_path, "fresh", is_set_up=False)
+    machine.write("memory/a.md", "- herons fish at dawn, api key ghp_" + "a1B2c3D4e5F6" * 3 + "\n")
+    before = tree(tmp_path)
+    for line in commands.every():
+        name = next(n for n in (" ".join(line[:2]), line[0]) if n in commands.ARGUMENTS)
+        if name in MAKING:
+            continue
+        ended = confide(machine, *line)
+        assert tree(tmp_path) == before, line
+        if name in NEED_NOTHING:
+            assert ended.code in (0, 9), (line, ended)
+        elif name not in ("queue drop", "project forget"):
+            assert ended.code == 5, (line, ended)
+            assert "this machine is not set up" in ended.err, (line, ended)
+            assert "hint: confide quickstart" in ended.err, (line, ended)
+        else:
+            assert ended.code, (line, ended)
+
+
+def test_status_as_json_says_that_nothing_is_set_up(tmp_path: Path) -> None:
+    """A program can tell a machine that is not set up from one whose daemon is away."""
+    ended = confide(Machine(tmp_path, "fresh", is_set_up=False), "status", "--json")
+    assert ended.code == 5
+    assert json.loads(ended.out)["link"]["state"] == "not set up"
+
+
+def test_an_agents_session_sets_the_machine_up(tmp_path: Path) -> None:
+    """Whoever lets a client start `confide mcp` needs no other command."""
+    machine = Machine(tmp_path, "fresh", is_set_up=False)
+    try:
+        with Wire(machine) as agent:
+            agent.open()
+            told = agent.tool("memory_store", {"content": "- herons fish at dawn"})
+            assert "queued" not in told["content"][0]["text"], told
+        assert "herons" in machine.run("search", "herons")
+    finally:
+        machine.stop_local_daemon()
+
+
+def test_a_failed_join_founds_nothing(tmp_path: Path) -> None:
+    """Neither the next command nor an agent's session begins a space of its own in the place of the daemon that was to be joined; a good
+    join after it asks nothing and warns of nothing."""
+    machine = Machine(tmp_path, "fresh", is_set_up=False)
+    with running_daemon(tmp_path) as daemon:
+        spent = daemon.invite("other")
+        Machine(tmp_path, "other").run("join", spent)
+        for invite in (daemon.invite("laptop", port=1), spent, "confide://127.0.0.1:1/#invite1nonsense"):
+            ended = confide(machine, "join", invite)
+            assert ended.code in (5, 6, 7), ended
+            for command in (("status",), ("store", "- herons")):
+                then = confide(machine, *command)
+                assert then.code == 5, then
+                assert "is not set up: the last confide join failed" in then.err, then
+                assert ended.err.splitlines()[0].removeprefix("confide: ")[:60] in then.err, (ended, then)
+        with Wire(machine) as agent:
+            agent.open()
+            answer = agent.tool("memory_store", {"content": "- herons fish at dawn"})
+            assert answer["isError"], answer
+            assert "not set up" in answer["content"][0]["text"], answer
+        assert machine.local_daemon is None
+        assert not (machine.home / "daemon").exists()
+        told = confide(machine, "join", daemon.invite("laptop"))
+        assert told.code == 0, told
+        assert "opens nothing" not in told.err, told
+        assert "compare these words with the server's" in told.out
+        assert confide(machine, "status").code == 0
+
+
+def test_nobody_is_asked_about_a_space_that_holds_nothing(tmp_path: Path) -> None:
+    """A machine that was alone joins a server without a word about what it leaves behind."""
+    machine = Machine(tmp_path, "alone", is_set_up=False)
+    with running_daemon(tmp_path) as daemon:
+        try:
+            machine.run("quickstart")
+            assert "opens nothing" not in machine.run("join", daemon.invite("alone"))
+        finally:
+            machine.stop_local_daemon()
+
+
+def tree(root: Path) -> dict[str, bytes | None]:
+    """What lies below a folder: each name, and what is in a file."""
+    return {str(each.relative_to(root)): each.read_bytes() if each.is_file() else None for each in root.rglob("*")}
