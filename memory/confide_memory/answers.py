@@ -168,6 +168,7 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "attach": {
         "space": bounded(_MAX_MARK),
         "catalogue": optional(text, ""),
+        "daemonVersion": optional(bounded(_MAX_MARK), ""),
         "sealing": optional(
             record(
                 number=count(_MOST, least=-1),

@@ -9,8 +9,11 @@ ConfideError (confide_crypto.errors)
 │   └── NotSetUpError        nobody has set this machine up yet
 ├── DaemonStartError     the daemon on this machine did not come up
 │   └── DaemonMissingError   it is not installed
+├── DaemonStopError      the daemon on this machine does not end, or cannot be told to
+├── NotHereError         the daemon of this machine runs elsewhere
 ├── FolderError          a path that is not ours to read or write
-│   └── ChangedMeanwhileError    the file is no longer as it was read
+│   ├── ChangedMeanwhileError    the file is no longer as it was read
+│   └── DiskRefusalError         the disk, or this user's rights on it, do not let it
 ├── ExportError          a folder that an export cannot be written to, or read from
 │   └── ExportStorageError   the disk itself refuses what is written
 ├── StateError           the proxy's own files cannot be read or written
@@ -18,6 +21,7 @@ ConfideError (confide_crypto.errors)
 ├── OfflineError         this machine cannot answer in the daemon's place
 ├── SessionError         no transcript of that session is kept
 ├── SetupError           a client's configuration file that cannot be merged into
+│   └── SetupStorageError    the disk does not let it be written
 ├── BlockedError         a text holds a credential that the policy does not let out
 ├── UnsealableError      a text holds a credential, and this machine has no keys to seal it with
 ├── NoSecretError        there is no such sealed secret
@@ -36,8 +40,10 @@ ConfideError (confide_crypto.errors)
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from confide_crypto.errors import (
     EXIT_CONFIG,
@@ -117,6 +123,26 @@ class DaemonMissingError(DaemonStartError):
         self.hint = "install it, or use a daemon on another machine: confide join"
 
 
+class DaemonStopError(ConfideError):
+    exit_code = EXIT_UNREACHABLE
+
+    def __init__(self, pid: int, problem: str) -> None:
+        hint = f"look at process {pid}, and end it by hand if it is confided: kill {pid}" if pid else None
+        super().__init__(f"cannot stop the daemon on this machine: {problem}", hint=hint)
+
+
+class NotHereError(ConfideError):
+    exit_code = EXIT_INPUT
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        place = f"{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        super().__init__(
+            f"this machine has joined the daemon at {printable(place)}, which is not started or stopped from here",
+            hint="on its machine: confided serve, or its service manager",
+        )
+
+
 class FolderError(ConfideError):
     exit_code = EXIT_INPUT
 
@@ -137,6 +163,10 @@ class ExportStorageError(ExportError):
 class ChangedMeanwhileError(FolderError):
     def __init__(self, path: str) -> None:
         super().__init__(path, "was changed meanwhile")
+
+
+class DiskRefusalError(FolderError):
+    """The disk is full, read-only or not ours; the file is as good as any other, and is tried again."""
 
 
 class StateError(ConfideError):
@@ -168,6 +198,10 @@ class SessionError(ConfideError):
 
 class SetupError(ConfideError):
     exit_code = EXIT_INPUT
+
+
+class SetupStorageError(SetupError):
+    exit_code = EXIT_STORAGE
 
 
 class BlockedError(ConfideError):
@@ -203,7 +237,9 @@ class SpaceKeysError(ConfideError):
 
 
 class NotADeviceError(SpaceKeysError):
-    def __init__(self, words: str, *, was_removed: bool = False, was_invited: bool = False) -> None:
+    def __init__(self, words: str, *, called: str = "", was_removed: bool = False, was_invited: bool = False) -> None:
+        """`called`: what the daemon calls this machine."""
+        name = shlex.quote(printable(called)) if called else "NAME"
         if was_removed:
             problem = "this machine was removed from the devices of its space"
             hint = "was that a mistake? give it a new key with confide key rotate, and approve it on another machine"
@@ -212,7 +248,7 @@ class NotADeviceError(SpaceKeysError):
             hint = "that machine does it when it next connects: run confide status there"
         else:
             problem = "this machine is not among the devices of its space yet"
-            hint = f"on one that is, run confide device approve, and type these words there: {words}"
+            hint = f"on one that is, run confide device approve {name}, and type these words there: {words}"
         super().__init__(problem, hint=hint)
 
 

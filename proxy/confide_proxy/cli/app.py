@@ -32,10 +32,16 @@ COMMANDS: Final[Groups] = {
         ),
         Entry("join", "join:join", "Use the memory on a server: join it with an invite.", ("confide join",)),
         Entry(
-            "setup", "join:setup_app", "Tell your agent's program how to start Confide.", ("confide setup claude-code",)
+            "setup",
+            "setup:setup_app",
+            "Tell your agent's program how to start Confide.",
+            ("confide setup claude-code",),
         ),
         Entry(
             "status", "status:status", "Show whether the daemon can be reached, and what it holds.", ("confide status",)
+        ),
+        Entry(
+            "doctor", "doctor:doctor", "Check this machine and your agent's programs on it.", ("confide doctor --fix",)
         ),
     ),
     "Memory": (
@@ -135,6 +141,8 @@ COMMANDS: Final[Groups] = {
         ),
     ),
     "Service": (
+        Entry("start", "local_daemon:start", "Start the daemon of this machine.", ("confide start",)),
+        Entry("stop", "local_daemon:stop", "Stop the daemon of this machine.", ("confide stop",)),
         Entry("queue", "status:queue_app", "Show what waits on this machine for the daemon.", ("confide queue",)),
         Entry(
             "mcp",
@@ -170,6 +178,10 @@ OTHER_WORDS: Final = {
     "configure": "setup",
     "config": "setup",
     "info": "status",
+    "check": "doctor",
+    "diagnose": "doctor",
+    "quit": "stop",
+    "shutdown": "stop",
     "revisions": "history",
     "undelete": "restore",
     "revert": "restore",

@@ -22,6 +22,7 @@ from typer.core import TyperCommand
 from confide_memory.commands.help import has_styles
 from confide_proxy.cli.doing import doing
 from confide_proxy.config import ProxyConfig
+from confide_proxy.errors import FolderError
 from confide_proxy.link import founding
 from confide_proxy.paths import Paths
 from confide_proxy.sync import project as projects
@@ -152,16 +153,31 @@ def folder_of(project: Path) -> Path:
     return project.absolute()
 
 
-async def identified(here: Here, folder: Path) -> Project:
+async def identified(here: Here, folder: Path, *, is_written: bool = False) -> Project:
     """The project of a folder, as `--project` names it. Where it is new here the daemon is asked, and a person told what it calls itself.
 
-    Raises typer.BadParameter, NotSetUpError, NotJoinedError, KeyFileError.
+    In the home folder, or at the root of the disk, there is no project but the memory that all share.
+
+    Args:
+        is_written: the command is about to make memory of the project, and so there has to be one.
+
+    Raises typer.BadParameter, NotSetUpError, NotJoinedError, KeyFileError; FolderError: there is no project.
     """
     # What is decided about a folder is kept, and on a machine that nobody has set up nothing is.
     await asyncio.to_thread(founding.require, here.paths, here.config)
     claim = await asyncio.to_thread(projects.identify, folder_of(folder))
+    if not claim.is_project:
+        what = (
+            "is the root of the disk, and no project"
+            if claim.root.parent == claim.root
+            else "is your home folder, and no project"
+        )
+        if is_written:
+            raise FolderError(str(claim.root), what, hint="cd to a project's folder, or name it with --project")
+        note(f"{claim.root} {what}: only the memory that all projects share is here")
+        return projects.shared(here.paths.global_folder)
     found = await named(here.paths, here.config, claim)
-    if found.project.claim or (found.is_new and claim.basis is Basis.FILE):
+    if found.is_new and (found.project.claim or claim.basis is Basis.FILE):
         note(found.notice)
     return found.project
 
@@ -192,7 +208,7 @@ class Styled(str):
 
 
 def styled(*parts: str | tuple[str, str]) -> Styled:
-    """A text for `say`, of parts as they are or with a style each: "bold" or "dim"."""
+    """A text for `say`, of parts as they are or with a style each, one of `_STYLES`."""
     has = has_styles(sys.stdout)
     pairs = ((part, "") if isinstance(part, str) else part for part in parts)
     return Styled(
@@ -200,7 +216,13 @@ def styled(*parts: str | tuple[str, str]) -> Styled:
     )
 
 
-_STYLES: Final = {"bold": "\033[1m", "dim": "\033[2m"}
+_STYLES: Final = {
+    "bold": "\033[1m",
+    "dim": "\033[2m",
+    "red": "\033[1;31m",
+    "green": "\033[32m",
+    "yellow": "\033[33m",
+}
 
 
 def say(text: str) -> None:
@@ -249,9 +271,9 @@ def replace_file(path: Path, text: str) -> None:
         raise
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 note`, `2 notes`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """`1 note`, `2 notes`; `plural` is for a noun that takes no s."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def seconds(duration: str, units: str, *, most_days: int, option: str, examples: str) -> int:

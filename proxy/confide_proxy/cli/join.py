@@ -1,10 +1,9 @@
-"""`confide join`, `pin` and `setup`: which daemon this machine talks to, and how a client is told to start Confide."""
+"""`confide join` and `pin`: which daemon this machine talks to."""
 
 from __future__ import annotations
 
 import asyncio
 import getpass
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,27 +15,22 @@ from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.files import make_private_dir
 from confide_crypto.keys.identity import fingerprint_words, parse_daemon_key
 from confide_crypto.sealing.pairing import parse_invite
-from confide_proxy.cli import transfer
 from confide_proxy.cli.console import (
     AsJson,
     Here,
     Output,
-    ProjectDir,
     command,
     confirmed,
-    folder_of,
     identified,
     note,
     print_json,
-    remark,
-    replace_file,
     say,
     styled,
 )
 from confide_proxy.cli.doing import doing
 from confide_proxy.devices.pairing import Invitations
 from confide_proxy.devices.roster_cache import RosterCache
-from confide_proxy.errors import DeviceError, SetupError, SpaceLockedError
+from confide_proxy.errors import DeviceError, SpaceLockedError
 from confide_proxy.link import founding
 from confide_proxy.link import identity as identities
 from confide_proxy.link.daemon import Joined, known, load_pin, save_pin
@@ -44,11 +38,8 @@ from confide_proxy.offline.journal import is_empty
 from confide_proxy.paths import Paths
 from confide_proxy.sync.project_names import ProjectNames
 
-setup_app = typer.Typer(help="Tell a client how to start Confide.", no_args_is_help=True)
-
 _MOST_PASTED = 4096
 _MOST_ALIAS = 64
-_BY_HAND = "mend it, or paste the entry by hand"
 _LOOK_S = 25.0
 """For the answer of this machine's own daemon, which may have to be started for it."""
 _INVITER_S = 2.0
@@ -161,7 +152,7 @@ async def _is_empty(here: Here) -> bool:
             status = await client.call("memory_status", {})
     except (ConfideError, TimeoutError):
         return False  # it may hold anything
-    return status["totalFiles"] == 0 and status.get("sealing", {}).get("secrets", 1) == 0
+    return bool(status["totalFiles"] == 0 and status["sealing"]["secrets"] == 0)
 
 
 def _join_instead(here: Here, daemon: Joined) -> None:
@@ -214,63 +205,3 @@ def _websocket_url(url: str) -> str:
     if scheme not in schemes or not rest.strip("/"):
         raise typer.BadParameter("the address looks like ws://host:7733 or wss://host/path", param_hint="URL")
     return f"{schemes[scheme]}://{rest}"
-
-
-@setup_app.command("claude-code")
-def setup_claude_code(
-    context: typer.Context,
-    write: Annotated[
-        bool, typer.Option("--write", help="Merge the entry into the file instead of printing it.")
-    ] = False,
-    user: Annotated[
-        bool, typer.Option("--user", help="For all projects (~/.claude.json) instead of this one.")
-    ] = False,
-    project: ProjectDir = Path(),
-) -> None:
-    """The MCP entry for Claude Code."""
-    if write:
-        add_entry(context.obj, project, for_user=user)
-        return
-    say(json.dumps({"mcpServers": {NAME: ENTRY}}, indent=2))
-    remark(f"paste this into {claude_code_file(project.absolute(), for_user=user)}, or run it again with --write")
-
-
-def add_entry(here: Here, project: Path, *, for_user: bool) -> None:
-    """Add the entry to Claude Code's configuration, and offer to import what else is there."""
-    path = claude_code_file(project.absolute(), for_user=for_user)
-    changed = merge(path)
-    say(f"{'added confide to' if changed else 'confide is already in'} {path}")
-    if changed:
-        transfer.offer(here, folder_of(project))
-
-
-ENTRY: dict[str, Any] = {"command": "confide", "args": ["mcp"]}
-NAME = "confide"
-
-
-def claude_code_file(project: Path, *, for_user: bool) -> Path:
-    """Claude Code's configuration: of one project (`.mcp.json`), or of the user (`~/.claude.json`)."""
-    return Path.home() / ".claude.json" if for_user else project / ".mcp.json"
-
-
-def merge(path: Path) -> bool:
-    """Add the entry to the JSON file `path`, and change nothing else in it. False if it was there already.
-
-    Raises SetupError: the file is not a JSON object, or cannot be written; it is left as it was.
-    """
-    try:
-        document = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except (OSError, ValueError) as error:
-        raise SetupError(f"{path} is not readable as JSON", hint=_BY_HAND) from error
-    servers = document.setdefault("mcpServers", {}) if isinstance(document, dict) else None
-    if not isinstance(servers, dict):
-        raise SetupError(f"{path} does not hold an object of mcpServers", hint=_BY_HAND)
-    if servers.get(NAME) == ENTRY:
-        return False
-    servers[NAME] = ENTRY
-    try:
-        # ASCII, so that half a surrogate pair in somebody else's entry comes through as it was.
-        replace_file(path, json.dumps(document, indent=2) + "\n")
-    except OSError as error:
-        raise SetupError(f"{path} cannot be written: {error.strerror}") from error
-    return True

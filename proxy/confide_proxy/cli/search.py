@@ -139,7 +139,7 @@ def store(
     arguments |= {"heading": heading} if heading else {}
 
     async def stored() -> dict[str, Any]:
-        return await call(here, await identified(here, project), "memory_store", arguments)
+        return await call(here, await identified(here, project, is_written=True), "memory_store", arguments)
 
     result = asyncio.run(stored())
     told = "queued for" if result["queued"] else "stored in"
@@ -192,13 +192,20 @@ async def call(
                     note(f"the files here could not be compared: {error}")
                 except OSError as error:  # this machine's state, and the daemon answers all the same
                     note(f"the files here could not be compared: {error.strerror or type(error).__name__}")
-            return await client.call(tool, arguments, more_meta=meta)
+            answer = await client.call(tool, arguments, more_meta=meta)
+            note(*ignored_notes(client))
+            return answer
     except (RequestError, ToolError, BlockedError, UnsealableError):
         raise
     except (ConfideError, TimeoutError) as error:
         if offline == "fail":
             raise
         return await _without(here, project, asked, error, began)
+
+
+def ignored_notes(client: Client) -> list[str]:
+    """What a person should know of a file of theirs that was changed by the way."""
+    return [f"added memory/ to {file}: memory is not for the repository" for file in client.files.ignored]
 
 
 async def send_queue(client: Client, here: Here) -> bool:

@@ -20,7 +20,7 @@ import typer
 from confide_crypto.errors import ConfideError, RequestError, UnreachableError
 from confide_crypto.keys.identity import fingerprint_words, format_daemon_key
 from confide_memory.answers import local_time
-from confide_proxy.cli import secrets
+from confide_proxy.cli import secrets, status_lines
 from confide_proxy.cli.console import (
     QUESTION_S,
     AsJson,
@@ -55,8 +55,15 @@ _SHORT: Final = 20
 TAKEN: Final = "the daemon keeps the key of the database now, as its machines did before: a thief of its disk and its master.key reads it"
 
 
-def status(context: typer.Context, project: ProjectDir = Path(), as_json: AsJson = False) -> None:
-    """Whether the daemon can be reached, how the link stands, and what the daemon holds."""
+def status(
+    context: typer.Context,
+    project: ProjectDir = Path(),
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Everything that is known, and where it is.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Where the daemon is and how the link stands, this project's files, the index, and what waits or is wrong."""
     here: Here = context.obj
     try:
         result = asyncio.run(_status(here, project))
@@ -67,29 +74,43 @@ def status(context: typer.Context, project: ProjectDir = Path(), as_json: AsJson
         except ConfideError:
             waiting = Counts()  # its journal cannot be read
         if as_json:
-            print_json({"link": link, "queuedOffline": waiting.queued, "deadLetters": waiting.dead})
-        else:
-            _tell_link({name: value for name, value in link.items() if name not in ("reason", "hint")})
-            say(f"queuedOffline  {waiting.queued}\ndeadLetters    {waiting.dead}")
+            places = places_of(here.paths)
+            print_json({"link": link, "queuedOffline": waiting.queued, "deadLetters": waiting.dead, "paths": places})
+        elif not isinstance(error, NotSetUpError):
+            _say_all(status_lines.down_summary(link, status_lines.waiting_line(waiting.queued, waiting.dead)))
+        if verbose and not as_json:
+            _say_all(["", *status_lines.details({"paths": places_of(here.paths)})])
         raise  # says the reason and the hint, and ends with their code
     if as_json:
         print_json(result)
         return
-    _tell_link(result.pop("link"))
-    sealing = result.pop("sealing")
-    say(f"sealing {'ready' if sealing.pop('canSeal') else 'not ready'}")
-    _tell_facts(sealing)
     if "wentBack" in result:
         result["wentBack"] = _went_back_line(result["wentBack"])
     if "unsealedFindings" in result:
         result["unsealedFindings"] = secrets.unsealed_line(result["unsealedFindings"])
-    width = max(len(name) for name in result)
-    for name, value in result.items():
-        row(f"{name:<{width}}  {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
+    _say_all(status_lines.summary(result))
+    if verbose:
+        _say_all(["", *status_lines.details(result)])
+
+
+def _say_all(lines: list[str]) -> None:
+    for line in lines:
+        row(line)
+
+
+def places_of(paths: Paths) -> dict[str, str]:
+    """Where this machine's files are, for people who look for them."""
+    return {
+        "configuration": str(paths.config),
+        "data": str(paths.state),
+        "globalMemory": str(paths.global_folder),
+        "daemonData": str(paths.daemon_data),
+    }
 
 
 async def _status(here: Here, folder: Path) -> dict[str, Any]:
-    async with here.client(await identified(here, folder), patience_s=QUESTION_S) as client:
+    project = await identified(here, folder)
+    async with here.client(project, patience_s=QUESTION_S) as client:
         # Before the call: a daemon that goes away answers what was asked, and no more.
         unsealed = await secrets.unsealed(client)
         result = await client.call("memory_status", {})
@@ -104,8 +125,16 @@ async def _status(here: Here, folder: Path) -> dict[str, Any]:
         # Told once on stderr of a session too, where few people look.
         unknown = catalogues.load(here.paths.catalogue, here.config.toolsets).unknown
         result |= {"unknownTools": ", ".join(unknown)} if unknown else {}
+        files = client.files
+        local: dict[str, Any] = {
+            "filesHere": await asyncio.to_thread(files.known),
+            "isLocal": daemon.load_pin(here.paths.link) is None,
+        }
+        local |= {"claim": project.claim} if project.claim else {}
+        result["lastSync"] = result["lastSync"] or await asyncio.to_thread(files.compared_at)
         of_keyring = {**result.get("sealing", {}), **sealing(client.sealing.keyring)}
-        return {**result, "sealing": of_keyring, "link": {**result["link"], **up(here.paths, client)}}
+        link = {**result["link"], **up(here.paths, client)}
+        return {**result, **local, "sealing": of_keyring, "link": link, "paths": places_of(here.paths)}
 
 
 def _went_back_line(told: dict[str, Any]) -> str:
@@ -114,18 +143,6 @@ def _went_back_line(told: dict[str, Any]) -> str:
     again = told["sentAgain"]
     said = f"{to}, seen {local_time(told['noticed'])}; {again} file{'' if again == 1 else 's'} sent again"
     return f"{said}; came back though deleted: {', '.join(told['cameBack'])}" if told["cameBack"] else said
-
-
-def _tell_link(link: dict[str, Any]) -> None:
-    say(f"link {link.pop('state')}")
-    _tell_facts(link)
-
-
-def _tell_facts(facts: dict[str, Any]) -> None:
-    width = max(len(name) for name in facts)
-    for name, value in facts.items():
-        if value is not None:
-            row(f"  {name:<{width}}  {value if isinstance(value, str) else json.dumps(value)}")
 
 
 def up(paths: Paths, client: Client) -> dict[str, Any]:

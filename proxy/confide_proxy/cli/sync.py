@@ -12,20 +12,21 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from confide_crypto.errors import ConfideError, DeniedError, HandshakeError, KeyFileError, RequestError
+from confide_crypto.errors import EXIT_STORAGE, ConfideError, DeniedError, HandshakeError, KeyFileError, RequestError
 from confide_memory.documents import GLOBAL_PROJECT
-from confide_proxy.cli import join
+from confide_proxy.cli import markdown_offer, setup
 from confide_proxy.cli.console import (
     Here,
     Output,
     ProjectDir,
     command,
+    counted,
     identified,
     json_text,
     note,
@@ -35,19 +36,24 @@ from confide_proxy.cli.console import (
     terminal,
 )
 from confide_proxy.cli.progress import SyncProgress
-from confide_proxy.cli.search import call, send_queue
+from confide_proxy.cli.search import call, ignored_notes, send_queue
 from confide_proxy.config import ProxyConfig
-from confide_proxy.errors import FolderError, KeyringError, NotJoinedError
+from confide_proxy.devices import connection as space_connection
+from confide_proxy.errors import DaemonStartError, FolderError, KeyringError, NotJoinedError
 from confide_proxy.link import founding
 from confide_proxy.link.daemon import load_pin
 from confide_proxy.paths import Paths
 from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
+    from confide_proxy.mcp.client import Client
     from confide_proxy.sync.ledger import SyncReport
 
 FOLDERS_A_LINK: Final = 7
 """A connection attaches at most 8 projects, and one of them is the global one."""
+_COUNTED: Final = ("filesSent", "filesPulled", "filesRemoved", "chunksUpdated", "duration")
+_MOST_CALLS: Final = 144
+"""A day of them."""
 END_DEADLINE_S: Final = 0.8
 _GOODBYE_S: Final = 0.4
 _FINAL = (KeyFileError, KeyringError, NotJoinedError, HandshakeError)
@@ -71,12 +77,15 @@ async def sync(
         )
         if sent := result.get("transcripts"):
             say("transcripts: {messages} messages of {sessions} sessions sent, {skipped} lines skipped".format(**sent))
+        if clashes := result["clashes"]:
+            named = ", ".join(f"{one['path']}" for one in clashes)
+            say(f"{counted(len(clashes), 'clash', 'clashes')}: {named}")
         for item in result["skipped"]:
             remark(f"skipped {item['path']}: {item['reason']}")
         note(*result["warnings"])
 
     code = RequestError(result["notCompared"], "").exit_code if "notCompared" in result else 0
-    return Output(result, tell, exit_code=code)
+    return Output(result, tell, exit_code=code or (EXIT_STORAGE if result["filesFailed"] else 0))
 
 
 @command
@@ -89,26 +98,37 @@ def quickstart(
     as_json: bool = False,
 ) -> Output:
     """One machine, no server: start a daemon here, join it, index this project, and say how to go on."""
-    if load_pin(here.paths.link) is not None:
-        remark("this machine has joined a daemon already; using that one")
-    elif here.config.on_demand:
+    is_alone = load_pin(here.paths.link) is None
+    if is_alone and here.config.on_demand:
         founding.found(here.paths)
+    # A daemon that has to be started takes its time; only then is it asked whose name the folder has.
+    problem = asyncio.run(space_connection.introduce(here.paths, here.config))
+    if isinstance(problem, DaemonStartError | NotJoinedError):
+        raise problem
     this = asyncio.run(identified(here, project))
     result = asyncio.run(_compared(here, this, force=False))
     info = asyncio.run(call(here, this, "memory_status", {}, is_compared=False))
 
     def tell() -> None:
-        row(f"a daemon answers, version {info['daemonVersion']}")
-        say(f"{result['filesScanned']} memory files compared, {info['totalChunks']} pieces indexed")
+        where = f"here, with its data in {here.paths.daemon_data}" if is_alone else "which this machine has joined"
+        row(f"a daemon answers, {where}, version {info['daemonVersion']}")
+        row(f"this folder is the project {this.name} in the space {info['link']['space']}")
+        files, pieces = counted(result["filesScanned"], "memory file"), counted(info["totalChunks"], "piece")
+        say(f"{files} compared, {pieces} indexed")
+        for line in markdown_offer.offer(this.root, here.config, here.paths.config):
+            say(line)
         if write:
-            join.add_entry(here, project, for_user=False)
+            setup.add_entry(here, project, for_user=False)
         else:
             say("\nnow let your agent start it:  confide setup claude-code --write")
         say('and try:  confide store "we chose postgres for its row locks"\n          confide search "why postgres"')
 
-    is_added = as_json and write and join.merge(join.claude_code_file(project.absolute(), for_user=False))
+    is_added = as_json and write and setup.merge_for_claude_code(project)
     counts = {"filesScanned": result["filesScanned"], "totalChunks": info["totalChunks"], "entryAdded": is_added}
-    return Output({"daemonVersion": info["daemonVersion"], **counts}, tell)
+    markdown, is_all = markdown_offer.count_markdown(this.root)
+    counts |= {"otherMarkdown": markdown, "otherMarkdownIsAll": is_all}
+    told = {"project": this.name, "space": info["link"]["space"]}
+    return Output({"daemonVersion": info["daemonVersion"], **counts, **told}, tell)
 
 
 async def _compared(here: Here, project: Project, *, force: bool) -> dict[str, Any]:
@@ -129,11 +149,39 @@ async def _compared(here: Here, project: Project, *, force: bool) -> dict[str, A
                     force=force,
                     progress=lambda done, total: bar.follow(done // 1024, total // 1024, "transcripts, KiB"),
                 )
-            result = await client.call("memory_sync", {"force": force}, progress=bar.follow, is_long=True)
+            result, status = await until_indexed(client, force=force, progress=bar.follow)
+            failed = client.files.failed
             if client.gives_receipts:
                 await client.keep_receipt()
-            result |= sent  # in place: what such an answer lacks is said to be the daemon's fault
+            here_too = (project.name, GLOBAL_PROJECT)
+            clashes = [one for one in status["clashes"] if one["project"] in here_too]
+            note(*ignored_notes(client))
+            # In place: what such an answer lacks is said to be the daemon's fault.
+            result |= {**sent, "clashes": clashes, "filesFailed": failed}
             return result
+
+
+async def until_indexed(
+    client: Client, *, force: bool, progress: Callable[[float, float | None, str], None]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What `memory_sync` came to, and the status after it. One call waits for ten minutes; while pieces get their vectors, others follow.
+
+    Raises what `Client.call` does.
+    """
+    result = await client.call("memory_sync", {"force": force}, progress=progress, is_long=True)
+    status = await client.call("memory_status", {})
+    step, waiting = result, sys.maxsize
+    for _ in range(_MOST_CALLS):
+        # A daemon whose numbers do not move, or make no sense, is not asked for ever.
+        if not step["chunksUpdated"] or not 0 < status["queuedChunks"] < waiting:
+            break
+        waiting = status["queuedChunks"]
+        step = await client.call("memory_sync", {}, progress=progress, is_long=True)
+        for name in _COUNTED:
+            result[name] += step[name]
+        result["warnings"] = step["warnings"]
+        status = await client.call("memory_status", {})
+    return result, status
 
 
 def watch(
@@ -309,7 +357,7 @@ async def _serve(paths: Paths, config: ProxyConfig, served: list[Project], telle
 
 
 async def _named(here: Here, folders: list[Path]) -> list[Project]:
-    return [await identified(here, folder) for folder in folders]
+    return [await identified(here, folder, is_written=True) for folder in folders]
 
 
 def _folder(folder: Path) -> Path:

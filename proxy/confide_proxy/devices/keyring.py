@@ -339,7 +339,8 @@ class Keyring:
             self._opened_by = identity.public_key
         else:
             was_removed = identity.public_key in roster.removed
-            self._fail(NotADeviceError(fingerprint_words(identity.public_key), was_removed=was_removed))
+            words, called = fingerprint_words(identity.public_key), self._machine.called
+            self._fail(NotADeviceError(words, called=called, was_removed=was_removed))
 
     def _fail(self, problem: ConfideError) -> None:
         self.keys, self.problem, self._opened_by = None, problem, b""
@@ -472,7 +473,8 @@ class Keyring:
             self._fail(UnconfirmedError())
         else:
             was_removed = identity.public_key in roster.removed
-            self._fail(NotADeviceError(words, was_removed=was_removed, was_invited=was_invited))
+            called = self._machine.called
+            self._fail(NotADeviceError(words, called=called, was_removed=was_removed, was_invited=was_invited))
         self.unconfirmed = roster
 
     async def _show_card(self, link: Asks, joining: Joining, roster: Roster) -> None:

@@ -169,7 +169,7 @@ async def ensure(
 
     Raises DaemonStartError: it ended at once, or did not come up in time; its log is named. KeyFileError: as `read_address`.
     """
-    if address := await _answering(data):
+    if address := await answering(data):
         return address
     if tell is not None:
         tell("starting the daemon")
@@ -180,10 +180,10 @@ async def ensure(
     try:
         async with asyncio.timeout(deadline_s):
             while True:
-                if address := await _answering(data):
+                if address := await answering(data):
                     return address
                 # Gone without a word: another session's daemon holds the lock, so its address is about to appear.
-                if not _is_alive(pid) and (why := _complaint(log, told_before)):
+                if not is_alive(pid) and (why := _complaint(log, told_before)):
                     raise (DaemonMissingError if why == _NOT_INSTALLED else DaemonStartError)(why, log=log)
                 await asyncio.sleep(_POLL_S)
     except TimeoutError:
@@ -214,7 +214,8 @@ def _spawn(data: Path, log: Path, idle_exit_s: int) -> int:
     return int(done.stdout)
 
 
-def _is_alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
+    """Whether there is a process of that id."""
     try:
         os.kill(pid, 0)
     except OSError:
@@ -236,7 +237,8 @@ def _complaint(log: Path, offset: int) -> str | None:
     return "; ".join(told) or ("it ended with an error" if any("Error" in line for line in lines) else None)
 
 
-async def _answering(data: Path) -> Joined | None:
+async def answering(data: Path) -> Joined | None:
+    """The local daemon, if something listens at the address that it wrote. Raises KeyFileError: as `read_address`."""
     address = read_address(data)
     if address is None:
         return None

@@ -257,10 +257,15 @@ class Engine:
         # Whoever told a client to start this wants it to remember.
         await asyncio.to_thread(found_for_agent, here, config)
         claim = await asyncio.to_thread(projects.identify, folder)
-        found = await named(here, config, claim)
-        if found.is_new or found.project.claim:
-            _say(f"confide: {found.notice}")
-        session = Session(here, config, found.project, self._tunnel)
+        if claim.is_project:
+            found = await named(here, config, claim)
+            project = found.project
+            if found.is_new or project.claim:
+                _say(f"confide: {found.notice}")
+        else:  # where desktop programs start what they start
+            project = projects.shared(here.global_folder)
+            _say(f"confide: {claim.root} is no project, so this session has only the memory that all projects share")
+        session = Session(here, config, project, self._tunnel)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(session.run()), group.create_task(self._pump())]
             await self._ending.wait()

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from confide_crypto.errors import printable
 from confide_memory import documents
 from confide_memory.documents import MAX_TEXT_BYTES, MEMORY_FILES, MEMORY_FOLDER, composed, text_hash
-from confide_proxy.errors import ChangedMeanwhileError, FolderError
+from confide_proxy.errors import ChangedMeanwhileError, DiskRefusalError, FolderError
 from confide_proxy.sync.walk import FILE, Narrowing, descended, fixed_part, listed, tree
 
 if TYPE_CHECKING:
@@ -394,8 +394,8 @@ def _explained(path: str, error: OSError) -> FolderError:
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return FolderError(path, "leads through a symlink or a file", hint="memory folders hold plain files only")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return FolderError(path, "cannot be written: the disk is full", hint="free some space; nothing was lost")
-    return FolderError(path, f"cannot be opened: {error.strerror}")
+        return DiskRefusalError(path, "cannot be written: the disk is full", hint="free some space; nothing was lost")
+    return DiskRefusalError(path, f"cannot be opened: {error.strerror}")
 
 
 def _put_in_place(part: str, name: str, parent: int, path: str, over: Content | None) -> None:

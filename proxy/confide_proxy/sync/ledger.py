@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_memory.documents import MAX_SENT, MEMORY_FILES, MEMORY_FOLDER, REMOVED
-from confide_proxy.errors import FolderError
+from confide_proxy.errors import DiskRefusalError, FolderError
 from confide_proxy.locks import LOOK_AGAIN_S, lock_file
 from confide_proxy.sync.folder import Content, Folder, Found
 
@@ -96,6 +96,7 @@ class Ledger:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._file = folder / f"{name}.jsonl"
         self.locks = folder / f"{name}.lock"
+        self._compared = folder / f"{name}.compared"
         self._entries: dict[str, Confirmed] = {}
         self._removed: dict[str, int] = {}
         self._sent: dict[str, tuple[str, ...]] = {}
@@ -119,6 +120,18 @@ class Ledger:
         with self._own:
             self._catch_up()
             return dict(self._entries)
+
+    def note_comparison(self) -> None:
+        """All files of the folder were compared with the daemon's just now."""
+        with suppress(OSError):  # a full disk: only `confide status` tells of it
+            self._compared.touch(mode=0o600)
+
+    def compared_at(self) -> float | None:
+        """When that was, in seconds since 1970; None where it never was, or nobody knows."""
+        try:
+            return self._compared.stat().st_mtime
+        except OSError:
+            return None
 
     def count(self) -> int:
         with self._own:
@@ -435,6 +448,8 @@ class SyncReport:
     """Sent though they are as they were confirmed: the daemon has them no more."""
     came_back: list[str] = field(default_factory=list)
     """Received though they were deleted at both ends, with a revision that is not newer than the deletion."""
+    failed: int = 0
+    """Of the skipped ones, those which this machine's disk or the daemon did not take or give: nothing is wrong with the files."""
     is_unsettled: bool = False
     """Some were skipped for what passes by itself: they are to be compared again, soon."""
 
@@ -448,6 +463,11 @@ class SyncReport:
             "skipped": list({tuple(item.items()): item for item in self.skipped}.values()),
         }
 
+    def skip(self, path: str, error: FolderError) -> None:
+        """A file was passed over."""
+        self.skipped.append({"path": path, "reason": error.problem})
+        self.failed += isinstance(error, DiskRefusalError)
+
     def add(self, other: SyncReport) -> None:
         """Count another folder's work in."""
         self.files_scanned += other.files_scanned
@@ -455,6 +475,7 @@ class SyncReport:
         self.removed += other.removed
         self.pulled += other.pulled
         self.skipped += other.skipped
+        self.failed += other.failed
         self.again += other.again
         self.came_back += other.came_back
         self.is_unsettled = self.is_unsettled or other.is_unsettled
@@ -563,5 +584,5 @@ def readable(folder: Folder, path: str, report: SyncReport) -> Content | None:
     try:
         return folder.read(path)
     except FolderError as error:
-        report.skipped.append({"path": path, "reason": error.problem})
+        report.skip(path, error)
         return None

@@ -89,6 +89,15 @@ class Claim:
     basis: Basis
     home: Path
 
+    @property
+    def is_project(self) -> bool:
+        """Whether it is one at all: the root of the disk is none, nor a home folder that nobody has made one on purpose."""
+        if self.basis is not Basis.FOLDER:
+            return True
+        if self.root == Path(self.root.anchor):
+            return False
+        return self.root != _home() or any((self.root / own).exists() for own in _OWN)
+
     def granted(self) -> Project:
         """The project of that name."""
         return Project(self.name, self.root, self.is_git)
@@ -96,6 +105,18 @@ class Claim:
     def refused(self, name: str) -> Project:
         """Another one."""
         return Project(name, self.root, self.is_git, self.name)
+
+
+def _home() -> Path | None:
+    try:
+        return Path.home().resolve()
+    except (OSError, RuntimeError):  # a user whom the system does not know
+        return None
+
+
+def shared(global_folder: Path) -> Project:
+    """The memory that all projects share, as the one project where there is no other."""
+    return Project(GLOBAL_PROJECT, global_folder.absolute(), is_git=False)
 
 
 def identify(folder: Path) -> Claim:
@@ -302,14 +323,14 @@ def _git_workplace(project: Project, shown: Callable[[str], str]) -> dict[str, s
     return {name: shown(value) if value else value for name, value in found.items()}
 
 
-def _add_line(file: Path, line: bytes) -> None:
-    """Put a line behind those of a file, which need not be there; one that is no plain file stays as it is. Raises OSError."""
+def _add_line(file: Path, line: bytes) -> bool:
+    """Put a line behind those of a file, which need not be there. False: it is too large for one. Raises OSError: it is no plain file."""
     before, mode = b"", 0o644
     with suppress(FileNotFoundError):
         before, status = plain_file(file, _MOST_IGNORE_BYTES + 1)
         mode = stat.S_IMODE(status.st_mode)
     if len(before) > _MOST_IGNORE_BYTES:
-        return
+        return False
     end = b"\r\n" if b"\r\n" in before else b"\n"
     gap = b"" if not before or before.endswith(b"\n") else end
     # In its place, not into it: it may have another name outside the project.
@@ -321,16 +342,21 @@ def _add_line(file: Path, line: bytes) -> None:
         part.replace(file)
     finally:
         part.unlink(missing_ok=True)
+    return True
 
 
-def ignore_memory(root: Path) -> None:
-    """Add `memory/` to the repository's `.gitignore`, unless git ignores it or tracks it already: memory is private by default."""
+def ignore_memory(root: Path) -> bool:
+    """Add `memory/` to the repository's `.gitignore`, unless git ignores it or tracks it already: memory is private by default.
+
+    Whether it was added.
+    """
     try:
         check = _run_git(root, "check-ignore", "-q", f"{MEMORY_FOLDER}/x.md")
         tracked = _run_git(root, "ls-files", "--", MEMORY_FOLDER)
         # 1 means "not ignored"; files that the team tracks already were meant to be shared, and stay so.
         if check.returncode != 1 or tracked.stdout.strip():
-            return
-        _add_line(root / ".gitignore", f"{MEMORY_FOLDER}/".encode())
+            return False
+        return _add_line(root / ".gitignore", f"{MEMORY_FOLDER}/".encode())
     except (OSError, subprocess.TimeoutExpired) as error:
         log.warning("could not add %s/ to .gitignore: %s", MEMORY_FOLDER, type(error).__name__)
+        return False

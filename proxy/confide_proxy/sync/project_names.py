@@ -222,7 +222,7 @@ class Named:
             return f"{printable(str(project.root))} is the project {project.name}"
         return (
             f"{printable(str(project.root))} calls itself {project.claim}, which may be another's name: it is the project {project.name}, "
-            "and shares no memory with that one unless you allow it: confide project allow"
+            "and shares no memory with that one unless you allow it: confide project allow (or give it a name of its own in .confide.toml)"
         )
 
 

@@ -164,6 +164,11 @@ class Replica:
         return [path for path, at, revision in removed if at is not None and (at >= revision or not at)]
 
     @property
+    def ledger(self) -> Ledger:
+        """What both ends have agreed on of the folder."""
+        return self._ledger
+
+    @property
     def is_sealed_otherwise(self) -> bool:
         """Whether files would be sealed otherwise now than when they were last compared: a comparison finds which."""
         return self._compared_as not in (None, self.folder.mark)
@@ -588,13 +593,15 @@ async def _guarded(path: str, run: Step, report: SyncReport) -> None:
     try:
         await run(path, report)
     except FolderError as error:
-        report.skipped.append({"path": path, "reason": error.problem})
+        report.skip(path, error)
     except TimeoutError:
         report.skipped.append({"path": path, "reason": "was not answered in time; it is compared again"})
+        report.failed += 1
         report.is_unsettled = True
     except OSError as error:
         # This machine's own notes, most often on a full disk; the file is compared again.
         report.skipped.append({"path": path, "reason": f"cannot be kept in mind: {error.strerror}"})
+        report.failed += 1
         report.is_unsettled = True
     except RequestError as error:
         if error.code not in _FILE_CODES:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,10 @@ class Files:
         self._receipts = Receipts(paths)
         self._space = ""
         self._doubted: set[Path] = set()
+        self.failed = 0
+        """Files that the last comparison could not bring to where they belong, though nothing is wrong with them (`SyncReport.failed`)."""
+        self.ignored: list[Path] = []
+        """Repositories whose `.gitignore` has got a line for the memory."""
         self._to_ignore = {project.name for project in served if config.gitignore and project.is_git}
 
     async def open(self, link: Asks, space: str) -> None:
@@ -76,6 +81,7 @@ class Files:
         report = SyncReport()
         for replica in list(self._replicas.values()):
             report.add(await self._compared(replica, force=force, progress=progress))
+        self.failed = report.failed
         return report
 
     async def _compared(
@@ -83,12 +89,25 @@ class Files:
     ) -> SyncReport:
         root = replica.folder.root
         report = await replica.compare(force=force or root in self._doubted, progress=progress)
+        await asyncio.to_thread(replica.ledger.note_comparison)
         if root in self._doubted:
             self._doubted.discard(root)
             await asyncio.to_thread(
                 self._receipts.compared, self._space, root, again=report.again, back=report.came_back
             )
         return report
+
+    def known(self) -> int:
+        """How many files of the projects' own folders both ends have agreed on, without the global memory. Blocks briefly."""
+        return sum(replica.ledger.count() for name, replica in self._replicas.items() if name in self._served)
+
+    def compared_at(self) -> str | None:
+        """When the folders were last compared on this machine, by whichever of its processes (ISO 8601); None where some never were."""
+        times = [replica.ledger.compared_at() for name, replica in self._replicas.items() if name in self._served]
+        known = [each for each in times if each is not None]
+        if not known or len(known) < len(times):
+            return None
+        return datetime.fromtimestamp(min(known)).astimezone().isoformat(timespec="seconds")
 
     async def changed(self, project: str, paths: set[str] | None) -> None:
         """Send what changed in one folder; None means that anything may have.
@@ -191,7 +210,8 @@ class Files:
     async def _before_write(self, folder: Folder) -> None:
         if folder.project in self._to_ignore:
             self._to_ignore.discard(folder.project)
-            await asyncio.to_thread(ignore_memory, folder.root)
+            if await asyncio.to_thread(ignore_memory, folder.root):
+                self.ignored.append(folder.root / ".gitignore")
 
 
 def _make_own(folder: Path) -> None:

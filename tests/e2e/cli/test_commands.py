@@ -43,7 +43,7 @@ def test_join_search_read_store_status(daemon: Daemon, machine: Machine) -> None
     hits = machine.json("search", "where does the queue live")["results"]
     assert hits[0]["path"] == "memory/queue.md"
     assert machine.json("status")["totalFiles"] == 2
-    assert "totalFiles" in machine.run("status")
+    assert " of 2 files in the space" in machine.run("status")
     assert machine.json("sync")["filesScanned"] == 2
     assert machine.json("read", "MEMORY.md", "--from", "3", "--lines", "1")["content"].startswith("The parcel")
     machine.run("store", "-", "--path", "memory/piped.md", stdin="- from a pipe")
@@ -194,7 +194,7 @@ def test_every_command_has_help_and_is_documented(machine: Machine) -> None:
 def test_setup_prints_or_merges(machine: Machine) -> None:
     """Without --write nothing is touched."""
     printed = machine.run("setup", "claude-code")
-    assert '"command": "confide"' in printed
+    assert '"command": "/' in printed
     assert not (machine.project / ".mcp.json").exists()
     machine.run("setup", "claude-code", "--write")
     assert json.loads((machine.project / ".mcp.json").read_text())["mcpServers"]["confide"]["args"] == ["mcp"]

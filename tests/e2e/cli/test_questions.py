@@ -118,3 +118,14 @@ def test_who_leaves_a_space_is_asked_first(tmp_path: Path) -> None:
             assert machine.json("device", "ls")["space"]["words"] != space
         finally:
             machine.stop_local_daemon()
+
+
+def test_ctrl_c_at_the_invite_ends_as_it_does_elsewhere(tmp_path: Path) -> None:
+    """The question says that nothing will be seen; who thinks better of it has joined nothing, and left nothing behind."""
+    machine = Machine(tmp_path, "desk", is_set_up=False)
+    with terminal(machine, "join") as asked:
+        asked.wait_for("invite (hidden):")
+        asked.type("\x03")
+        assert asked.ends() == 130
+    assert "Traceback" not in asked.said
+    assert not (machine.home / "proxy").exists()

@@ -32,7 +32,7 @@ def test_a_machine_that_joined_works_once_it_is_approved(daemon: Daemon, machine
     assert words in daemon.run("callers", "show", "waits")
     assert "waits for approval" in machine.run("status", code=6)
     daemon.run("callers", "approve", "waits", "--words", words)
-    assert "totalFiles" in machine.run("status")
+    assert "link up" in machine.run("status")
     machine.run("store", "- It works now.")
     assert "works now" in machine.run("search", "works")
 

@@ -280,8 +280,7 @@ def test_the_status_counts_without_the_daemon(machine: Machine, relay: Recording
     assert "queued for memory/log.md\n" in told
     assert "cannot reach" in told
     status = machine.run("status", code=5)
-    assert "queuedOffline  1" in status
-    assert "deadLetters    0" in status
+    assert "waiting   1 store for the daemon: confide queue shows it\n" in status
     relay.mend()
     assert "sent what waited on this machine: 1 store" in machine.run("search", "tunnel")
     assert lines_of(machine, "memory/log.md") == ["- said in a tunnel"]

@@ -72,6 +72,7 @@ def test_a_clash_is_seen_by_both_and_resolved_by_one(machines: Pair) -> None:
             soon(ann, PATH, clash)
             assert "two versions of some lines" in bob.run("history", PATH)
             assert "keep what is right" in ann.run("status")
+            assert f"1 clash: {PATH}\n" in bob.run("sync")
             for wire in (at_ann, at_bob):
                 assert told(wire, "memory_status")["clashes"] == [{"project": "shop", "path": PATH, "revision": 4}]
             ann.write(PATH, "# Plan\n\nstart on friday\n")

@@ -8,6 +8,7 @@ from typing import Any, Final
 import typer
 
 from confide_proxy.cli.app import app
+from confide_proxy.cli.clients import CLIENTS
 
 SECRET: Final = "(sealed:github-token:" + "0f" * 16 + ")"
 WORDS: Final = "-".join(["abandon"] * 6)
@@ -16,7 +17,10 @@ ARGUMENTS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "search": (("heron",), ("heron", "--explain"), ("heron", "--all-projects")),
     "read": (("memory/a.md",),),
     "store": (("- herons fish at dawn",),),
-    "status": ((),),
+    "status": ((), ("-v",)),
+    "doctor": ((),),
+    "start": ((),),
+    "stop": ((),),
     "sync": ((), ("--force",)),
     "quickstart": ((),),
     "history": (("memory/a.md",),),
@@ -53,7 +57,7 @@ ARGUMENTS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "export": (("../exported",),),
     "import": (("../notes.jsonl", "--yes"),),
     "scan": ((), ("--all",)),
-    "setup claude-code": ((),),
+    **{f"setup {client}": ((), ("--remove",)) for client in CLIENTS},
 }
 """By the command's name; what a command needs to be there the caller has made."""
 APART: Final = {
@@ -62,7 +66,9 @@ APART: Final = {
     "join": "takes an invite, which a hostile daemon has made: the same",
     "pin": "makes the machine one of the hostile daemon's: it is how each of these tests begins",
 }
-AS_TEXT: Final = frozenset({"key move", "key unlock", "key lock", "key passphrase", "setup claude-code"})
+AS_TEXT: Final = frozenset(
+    {"key move", "key unlock", "key lock", "key passphrase", *(f"setup {client}" for client in CLIENTS)}
+)
 """Without --json."""
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -242,7 +243,7 @@ class RosterRequests:
     async def _require_device(self, caller: Caller) -> Roster:
         roster = await self._current(caller.space_id)
         if roster is None or caller.public_key not in roster.devices:
-            hint = "approve it on one of them first: confide device approve"
+            hint = f"approve it on one of them first: confide device approve {shlex.quote(caller.alias)}"
             raise GrantError("this machine is not among the devices of its space", hint=hint)
         return roster
 

@@ -1,0 +1,294 @@
+"""`confide doctor`: what of Confide on this machine is as it should be, what is not, and what to do. It writes nothing without `--fix`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import stat
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from confide_crypto.errors import ConfideError, LinkError, RequestError
+from confide_crypto.keys.identity import fingerprint_words
+from confide_memory.answers import ask
+from confide_memory.documents import GLOBAL_PROJECT
+from confide_proxy import VERSION
+from confide_proxy.cli import clients, status_lines
+from confide_proxy.cli.clients import CLIENTS
+from confide_proxy.cli.console import Here, Output, ProjectDir, command, counted, folder_of, one_line, say, styled
+from confide_proxy.devices.connection import SpaceConnection
+from confide_proxy.errors import FolderError
+from confide_proxy.link import daemon, founding, local
+from confide_proxy.link import identity as identities
+from confide_proxy.link.identity import Form
+from confide_proxy.mcp.session import attach_body
+from confide_proxy.offline.journal import Journal
+from confide_proxy.sync import project as projects
+from confide_proxy.sync.folder import Folder
+
+LEAST_FREE_BYTES: Final = 200_000_000
+"""A space of a few thousand notes, with its index, and as much again for folding in its log."""
+_AHEAD_S: Final = 86_400.0
+_FUTURE_S: Final = 300.0
+_LINK_S: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found.
+
+    Attributes:
+        check: its name.
+        state: "ok", "problem", or "hint": nothing is wrong, and something could be better.
+        detail: a sentence.
+        hint: what to do; "" where there is nothing.
+        isFixed: `--fix` has put it right.
+    """
+
+    check: str
+    state: str
+    detail: str
+    hint: str = ""
+    isFixed: bool = False  # noqa: N815 - a name of --json
+
+
+def ok(check: str, detail: str) -> Finding:
+    return Finding(check, "ok", detail)
+
+
+def problem(check: str, error: ConfideError) -> Finding:
+    return Finding(check, "problem", str(error), error.hint or "")
+
+
+@command
+async def doctor(
+    here: Here,
+    project: ProjectDir = Path(),
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Put right what is safe: rights of our own files, paths in clients' entries.")
+    ] = False,
+) -> Output:
+    """Check configuration, link, key, clock, disk, queue, files and clients, and say what to do."""
+    folder = folder_of(project)
+    found = [each async for each in _checked(here, folder, fix=fix)]
+    is_well = all(each.state != "problem" or each.isFixed for each in found)
+
+    def tell() -> None:
+        width = max(len(each.check) for each in found)
+        for each in found:
+            state = "fixed" if each.isFixed else each.state
+            style = {"problem": "red", "hint": "yellow"}.get(state, "green")
+            say(styled((f"{state:<7}", style), f" {each.check:<{width}}  {one_line(each.detail)}"))
+            if each.hint and not each.isFixed:
+                say(f"{'':<{width + 9}} {one_line(each.hint)}")
+
+    return Output([asdict(each) for each in found], tell, exit_code=0 if is_well else 1)
+
+
+async def _checked(here: Here, folder: Path, *, fix: bool) -> AsyncIterator[Finding]:
+    yield await asyncio.to_thread(_configuration, here)
+    try:
+        await asyncio.to_thread(founding.require, here.paths, here.config)
+    except ConfideError as error:
+        yield problem("set up", error)
+    else:
+        for check in (_rights, _key, _clock, _disk, _queue):
+            yield await asyncio.to_thread(check, here, fix)
+        async for each in _link(here):
+            yield each
+    yield await asyncio.to_thread(_files, here, folder)
+    for each in await asyncio.to_thread(lambda: list(_clients(folder, fix=fix))):
+        yield each
+
+
+def _configuration(here: Here) -> Finding:
+    file = here.paths.config
+    return ok("configuration", str(file) if file.exists() else f"all as it comes; {file} is not there")
+
+
+def _rights(here: Here, fix: bool) -> Finding:
+    """Folders and files that are this user's alone, as whoever reads them insists."""
+    loose = [each for each in _private(here) if each.stat().st_mode & 0o077]
+    if not loose:
+        return ok("rights", f"{here.paths.state} is this user's alone")
+    told = f"others can look into {loose[0]}{' and more' if len(loose) > 1 else ''}"
+    if fix:
+        with suppress(OSError):
+            for each in loose:
+                each.chmod(stat.S_IMODE(each.stat().st_mode) & 0o700)
+            return Finding("rights", "problem", told, isFixed=True)
+    return Finding("rights", "problem", told, f"chmod go-rwx {loose[0]}, or confide doctor --fix")
+
+
+def _private(here: Here) -> Iterator[Path]:
+    paths = here.paths
+    for each in (paths.state, paths.identity, paths.next_identity, paths.link, paths.daemon_data):
+        if each.exists() and not each.is_symlink() and each.stat().st_uid == os.geteuid():
+            yield each
+
+
+def _key(here: Here, _fix: bool) -> Finding:
+    file = here.paths.identity
+    if not file.exists() and not file.is_symlink():
+        return ok("key", "none yet; it is made when it is first needed")
+    try:
+        kept = identities.read(file)
+        kept.open()
+    except ConfideError as error:
+        return problem("key", error)
+    where = "" if kept.form is Form.FILE else f", kept in this form: {kept.form.value}"
+    return ok("key", f"{fingerprint_words(kept.public_key)}{where}")
+
+
+def _clock(here: Here, _fix: bool) -> Finding:
+    now = time.time()
+    newest = max((_written_at(each) for each in here.paths.state.glob("*")), default=0.0)
+    if newest > now + _FUTURE_S:
+        ahead = status_lines.duration(newest - now)
+        return Finding(
+            "clock", "problem", f"files here were written {ahead} in the future", "set the clock: timedatectl"
+        )
+    zone = time.strftime("%Z")
+    return ok("clock", time.strftime(f"%Y-%m-%d %H:%M {zone}", time.localtime(now)))
+
+
+def _written_at(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _disk(here: Here, _fix: bool) -> Finding:
+    place = here.paths.state if here.paths.state.exists() else here.paths.state.parent
+    try:
+        free = shutil.disk_usage(place).free
+    except OSError as error:
+        return Finding("disk", "problem", f"{place} cannot be looked at: {error.strerror}")
+    if not os.access(place, os.W_OK):
+        return Finding("disk", "problem", f"{place} cannot be written to", "is the disk read-only, or another user's?")
+    if free < LEAST_FREE_BYTES:
+        return Finding("disk", "problem", f"{status_lines.size(free)} free at {place}", "free some space")
+    return ok("disk", f"{status_lines.size(free)} free")
+
+
+def _queue(here: Here, _fix: bool) -> Finding:
+    try:
+        counts = Journal(here.paths.journal).counts()
+    except ConfideError as error:
+        return problem("queue", error)
+    told = status_lines.waiting_line(counts.queued, counts.dead)
+    if counts.damaged:
+        return Finding("queue", "problem", f"{counts.damaged} damaged records", "confide queue names their file")
+    if counts.dead:
+        return Finding("queue", "problem", told, "confide queue says why; then confide queue retry, or drop ID")
+    return Finding("queue", "hint", told, "confide sync sends them") if counts.queued else ok("queue", "nothing waits")
+
+
+async def _link(here: Here) -> AsyncIterator[Finding]:
+    paths = here.paths
+    if not paths.identity.exists():  # a connection would make one
+        yield ok("link", "not tried, since this machine has no key yet")
+        return
+    try:
+        pinned = await asyncio.to_thread(daemon.load_pin, paths.link)
+        if pinned is None:
+            own = await local.running(paths)
+            if own is None:
+                yield ok("link", "this machine's own daemon does not run; it is started when it is needed")
+                return
+            yield ok("link", f"this machine's own daemon runs as process {own.pid}, {own.joined.url}")
+            yield _versions(own.version)
+            return
+    except ConfideError as error:
+        yield problem("link", error)
+        return
+    version = ""
+    try:
+        async with asyncio.timeout(_LINK_S):
+            began = time.perf_counter()
+            async with SpaceConnection.open(paths, here.config) as space:
+                took_ms = (time.perf_counter() - began) * 1000
+                with suppress(RequestError):  # a space that is locked, or a machine of some projects only
+                    body = attach_body(GLOBAL_PROJECT, here.config)
+                    answer = await ask(space.connection, "attach", body, timeout_s=_LINK_S)
+                    version = answer["daemonVersion"]
+    except TimeoutError:
+        yield problem("link", LinkError(f"{pinned.url} does not answer in time", hint="is confided running there?"))
+        return
+    except ConfideError as error:
+        yield problem("link", error)
+        return
+    yield ok("link", f"{pinned.url} answers, connected within {took_ms:.0f} ms")
+    yield _versions(version)
+
+
+def _versions(of_daemon: str) -> Finding:
+    if of_daemon and of_daemon != VERSION:
+        told = f"confide {VERSION} here, confided {of_daemon}"
+        return Finding("versions", "hint", told, "they work together; the newer one has more. Update the older one")
+    return ok("versions", f"confide {VERSION}" + (f", confided {of_daemon}" if of_daemon else ""))
+
+
+def _files(here: Here, folder: Path) -> Finding:
+    claim = projects.identify(folder)
+    if not claim.is_project:
+        return Finding(
+            "files", "hint", f"{claim.root} is no project", "run it in a project's folder, or name one: --project"
+        )
+    try:
+        project = claim.granted()
+        count = sum(
+            1 for _ in Folder(project.name, project.root, here.config.extra, here.config.max_file_kib * 1024).walk()
+        )
+    except FolderError as error:
+        return problem("files", error)
+    return ok("files", f"{counted(count, 'memory file')} in {project.root}")
+
+
+def _clients(folder: Path, *, fix: bool) -> Iterator[Finding]:
+    for client in CLIENTS.values():
+        files = [client.file(folder, for_user=False), client.file(folder, for_user=True)]
+        try:
+            set_up = [(file, command) for file in dict.fromkeys(files) if (command := clients.command_of(client, file))]
+        except ConfideError as error:
+            yield problem(client.name, error)
+            continue
+        if not set_up:
+            if client.is_here():
+                yield Finding(
+                    client.name,
+                    "hint",
+                    f"{client.title} is here, and does not start confide",
+                    f"confide setup {client.name} --write",
+                )
+            continue
+        lost = [(file, command) for file, command in set_up if shutil.which(command) is None]
+        if not lost:
+            yield ok(client.name, f"{client.title} starts {set_up[0][1]}: {set_up[0][0]}")
+            continue
+        file, command_line = lost[0]
+        told = f"{file} starts {command_line}, which is not there"
+        if fix and Path(command_line).name == clients.NAME and _pointed(client, file):
+            yield Finding(client.name, "problem", told, isFixed=True)
+        else:
+            yield Finding(client.name, "problem", told, f"confide setup {client.name} --write, or confide doctor --fix")
+
+
+def _pointed(client: clients.Client, file: Path) -> bool:
+    """Whether an entry of ours has the program's path now."""
+    try:
+        change = clients.removed(client, file) if client.is_toml else None
+        if change is not None:
+            change.write()
+        clients.added(client, file, clients.program()).write()
+    except ConfideError:
+        return False
+    return True

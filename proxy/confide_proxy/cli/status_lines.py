@@ -1,0 +1,188 @@
+"""What `confide status` says to people: six lines, and with `-v` everything else, in words and units that they read. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from confide_memory.answers import local_time
+
+_LABEL: Final = 9
+_UNITS: Final = ("bytes", "KB", "MB", "GB", "TB")
+_SIZES: Final = frozenset({"dbSize", "pendingTranscriptBytes"})
+_SECONDS: Final = frozenset({"indexAge", "retryIn"})
+_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)")
+
+
+def summary(facts: Mapping[str, Any]) -> list[str]:
+    """The six lines for what `confide status --json` prints. Problems that need more than one line get them.
+
+    Raises UnfitAnswerError: a time of the daemon's is none.
+    """
+    return [
+        _labelled("daemon", _daemon(facts)),
+        _labelled("space", _space(facts)),
+        _labelled("project", _project(facts)),
+        _labelled("index", _index(facts)),
+        _labelled("waiting", _waiting(facts)),
+        *_labelled_all("problems", _problems(facts)),
+    ]
+
+
+def down_summary(link: Mapping[str, Any], waiting: str) -> list[str]:
+    """The same where there is no link; why, the error says that ends the command."""
+    where = link["address"] or "this machine's own, which is started when it is needed"
+    words = link["words"] or "it has no key that can be read"
+    return [
+        _labelled("daemon", f"{where}, link {link['state']}"),
+        _labelled("machine", words),
+        _labelled("waiting", waiting),
+    ]
+
+
+def details(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Everything, a line for each fact."""
+    for name, value in facts.items():
+        yield from _told(name, value, "")
+
+
+def waiting_line(queued: int, dead: int) -> str:
+    """What waits on this machine for the daemon, and what that has refused."""
+    parts = [f"{_counted(queued, 'store')} for the daemon"] if queued else []
+    parts += [f"{dead:,} that it refused"] if dead else []
+    return f"{'; '.join(parts)}: confide queue shows {'it' if queued + dead == 1 else 'them'}" if parts else "nothing"
+
+
+def size(count: float) -> str:
+    """A number of bytes as people read it."""
+    for unit in _UNITS:
+        if count < 1000 or unit == _UNITS[-1]:
+            return f"{count:,.0f} {unit}" if unit == _UNITS[0] or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError
+
+
+def duration(seconds: float) -> str:
+    """A time span as people say it."""
+    for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= length:
+            return _counted(int(seconds // length), unit)
+    return f"{seconds:.1f} seconds" if seconds < 10 else f"{seconds:.0f} seconds"
+
+
+def clocked(told: str) -> str:
+    """A time (ISO 8601) as this machine's clock shows it, with the zone. Raises UnfitAnswerError: it is none."""
+    zone = datetime.fromisoformat(told).astimezone().strftime("%Z") if _TIME.fullmatch(told) else ""
+    return f"{local_time(told)} {zone}".strip()
+
+
+def _daemon(facts: Mapping[str, Any]) -> str:
+    link = facts["link"]
+    where = "on this machine, " if facts.get("isLocal") else ""
+    tls = " (TLS)" if link.get("tls") else ""
+    return f"{where}{link['address']}{tls}, version {facts['daemonVersion']}, link {link['state']}, {link['roundTripMs']:.0f} ms"
+
+
+def _space(facts: Mapping[str, Any]) -> str:
+    link, sealing = facts["link"], facts["sealing"]
+    devices = _counted(sealing["devices"], "device")
+    seals = "secrets are sealed" if sealing["canSeal"] else "secrets cannot be sealed here yet"
+    return f"{link['space']}, {devices}, {seals}; this machine is {link['caller']}: {link['words']}"
+
+
+def _project(facts: Mapping[str, Any]) -> str:
+    allow = f" (calls itself {facts['claim']}: confide project allow)" if "claim" in facts else ""
+    parts = [f"{facts['project']}{allow}", _counted(facts["filesHere"], "file") + " here"]
+    if facts["lastSync"]:
+        parts.append(f"compared {clocked(facts['lastSync'])}")
+    else:
+        parts.append("not compared yet: confide sync")
+    if facts["pendingUploads"]:
+        parts.append(f"{_counted(facts['pendingUploads'], 'change')} not sent")
+    clashes = len(facts["clashes"])
+    return ", ".join([*parts, _counted(clashes, "clash", "clashes") if clashes else "no clash"])
+
+
+def _index(facts: Mapping[str, Any]) -> str:
+    pieces = f"{_counted(facts['totalChunks'], 'piece')} of {_counted(facts['totalFiles'], 'file')} in the space"
+    waits = facts["queuedChunks"]
+    return f"{pieces}; {f'{waits:,} wait for the model' if waits else 'all ready'} ({facts['model'] or 'no model'})"
+
+
+def _waiting(facts: Mapping[str, Any]) -> str:
+    told = waiting_line(facts["queuedOffline"] or 0, facts["deadLetters"] or 0)
+    if pending := facts.get("pendingTranscriptBytes"):
+        transcripts = f"{size(pending)} of transcripts"
+        return transcripts if told == "nothing" else f"{told}; {transcripts}"
+    return told
+
+
+def _problems(facts: Mapping[str, Any]) -> list[str]:
+    found: list[str] = []
+    sealing = facts["sealing"]
+    if "problem" in sealing:
+        found += [sealing["problem"], *([f"hint: {sealing['hint']}"] if sealing["hint"] else [])]
+    found += [sealing["warning"]] if "warning" in sealing else []
+    found += [str(warning) for warning in facts["warnings"]]
+    if "wentBack" in facts:
+        found.append(f"the daemon was put back {facts['wentBack']}")
+    if "unsealedFindings" in facts and not facts["unsealedFindings"].startswith("0,"):
+        found.append(f"credentials in clear: {facts['unsealedFindings']}")
+    if "unknownTools" in facts:
+        found.append(f"the daemon is newer; an update of confide brings its tools: {facts['unknownTools']}")
+    return found or ["none"]
+
+
+def _told(name: str, value: Any, indent: str) -> Iterator[str]:
+    label = f"{indent}{_CAMEL.sub(' ', name).lower()}"
+    if isinstance(value, Mapping):
+        if not value:
+            yield f"{label}: none"
+            return
+        yield f"{label}:"
+        for key, inner in value.items():
+            yield from _told(str(key), inner, f"{indent}  ")
+    elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+        yield f"{label}:"
+        for each in value:
+            yield f"{indent}  " + ", ".join(
+                f"{_CAMEL.sub(' ', key).lower()} {_plain(key, inner)}" for key, inner in each.items()
+            )
+    else:
+        yield f"{label}: {_plain(name, value)}"
+
+
+def _plain(name: str, value: Any) -> str:
+    match value:
+        case None:
+            return "not known"
+        case bool():
+            return "yes" if value else "no"
+        case int() | float() if name in _SIZES:
+            return size(value)
+        case int() | float() if name in _SECONDS:
+            return duration(value)
+        case int():
+            return f"{value:,}"
+        case str() if _TIME.fullmatch(value):
+            return clocked(value)
+        case list():
+            return ", ".join(str(each) for each in value) or "none"
+        case Mapping():
+            return ", ".join(f"{key} {_plain(str(key), inner)}" for key, inner in value.items()) or "none"
+    return str(value)
+
+
+def _counted(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def _labelled(label: str, text: str) -> str:
+    return f"{label:<{_LABEL}} {text}"
+
+
+def _labelled_all(label: str, texts: list[str]) -> list[str]:
+    return [_labelled(label if number == 0 else "", text) for number, text in enumerate(texts)]

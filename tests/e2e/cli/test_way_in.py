@@ -1,0 +1,204 @@
+"""The first hour at one machine: what quickstart, status, doctor, stop and start say and do, and which folder is which project."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.programs.command import confide
+from tests.support.programs.processes import Machine, running_daemon
+from tests.support.programs.wire import Wire
+
+from confide_proxy.errors import DiskRefusalError
+from confide_proxy.sync.folder import Folder
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """A machine with a daemon of its own, and a git repository for its project."""
+    machine = Machine(tmp_path_factory.mktemp("alone"), "alone", is_set_up=False)
+    subprocess.run(["git", "init", "-q", machine.project], check=True, env=machine.env)
+    for number in range(25):
+        machine.write(f"docs/page{number}.md", f"# Page {number}\n")
+    try:
+        said = machine.run("quickstart")
+        (machine.home.parent / "said").write_text(said)
+        yield machine
+    finally:
+        machine.stop_local_daemon()
+
+
+def test_quickstart_says_what_it_did_and_what_to_do(alone: Machine) -> None:
+    """Where the daemon's data is, which project this is, what else could be indexed with the very line, and the next command."""
+    said = (alone.home.parent / "said").read_text()
+    assert f"a daemon answers, here, with its data in {alone.home / 'daemon'}" in said
+    assert "this folder is the project project in the space local" in said
+    assert "0 memory files compared" in said
+    assert "25 markdown files are here: index them?" in said
+    assert '  extra = ["**/*.md"]\n' in said
+    assert str(alone.home / "proxy.toml") in said
+    assert "confide setup claude-code --write" in said
+    assert "may be another's name" not in said
+
+
+def test_status_is_six_lines_and_all_else_on_demand(alone: Machine) -> None:
+    """No JSON, no name of a field, no bytes; times are local with their zone; `-v` has the places of all files."""
+    alone.run("sync")
+    lines = confide(alone, "status").out.splitlines()
+    assert [line.split()[0] for line in lines] == ["daemon", "space", "project", "index", "waiting", "problems"]
+    text = "\n".join(lines)
+    assert not re.search(r"[{}\[\]\"]|[a-z][A-Z]", text), text
+    assert re.search(r"compared \d{4}-\d\d-\d\d \d\d:\d\d \w+, no clash", text), text
+    verbose = confide(alone, "status", "-v").out
+    assert not re.search(r"[{}\"]|\b[a-z]+[A-Z][a-z]+:", verbose), verbose
+    for place in ("proxy.toml", "proxy", "global", "daemon"):
+        assert str(alone.home / place) in verbose
+    told = json.loads(confide(alone, "status", "--json").out)
+    assert told["lastSync"] is not None
+    assert told["paths"]["configuration"] == str(alone.home / "proxy.toml")
+
+
+def test_a_sync_that_could_not_read_a_file_does_not_end_well(alone: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that gives or takes nothing is a failure, named by file; a file that is no memory file is not."""
+    alone.write("memory/torn.md", "- on a bad sector\n")
+    alone.write("memory/odd.md", "").write_bytes(b"caf\xe9\n")
+    read = Folder.read
+
+    def torn(folder: Folder, path: str) -> Any:
+        if path == "memory/torn.md":
+            raise DiskRefusalError(path, "cannot be opened: Input/output error")
+        return read(folder, path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Folder, "read", torn)
+        ended = confide(alone, "sync")
+    assert ended.code == 8
+    assert "skipped memory/torn.md: cannot be opened: Input/output error" in ended.err
+    again = confide(alone, "sync")
+    assert (again.code, "skipped memory/odd.md" in again.err) == (0, True), again
+    (alone.project / "memory/odd.md").unlink()
+
+
+def test_a_store_that_changes_gitignore_says_so(alone: Machine) -> None:
+    """A file of the person's own that is changed by the way is named."""
+    said = confide(alone, "store", "- the first line").err
+    assert f"note: added memory/ to {alone.project / '.gitignore'}" in said
+    assert "gitignore" not in confide(alone, "store", "- the second line").err
+
+
+def test_the_doctor_finds_nothing_and_writes_nothing(alone: Machine) -> None:
+    """A machine that is well: every line ok or a hint, exit code 0, and no file of the proxy's is other than before."""
+    confide(alone, "status")
+    before = proxy_files(alone)
+    ended = confide(alone, "doctor", "--json")
+    assert ended.code == 0, ended
+    found = {each["check"]: each["state"] for each in json.loads(ended.out)}
+    assert {"configuration", "rights", "key", "clock", "disk", "queue", "link", "versions", "files"} <= found.keys()
+    assert set(found.values()) <= {"ok", "hint"}
+    assert proxy_files(alone) == before
+
+
+def test_the_doctor_mends_what_is_safe(alone: Machine) -> None:
+    """Rights that are too wide and an entry that leads nowhere are problems, with a way out; `--fix` puts both right."""
+    (alone.home / "proxy").chmod(0o755)
+    file = alone.write(
+        ".mcp.json", json.dumps({"mcpServers": {"confide": {"command": "/gone/confide", "args": ["mcp"]}}})
+    )
+    ended = confide(alone, "doctor")
+    assert ended.code == 1
+    assert f"others can look into {alone.home / 'proxy'}" in ended.out
+    assert "/gone/confide, which is not there" in ended.out
+    assert confide(alone, "doctor", "--fix").code == 0
+    assert confide(alone, "doctor").code == 0
+    assert Path(json.loads(file.read_text())["mcpServers"]["confide"]["command"]).is_file()
+    file.unlink()
+
+
+def test_setup_shows_the_difference_and_can_be_taken_back(alone: Machine) -> None:
+    """What changes is shown first; the entry has an absolute path; --remove leaves the file as it was."""
+    file = alone.write(".mcp.json", json.dumps({"mcpServers": {"other": {"command": "x"}}}, indent=2) + "\n")
+    before = file.read_text()
+    said = confide(alone, "setup", "claude-code", "--write").out
+    assert '+    "confide": {' in said
+    assert f"added confide to {file}" in said
+    assert Path(json.loads(file.read_text())["mcpServers"]["confide"]["command"]).is_absolute()
+    assert "removed confide from" in confide(alone, "setup", "claude-code", "--remove").out
+    assert file.read_text() == before
+    file.unlink()
+
+
+def test_folders_of_one_name_are_two_projects(alone: Machine) -> None:
+    """What is stored in one is neither found in the other nor written there, and the person is told once how to join them."""
+    folders = [alone.home.parent / place / "api" for place in ("clients", "private")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    assert confide(alone, "store", "- the client's contract ends in May", "-p", str(folders[0])).code == 0
+    asked = confide(alone, "search", "contract", "-p", str(folders[1]))
+    assert "contract" not in asked.out
+    assert "confide project allow" in asked.err
+    again = confide(alone, "sync", "-p", str(folders[1]))
+    assert (again.code, "project allow" in again.err) == (0, False), "it is said once"
+    assert "(calls itself api: confide project allow)" in confide(alone, "status", "-p", str(folders[1])).out
+    assert not list(folders[1].rglob("*.md"))
+    names = {each["folder"]: each["project"] for each in json.loads(confide(alone, "project", "ls", "--json").out)}
+    assert names[str(folders[0])] == "api"
+    assert names[str(folders[1])].startswith("api~")
+
+
+def test_home_and_root_are_no_projects(alone: Machine) -> None:
+    """Nothing is stored there; other commands and an agent's session have the memory that all projects share."""
+    home = alone.home.parent
+    for place, what in (("/", "the root of the disk"), (str(home), "your home folder")):
+        ended = confide(alone, "store", "- lost", "-p", place)
+        assert (ended.code, "--project" in ended.err) == (7, True), ended
+        assert f"is {what}, and no project" in ended.err
+        assert confide(alone, "status", "-p", place).code == 0
+    with Wire(alone, "--project", str(home)) as agent:
+        agent.open()
+        assert not agent.tool("memory_store", {"content": "- for all projects"}).get("isError")
+    assert list((alone.home / "global").rglob("*.md"))
+    assert not (home / "memory").exists()
+
+
+def test_the_daemon_stops_and_starts(alone: Machine) -> None:
+    """`stop` waits until it is gone and says what starts it again; `start` starts it, and neither does anything twice."""
+    confide(alone, "status")
+    running = alone.local_daemon
+    assert running is not None
+    said = confide(alone, "stop")
+    assert f"stopped process {running['pid']}" in said.out
+    assert "starts it again" in said.err
+    assert alone.local_daemon is None
+    assert "no daemon runs on this machine" in confide(alone, "stop").out
+    assert confide(alone, "doctor").code == 0
+    assert alone.local_daemon is None, "the doctor starts nothing"
+    alone.run("start")
+    assert alone.local_daemon is not None
+    assert "runs already" in confide(alone, "start").out
+
+
+def test_a_daemon_elsewhere_is_not_stopped_from_here(tmp_path: Path) -> None:
+    """Where the daemon is somebody else's to stop, that is said, and where it is."""
+    machine = Machine(tmp_path, "laptop", is_set_up=False)
+    with running_daemon(tmp_path) as daemon:
+        confide(machine, "join", daemon.invite("laptop"))
+        for command in ("stop", "start"):
+            ended = confide(machine, command)
+            assert ended.code == 7
+            assert f"127.0.0.1:{daemon.port}" in ended.err
+        assert confide(machine, "doctor").code == 0
+        daemon.stop()
+        ended = confide(machine, "doctor")
+        assert ended.code == 1
+        assert "connection refused" in ended.out
+
+
+def proxy_files(machine: Machine) -> dict[str, bytes]:
+    """What the proxy keeps, by path."""
+    root = machine.home / "proxy"
+    return {str(each.relative_to(root)): each.read_bytes() for each in root.rglob("*") if each.is_file()}

@@ -1,0 +1,77 @@
+"""Sizes, spans and facts as people read them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from confide_proxy.cli import markdown_offer
+from confide_proxy.cli.status_lines import clocked, details, duration, size, waiting_line
+from confide_proxy.config import ProxyConfig
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 KB"), (315_000, "315 KB"), (78_200_000, "78.2 MB")],
+)
+def test_sizes(count: int, told: str) -> None:
+    """No number of bytes above a thousand."""
+    assert size(count) == told
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0.5, "0.5 seconds"), (59, "59 seconds"), (60, "1 minute"), (7300, "2 hours"), (90_000, "1 day")],
+)
+def test_spans(seconds: float, told: str) -> None:
+    """The largest unit that fits."""
+    assert duration(seconds) == told
+
+
+@pytest.mark.parametrize(
+    ("queued", "dead", "told"),
+    [
+        (0, 0, "nothing"),
+        (1, 0, "1 store for the daemon: confide queue shows it"),
+        (2, 1, "2 stores for the daemon; 1 that it refused: confide queue shows them"),
+    ],
+)
+def test_what_waits(queued: int, dead: int, told: str) -> None:
+    """With the command that shows it."""
+    assert waiting_line(queued, dead) == told
+
+
+def test_details_hold_no_json() -> None:
+    """Names in words, lists of records a line each, times with their zone, what is not known said so."""
+    facts = {
+        "dbSize": 315_000,
+        "lastSync": "2026-11-20T10:00:00Z",
+        "items": [{"aB": 1}],
+        "none": [],
+        "link": {"isUp": True, "x": None},
+    }
+    assert list(details(facts)) == [
+        "db size: 315 KB",
+        f"last sync: {clocked('2026-11-20T10:00:00Z')}",
+        "items:",
+        "  a b 1",
+        "none: none",
+        "link:",
+        "  is up: yes",
+        "  x: not known",
+    ]
+    assert len(clocked("2026-11-20T10:00:00Z").split()) == 3
+
+
+def test_markdown_is_offered_where_there_is_much_of_it(tmp_path: Path) -> None:
+    """With the very line and the file to write it to; not for a README, and not to who has such a line."""
+    file = tmp_path / "settings" / "proxy.toml"
+    for number in range(markdown_offer.MANY):
+        assert not markdown_offer.offer(tmp_path, ProxyConfig(), file)
+        (tmp_path / f"{number}.md").write_text("# A page\n")
+    told = markdown_offer.offer(tmp_path, ProxyConfig(), file)
+    assert told[0] == "20 markdown files are here: index them?"
+    assert told[1].strip() == 'extra = ["**/*.md"]'
+    assert str(file) in told[2]
+    assert not markdown_offer.offer(tmp_path, ProxyConfig(extra=("docs/*.md",)), file)
