@@ -20,6 +20,7 @@ from confide_memory.errors import UnfitAnswerError
 from confide_memory.forms import (
     MAX_FILES,
     MAX_IMPORTED,
+    MAX_LISTED,
     MAX_REFILLED,
     MAX_REVISIONS,
     Kind,
@@ -43,8 +44,6 @@ from confide_memory.forms import (
     text,
 )
 
-MAX_LISTED: Final = 500
-"""Projects and deleted documents in one answer."""
 MAX_EXPORTED: Final = 100_000
 """Documents in one answer, which has at most 16 MiB."""
 _MAX_NAMED: Final = 2 * MAX_FILES
@@ -110,9 +109,9 @@ def _rarer() -> Mapping[str, Mapping[str, Kind]]:
 
 
 def local_time(told: str) -> str:
-    """A time of the daemon's (ISO 8601), for people here. Raises UnfitAnswerError: it is none."""
+    """A time of the daemon's (ISO 8601), for people here, with its zone. Raises UnfitAnswerError: it is none."""
     try:
-        return datetime.fromisoformat(told).astimezone().strftime("%Y-%m-%d %H:%M")
+        return datetime.fromisoformat(told).astimezone().strftime("%Y-%m-%d %H:%M %Z")
     except (ValueError, OverflowError):
         raise UnfitAnswerError from None
 
@@ -212,6 +211,34 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
             bytes=_size,
             deleted=flag(),
             clash=flag(),
+        )
+    },
+    "documents": {
+        "documents": records(
+            MAX_LISTED,
+            path=shown,
+            revision=revision,
+            author=shown,
+            time=moment,
+            bytes=_size,
+            lines=optional(_size),
+            title=_told,
+            id=optional(shown),
+            clash=flag(),
+        ),
+        "total": _size,
+    },
+    "changes": {
+        "changes": records(
+            MAX_LISTED,
+            path=shown,
+            revision=revision,
+            author=shown,
+            time=moment,
+            bytes=_size,
+            deleted=flag(),
+            clash=flag(),
+            words=_told,
         )
     },
     "deleted": {

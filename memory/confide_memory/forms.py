@@ -21,6 +21,8 @@ HASH_CHARS: Final = 64
 MAX_FILES: Final = 100_000
 """A folder of notes has hundreds; this keeps a broken proxy from sending millions."""
 MAX_REVISIONS: Final = 100
+MAX_LISTED: Final = 500
+"""Projects, and documents or changes of one, in one answer."""
 MAX_IMPORTED: Final = 200
 """Written in one transaction, and the space's other writes wait for it."""
 MAX_REFILLED: Final = 500

@@ -24,6 +24,7 @@ from confide_memory.forms import (
     HASH_CHARS,
     MAX_FILES,
     MAX_IMPORTED,
+    MAX_LISTED,
     MAX_REFILLED,
     MAX_REVISION,
     MAX_REVISIONS,
@@ -39,6 +40,7 @@ from confide_memory.forms import (
     is_true,
     items,
     later,
+    moment,
     number,
     optional,
     place,
@@ -53,6 +55,7 @@ from confide_memory.forms import (
 MAX_LABEL_CHARS: Final = 128
 MAX_TOOLSETS: Final = 32
 USUAL_REVISIONS: Final = 20
+USUAL_LISTED: Final = 100
 MAX_CHANGES: Final = 256
 MAX_LISTED_RECORDS: Final = 1000
 LONGEST_TTL_S: Final = 30 * 86_400
@@ -189,6 +192,17 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "transcript": {"project": project, "body": whole},
     # What was.
     "history": {"project": project, "path": text, "limit": optional(number(MAX_REVISIONS), USUAL_REVISIONS)},
+    "documents": {
+        "project": project,
+        "path": optional(text, ""),
+        "limit": optional(number(MAX_LISTED), USUAL_LISTED),
+    },
+    "changes": {
+        "project": project,
+        "path": optional(text, ""),
+        "since": optional(moment),
+        "limit": optional(number(MAX_LISTED), USUAL_LISTED),
+    },
     "deleted": {"project": project},
     "restore": {"project": project, "path": text, "revision": optional(number(2**53))},
     # Projects.

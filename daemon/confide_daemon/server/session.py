@@ -137,7 +137,7 @@ class Session:
         for family in (self._sync, projects, transfer, sealed):
             self._requests |= family.operations
         # Of more projects than a machine attaches, or of the space as a whole.
-        self._unattached = {"transcript", "receipt", *transfer.operations, *sealed.operations}
+        self._unattached = {"transcript", "receipt", "documents", "changes", *transfer.operations, *sealed.operations}
 
     @property
     def grants(self) -> Grants:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from confide_daemon.documents.history import DELETED_DAYS, History
+from confide_daemon.documents.listing import Listing
 from confide_daemon.documents.lives import Lives
 from confide_daemon.documents.service import Documents, Projects, Transcripts, Usage
 from confide_daemon.documents.writer import Writer
@@ -134,6 +135,7 @@ class Space:
         )
         self.documents = Documents(threads, writer, self._indexer.changed)
         self.transcripts = Transcripts(threads, derivation.keep, derivation.extend, self._indexer.changed)
+        self.listing = Listing(threads)
         self.history = History(threads, deleted_days=deleted_days, clock=clock)
         self.lives = Lives(threads)
         self.projects = Projects(threads)

@@ -57,6 +57,35 @@ class RevisionEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class ListedRow:
+    """A living document as a list shows it; `title` and `id` are those of a note, else None."""
+
+    document: int
+    path: str
+    revision: int
+    author: str
+    updated_at: float  # seconds since 1970
+    clash: bool
+    bytes: int
+    id: str | None
+    title: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRow:
+    """A revision of any document, as a log of a project shows it."""
+
+    document: int
+    path: str
+    revision: int
+    author: str
+    created_at: float  # seconds since 1970
+    deleted: bool
+    clash: bool
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ProjectRow:
     name: str
     files: int

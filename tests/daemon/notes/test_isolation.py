@@ -280,6 +280,8 @@ async def test_no_resource_prompt_or_request_tells_of_it(daemon: Serving, kind: 
             assert CANARY not in recalled.model_dump_json()
             for op, body in (
                 ("projects", {"project": OPEN}),
+                ("documents", {"project": HIDDEN}),
+                ("changes", {"project": HIDDEN}),
                 ("export", {"project": HIDDEN, "after": ""}),
                 ("refill", {"project": HIDDEN, "documents": [{"path": "memory/x.md", "text": "x\n"}]}),
                 ("import", {"project": HIDDEN, "records": [{"id": hidden.id, "content": "mine"}]}),
@@ -291,4 +293,4 @@ async def test_no_resource_prompt_or_request_tells_of_it(daemon: Serving, kind: 
                 except RequestError as error:
                     told = f"{error} {error.hint}"
                 assert CANARY not in echoed(body, told), (op, told)
-                assert op in ("export", "refill", "import", "history") or HIDDEN not in told
+                assert op in ("export", "refill", "import", "history", "documents", "changes") or HIDDEN not in told

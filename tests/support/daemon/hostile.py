@@ -68,6 +68,36 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
     "history": {
         "revisions": [{"revision": 1, "author": EVIL, "time": TIME, "bytes": 2, "deleted": False, "clash": False}]
     },
+    "documents": {
+        "documents": [
+            {
+                "path": EVIL,
+                "revision": 1,
+                "author": EVIL,
+                "time": TIME,
+                "bytes": 2,
+                "lines": 1,
+                "title": EVIL,
+                "id": EVIL,
+                "clash": True,
+            }
+        ],
+        "total": 2,
+    },
+    "changes": {
+        "changes": [
+            {
+                "path": EVIL,
+                "revision": 1,
+                "author": EVIL,
+                "time": TIME,
+                "bytes": 2,
+                "deleted": False,
+                "clash": True,
+                "words": EVIL,
+            }
+        ]
+    },
     "deleted": {
         "documents": [{"path": EVIL, "revision": 1, "bytes": 2, "author": EVIL, "time": TIME, "restorableUntil": TIME}]
     },

@@ -1,12 +1,13 @@
 """The requests about projects and about the past of a document (PROTOCOL.md 9).
 
 projects, links, link, unlink
-history, deleted, restore
+history, documents, changes, deleted, restore
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from confide_daemon.access.callers import Grants
@@ -31,6 +32,8 @@ class ProjectRequests:
             "link": self._link,
             "unlink": self._unlink,
             "history": self._history,
+            "documents": self._documents,
+            "changes": self._changes,
             "deleted": self._deleted,
             "restore": self._restore,
         }
@@ -92,6 +95,54 @@ class ProjectRequests:
                 for entry in found
             ]
         }
+
+    async def _documents(self, project: str, path: str, limit: int) -> dict[str, Any]:
+        self._require_memory(project)
+        found, total = await self._space.listing.documents(project, below=path, limit=limit)
+        self._require_memory(project)
+        return {
+            "documents": [
+                {
+                    "path": one.row.path,
+                    "revision": one.row.revision,
+                    "author": one.row.author,
+                    "time": iso(one.row.updated_at),
+                    "bytes": one.row.bytes,
+                    "lines": one.lines,
+                    "title": one.title,
+                    "id": one.row.id,
+                    "clash": bool(one.row.clash),
+                }
+                for one in found
+            ],
+            "total": total,
+        }
+
+    async def _changes(self, project: str, path: str, since: str | None, limit: int) -> dict[str, Any]:
+        self._require_memory(project)
+        moment = datetime.fromisoformat(since).timestamp() if since else 0.0
+        found = await self._space.listing.changes(project, below=path, since=moment, limit=limit)
+        self._require_memory(project)
+        return {
+            "changes": [
+                {
+                    "path": one.row.path,
+                    "revision": one.row.revision,
+                    "author": one.row.author,
+                    "time": iso(one.row.created_at),
+                    "bytes": one.row.bytes,
+                    "deleted": bool(one.row.deleted),
+                    "clash": bool(one.row.clash),
+                    "words": one.words,
+                }
+                for one in found
+            ]
+        }
+
+    def _require_memory(self, project: str) -> None:
+        grants = self._grants()
+        grants.require_project(project)
+        grants.require_source("memory")
 
     async def _deleted(self, project: str) -> dict[str, Any]:
         self._grants().require_project(project)

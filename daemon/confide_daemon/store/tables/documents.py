@@ -14,8 +14,10 @@ from typing import Any
 from confide_daemon.errors import DamagedError
 from confide_daemon.store.database import AMONG, Table, within
 from confide_daemon.store.rows import (
+    ChangeRow,
     DocumentRow,
     Filter,
+    ListedRow,
     OperationRow,
     ProjectRow,
     RevisionEntry,
@@ -34,6 +36,12 @@ _DOCUMENT = """SELECT d.id, p.name, d.path, d.revision, d.hash, d.deleted, d.aut
     FROM document d JOIN project p ON p.id = d.project"""
 _PAIR = "SELECT min(a.id, b.id), max(a.id, b.id)"
 _OF_NAMES = "FROM project a, project b WHERE a.name = ? AND b.name = ?"
+
+_BELOW = "d.source = 'memory' AND (? = '' OR d.path = ? OR substr(d.path, 1, length(?) + 1) = ? || '/')"
+
+
+def _below(path: str) -> tuple[str, str, str, str]:
+    return path, path, path, path
 
 
 def iso_day(moment: float) -> str:
@@ -225,6 +233,32 @@ class DocumentTable(Table):
         reached, values = within("p.name", projects)
         found = self._rows(f"{sql}{reached} ORDER BY p.name, d.path LIMIT ?", (*values, limit))
         return [(row[0], row[1], row[2]) for row in found]
+
+    def newest(self, project: str, *, below: str, limit: int) -> list[ListedRow]:
+        """The living documents of a project's memory, the last changed first; `below`: of this path or folder, "" for all."""
+        sql = f"""SELECT d.id, d.path, d.revision, d.author, d.updated_at, d.clash, coalesce(r.bytes, length(r.text), 0), n.id, n.title
+                  FROM document d JOIN project p ON p.id = d.project JOIN revision r ON r.document = d.id AND r.number = d.revision
+                  LEFT JOIN note n ON n.document = d.id WHERE p.name = ? AND NOT d.deleted AND {_BELOW}
+                  ORDER BY d.updated_at DESC, d.path LIMIT ?"""
+        rows = self._rows(sql, (project, *_below(below), limit))
+        return [ListedRow(*row) for row in rows]
+
+    def count_below(self, project: str, *, below: str) -> int:
+        """How many `newest` would give without a limit."""
+        sql = f"""SELECT count(*) FROM document d JOIN project p ON p.id = d.project
+                  WHERE p.name = ? AND NOT d.deleted AND {_BELOW}"""
+        return int(self._rows(sql, (project, *_below(below)))[0][0])
+
+    def changes(self, project: str, *, below: str, since: float, limit: int) -> list[ChangeRow]:
+        """The revisions of a project's memory from a moment on (seconds since 1970), the newest first."""
+        # The newest revisions are those of the documents that changed last, and rows of documents are short.
+        sql = f"""WITH last AS MATERIALIZED (SELECT d.id, d.path FROM document d JOIN project p ON p.id = d.project
+                  WHERE p.name = ? AND d.updated_at >= ? AND {_BELOW} ORDER BY d.updated_at DESC LIMIT ?)
+                  SELECT r.document, last.path, r.number, r.author, r.created_at, r.text IS NULL, r.clash,
+                  coalesce(r.bytes, length(r.text), 0) FROM last JOIN revision r ON r.document = last.id
+                  WHERE r.created_at >= ? ORDER BY r.created_at DESC, r.change DESC LIMIT ?"""
+        rows = self._rows(sql, (project, since, *_below(below), limit, since, limit))
+        return [ChangeRow(*row) for row in rows]
 
     def deleted_paths(self, project: str, *, limit: int) -> list[str]:
         """The memory files that were deleted and can come back, the last one first."""

@@ -1,0 +1,104 @@
+"""What memory there is, and what changed lately: for people who look, without a question to search by."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+
+from confide_daemon.errors import DamagedError
+from confide_daemon.store.rows import ChangeRow, ListedRow
+from confide_daemon.store.store import Store
+from confide_daemon.store.threads import StoreThreads
+from confide_memory import front_matter
+from confide_memory.note_names import title_of
+
+MAX_READ_BYTES = 4 * 1024 * 1024
+"""Of the texts that one listing reads, to say what they begin with: for 100 ms at most. What is behind has no words."""
+MAX_WORDS = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A document of memory: `title` is a note's own, else how its text begins; `lines` is None where the text was not read."""
+
+    row: ListedRow
+    title: str
+    lines: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A revision, and the first line that it brought; "" where it brought none, or the texts were not read."""
+
+    row: ChangeRow
+    words: str
+
+
+class Listing:
+    def __init__(self, threads: StoreThreads) -> None:
+        self._threads = threads
+
+    async def documents(self, project: str, *, below: str, limit: int) -> tuple[list[Listed], int]:
+        """The newest changed documents of a project's memory, and how many there are; `below`: a path, or the folder that they lie in."""
+
+        def work(store: Store) -> tuple[list[Listed], int]:
+            with store.reading():
+                rows = store.documents.newest(project, below=below, limit=limit)
+                reading = _Reading(store)
+                found = [_listed(row, reading.text(row.document, row.revision, row.bytes)) for row in rows]
+                return found, store.documents.count_below(project, below=below)
+
+        return await self._threads.read(work)
+
+    async def changes(self, project: str, *, below: str, since: float, limit: int) -> list[Changed]:
+        """The newest revisions of a project's memory, the newest first; `since` in seconds since 1970."""
+
+        def work(store: Store) -> list[Changed]:
+            with store.reading():
+                reading = _Reading(store)
+                return [
+                    _changed(row, reading, store.documents.before(row.document, row.revision))
+                    for row in store.documents.changes(project, below=below, since=since, limit=limit)
+                ]
+
+        return await self._threads.read(work)
+
+
+class _Reading:
+    """The texts that one listing may read."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._left = MAX_READ_BYTES
+
+    def text(self, document: int, revision: int, size: int) -> str | None:
+        """None for a deletion, a damaged text, and once enough was read."""
+        if size > self._left:
+            return None
+        with suppress(DamagedError):
+            row = self._store.documents.revision(document, revision)
+            text = row.text if row is not None else None
+            self._left -= len(text or "")
+            return text
+        return None
+
+
+def _listed(row: ListedRow, text: str | None) -> Listed:
+    title = row.title or title_of(front_matter.split(text or "")[1])
+    return Listed(row, title[:MAX_WORDS], None if text is None else len(text.removesuffix("\n").split("\n")))
+
+
+def _changed(row: ChangeRow, reading: _Reading, before: int) -> Changed:
+    text = None if row.deleted else reading.text(row.document, row.revision, row.bytes)
+    if text is None:
+        return Changed(row, "")
+    earlier = reading.text(row.document, before, row.bytes) if before else ""
+    there = Counter((earlier or "").splitlines())
+    new = []
+    for line in front_matter.split(text)[1].splitlines():
+        if there[line] > 0:
+            there[line] -= 1
+        else:
+            new.append(line)
+    return Changed(row, title_of("\n".join(new))[:MAX_WORDS])
