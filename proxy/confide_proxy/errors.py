@@ -34,6 +34,9 @@ ConfideError (confide_crypto.errors)
 │   └── SpaceLockedError     the daemon needs a key that this machine cannot hand over
 ├── UnreadableError      a store of another system, or a file of memories, that cannot be imported
 ├── ReaderMissingError   importing that store takes a library that is not installed
+├── InputError           what was given to a command is no text that it takes
+├── DeclinedError        nobody said yes to what cannot be undone
+├── EditorError          no editor is set, or it cannot be run
 ├── ToolError            a tool call cannot be done as asked, here or at the daemon (confide_memory.errors)
 └── UnfitAnswerError     the daemon's answer is not of the agreed form (confide_memory.errors)
 """
@@ -282,6 +285,18 @@ class SpaceLockedError(SpaceKeysError):
     def __init__(self, why: ConfideError | None) -> None:
         hint = f"connect with one that can; here, {why}" if why else "confide device ls shows them"
         super().__init__("this space is locked until one of its machines connects", hint=hint)
+
+
+class InputError(ConfideError):
+    exit_code = EXIT_INPUT
+
+
+class DeclinedError(ConfideError):
+    exit_code = EXIT_INPUT
+
+
+class EditorError(ConfideError):
+    exit_code = EXIT_INPUT
 
 
 class UnreadableError(ConfideError):

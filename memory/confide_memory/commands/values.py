@@ -13,12 +13,6 @@ from typing import Any, Final, get_args, get_origin
 import typer
 
 
-class NotText(typer.BadParameter):
-    """An argument that is not UTF-8."""
-
-    exit_code = 7
-
-
 class Value:
     """Takes the place of typer's own conversion of one parameter."""
 
@@ -56,8 +50,8 @@ def _text(value: Any, _param: Any) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        position = len(text[: error.start].encode()) + 1
-        raise NotText(f"is not UTF-8 text (byte {position})") from None
+        position = len(text[: error.start].encode())
+        raise typer.BadParameter(f"is not UTF-8 text (byte {position})") from None
     return text
 
 

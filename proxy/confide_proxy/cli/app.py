@@ -17,10 +17,10 @@ from confide_crypto.errors import ConfideError, LinkError
 from confide_memory.commands.group import Entry, Groups, complaint, program
 from confide_proxy import VERSION
 from confide_proxy import paths as places
-from confide_proxy.cli.console import Here, remark, say
+from confide_proxy.cli.console import RECODE, Here, remark, say
 from confide_proxy.cli.doing import doing
 from confide_proxy.config import load as load_config
-from confide_proxy.errors import ConfigError, FolderError
+from confide_proxy.errors import ConfigError, FolderError, InputError
 
 COMMANDS: Final[Groups] = {
     "Start here": (
@@ -53,16 +53,26 @@ COMMANDS: Final[Groups] = {
         ),
         Entry(
             "store",
-            "search:store",
-            "Keep a text, in today's log or in a file that you name.",
+            "notes:store",
+            "Keep a text: in today's log, in a file that you name, or as a note.",
             (
                 'confide store "we chose postgres for its row locks"',
+                'confide store "Use tabs." --title "Code style" --tag style',
                 "git log -1 --format=%B | confide store - --path memory/releases.md",
             ),
         ),
         Entry(
             "read", "search:read", "Print a file of the memory.", ("confide read memory/deploy.md --from 10 --lines 5",)
         ),
+        Entry("ls", "listing:ls", "List the files and notes, last changed first.", ("confide ls --tag style",)),
+        Entry("log", "listing:log", "Show what changed lately, and on which machine.", ("confide log --since 2d",)),
+        Entry(
+            "edit",
+            "edit:edit",
+            "Open a file or a note in your editor, and send it.",
+            ("confide edit memory/deploy.md",),
+        ),
+        Entry("rm", "edit:rm", "Delete a file or a note on every machine.", ("confide rm memory/old.md",)),
         Entry("projects", "history:projects", "List the projects of the memory.", ("confide projects",)),
         Entry("link", "history:link", "Search another project together with this one.", ("confide link backend",)),
         Entry("unlink", "history:unlink", "Search another project with this one no more.", ("confide unlink backend",)),
@@ -75,7 +85,12 @@ COMMANDS: Final[Groups] = {
             "Keep folders the same as the daemon's memory while no agent runs.",
             ("confide watch ~/app ~/site",),
         ),
-        Entry("history", "history:history", "List the revisions of a file.", ("confide history memory/deploy.md",)),
+        Entry(
+            "history",
+            "history:history",
+            "List the revisions of a file, or what one changed.",
+            ("confide history memory/deploy.md --diff",),
+        ),
         Entry(
             "deleted", "history:deleted", "List the files that were deleted and can be restored.", ("confide deleted",)
         ),
@@ -204,8 +219,17 @@ OTHER_WORDS: Final = {
     "pending": "queue",
     # In the groups:
     "list": "ls",
+    "files": "ls",
+    "notes": "ls",
+    "note": "store",
+    "tags": "ls",
+    "changes": "log",
+    "open": "edit",
+    "diff": "history",
     "remove": "rm",
     "delete": "rm",
+    "del": "rm",
+    "forget": "rm",
     "revoke": "rm",
     "retry-all": "retry",
 }
@@ -238,6 +262,13 @@ def main() -> NoReturn:
         sys.exit(130)
     except ConfideError as error:
         _fail(error)
+    except UnicodeEncodeError as error:
+        if error.encoding != "utf-8":
+            where = f"the output cannot be written in this terminal's encoding, {error.encoding}"
+            _fail(InputError(where, hint="use a UTF-8 locale: LC_ALL=C.UTF-8"))
+        # An argument of a command that passes it on unlooked at: a folder's name, say.
+        at = len(error.object[: error.start].encode("utf-8", "surrogateescape"))
+        _fail(InputError(f"what was given is not UTF-8 text (byte {at})", hint=RECODE))
     except TimeoutError:
         hint = "confide status shows whether it can be reached"
         _fail(LinkError("the daemon did not answer in time", hint=hint))

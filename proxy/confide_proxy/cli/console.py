@@ -20,9 +20,10 @@ import typer
 from typer.core import TyperCommand
 
 from confide_memory.commands.help import has_styles
+from confide_memory.documents import MAX_TEXT_BYTES
 from confide_proxy.cli.doing import doing
 from confide_proxy.config import ProxyConfig
-from confide_proxy.errors import FolderError
+from confide_proxy.errors import DeclinedError, FolderError, InputError
 from confide_proxy.link import founding
 from confide_proxy.paths import Paths
 from confide_proxy.sync import project as projects
@@ -54,6 +55,8 @@ def terminal(*, stderr: bool = False) -> Console:
     # Without emoji: `:lock:` in somebody's note is what they wrote.
     return Console(stderr=stderr, highlight=False, soft_wrap=True, emoji=False)
 
+
+RECODE: Final = "save or send it as UTF-8: iconv -f latin1 -t utf-8"
 
 _STEERING: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """What steers a terminal (C0 but newline and tab, DEL, C1), turns a line around, or cannot be written."""
@@ -132,6 +135,18 @@ def command(work: Callable[..., Output | Coroutine[Any, Any, Output]]) -> Callab
     run.__dict__["__signature__"] = inspect.Signature(shown)
     run.__annotations__ = {each.name: each.annotation for each in shown}
     return run
+
+
+def input_text() -> str:
+    """All of stdin. Raises InputError: it is not UTF-8, or too large for memory."""
+    # A test's stdin may be a text alone.
+    data = sys.stdin.buffer.read(MAX_TEXT_BYTES + 1) if hasattr(sys.stdin, "buffer") else sys.stdin.read().encode()
+    if len(data) > MAX_TEXT_BYTES:
+        raise InputError(f"the input is over {MAX_TEXT_BYTES // 2**20} MiB", hint="store it in parts")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"the input is not UTF-8 text (byte {error.start})", hint=RECODE) from None
 
 
 class TakesRevision(TyperCommand):
@@ -222,6 +237,7 @@ _STYLES: Final = {
     "red": "\033[1;31m",
     "green": "\033[32m",
     "yellow": "\033[33m",
+    "cyan": "\033[36m",
 }
 
 
@@ -286,8 +302,8 @@ def seconds(duration: str, units: str, *, most_days: int, option: str, examples:
 
 
 def clock(time_s: float) -> str:
-    """A time of day as people read it here."""
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(time_s))
+    """A time of day as people read it here, with its zone."""
+    return time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(time_s))
 
 
 def print_json(value: Any) -> None:
@@ -317,6 +333,16 @@ async def confirmed(question: str) -> bool:
         if answer in ("", "n", "no"):
             return False
         remark("please say y or n")
+
+
+async def agreed(question: str, *, is_sure: bool) -> None:
+    """Go on only if a person says yes; with `--yes` nobody is asked. Raises DeclinedError: no, or nobody is there."""
+    if is_sure:
+        return
+    if not sys.stdin.isatty():
+        raise DeclinedError("nobody is here to be asked", hint="run it in a terminal, or with --yes")
+    if not await confirmed(question):
+        raise DeclinedError("nothing was changed")
 
 
 async def typed(question: str) -> str:

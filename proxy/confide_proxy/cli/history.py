@@ -7,15 +7,18 @@ machine are sent, and how one is forgotten (docs/transcripts.md).
 from __future__ import annotations
 
 import asyncio
+import difflib
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from confide_crypto.errors import RequestError
 from confide_memory.answers import ask, local_time
 from confide_memory.commands.group import parsed_by
 from confide_memory.documents import GLOBAL_PROJECT, composed
+from confide_memory.forms import MAX_REVISIONS
 from confide_proxy.cli.console import (
     DEADLINE_S,
     QUESTION_S,
@@ -23,10 +26,15 @@ from confide_proxy.cli.console import (
     Output,
     ProjectDir,
     TakesRevision,
+    agreed,
     command,
+    counted,
     identified,
+    one_line,
     remark,
     row,
+    say,
+    styled,
 )
 from confide_proxy.config import TRANSCRIPT_SOURCES
 from confide_proxy.errors import FolderError, SessionError
@@ -42,27 +50,77 @@ PathOf = Annotated[str, typer.Argument(metavar="PATH", help="As a search shows i
 IsGlobal = Annotated[bool, typer.Option("--global", "-g", help="The memory that all projects share.")]
 
 
+@parsed_by(TakesRevision)
 @command
 async def history(
     here: Here,
     path: PathOf,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="At most so many revisions.")] = 20,
+    diff: Annotated[bool, typer.Option("--diff", "-d", help="What a revision changed, line by line.")] = False,
+    revision: Annotated[
+        int | None, typer.Option("--revision", "-r", min=1, help="Which one, with --diff; the newest if left out.")
+    ] = None,
     is_global: IsGlobal = False,
     project: ProjectDir = Path(),
 ) -> Output:
-    """List the revisions of a memory file, newest first."""
+    """List the revisions of a memory file, newest first; with --diff, show what one of them changed."""
     path = composed(path)
+    if revision is not None and not diff:
+        raise typer.BadParameter(
+            "goes with --diff; confide read --revision prints a whole text", param_hint="--revision"
+        )
+    if diff:
+        return await _difference(here, project, path, revision, is_global=is_global)
     answer, name = await _ask(here, project, "history", {"path": path, "limit": limit}, is_global=is_global)
     revisions = answer["revisions"]
 
     def tell() -> None:
         width = max((len(entry["author"]) for entry in revisions), default=0)
         for entry in revisions:
-            size = "deleted" if entry["deleted"] else f"{entry['bytes']:,} bytes"
+            size = "deleted" if entry["deleted"] else counted(entry["bytes"], "byte")
             clash = "  two versions of some lines" if entry["clash"] else ""
             row(f"{entry['revision']:>4}  {local_time(entry['time'])}  {entry['author']:<{width}}  {size}{clash}")
 
     return Output({"project": name, "path": path, "revisions": revisions}, tell)
+
+
+async def _difference(here: Here, folder: Path, path: str, revision: int | None, *, is_global: bool) -> Output:
+    this = await identified(here, folder)
+    name = GLOBAL_PROJECT if is_global else this.name
+    of_file = {"project": name, "path": path}
+    async with here.client(this) as client:
+        answer = await ask(client.connection, "history", {**of_file, "limit": MAX_REVISIONS}, timeout_s=DEADLINE_S)
+        known = answer["revisions"]
+        chosen = next((each for each in known if revision in (None, each["revision"])), None)
+        if chosen is None:
+            hint = f"confide history {path} lists them, from {known[-1]['revision']} to {known[0]['revision']}"
+            raise RequestError("not_found", f"{path} has no revision {revision} among its last {MAX_REVISIONS}", hint)
+        before = next((each for each in known if each["revision"] < chosen["revision"]), None)
+        texts = []
+        for each in (before, chosen):
+            if each is None or each["deleted"]:
+                texts.append("")
+                continue
+            body = {**of_file, "revision": each["revision"]}
+            texts.append((await ask(client.connection, "pull", body, timeout_s=DEADLINE_S))["text"])
+    heads = [
+        f"{path}  revision {each['revision']}  {local_time(each['time'])}  {each['author']}" if each else "(nothing)"
+        for each in (before, chosen)
+    ]
+    lines = list(difflib.unified_diff(texts[0].splitlines(), texts[1].splitlines(), heads[0], heads[1], lineterm=""))
+
+    def tell() -> None:
+        for number, line in enumerate(lines):
+            style = "bold" if number < len(heads) else _DIFF_STYLES.get(line[:1], "")
+            say(styled((one_line(line), style)))
+        if not lines:
+            remark(f"revision {chosen['revision']} changed no line")
+
+    data = {"from": before and before["revision"], "to": chosen["revision"], "diff": "\n".join(lines)}
+    return Output({**of_file, **data}, tell)
+
+
+_DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @command
@@ -131,7 +189,7 @@ async def projects(here: Here, project: ProjectDir = Path()) -> Output:
         width = max((len(entry["name"]) for entry in found), default=0)
         for entry in found:
             about = "  this folder" if entry["name"] == name else "  linked" if entry["linked"] else ""
-            count = f"{entry['files']} file{'' if entry['files'] == 1 else 's'}"
+            count = counted(entry["files"], "file")
             row(f"{entry['name']:<{width}}  {count:>10}  {local_time(entry['updated'])}{about}")
         if name not in (entry["name"] for entry in found):
             remark(f"this folder's is {name}, which holds no file yet")
@@ -206,7 +264,7 @@ async def list_sessions(here: Here, project: ProjectDir = Path()) -> Output:
         if not here.config.transcripts:
             remark(f"none are sent; to switch them on, set transcripts in {here.paths.config}")
         for each in found:
-            pending = f"{each['pendingBytes']} bytes to send" if each["pendingBytes"] else "sent"
+            pending = f"{each['pendingBytes']:,} bytes to send" if each["pendingBytes"] else "sent"
             state = "forgotten" if each["forgotten"] else pending
             row(f"{each['session']}  {each['agent']}  {each['project'] or '(not sent yet)'}  {state}")
 
@@ -218,6 +276,7 @@ async def list_sessions(here: Here, project: ProjectDir = Path()) -> Output:
 async def forget(
     here: Here,
     session: Annotated[str, typer.Argument(help="Its id, or a path as a search shows it.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     agent: Annotated[str | None, typer.Option("--agent", help="Whose session: claude-code or codex.")] = None,
     project: ProjectDir = Path(),
 ) -> Output:
@@ -228,6 +287,7 @@ async def forget(
         agent, session = document[1], document[2]
     if not _SESSION.fullmatch(session):
         raise SessionError
+    await agreed(f"forget all of session {session}, for good?", is_sure=yes)
     this = await identified(here, project)
     async with here.client(this) as client:
         # A session that this machine has sent is in the project it was begun in; another one is looked for in this folder's.

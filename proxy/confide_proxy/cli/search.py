@@ -1,21 +1,23 @@
-"""`confide search`, `read` and `store`: calls of tools, which go on without the daemon as an agent's do (docs/offline.md)."""
+"""`confide search` and `read`, and how all commands call tools, which go on without the daemon as an agent's do (docs/offline.md)."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
+import re
 import time
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
-from typer.core import TyperCommand
 
 from confide_crypto.errors import ConfideError, RequestError, printable
+from confide_memory.answers import local_time
 from confide_memory.commands.group import parsed_by
+from confide_memory.documents import STOP_WORDS, has_clash
 from confide_memory.tools import call as call_keys
 from confide_proxy.cli.console import (
     Here,
@@ -42,19 +44,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from confide_proxy.mcp.client import Client
+    from confide_proxy.offline.outage import Trouble
 
 
 SEND_DEADLINE_S = 60.0
 """How long a command sends what waits before it does what it was asked; the rest goes with the next one."""
-
-
-class TakesListItems(TyperCommand):
-    """A command whose text may be a markdown list item: "- " begins no option."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        items = [argument for argument in args if argument.startswith("- ")]
-        others = [argument for argument in args if not argument.startswith("- ")]
-        return super().parse_args(ctx, [*others, "--", *items] if items else others)
 
 
 @command
@@ -80,23 +74,67 @@ async def search(
     if everywhere:
         arguments["project"] = "*"
     result = await call(here, await identified(here, project), "memory_search", arguments)
-    return Output(result, partial(_tell_hits, result, explain=explain))
+    return Output(result, partial(_tell_hits, result, query, explain=explain))
 
 
-def _tell_hits(result: dict[str, Any], *, explain: bool) -> None:
+def _tell_hits(result: dict[str, Any], query: str, *, explain: bool) -> None:
     note(*result["warnings"])
-    for hit in result["results"]:
-        place = f"{hit['path']}:{hit['startLine']}-{hit['endLine']}"
-        where = one_line(f"{hit['heading']} {hit['project']}")
-        say(styled((one_line(place), "bold"), f"  {hit['score']:.2f}  ", (where, "dim")))
-        for newer in hit.get("supersededBy", ()):
-            row(f"    superseded by {newer['title']} ({newer['path']})")
-        for line in hit["snippet"].splitlines():
-            say(f"    {line}")
-    if not result["results"]:
+    hits = result["results"]
+    scores = [f"{hit['score']:.2f}" for hit in hits]
+    # A number that is not the order would look like a mistake in it.
+    marks = scores if scores == sorted(scores, reverse=True) else [f"#{place}" for place in range(1, len(hits) + 1)]
+    words = wanted_words(query)
+    for place, (mark, hit) in enumerate(zip(marks, hits, strict=True)):
+        if place:
+            say("")
+        _tell_hit(hit, mark, words)
+    if not hits:
         remark("nothing found")
     if explain:
         show(result)
+
+
+def _tell_hit(hit: dict[str, Any], mark: str, words: re.Pattern[str] | None) -> None:
+    where = f"{hit['path']}:{hit['startLine']}-{hit['endLine']}"
+    about = [mark, _when(hit), f"[{hit['project']}]", str(hit["heading"])]
+    facts = "  ".join(one_line(part) for part in about if part.strip())
+    say(styled((one_line(where), "bold"), "  ", (facts, "dim")))
+    for newer in hit.get("supersededBy", ()):
+        row(f"    superseded by {newer['title']} ({newer['path']})")
+    if has_clash(hit["snippet"]):
+        row(f"    two versions of some lines: keep what is right, and delete the marks: confide edit {hit['path']}")
+    for line in hit["snippet"].splitlines():
+        say(styled("    ", *_marked(line.rstrip(), words)) if line.strip() else "")
+
+
+def _marked(line: str, words: re.Pattern[str] | None) -> Iterator[str | tuple[str, str]]:
+    """The parts of a line, those bold that a question asks for."""
+    at = 0
+    for found in words.finditer(line) if words is not None else ():
+        yield line[at : found.start()]
+        yield found.group(), "bold"
+        at = found.end()
+    yield line[at:]
+
+
+def _when(hit: dict[str, Any]) -> str:
+    """When it was changed; nothing where an older daemon does not say."""
+    return local_time(hit["updatedAt"]) if hit.get("updatedAt") else ""
+
+
+_ENDINGS: Final = re.compile(r"(?:ies|ing|es|ed|s|y|e)$")
+"""What makes words of one stem differ, as the daemon's search takes them for the same."""
+
+
+def wanted_words(query: str) -> re.Pattern[str] | None:
+    """What of a text a question asks for: its words but the most common ones, in all their forms; None where it has none."""
+    words = [word for word in re.findall(r"\w+", query.casefold()) if word not in STOP_WORDS]
+    stems = {stem if len(stem := _ENDINGS.sub("", word)) >= _LEAST_STEM else word for word in words}
+    parts = sorted((re.escape(stem) for stem in stems), key=len, reverse=True)
+    return re.compile(rf"\b(?:{'|'.join(parts)})\w*", re.IGNORECASE) if parts else None
+
+
+_LEAST_STEM: Final = 4
 
 
 @parsed_by(TakesRevision)
@@ -122,32 +160,7 @@ async def read(
     return Output(result, tell)
 
 
-@parsed_by(TakesListItems)
-@command
-def store(
-    here: Here,
-    content: Annotated[str, typer.Argument(help="The text; - reads it from stdin.")],
-    path: Annotated[str | None, typer.Option("--path", help="The file; today's log if left out.")] = None,
-    heading: Annotated[str | None, typer.Option("--heading", help="Append below this heading.")] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace the file, or the heading's section.")] = False,
-    project: ProjectDir = Path(),
-) -> Output:
-    """Remember something."""
-    text = sys.stdin.read() if content == "-" else content
-    arguments: dict[str, Any] = {"content": text, "mode": "replace" if replace else "append"}
-    arguments |= {"path": path} if path else {}
-    arguments |= {"heading": heading} if heading else {}
-
-    async def stored() -> dict[str, Any]:
-        return await call(here, await identified(here, project, is_written=True), "memory_store", arguments)
-
-    result = asyncio.run(stored())
-    told = "queued for" if result["queued"] else "stored in"
-    revision = f" (revision {result['revision']})" if result["revision"] else ""  # none while it waits
-    return Output(result, one_line(f"{told} {result['path']}{revision}"), notes=result["warnings"])
-
-
-class _Asked(NamedTuple):
+class Asked(NamedTuple):
     """A call as it was made. Those that can be queued have an operation's id, and when they were made."""
 
     tool: str
@@ -170,7 +183,7 @@ async def call(
     offline = catalogues.packaged().offline.get(tool, "fail")
     is_queued = offline == "queue"
     said = datetime.now().astimezone().isoformat(timespec="seconds")
-    asked = _Asked(tool, arguments, new_id() if is_queued else None, said if is_queued else None)
+    asked = Asked(tool, arguments, new_id() if is_queued else None, said if is_queued else None)
     meta = {call_keys.OPERATION: asked.operation, call_keys.SAID: said} if asked.operation else None
     began = time.time()
     try:
@@ -181,7 +194,7 @@ async def call(
                 client = await stack.enter_async_context(here.client(project))
             is_behind = not await send_queue(client, here)
             if is_behind and is_queued:
-                return await _without(here, project, asked, None, began, is_behind=True)
+                return await without_daemon(here, project, asked, None, began, is_behind=True)
             if is_compared:
                 # Unchanged files cost one small comparison.
                 try:
@@ -200,7 +213,7 @@ async def call(
     except (ConfideError, TimeoutError) as error:
         if offline == "fail":
             raise
-        return await _without(here, project, asked, error, began)
+        return await without_daemon(here, project, asked, error, began)
 
 
 def ignored_notes(client: Client) -> list[str]:
@@ -232,10 +245,21 @@ async def send_queue(client: Client, here: Here) -> bool:
     return outcome.why is None
 
 
-async def _without(
-    here: Here, project: Project, asked: _Asked, error: BaseException | None, began: float, *, is_behind: bool = False
+def outage(error: ConfideError | TimeoutError, began: float) -> Trouble:
+    """Why a command goes on without the daemon. Raises the error itself where nothing may be done without it: nothing is set up, or it is
+    there and says no."""
+    from confide_proxy.offline.outage import Trouble
+
+    trouble = Trouble(error if isinstance(error, ConfideError) else None, began)
+    if trouble.is_told:
+        raise error
+    return trouble
+
+
+async def without_daemon(
+    here: Here, project: Project, asked: Asked, error: BaseException | None, began: float, *, is_behind: bool = False
 ) -> dict[str, Any]:
-    # Imported here: while the daemon answers nothing of it is needed.
+    """The structured result of a call that this machine answers, or keeps, in the daemon's place. Raises as `call`, `error` among it."""
     from confide_proxy.offline.answers import Offline, Said
     from confide_proxy.offline.outage import Trouble
     from confide_proxy.sealing.context import Sealing

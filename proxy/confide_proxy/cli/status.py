@@ -27,8 +27,10 @@ from confide_proxy.cli.console import (
     Here,
     Output,
     ProjectDir,
+    agreed,
     clock,
     command,
+    counted,
     identified,
     print_json,
     row,
@@ -231,7 +233,7 @@ def queue(
                 say(f"    {line}")
     if counts.damaged:
         where = journal.damaged_file
-        say(f"{counts.damaged} damaged records cannot be read; they end up in {where}")
+        say(f"{counted(counts.damaged, 'damaged record')} cannot be read, and end up in {where}")
     if not entries and not counts.damaged:
         say("nothing waits")
 
@@ -258,16 +260,19 @@ def retry(
 
 @queue_app.command()
 @command
-def drop(
+async def drop(
     here: Here,
     identity: Annotated[str, typer.Argument(metavar="ID", help="As `confide queue` shows it; its beginning will do.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> Output:
     """Throw one away for good; `damaged` stands for all that cannot be read."""
     journal = Journal(here.paths.journal)
     if identity == DAMAGED:
+        await agreed("throw away all that cannot be read, for good?", is_sure=yes)
         count = journal.drop_damaged()
-        return Output({"dropped": count}, f"dropped {count} damaged records")
+        return Output({"dropped": count}, f"dropped {counted(count, 'damaged record')}")
     entry = _found(journal, identity)
+    await agreed(f"throw away {entry.id[:8]}: {entry.path} [{entry.target}], for good?", is_sure=yes)
     journal.drop(entry.id)
     return Output({"dropped": entry.id}, f"dropped {entry.id[:8]}: {entry.path} [{entry.target}]")
 

@@ -86,8 +86,9 @@ async def export(
             report.skip("", "", f"there are more than {len(names)} projects; --only names one")
 
     def tell() -> None:
-        sealed = f", and {report.secrets} sealed secrets" if report.secrets else ""
-        say(f"{report.files} files of {report.projects} projects in {folder}, {report.notes} of them notes{sealed}")
+        sealed = f", and {counted(report.secrets, 'sealed secret')}" if report.secrets else ""
+        files = f"{counted(report.files, 'file')} of {counted(report.projects, 'project')}"
+        say(f"{files} in {folder}, {counted(report.notes, 'note')} among them{sealed}")
         _tell_skipped(report)
 
     data = {
@@ -207,16 +208,18 @@ async def _carry_out(
     """`is_sure`: False for a look alone, None to ask."""
     from confide_proxy.transfer.delivery import deliver
 
+    is_told = ""
     async with here.client(this) as client:
         link, sealing = client.connection, client.sealing
         if is_sure is None or not is_sure:
             outcome = await deliver(plan, link, sealing, is_dry=True, again=again)
             may_ask = is_sure is None and sys.stdin.isatty() and not as_json
             if may_ask:
-                say(_counts(outcome))
+                is_told = _counts(outcome)
+                say(is_told)
                 is_sure = bool(outcome.states["new"]) and await confirmed(f"import into {this.name}?")
             if not is_sure:
-                _show(plan, this, outcome, as_json, is_dry=True)
+                _show(plan, this, outcome, as_json, is_dry=True, is_told=is_told)
                 if is_sure is None or may_ask:
                     remark("nothing was imported; --yes imports without asking")
                 return
@@ -225,7 +228,7 @@ async def _carry_out(
                 plan, link, sealing, again=again, progress=lambda done, total: bar.follow(done, total, "notes")
             )
             report = await client.files.compare()  # the notes are files, and these are on disk now
-    _show(plan, this, outcome, as_json, is_dry=False)
+    _show(plan, this, outcome, as_json, is_dry=False, is_told=is_told)
     for item in report.skipped[:_SHOWN]:
         remark(f"skipped {item['path']}: {item['reason']}")
 
@@ -266,17 +269,26 @@ def _counts(outcome: Outcome) -> str:
     return f"{counted(outcome.done, 'note')}: {', '.join(told)}{sealed}"
 
 
-def _show(plan: Plan, this: Project, outcome: Outcome, as_json: bool, *, is_dry: bool) -> None:
+def _show(plan: Plan, this: Project, outcome: Outcome, as_json: bool, *, is_dry: bool, is_told: str) -> None:
+    """`is_told`: the counts that a person has seen already."""
     if as_json:
         print_json({"project": this.name, "dryRun": is_dry, **outcome.as_json(plan)})
         return
-    say(_counts(outcome))
+    if (counts := _counts(outcome)) != is_told:
+        say(counts)
     for one in outcome.refused[:_SHOWN]:
         remark(f"refused {one.origin}: {one.reason}")
     if not is_dry and outcome.states["new"]:
-        others = sorted(outcome.projects - {this.name})
-        where = f"{', '.join(others)}, on the daemon" if this.name not in outcome.projects else "memory/notes"
-        say(f"imported {counted(outcome.states['new'], 'note')} into {where}")
+        say(f"imported {counted(outcome.states['new'], 'note')}: {_places(outcome, this)}")
+
+
+def _places(outcome: Outcome, this: Project) -> str:
+    """Where the new ones are: those of this project as files here, the others with the daemon."""
+    own = outcome.projects[this.name]
+    others = [
+        f"{count:,} into the project {name}" for name, count in sorted(outcome.projects.items()) if name != this.name
+    ]
+    return ", ".join([f"{own:,} into memory/notes"] * bool(own) + others)
 
 
 def _nothing(plan: Plan, this: Project, as_json: bool) -> None:
@@ -313,6 +325,8 @@ def _bring_back(here: Here, this: Project, trees: list[Path], *, is_sure: bool |
     _tell_skipped(report)
     if is_dry:
         remark("nothing was imported; --yes imports without asking")
+    else:
+        say(f"done: {counted(report.counts.get('new', 0), 'file')} brought back")
 
 
 def _tell_counts(report: Report) -> None:
@@ -324,12 +338,14 @@ def _tell_counts(report: Report) -> None:
         "transcript": "transcripts, which come from their own machines",
     }
     said = [f"{report.counts[state]} {what}" for state, what in words.items() if report.counts.get(state)]
-    say(f"{report.files} files of {report.projects} projects: {', '.join(said) or 'none'}")
+    files = f"{counted(report.files, 'file')} of {counted(report.projects, 'project')}"
+    say(f"{files}: {', '.join(said) or 'none'}")
     if report.secrets:
-        say(f"{report.secrets} sealed secrets come with them")
+        say(f"with them: {counted(report.secrets, 'sealed secret')}")
     if report.closed:
+        verb = "is" if report.closed == 1 else "are"
         remark(
-            f"{report.closed} sealed secrets are of a space whose devices this machine is not among: what names them comes"
+            f"{counted(report.closed, 'sealed secret')} {verb} of a space whose devices this machine is not among: what names them comes"
             " back, they do not; import on one of its devices"
         )
 

@@ -100,7 +100,9 @@ class Client:
         try:
             names = dict.fromkeys((self._project.name, GLOBAL_PROJECT))
             shown = {"receipt": await asyncio.to_thread(self._receipts.shown)}
-            answers = [await self._attach({**attach_body(name, self._config), **shown}) for name in names]
+            # A person may use every tool, whichever an agent is offered.
+            asked = {"toolsets": ["all"], **shown}
+            answers = [await self._attach({**attach_body(name, self._config), **asked}) for name in names]
             await asyncio.to_thread(self._receipts.take, answers[0])
             self.space = answers[0]["space"]
             self.gives_receipts = bool(answers[0]["receipt"])

@@ -28,12 +28,12 @@ _OURS = frozenset({"denied", "invalid", "too_large"})
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the notes: how many in each of `STATES`, why the first refused ones were, which projects got some, and how many of
+    """What became of the notes: how many in each of `STATES`, why the first refused ones were, how many each project got, and how many of
     the known ones are in others than these came for. `sealed` says how many credentials were sealed, or would be."""
 
     states: Counter[str] = field(default_factory=Counter)
     refused: list[Skipped] = field(default_factory=list)
-    projects: set[str] = field(default_factory=set)
+    projects: Counter[str] = field(default_factory=Counter)
     elsewhere: Counter[str] = field(default_factory=Counter)
     sealed: int = 0
 
@@ -142,4 +142,4 @@ def _count(outcome: Outcome, batch: Batch, answer: dict[str, Any]) -> None:
         if one["state"] == "known" and one["project"]:
             outcome.elsewhere[one["project"]] += 1
         if one["state"] == "new":
-            outcome.projects.add(batch.project)
+            outcome.projects[batch.project] += 1

@@ -286,7 +286,23 @@ def stores_at(paths: Sequence[Path], name: str | None) -> list[Store]:
     for path in paths:
         if files.is_excluded(path):
             raise UnreadableError(path, files.PROBLEM, hint="take it out of that file's exclude")
-    return [Store(path, known[name] if name else reader_of(path)) for path in paths]
+    if name is not None:
+        return [Store(path, known[name]) for path in paths]
+    return [Store(each, reader_of(each)) for path in paths for each in databases_in(path) or [path]]
+
+
+_DATABASES: Final = (".db", ".sqlite", ".sqlite3")
+_MOST_LOOKED_AT: Final = 64
+
+
+def databases_in(path: Path) -> list[Path]:
+    """The stores of systems that a folder holds, which is none itself: people name `~/.claude-mem` for the database in it."""
+    special = [reader for reader in readers().values() if reader.name not in _PLAIN]
+    if not path.is_dir() or any(reader.recognises(path) for reader in special):
+        return []
+    names = [name for name in _names(path) if name.lower().endswith(_DATABASES)]
+    files_ = [path / name for name in names[:_MOST_LOOKED_AT] if not (path / name).is_symlink()]
+    return [file for file in files_ if sum(reader.recognises(file) for reader in special) == 1]
 
 
 def reader_of(path: Path) -> Reader:

@@ -238,7 +238,7 @@ def test_what_the_daemon_refuses_is_kept_and_shown(machine: Machine, daemon: Dae
         ] * 2
         assert "no section of that heading" in machine.run("queue")
         assert "\n    x" in machine.run("queue", "--show")
-        machine.run("queue", "drop", listed[1]["id"][:10])
+        machine.run("queue", "drop", listed[1]["id"][:10], "--yes")
         machine.write("MEMORY.md", "# None such\n\nold\n")
         machine.run("queue", "retry")
         machine.run("sync")

@@ -254,14 +254,14 @@ def test_a_session_is_listed_and_forgotten(machine: Machine) -> None:
     listed = machine.json("transcripts", "list")["sessions"]
     assert {each["session"] for each in listed} == {SESSION, OTHER}
     assert not any(each["pendingBytes"] for each in listed)
-    told = machine.run("transcripts", "forget", f"sessions/2026-11-20-claude-code-{SESSION}.md")
+    told = machine.run("transcripts", "forget", f"sessions/2026-11-20-claude-code-{SESSION}.md", "--yes")
     assert SESSION in told
     talk.user("the embarrassing walrus again")
     machine.run("sync")
     found = str(machine.json("search", "walrus", "--min-score", "0")["results"])
     assert "decent" in found
     assert "embarrassing" not in found
-    assert "no transcript" in machine.run("transcripts", "forget", "never-was", code=7)
+    assert "no transcript" in machine.run("transcripts", "forget", "never-was", "--yes", code=7)
 
 
 def test_a_project_keeps_its_sessions_back(machine: Machine) -> None:

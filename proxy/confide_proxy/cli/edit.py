@@ -1,0 +1,321 @@
+"""`confide edit` and `rm`: a file or a note of memory is changed in an editor, or deleted; nothing of it is lost (docs/history.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from confide_crypto.errors import ConfideError, RequestError
+from confide_memory.answers import ask, local_time
+from confide_memory.documents import GLOBAL_PROJECT, composed, is_in_memory, is_note
+from confide_memory.tools import call as call_keys
+from confide_proxy.cli.console import (
+    DEADLINE_S,
+    Here,
+    Output,
+    ProjectDir,
+    agreed,
+    command,
+    counted,
+    identified,
+    note,
+    row,
+)
+from confide_proxy.cli.search import Asked, outage, send_queue, without_daemon
+from confide_proxy.errors import DeclinedError, EditorError, FolderError, ToolError
+from confide_proxy.offline.journal import new_id
+from confide_proxy.sync.folder import Folder
+from confide_proxy.sync.project import Project
+from confide_proxy.sync.workspace import folders_of
+
+if TYPE_CHECKING:
+    from confide_proxy.mcp.client import Client
+
+_SHOWN: Final = 8
+_MOST_ID_LINES: Final = 60
+IsGlobal = Annotated[bool, typer.Option("--global", "-g", help="In the memory that all projects share.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A document that a person has named; `note` is its id where that was named."""
+
+    project: str
+    path: str
+    note: str = ""
+    title: str = ""
+
+    @property
+    def shown(self) -> str:
+        return f"{self.title} ({self.path})" if self.title else self.path
+
+
+@command
+async def rm(
+    here: Here,
+    names: Annotated[list[str], typer.Argument(metavar="PATH|ID...", help="As confide ls or a search shows them.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    is_global: IsGlobal = False,
+    project: ProjectDir = Path(),
+) -> Output:
+    """Delete files or notes of memory, here and on every machine; confide restore brings them back for a while."""
+    for name in names:
+        if _is_path(name) and not is_in_memory(_path(name)):
+            hint = "other files are deleted as any file is: rm"
+            raise FolderError(name, "is outside of memory, which is MEMORY.md and the folder memory/", hint=hint)
+    if not sys.stdin.isatty():
+        await agreed("", is_sure=yes)  # said before anything is looked for
+    this = await identified(here, project)
+    began = time.time()
+    try:
+        async with here.client(this) as client:
+            await send_queue(client, here)
+            await client.files.compare()
+            targets = [await _found(client, this, name, is_global=is_global) for name in dict.fromkeys(names)]
+            await agreed(_question(targets), is_sure=yes)
+            done = [await _deleted(client, target) for target in targets]
+    except (RequestError, ToolError, FolderError, DeclinedError):
+        raise
+    except (ConfideError, TimeoutError) as error:
+        outage(error, began)
+        targets = await asyncio.to_thread(_found_here, here, this, list(dict.fromkeys(names)), is_global)
+        await agreed(_question(targets), is_sure=yes)
+        done = []
+        for target in targets:
+            asked = _said("memory_delete", _arguments(target))
+            done.append(_outcome(target, await without_daemon(here, this, asked, error, began)))
+    warnings = [warning for each in done for warning in each["warnings"]]
+    is_done = all(each["deleted"] or each["queued"] for each in done)
+
+    def tell() -> None:
+        for each in done:
+            again = (
+                f"confide restore {shlex.quote(each['path'])}{' --global' if each['project'] == GLOBAL_PROJECT else ''}"
+            )
+            if each["deleted"]:
+                row(f"deleted {each['path']}; until {local_time(each['restorableUntil'])} it comes back with: {again}")
+            elif each["queued"]:
+                row(f"the deletion of {each['path']} waits for the daemon: confide queue")
+            else:
+                row(f"{each['path']} is not deleted")
+
+    return Output({"project": this.name, "deleted": done}, tell, warnings, exit_code=0 if is_done else 1)
+
+
+@command
+def edit(
+    here: Here,
+    name: Annotated[str, typer.Argument(metavar="PATH|ID", help="As confide ls or a search shows it.")],
+    is_global: IsGlobal = False,
+    project: ProjectDir = Path(),
+) -> Output:
+    """Open a file or a note of memory in your editor ($VISUAL or $EDITOR), and send what was changed."""
+    editor = _editor()
+    this = asyncio.run(identified(here, project))
+    opened = asyncio.run(_open(here, this, name, is_global=is_global))
+    code = _run(editor, opened.file)
+    if code:
+        note(f"the editor ended with {code}; what it saved is kept")
+    try:
+        after = opened.folder.read(opened.path)
+    except FolderError as error:
+        note(f"what was saved stays on this machine: {error}", *([f"hint: {error.hint}"] if error.hint else []))
+        return _ended(opened, "not sent", f"{opened.path} is not sent", code=error.exit_code)
+    if after is not None and after.text == opened.text:
+        return _ended(opened, "unchanged", f"{opened.path} is unchanged", code=1 if code else 0)
+    return asyncio.run(_send(here, this, opened, is_there=after is not None, code=1 if code else 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A file as it was before it was edited; `revision` is 0 where the daemon was not asked."""
+
+    folder: Folder
+    path: str
+    file: Path
+    text: str
+    revision: int
+
+
+def _editor() -> list[str]:
+    said = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+    try:
+        words = shlex.split(said)
+    except ValueError as error:
+        raise EditorError(f"$VISUAL or $EDITOR cannot be read: {error}", hint="export EDITOR=nano") from None
+    if not words:
+        raise EditorError("no editor is set", hint="export EDITOR=nano, or the one that you like")
+    return words
+
+
+def _run(editor: list[str], file: Path) -> int:
+    """The code that the editor ended with. Raises EditorError: there is no such program."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is the editor's
+    try:
+        return subprocess.call([*editor, str(file)])
+    except OSError as error:
+        hint = "set $VISUAL or $EDITOR to one that is installed"
+        raise EditorError(f"the editor {editor[0]} cannot be run: {error.strerror}", hint=hint) from None
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+async def _open(here: Here, this: Project, name: str, *, is_global: bool) -> Opened:
+    began = time.time()
+    try:
+        async with here.client(this) as client:
+            await send_queue(client, here)
+            report = await client.files.compare()
+            target = await _found(client, this, name, is_global=is_global)
+            body = {"project": target.project, "path": target.path, "limit": 1}
+            answer = await ask(client.connection, "history", body, timeout_s=DEADLINE_S)
+            why = next((item["reason"] for item in report.skipped if item["path"] == target.path), "")
+            return await asyncio.to_thread(
+                _opened, this, target, client.files.folders, answer["revisions"][0]["revision"], why
+            )
+    except (RequestError, ToolError, FolderError):
+        raise
+    except (ConfideError, TimeoutError) as error:
+        trouble = outage(error, began)
+        (target,) = await asyncio.to_thread(_found_here, here, this, [name], is_global)
+        note(f"{trouble.sentence}: this is the file as it is on this machine", *trouble.hints)
+        folders = folders_of(here.paths, here.config, this)
+        return await asyncio.to_thread(_opened, this, target, folders, 0, "")
+
+
+def _opened(this: Project, target: Target, folders: list[Folder], revision: int, why: str) -> Opened:
+    folder = next((one for one in folders if one.project == target.project), None)
+    if folder is None:
+        hint = "run it in that project's folder, or with --project"
+        raise FolderError(target.path, f"is of the project {target.project}, not of {this.name}", hint=hint)
+    if not folder.is_memory(target.path):
+        raise FolderError(target.path, folder.why_not(target.path), hint="edit it where it is")
+    content = folder.read(target.path)
+    if content is None:
+        raise FolderError(target.path, why or "is not on this machine", hint="confide ls lists what there is")
+    return Opened(folder, target.path, folder.root / folder.spelled(target.path), content.text, revision)
+
+
+async def _send(here: Here, this: Project, opened: Opened, *, is_there: bool, code: int) -> Output:
+    path = opened.path
+    of_file = {"project": opened.folder.project, "path": path}
+    try:
+        async with here.client(this) as client:
+            report = await client.files.compare()
+            answer = await ask(client.connection, "history", {**of_file, "limit": 20}, timeout_s=DEADLINE_S)
+    except (RequestError, ToolError):
+        raise
+    except (ConfideError, TimeoutError):
+        return _ended(
+            opened, "waiting", f"saved {path}; it is sent once the daemon can be reached: confide sync", code=code
+        )
+    newest = answer["revisions"][0]
+    if why := next((item["reason"] for item in report.skipped if item["path"] == path), ""):
+        return _ended(opened, "not sent", f"{path} is saved here, and not sent: {why}", code=7)
+    others = dict.fromkeys(
+        each["author"]
+        for each in answer["revisions"]
+        if opened.revision and each["revision"] > opened.revision and each["author"] != newest["author"]
+    )
+    if others:
+        note(f"{', '.join(others)} changed it meanwhile: confide history {path} --diff --revision N shows what")
+    number = newest["revision"]
+    if newest["clash"]:
+        note(f"two versions of some lines: keep what is right, and delete the marks: confide edit {path}")
+    if not is_there:
+        return _ended(opened, "deleted", f"deleted {path}; it comes back with: confide restore {path}", number, code)
+    state = "clash" if newest["clash"] else "sent"
+    return _ended(opened, state, f"sent {path} as revision {number}", number, code)
+
+
+def _ended(opened: Opened, state: str, told: str, revision: int | None = None, code: int = 0) -> Output:
+    data = {"project": opened.folder.project, "path": opened.path, "state": state, "revision": revision}
+    return Output(data, lambda: row(told), exit_code=code)
+
+
+def _is_path(name: str) -> bool:
+    return "/" in name or name.endswith(".md")
+
+
+def _path(name: str) -> str:
+    return composed(name).removeprefix("./")
+
+
+async def _found(client: Client, this: Project, name: str, *, is_global: bool) -> Target:
+    """The living document of a path or a note's id. Raises RequestError: there is none."""
+    if not _is_path(name):
+        found = await client.call("memory_get", {"id": name})
+        return Target(found["project"], found["path"], name, found["title"])
+    project, path = GLOBAL_PROJECT if is_global else this.name, _path(name)
+    answer = await ask(
+        client.connection, "history", {"project": project, "path": path, "limit": 1}, timeout_s=DEADLINE_S
+    )
+    if answer["revisions"][0]["deleted"]:
+        raise RequestError("not_found", f"{path} is deleted already", f"it comes back with: confide restore {path}")
+    return Target(project, path)
+
+
+def _found_here(here: Here, this: Project, names: list[str], is_global: bool) -> list[Target]:
+    """The same from the files of this machine. Raises FolderError: there is none."""
+    folders = folders_of(here.paths, here.config, this)
+    own = next(one for one in folders if one.project == (GLOBAL_PROJECT if is_global else this.name))
+    targets = []
+    for name in names:
+        if _is_path(name):
+            path = _path(name)
+            if own.read(path) is None:
+                raise FolderError(path, "is not on this machine", hint="confide ls lists what there is")
+            targets.append(Target(own.project, path))
+        elif target := next((found for folder in folders if (found := _note_in(folder, name))), None):
+            targets.append(target)
+        else:
+            raise FolderError(name, "is no note on this machine", hint="confide ls lists what there is")
+    return targets
+
+
+def _note_in(folder: Folder, name: str) -> Target | None:
+    said = re.compile(rf"""id: *["']?{re.escape(name)}["']?\s*""")
+    for file in folder.walk():
+        content = folder.read(file.path) if is_note(file.path) else None
+        lines = content.text.split("\n", _MOST_ID_LINES)[:_MOST_ID_LINES] if content else []
+        if any(map(said.fullmatch, lines)):
+            return Target(folder.project, file.path, name)
+    return None
+
+
+def _question(targets: list[Target]) -> str:
+    named = ", ".join(target.shown for target in targets[:_SHOWN])
+    more = f" and {len(targets) - _SHOWN} more" if len(targets) > _SHOWN else ""
+    return f"delete {counted(len(targets), 'file')}: {named}{more}?"
+
+
+async def _deleted(client: Client, target: Target) -> dict[str, Any]:
+    said = datetime.now().astimezone().isoformat(timespec="seconds")
+    meta = {call_keys.OPERATION: new_id(), call_keys.SAID: said}
+    return _outcome(target, await client.call("memory_delete", _arguments(target), more_meta=meta))
+
+
+def _outcome(target: Target, answer: dict[str, Any]) -> dict[str, Any]:
+    told = {name: answer[name] for name in ("deleted", "queued", "warnings")}
+    until = answer["restorableUntil"] if answer["deleted"] else None
+    return {"path": target.path, "project": target.project, "id": target.note or None, **told, "restorableUntil": until}
+
+
+def _arguments(target: Target) -> dict[str, Any]:
+    return {"id": target.note} if target.note else {"path": target.path, "project": target.project}
+
+
+def _said(tool: str, arguments: dict[str, Any]) -> Asked:
+    return Asked(tool, arguments, new_id(), datetime.now().astimezone().isoformat(timespec="seconds"))

@@ -1,0 +1,233 @@
+"""`confide ls` and `log`: what memory there is, and what changed lately (docs/history.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+
+from confide_crypto.errors import ConfideError, RequestError
+from confide_memory.answers import ask, local_time
+from confide_memory.documents import GLOBAL_PROJECT, composed, has_clash, iso
+from confide_memory.front_matter import split
+from confide_memory.markdown import lines_of
+from confide_memory.note_names import title_of
+from confide_proxy.cli.console import (
+    DEADLINE_S,
+    Here,
+    Output,
+    ProjectDir,
+    command,
+    counted,
+    identified,
+    note,
+    remark,
+    row,
+    seconds,
+)
+from confide_proxy.cli.search import call, outage, send_queue
+from confide_proxy.errors import FolderError, ToolError
+from confide_proxy.sync.project import Project
+from confide_proxy.sync.workspace import folders_of
+
+if TYPE_CHECKING:
+    from confide_proxy.mcp.client import Client
+
+Found = TypeVar("Found")
+_MOST: Final = 500
+_MOST_NOTES: Final = 100
+"""Of one answer of `memory_list`."""
+_TITLE: Final = 72
+Below = Annotated[
+    str, typer.Argument(metavar="[PATH]", help="This file, or the files of this folder.", show_default=False)
+]
+Project_ = Annotated[
+    str | None, typer.Option("--only", metavar="PROJECT", help="Another project, as confide projects names it.")
+]
+IsGlobal = Annotated[bool, typer.Option("--global", "-g", help="The memory that all projects share, alone.")]
+
+
+@command
+async def ls(
+    here: Here,
+    path: Below = "",
+    tag: Annotated[list[str] | None, typer.Option("--tag", "-t", metavar="TAG", help="Notes with it.")] = None,
+    kind: Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Notes of this type.")] = None,
+    everywhere: Annotated[bool, typer.Option("--all", "-a", help="Every project of the space.")] = False,
+    only: Project_ = None,
+    is_global: IsGlobal = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=_MOST, help="At most so many.")] = 30,
+    project: ProjectDir = Path(),
+) -> Output:
+    """List the files and notes of memory, the last changed first."""
+    this = await identified(here, project)
+    below = _below(path)
+    one = GLOBAL_PROJECT if is_global else only
+    if tag or kind:
+        arguments = {"tags": tag or [], "limit": min(limit, _MOST_NOTES)} | ({"type": [kind]} if kind else {})
+        arguments |= {"project": "*" if everywhere else one} if everywhere or one else {}
+        result = await call(here, this, "memory_list", arguments | ({"path": below} if below else {}))
+        found = [_of_note(entry) for entry in result["memories"]]
+        return _listed(this, found, result["total"], limit)
+
+    async def asked(client: Client) -> tuple[list[dict[str, Any]], int]:
+        if everywhere:
+            answer = await ask(client.connection, "projects", {"project": this.name}, timeout_s=DEADLINE_S)
+            names = [each["name"] for each in answer["projects"]]
+        else:
+            names = [one] if one else list(dict.fromkeys((this.name, GLOBAL_PROJECT)))
+        found, total = [], 0
+        for name in names:
+            body = {"project": name, "path": below, "limit": limit}
+            answer = await ask(client.connection, "documents", body, timeout_s=DEADLINE_S)
+            found += [{"project": name, **entry} for entry in answer["documents"]]
+            total += answer["total"]
+        return found, total
+
+    answered = await _asked(here, this, asked, may_do_without=not (everywhere or only))
+    if answered is None:
+        wanted = {GLOBAL_PROJECT} if is_global else {this.name, GLOBAL_PROJECT}
+        found = await asyncio.to_thread(_on_disk, here, this, wanted, below)
+        return _listed(this, found, len(found), limit, is_local=True)
+    return _listed(this, *answered, limit)
+
+
+@command
+async def log(
+    here: Here,
+    path: Below = "",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=_MOST, help="At most so many changes.")] = 20,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="From then on: 2d, 12h, or a date such as 2026-11-20.")
+    ] = None,
+    only: Project_ = None,
+    is_global: IsGlobal = False,
+    project: ProjectDir = Path(),
+) -> Output:
+    """List what changed lately in all of a project's memory, newest first."""
+    moment = None if since is None else _moment(since)
+    this = await identified(here, project)
+    one = GLOBAL_PROJECT if is_global else only
+    names = [one] if one else list(dict.fromkeys((this.name, GLOBAL_PROJECT)))
+    body: dict[str, Any] = {"path": _below(path), "limit": limit} | ({"since": moment} if moment else {})
+
+    async def asked(client: Client) -> list[dict[str, Any]]:
+        found = []
+        for name in names:
+            answer = await ask(client.connection, "changes", {"project": name, **body}, timeout_s=DEADLINE_S)
+            found += [{"project": name, **entry} for entry in answer["changes"]]
+        return found
+
+    found = await _asked(here, this, asked, may_do_without=False) or []
+    found = sorted(found, key=lambda entry: datetime.fromisoformat(entry["time"]), reverse=True)[:limit]
+
+    def tell() -> None:
+        width = max((len(entry["author"]) for entry in found), default=0)
+        for entry in found:
+            what = "deleted" if entry["deleted"] else entry["words"][:_TITLE]
+            clash = "  two versions of some lines" if entry["clash"] else ""
+            place = f"{entry['path']}{_of(entry, this)}  revision {entry['revision']}"
+            row(f"{local_time(entry['time'])}  {entry['author']:<{width}}  {place}  {what}{clash}".rstrip())
+        if not found:
+            remark("nothing has changed" + (f" since {since}" if since else " yet"))
+
+    return Output({"project": this.name, "changes": found}, tell)
+
+
+async def _asked(
+    here: Here, this: Project, ask_all: Callable[[Client], Coroutine[Any, Any, Found]], *, may_do_without: bool
+) -> Found | None:
+    """What the daemon answers, which is shown the files as they are now; None where it cannot be reached and `may_do_without` it."""
+    began = time.time()
+    try:
+        async with here.client(this) as client:
+            await send_queue(client, here)
+            await client.files.compare()
+            return await ask_all(client)
+    except (RequestError, ToolError, FolderError):
+        raise
+    except (ConfideError, TimeoutError) as error:
+        if not may_do_without:
+            raise
+        trouble = outage(error, began)
+        note(f"{trouble.sentence}: these are the files on this machine", *trouble.hints)
+        return None
+
+
+def _on_disk(here: Here, this: Project, wanted: set[str], below: str) -> list[dict[str, Any]]:
+    found = []
+    for folder in folders_of(here.paths, here.config, this):
+        if folder.project not in wanted:
+            continue
+        for file in folder.walk():
+            if below and file.path != below and not file.path.startswith(f"{below}/"):
+                continue
+            try:
+                content = folder.read(file.path)
+            except FolderError as error:
+                note(str(error))
+                continue
+            text = content.text if content else ""
+            found.append(
+                {
+                    "project": folder.project,
+                    "path": file.path,
+                    "revision": None,
+                    "author": None,
+                    "time": iso(file.mtime_ns / 1e9),
+                    "bytes": file.size,
+                    "lines": len(lines_of(text)),
+                    "title": title_of(split(text)[1]),
+                    "id": None,
+                    "clash": has_clash(text),
+                }
+            )
+    return found
+
+
+def _of_note(entry: dict[str, Any]) -> dict[str, Any]:
+    known = {name: entry[name] for name in ("project", "path", "revision", "author", "title", "id", "tags", "type")}
+    return {**known, "time": entry["updated"], "bytes": None, "lines": None, "clash": False}
+
+
+def _listed(this: Project, found: list[dict[str, Any]], total: int, limit: int, *, is_local: bool = False) -> Output:
+    # Those of one second stay as they came.
+    ordered = sorted(found, key=lambda entry: datetime.fromisoformat(entry["time"]), reverse=True)
+    shown = ordered[:limit]
+
+    def tell() -> None:
+        width = max((len(f"{entry['path']}{_of(entry, this)}") for entry in shown), default=0)
+        for entry in shown:
+            size = "" if entry["lines"] is None else counted(entry["lines"], "line")
+            clash = "  two versions of some lines" if entry["clash"] else ""
+            place = f"{entry['path']}{_of(entry, this)}"
+            title = entry["title"][:_TITLE]
+            row(f"{local_time(entry['time'])}  {place:<{width}}  {size:>9}  {title}{clash}".rstrip())
+        if total > len(shown):
+            remark(f"{len(shown)} of {total:,}; more with -n {min(total, _MOST)}")
+        if not shown:
+            remark(f"there is no such memory in {this.name}")
+
+    return Output({"project": this.name, "documents": shown, "total": total, "offline": is_local}, tell)
+
+
+def _of(entry: dict[str, Any], this: Project) -> str:
+    return "" if entry["project"] == this.name else f" [{entry['project']}]"
+
+
+def _below(path: str) -> str:
+    below = composed(path).removeprefix("./").rstrip("/")
+    return "" if below == "." else below
+
+
+def _moment(said: str) -> str:
+    try:
+        return datetime.fromisoformat(said.strip()).astimezone().isoformat(timespec="seconds")
+    except (ValueError, OverflowError):
+        ago = seconds(said, "mhd", most_days=3650, option="--since", examples="2d, 12h or 2026-11-20")
+        return iso(datetime.now().timestamp() - ago)

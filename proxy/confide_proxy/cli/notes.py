@@ -1,0 +1,133 @@
+"""`confide store`: a line or a text for a file of memory, or with a note's fields a note of its own (docs/notes.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from confide_memory.commands.group import parsed_by
+from confide_memory.documents import GLOBAL_PROJECT, composed
+from confide_proxy.cli.console import Here, Output, ProjectDir, command, identified, input_text, one_line
+from confide_proxy.cli.search import call
+from confide_proxy.offline import said_before
+from confide_proxy.offline.journal import Journal
+from confide_proxy.sync.project import Project
+from confide_proxy.sync.workspace import folders_of
+
+
+class TakesListItems(TyperCommand):
+    """A command whose text may be a markdown list item: "- " begins no option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        items = [argument for argument in args if argument.startswith("- ")]
+        others = [argument for argument in args if not argument.startswith("- ")]
+        return super().parse_args(ctx, [*others, "--", *items] if items else others)
+
+
+def _field(*names: str, help: str, metavar: str | None = None) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar)
+
+
+@parsed_by(TakesListItems)
+@command
+def store(
+    here: Here,
+    content: Annotated[str, typer.Argument(metavar="TEXT", help="The text; - reads it from stdin.")],
+    path: Annotated[str | None, typer.Option("--path", help="The file; today's log if left out.")] = None,
+    heading: Annotated[str | None, typer.Option("--heading", help="Append below this heading.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the file, or the heading's section.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Store a line that is there already once more.")] = False,
+    is_global: Annotated[bool, typer.Option("--global", "-g", help="In the memory that all projects share.")] = False,
+    title: Annotated[str | None, _field("--title", help="What it is called.")] = None,
+    tag: Annotated[list[str] | None, _field("--tag", "-t", metavar="TAG", help="Again for each.")] = None,
+    kind: Annotated[str | None, _field("--type", help="Such as decision.", metavar="TYPE")] = None,
+    category: Annotated[str | None, _field("--category", help="Such as facts or people.")] = None,
+    entity: Annotated[str | None, _field("--entity", help="Who or what it is about.")] = None,
+    importance: Annotated[
+        str | None, _field("--importance", metavar="LEVEL", help="core, high, normal, low, or 0 to 1.")
+    ] = None,
+    keyword: Annotated[
+        list[str] | None, _field("--keyword", metavar="WORD", help="Another word to find it by; again for each.")
+    ] = None,
+    status: Annotated[str | None, _field("--status", help="Such as open or done.")] = None,
+    source: Annotated[str | None, _field("--source", help="Where it is from.")] = None,
+    sensitive: Annotated[bool, _field("--sensitive", help="Seal the whole text.")] = False,
+    related: Annotated[
+        list[str] | None, _field("--related-to", metavar="ID", help="A note that it belongs to; again for each.")
+    ] = None,
+    project: ProjectDir = Path(),
+) -> Output:
+    """Remember something: a line in today's log, or with a title or a tag a note of its own."""
+    fields: dict[str, Any] = {
+        "title": title,
+        "tags": tag,
+        "type": kind,
+        "category": category,
+        "entity": entity,
+        "importance": _importance(importance),
+        "keywords": keyword,
+        "status": status,
+        "source": source,
+        "sensitive": sensitive or None,
+        "relatedTo": related,
+    }
+    fields = {name: value for name, value in fields.items() if value is not None}
+    place = {"path": composed(path) if path else None, "heading": heading, "mode": "replace" if replace else None}
+    place = {name: value for name, value in place.items() if value}
+    if fields and place:
+        first = {"path": "--path", "heading": "--heading", "mode": "--replace"}[next(iter(place))]
+        raise typer.BadParameter("is for files, and a note has a file of its own: leave it out", param_hint=first)
+    text = input_text() if content == "-" else content
+    arguments = {"content": text, **place, **fields} | ({"project": GLOBAL_PROJECT} if is_global else {})
+    is_asked = not (again or replace or fields)
+    return asyncio.run(_stored(here, project, arguments, is_asked=is_asked))
+
+
+async def _stored(here: Here, folder: Path, arguments: dict[str, Any], *, is_asked: bool) -> Output:
+    this = await identified(here, folder, is_written=True)
+    if is_asked and (found := await asyncio.to_thread(_known, here, this, arguments)):
+        where = f"{found.path}:{found.line}" if found.line else f"{found.path} (it waits for the daemon: confide queue)"
+        shared = " [global]" if found.project == GLOBAL_PROJECT != this.name else ""
+        data = {"path": found.path, "project": found.project, "linesWritten": 0, "line": found.line or None}
+        told = f"is there already: {where}{shared}"
+        return Output({**data, "queued": False, "warnings": []}, one_line(told), ["hint: --again stores it once more"])
+    result = await call(here, this, "memory_store", arguments)
+    return Output(result, one_line(_told(result)), notes=[*result["warnings"], *_near(result)])
+
+
+def _known(here: Here, this: Project, arguments: dict[str, Any]) -> said_before.Place | None:
+    folders = folders_of(here.paths, here.config, this)
+    names = frozenset(folder.project for folder in folders)
+    if arguments.get("project") or arguments.get("path"):
+        # Who names a place wants it there.
+        folders = [folder for folder in folders if folder.project == arguments.get("project", this.name)]
+    waiting = Journal(here.paths.journal).waiting(names & {folder.project for folder in folders})
+    return said_before.find(arguments["content"], folders, waiting, path=arguments.get("path"))
+
+
+def _told(result: dict[str, Any]) -> str:
+    if not result["linesWritten"] and result["duplicates"]:
+        return f"is there already: {result['path']} as note {result['id']}"
+    named = f" as note {result['id']}" if result.get("id") else ""
+    revision = f" (revision {result['revision']})" if result["revision"] else ""  # none while it waits
+    return f"{'queued for' if result['queued'] else 'stored in'} {result['path']}{named}{revision}"
+
+
+def _near(result: dict[str, Any]) -> list[str]:
+    """The notes that say nearly the same, of which a person may want to delete one."""
+    if not result["linesWritten"]:
+        return []
+    return [
+        f"{one['title']} says nearly the same ({one['similarity']:.2f}): {one['path']}" for one in result["duplicates"]
+    ]
+
+
+def _importance(said: str | None) -> float | str | None:
+    try:
+        return float(said) if said else None
+    except ValueError:
+        return said  # a word, which the daemon knows
