@@ -35,6 +35,7 @@ from confide_memory.forms import (
     count,
     data,
     decoded,
+    each,
     flag,
     hexed,
     is_true,
@@ -46,11 +47,13 @@ from confide_memory.forms import (
     place,
     project,
     raw,
+    records,
     revision,
     sized,
     text,
     whole,
 )
+from confide_memory.moved import MAX_MOVED, MOVED_FACTS, moved_document, moved_link, moved_revision, moved_session
 
 MAX_LABEL_CHARS: Final = 128
 MAX_TOOLSETS: Final = 32
@@ -214,6 +217,22 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "import": {"project": project, "dryRun": flag(), "again": flag(), "records": items(MAX_IMPORTED)},
     "export": {"project": project, "after": text},
     "refill": {"project": project, "dryRun": is_true, "documents": items(MAX_REFILLED)},
+    # A space that moves to another daemon.
+    "move-state": {},
+    "move-out": {"after": later(place), "texts": flag()},
+    "move-facts": {"kind": choice(MOVED_FACTS), "after": later(place)},
+    "move-hold": {},
+    "move-leave": {"changes": count(2**53 - 1)},
+    "move-roster": {"entries": items(MAX_ENTRIES, each(data(MAX_ENTRY_BYTES)))},
+    "move-begin": {},
+    "move-in": {
+        "revisions": records(MAX_MOVED, **moved_revision),
+        "dropped": records(MAX_MOVED, project=project, path=text, revision=revision),
+        "documents": records(MAX_MOVED, **moved_document),
+        "sessions": records(MAX_MOVED, **moved_session),
+        "links": records(MAX_MOVED, **moved_link),
+    },
+    "move-end": {"revisions": count(2**53 - 1), "records": count(2**53 - 1)},
     # Devices.
     "roster": {"from": count(MAX_ENTRIES)},
     "extend": {"entry": data(MAX_ENTRY_BYTES)},

@@ -30,6 +30,16 @@ from confide_memory.forms import (
     sized,
     text,
 )
+from confide_memory.moved import (
+    MAX_LINKS,
+    MAX_MOVED,
+    MAX_PAGE,
+    MOVE_STATES,
+    moved_document,
+    moved_link,
+    moved_revision,
+    moved_session,
+)
 from confide_memory.requests import MAX_CHANGES, MAX_LISTED_RECORDS
 
 MAX_WAITING: Final = 256
@@ -119,4 +129,23 @@ SEALED_ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "rewrite": {"results": items(MAX_CHANGES, each(choice(("rewritten", "same", "changed", "gone"))))},
     "erase": {"damagedCopies": _size},
     "unsealed": {"findings": optional(_size), "seenAt": optional(moment), "isDue": flag()},
+    # A space that moves to another daemon.
+    "move-state": {"state": choice(MOVE_STATES), "revisions": _size, "records": _size},
+    "move-out": {
+        "revisions": records(MAX_PAGE, **moved_revision),
+        "next": optional(revision),
+        "total": _size,
+    },
+    "move-facts": {
+        "documents": records(MAX_MOVED, **moved_document),
+        "sessions": records(MAX_MOVED, **moved_session),
+        "links": records(MAX_LINKS, **moved_link),
+        "next": optional(revision),
+    },
+    "move-hold": {"changes": _size},
+    "move-leave": {},
+    "move-roster": {"number": _number},
+    "move-begin": {},
+    "move-in": {"taken": count(MAX_MOVED)},
+    "move-end": {"damaged": _size},
 }

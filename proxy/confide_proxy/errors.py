@@ -163,6 +163,12 @@ class ExportStorageError(ExportError):
     exit_code = EXIT_STORAGE
 
 
+class MoveError(ConfideError):
+    """A space cannot be moved to another daemon, or not now."""
+
+    exit_code = EXIT_INPUT
+
+
 class ChangedMeanwhileError(FolderError):
     def __init__(self, path: str) -> None:
         super().__init__(path, "was changed meanwhile")

@@ -49,6 +49,8 @@ class Paths:
     """Which daemon this machine has joined, and its pinned key."""
     failed_join = _InState("failed-join.json")
     """Why the last `confide join` failed, until this machine is set up."""
+    move = _InState("move.json")
+    """Where this machine's memory is being moved to, until it is there."""
     receipt = _InState("receipt.json")
     """How far this machine has followed its daemon's space."""
     restores = _InState("restores.jsonl")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -104,6 +104,37 @@ class Rosters:
                 _write_down(database, self._registry.clock(), roster, entry, by)
             self._remember(space_id, roster)
             return roster, True
+
+    def proposed(self, space_id: str, entries: Sequence[bytes]) -> Roster:
+        """The whole roster of a space that is moved here, verified; where there is one already, it goes on from that.
+
+        Raises RosterError: it is none, or another one is here.
+        """
+        known = self.current(space_id)
+        roster = Roster.read(entries)
+        if known is not None:
+            roster.check(known.pin)
+        return roster
+
+    def adopt(self, space_id: str, roster: Roster, *, by: str) -> Roster:
+        """Keep what was `proposed`; `by` as of `extend`. Raises RosterError: another one has come meanwhile; StorageError."""
+        while True:
+            known = self.current(space_id)
+            if known is not None:
+                roster.check(known.pin)
+                if known.head == roster.head:
+                    return known
+            before = known and (known.pin.number, known.head)
+            with self._registry.transaction() as database:
+                if _newest(database, space_id) != before:
+                    continue
+                for entry in roster.entries[len(known.entries) if known is not None else 0 :]:
+                    values = (space_id, entry.number, roster.hashes[entry.number], entry.encode())
+                    database.execute("INSERT INTO roster_entries VALUES (?, ?, ?, ?)", values)
+                detail = f"moved here from another daemon; {len(roster.devices)} in epoch {roster.epoch}"
+                record(database, self._registry.clock(), "devices", alias=by, detail=detail)
+            self._remember(space_id, roster)
+            return roster
 
     def _remember(self, space_id: str, roster: Roster) -> None:
         with self._lock:

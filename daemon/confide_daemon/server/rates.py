@@ -39,7 +39,9 @@ SMALL: Final = 1024
 _LOOKED_AT: Final = 1 << 20
 """Looked through at once, in 2 ms; then others get their turn."""
 
-LARGE_REQUESTS: Final = frozenset({"call", "compare", "import", "records", "refill", "rewrite"})
+LARGE_REQUESTS: Final = frozenset(
+    {"call", "compare", "import", "move-in", "move-roster", "records", "refill", "rewrite"}
+)
 """Requests that may be larger than `MAX_REQUEST`. Longer texts of all others come as a body (PROTOCOL.md 7.2)."""
 _OP: Final = re.compile(rb'"op"\s*:\s*"([a-z-]{1,32})"')
 

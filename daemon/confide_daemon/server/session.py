@@ -35,6 +35,7 @@ from confide_daemon.server.rates import Rate
 from confide_daemon.server.replicas import Change, ConnectedMachine, Copies
 from confide_daemon.server.requests import Operation
 from confide_daemon.server.requests.devices import RosterRequests
+from confide_daemon.server.requests.moving import ALONE, BESIDE, MovingRequests
 from confide_daemon.server.requests.projects import ProjectRequests
 from confide_daemon.server.requests.sealing import SealedRequests
 from confide_daemon.server.requests.sync import SyncRequests
@@ -62,6 +63,8 @@ FINISH_DEADLINE_S = 60.0
 """For changes whose connection is gone. Beyond, the other machines are told by their next comparison."""
 CHANGING = frozenset({"compare", "put", "remove", "restore", "import", "refill"})
 """The requests that change documents of which the other machines are told."""
+_CHANGING_DEVICES = frozenset({"extend", "pair", "pair-answer", "invite"})
+"""What changes the devices of a space, which must not while it is on its way: there would be two lists that go on from one."""
 # For a CLOSE to a caller that is shut out; one that does not read is cut off.
 GOODBYE_S = 0.5
 
@@ -111,6 +114,8 @@ class Session:
         self._misanswered: set[str] = set()
         """What the machine answered in another form than was agreed, and was logged."""
         self._is_closing = False
+        self.ended = asyncio.Event()
+        """Nothing of it runs any more."""
         self.ended_by: str | None = None
         """Why the caller is shut out, once it is; from then on it may do nothing."""
         # By these a machine comes to its keys, so they are answered while the space is locked.
@@ -134,10 +139,13 @@ class Session:
         projects = ProjectRequests(space, lambda: self.grants, self._publish_here_too)
         transfer = TransferRequests(space, lambda: self.grants, self._publish_here_too)
         sealed = SealedRequests(space, self._caller_now, self._rosters.epoch_for, self._desk.unsealed)
-        for family in (self._sync, projects, transfer, sealed):
+        session_id = self.connection.session_id
+        moving = MovingRequests(space, self._caller_now, self._desk, session_id, self._close_others)
+        for family in (self._sync, projects, transfer, sealed, moving):
             self._requests |= family.operations
         # Of more projects than a machine attaches, or of the space as a whole.
-        self._unattached = {"transcript", "receipt", "documents", "changes", *transfer.operations, *sealed.operations}
+        operations = {*transfer.operations, *sealed.operations, *moving.operations}
+        self._unattached = {"transcript", "receipt", "documents", "changes", *operations}
 
     @property
     def grants(self) -> Grants:
@@ -186,6 +194,9 @@ class Session:
                 stream.close()
             log.info("session %s: ended after %.1f s", self.connection.session_id, time.monotonic() - started)
             await self._finish()
+            if self._space is not None:
+                self._space.moving.release(self.connection.session_id)
+            self.ended.set()
 
     async def _serve_space(self) -> None:
         if self._space is None:
@@ -253,6 +264,8 @@ class Session:
             return {}
         if op == "rotate":
             return await self._rotate(body)
+        if op in _CHANGING_DEVICES:
+            self._require_settled()
         if op in self._rosters.operations:
             answered = await self._tracked(_answer(self._rosters.operations, op, body))
             if op == "unlock" and self._space is None and not answered["isLocked"]:
@@ -262,6 +275,7 @@ class Session:
                     self._use(space)
             return answered
         self._require_unlocked()
+        self._require_settled(op)
         if op == "attach":
             return await self._attach(**read(op, body))
         if op not in self._unattached:
@@ -277,8 +291,27 @@ class Session:
         if self._space is None:
             raise RequestError.of(LockedError())
 
+    def _require_settled(self, op: str = "") -> None:
+        """Refuse what is not of a move while the space is on its way to another daemon, or from one (PROTOCOL.md 9.8)."""
+        if self._space is None or op in ALONE or (op in BESIDE and self._space.moving.is_arriving):
+            return
+        if (refusal := self._space.moving.why_closed(self.connection.session_id)) is not None:
+            raise refusal
+
+    async def _close_others(self) -> None:
+        """End the other sessions of the space, and wait until nothing of them runs. Raises RequestError: one does not end."""
+        space_id = self.caller.space_id
+        others = [one for one in self._sessions if one is not self and one.caller.space_id == space_id]
+        try:
+            async with asyncio.timeout(FINISH_DEADLINE_S + 2 * DRAIN_DEADLINE_S):
+                await asyncio.gather(*(one.close("restart") for one in others))
+                await asyncio.gather(*(one.ended.wait() for one in others))
+        except TimeoutError:
+            raise RequestError("busy", "another machine of this space is still busy", "try again") from None
+
     async def _on_stream(self, op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
         self._require_unlocked()
+        self._require_settled(op)
         if op == "transcript":
             self._sync.check_transcript(params)
             listed = await body.read(transcripts.MAX_BATCH_BYTES)
@@ -362,6 +395,8 @@ class Session:
             return RequestError("internal", "the daemon is stopping; this call was not run", "try again in a moment")
         if self._space is None:
             return RequestError.of(LockedError())
+        if (refusal := self._space.moving.why_closed(self.connection.session_id)) is not None:
+            return refusal
         if len(self._running) >= MAX_CALLS_AT_ONCE:
             problem = f"{MAX_CALLS_AT_ONCE} calls of this connection are running already"
             return RequestError("internal", problem, "wait for one of them")

@@ -18,6 +18,7 @@ from pathlib import Path
 from confide_daemon.documents.history import DELETED_DAYS, History
 from confide_daemon.documents.listing import Listing
 from confide_daemon.documents.lives import Lives
+from confide_daemon.documents.moving import Moving
 from confide_daemon.documents.service import Documents, Projects, Transcripts, Usage
 from confide_daemon.documents.writer import Writer
 from confide_daemon.embedding import Model
@@ -139,6 +140,7 @@ class Space:
         self.history = History(threads, deleted_days=deleted_days, clock=clock)
         self.lives = Lives(threads)
         self.projects = Projects(threads)
+        self.moving = Moving(threads, derivation.keep, self._indexer.changed)
         self.records = SealedRecords(threads, clock) if vault is None else VaultRecords(threads, vault, space_id, clock)
         self.usage = Usage(threads, clock)
         self.duplicates = Duplicates(
@@ -208,6 +210,7 @@ class Space:
             )
             try:
                 await space.projects.open()
+                await space.moving.open()
                 await threads.read(space._budget.load)
                 await space.searcher.open()
             except BaseException:

@@ -140,6 +140,12 @@ COMMANDS: Final[Groups] = {
             ("confide recovery new",),
         ),
         Entry(
+            "move",
+            "move:move",
+            "Move this machine's memory to a server, or back, with all its history.",
+            ("confide move", "confide move --to local"),
+        ),
+        Entry(
             "pin",
             "join:pin",
             "Join a daemon by hand, by its address and its key.",
@@ -207,6 +213,8 @@ OTHER_WORDS: Final = {
     "reindex": "sync",
     "backup": "export",
     "dump": "export",
+    "migrate": "move",
+    "transfer": "move",
     "devices": "device",
     "machines": "device",
     "machine": "device",

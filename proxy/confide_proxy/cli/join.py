@@ -28,6 +28,7 @@ from confide_proxy.cli.console import (
     styled,
 )
 from confide_proxy.cli.doing import doing
+from confide_proxy.cli.move import hint_of_move
 from confide_proxy.devices.pairing import Invitations
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import DeviceError, SpaceLockedError
@@ -83,6 +84,7 @@ async def _join(here: Here, invite: Invite, pair: tuple[bytes, bytes] | None, as
     from confide_crypto.transport.open import connect
     from confide_proxy.devices import connection as space_connection
 
+    hint_of_move(here)
     await _require_leave(here)
     identity = await asyncio.to_thread(identities.identity, here.paths.identity)
     try:

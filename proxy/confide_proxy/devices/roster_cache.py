@@ -226,6 +226,19 @@ class RosterCache:
                 self.come_back(space)
         self.use("")
 
+    def carried(self, space: bytes, before: bytes) -> None:
+        """This machine has carried a space to another daemon, which it joins: what is pinned of it goes on there (PROTOCOL.md 9.8).
+
+        All others that it knows stay with the daemon of this static key. Raises KeyFileError: it cannot be noted.
+        """
+        if self._folder.is_dir():
+            pins = [pin for path in sorted(self._folder.glob("*.pin")) if (pin := self._pin(path.stem)) is not None]
+            for other in {pin.space for pin in pins} - {space}:
+                if not self.is_left(other):
+                    write_private_file(self._left(other), f"{before.hex()}\n".encode(), replace=True)
+        self.come_back(space)
+        self.use("")
+
     def come_back(self, space: bytes) -> None:
         """A person, or a device of the space, says that this daemon has it now. Raises KeyFileError."""
         remove_private_file(self._left(space))

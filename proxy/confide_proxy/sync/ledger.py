@@ -91,8 +91,7 @@ class Ledger:
 
     def __init__(self, folder: Path, space: str, root: Path, own: str = "") -> None:
         """`own`: the project's name, where it is not the one that the folder claims: what was confirmed of the other says nothing of it."""
-        what = "\0".join([space, os.fspath(root), *([own] if own else [])])
-        name = hashlib.blake2b(what.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+        name = _name(space, root, own)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._file = folder / f"{name}.jsonl"
         self.locks = folder / f"{name}.lock"
@@ -313,6 +312,28 @@ class Ledger:
             part.unlink(missing_ok=True)  # a full disk: it stays as long as it is
         finally:
             os.close(fd)
+
+
+def _name(space: str, root: Path, own: str) -> str:
+    what = "\0".join([space, os.fspath(root), *([own] if own else [])])
+    return hashlib.blake2b(what.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+
+
+def carry(folder: Path, before: str, after: str, root: Path, own: str = "") -> None:
+    """What was confirmed of a folder in a space holds for another name of that space, as it has after a move; `own` as of a ledger.
+
+    Without it nothing is lost: the folder's files are compared once as if nobody had confirmed them.
+    """
+    source, target = (folder / f"{_name(space, root, own)}.jsonl" for space in (before, after))
+    part = target.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        if source.exists() and before != after:
+            part.write_bytes(source.read_bytes())
+            part.chmod(0o600)
+            part.replace(target)
+    except OSError:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def _lock(fd: int, kind: int) -> None:

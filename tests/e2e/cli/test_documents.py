@@ -54,6 +54,7 @@ class Reader:
         self._homes = 0
         self._server: subprocess.Popen[bytes] | None = None
         self._invite = ""
+        self._former: Machine | None = None
         self._move()
 
     def _move(self) -> None:
@@ -68,7 +69,11 @@ class Reader:
             return  # the programs under test are installed already, from this tree
         if command.startswith("confided init"):
             self.leave()
+            self._former = self.machine if self._homes else None
             self._move()
+        if command.startswith("confide move"):
+            self._take_along(command)
+            return
         if command.startswith("confided serve"):
             self._serve()
             return
@@ -79,10 +84,20 @@ class Reader:
             # The address in a document is an example; the secret part is what was printed.
             self._invite = f"{self._address()['url'].rstrip('/')}/#{found.group().split('#')[1]}"
 
+    def _take_along(self, command: str) -> None:
+        """The memory that was begun before the server was: the person pastes the invite, and says yes."""
+        server, self.machine = self.machine, self._former or self.machine
+        try:
+            sure = "" if "--dry-run" in command else " --yes"
+            self._run(command + sure, None if "--to" in command else f"{self._invite}\n")
+        finally:
+            self._former, self.machine = self.machine, server
+
     def leave(self) -> None:
         """Stop what the commands have started."""
         self._stop()
-        self.machine.stop_local_daemon()
+        for machine in filter(None, (self.machine, self._former)):
+            machine.stop_local_daemon()
 
     def _run(self, command: str, asked: str | None) -> str:
         """`asked` is what the person pastes when the command asks for it."""

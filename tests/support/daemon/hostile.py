@@ -144,6 +144,60 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
     "rewrite": {"results": ["rewritten"]},
     "erase": {"bytes": 1, "damagedCopies": 0},
     "unsealed": {"findings": 3, "seenAt": TIME, "isDue": True},
+    "move-state": {"state": "settled", "revisions": 1, "records": 1},
+    "move-out": {
+        "revisions": [
+            {
+                "id": 1,
+                "project": LINE,
+                "path": "memory/a.md",
+                "revision": 1,
+                "hash": HASH,
+                "author": EVIL,
+                "time": 1_795_000_000_000_000,
+                "bytes": 9,
+                "packed": "eJwDAAAAAAE=",
+            }
+        ],
+        "next": 1,
+        "total": 1,
+    },
+    "move-facts": {
+        "documents": [
+            {
+                "id": 1,
+                "project": LINE,
+                "path": "memory/a.md",
+                "revision": 1,
+                "author": EVIL,
+                "time": 1,
+                "bare": False,
+                "uses": 1,
+                "used": 1,
+            }
+        ],
+        "sessions": [
+            {
+                "id": 1,
+                "project": LINE,
+                "agent": "claude-code",
+                "session": EVIL,
+                "version": 1,
+                "offset": 1,
+                "head": EVIL,
+                "mark": EVIL,
+                "forgotten": False,
+                "time": 1,
+                "parts": ["sessions/a.md"],
+            }
+        ],
+        "links": [{"one": LINE, "other": "other", "time": 1}],
+        "next": 1,
+    },
+    "move-hold": {"changes": 1},
+    "move-roster": {"number": 0},
+    "move-in": {"taken": 1},
+    "move-end": {"damaged": 0},
 }
 _FACTORS: Final = (
     "relevance",

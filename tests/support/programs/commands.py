@@ -62,6 +62,7 @@ ARGUMENTS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "import": (("../notes.jsonl", "--yes"),),
     "scan": ((), ("--all",)),
     **{f"setup {client}": ((), ("--remove",)) for client in CLIENTS},
+    "move": (("--dry-run",), ("--to", "local", "--yes")),
 }
 """By the command's name; what a command needs to be there the caller has made."""
 APART: Final = {

@@ -1,4 +1,5 @@
-"""The requests about a space's devices, and of devices: roster, extend, pair, pair-answer, invite, unlock (PROTOCOL.md 9.7, 10.9).
+"""The requests about a space's devices, and of devices: roster, extend, pair, pair-answer, invite, unlock
+(PROTOCOL.md 9.7, 10.9), move-roster (9.8).
 
 None of them needs the space's database, so they are answered while it is locked: it is by them that a machine comes to its keys.
 """
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 PAGE_BYTES: Final = 4 * 1024 * 1024
 """Of entries in one answer."""
 NEWS_DEADLINE_S: Final = 10.0
+_INTO_NEW: Final = "a move goes into a new one: confided invite NAME; to merge: confide export, join, import"
 _FIRST_CARD_BYTE: Final = 1 + INVITE_ID_LENGTH
 
 Ask = Callable[[str, dict[str, Any], float], Awaitable[dict[str, Any]]]
@@ -62,6 +64,7 @@ class RosterRequests:
             "pair-answer": self._pair_answer,
             "invite": self._invite,
             "unlock": self._unlock,
+            "move-roster": self._move,
         }
 
     async def summary(self) -> dict[str, Any]:
@@ -151,6 +154,27 @@ class RosterRequests:
         if is_new:
             self._desk.announce(caller.space_id, self._changed.set)
         return {"number": _number(roster)}
+
+    async def _move(self, entries: list[bytes]) -> dict[str, Any]:
+        """Take the devices of a space that is moved here, all at once: its first one need not be the caller (PROTOCOL.md 9.8)."""
+        caller = self._caller()
+        caller.grants.require_scope()
+        if not caller.grants.reaches_all or not await asyncio.to_thread(self._desk.may_decide, caller):
+            raise GrantError("a space is moved here by a machine that reaches all of it")
+        rosters = self._desk.rosters
+        try:
+            roster = await asyncio.to_thread(rosters.proposed, caller.space_id, entries)
+        except RosterError as error:
+            raise RequestError("conflict", "this space has devices of its own already", _INTO_NEW) from error
+        if caller.public_key not in roster.devices:
+            raise GrantError("this machine is not among the devices of the space that it brings")
+        # While it is locked there is nothing: a roster comes before the first key of a database that its machines keep.
+        if await self._current(caller.space_id) is None and not self._spaces.is_locked(caller.space_id):
+            await (await self._spaces.get(caller.space_id)).moving.require_empty()
+        caller = self._caller()
+        taken = await asyncio.to_thread(rosters.adopt, caller.space_id, roster, by=caller.alias)
+        self._desk.announce(caller.space_id, self._changed.set)
+        return {"number": _number(taken)}
 
     async def _check_right(self, entry: Entry) -> None:
         """Whether the caller may bring such an entry; who may sign it, the roster says.

@@ -1,0 +1,93 @@
+"""What a space is carried in from one daemon to another (PROTOCOL.md 9.8): the fields of each thing, the same where it leaves and arrives.
+
+Times are whole microseconds since 1970, so that they arrive as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confide_crypto.errors import RequestError
+from confide_memory.documents import MAX_TEXT_BYTES
+from confide_memory.forms import (
+    Kind,
+    bounded,
+    content_hash,
+    count,
+    data,
+    each,
+    flag,
+    items,
+    optional,
+    project,
+    revision,
+    text,
+)
+
+MAX_MOVED: Final = 512
+"""Things of one kind in one request; written in one transaction."""
+MAX_PAGE: Final = 10_000
+"""Revisions in one answer."""
+MAX_LINKS: Final = 100_000
+"""Between projects, in one answer."""
+MOVED_FACTS: Final = ("documents", "sessions", "links")
+MOVE_STATES: Final = ("settled", "arriving", "left")
+MAX_PARTS: Final = 10_000
+"""Documents of one transcript."""
+_MAX_MARK: Final = 256
+_MAX_PACKED: Final = MAX_TEXT_BYTES + 64 * 1024
+"""Of a packed text: what cannot be made smaller gets some bytes longer."""
+
+_whole: Final = count(2**53 - 1)
+
+
+def _hash(body: Mapping[str, Any], name: str) -> str:
+    return "" if body.get(name) == "" else content_hash(body, name)
+
+
+def _link(body: Mapping[str, Any], name: str) -> str:
+    return project({"project": body.get(name)})
+
+
+def _parts(body: Mapping[str, Any], name: str) -> list[str]:
+    found: list[str] = items(MAX_PARTS, each(text))(body, name)
+    if len(set(found)) != len(found):
+        raise RequestError("invalid", f"'{name}' names a document twice")
+    return found
+
+
+_document: Final[Mapping[str, Kind]] = {"project": project, "path": text, "revision": revision}
+
+moved_revision: Final[Mapping[str, Kind]] = {
+    "id": optional(_whole, 0),
+    **_document,
+    "hash": _hash,
+    "author": bounded(_MAX_MARK),
+    "time": _whole,
+    "bytes": optional(_whole, 0),
+    "packed": optional(data(_MAX_PACKED)),
+}
+moved_document: Final[Mapping[str, Kind]] = {
+    "id": optional(_whole, 0),
+    **_document,
+    "author": bounded(_MAX_MARK),
+    "time": _whole,
+    "bare": flag(),
+    "uses": _whole,
+    "used": _whole,
+}
+moved_session: Final[Mapping[str, Kind]] = {
+    "id": optional(_whole, 0),
+    "project": project,
+    "agent": bounded(_MAX_MARK),
+    "session": bounded(_MAX_MARK),
+    "version": revision,
+    "offset": _whole,
+    "head": bounded(_MAX_MARK),
+    "mark": bounded(_MAX_MARK),
+    "forgotten": flag(),
+    "time": _whole,
+    "parts": _parts,
+}
+moved_link: Final[Mapping[str, Kind]] = {"one": _link, "other": _link, "time": _whole}

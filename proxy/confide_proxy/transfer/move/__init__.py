@@ -1,0 +1,1 @@
+"""A whole space is carried from one daemon to another (PROTOCOL.md 9.8)."""

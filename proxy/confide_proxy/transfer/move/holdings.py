@@ -1,0 +1,118 @@
+"""What a daemon holds of a space, as the ends of a move are compared: every revision, what is known of documents, what is sealed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from confide_memory.answers import ask
+from confide_memory.documents import Asks
+from confide_proxy.devices.roster_client import records
+from confide_proxy.errors import MoveError, UnfitAnswerError
+
+PAGE_DEADLINE_S: Final = 60.0
+MAX_REVISIONS: Final = 2_000_000
+"""That are compared, and so held in memory, at some 300 bytes each."""
+MAX_FACTS: Final = 1_000_000
+Revision = tuple[str, str, int]
+"""Project, path and number, which name one revision of a space for good."""
+
+
+@dataclass(slots=True)
+class Holdings:
+    """One end.
+
+    Attributes:
+        revisions: each with a digest of its hash, author and time.
+        order: their ids, and which they are, in the order in which they came.
+        deleted: documents whose newest revision deleted them.
+        secrets: the epochs of the sealed records, by their ids in hex.
+        packed_bytes: of all texts, packed.
+    """
+
+    revisions: dict[Revision, bytes] = field(default_factory=dict)
+    order: dict[int, Revision] = field(default_factory=dict)
+    living: set[tuple[str, str]] = field(default_factory=set)
+    deleted: set[tuple[str, str]] = field(default_factory=set)
+    documents: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    sessions: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
+    links: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    secrets: dict[str, int] = field(default_factory=dict)
+    packed_bytes: int = 0
+
+    @property
+    def projects(self) -> set[str]:
+        """That hold anything."""
+        return {project for project, _ in self.living | self.deleted}
+
+
+async def held(link: Asks) -> Holdings:
+    """All that a daemon holds of the space.
+
+    Raises UnfitAnswerError: its lists have no end; MoveError: there is too much; RequestError, ConnectionLost, TimeoutError: from the link.
+    """
+    found = Holdings()
+    newest: dict[tuple[str, str], tuple[int, bool]] = {}
+    async for page in revisions(link, 0, texts=False):
+        for one in page:
+            key: Revision = (one["project"], one["path"], one["revision"])
+            if key in found.revisions:
+                raise UnfitAnswerError
+            found.revisions[key] = digest(one)
+            found.order[one["id"]] = key
+            found.packed_bytes += one["bytes"]
+            number, _ = newest.get(key[:2], (0, False))
+            if key[2] > number:
+                newest[key[:2]] = key[2], not one["hash"]
+        if len(found.revisions) > MAX_REVISIONS:
+            hint = "confide export writes it to a folder, and confide import brings it back"
+            raise MoveError(f"this memory has more than {MAX_REVISIONS:,} revisions", hint=hint)
+    for document, (_, is_deleted) in newest.items():
+        (found.deleted if is_deleted else found.living).add(document)
+    for one in await _facts(link, "documents"):
+        found.documents[one["project"], one["path"]] = one
+    for one in await _facts(link, "sessions"):
+        found.sessions[one["project"], one["agent"], one["session"]] = one
+    answer = await ask(link, "move-facts", {"kind": "links"}, timeout_s=PAGE_DEADLINE_S, bulk=True)
+    found.links = {(one["one"], one["other"]): one for one in answer["links"]}
+    async for listed in records(link):
+        found.secrets |= {one["id"]: one["epoch"] for one in listed}
+    return found
+
+
+async def revisions(link: Asks, after: int, *, texts: bool) -> AsyncIterator[list[dict[str, Any]]]:
+    """The revisions behind one, page by page. Raises as `held`."""
+    following: int | None = after
+    while following is not None:
+        body = {"after": following, "texts": texts}
+        answer = await ask(link, "move-out", body, timeout_s=PAGE_DEADLINE_S, bulk=True)
+        page, before = answer["revisions"], following
+        following = answer["next"]
+        ids = [one["id"] for one in page]
+        if bool(page) != (following is not None) or ids != sorted(set(ids)):
+            raise UnfitAnswerError
+        if page and not (before < ids[0] and ids[-1] == following):
+            raise UnfitAnswerError
+        if page:
+            yield page
+
+
+async def _facts(link: Asks, kind: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    after: int | None = 0
+    while after is not None:
+        answer = await ask(link, "move-facts", {"kind": kind, "after": after}, timeout_s=PAGE_DEADLINE_S, bulk=True)
+        page, before, after = answer[kind], after, answer["next"]
+        if bool(page) != (after is not None) or (after is not None and after <= before) or len(found) > MAX_FACTS:
+            raise UnfitAnswerError
+        found += [{name: value for name, value in one.items() if name != "id"} for one in page]
+    return found
+
+
+def digest(one: dict[str, Any]) -> bytes:
+    """What a revision is, in 16 bytes."""
+    told = json.dumps([one["hash"], one["author"], one["time"]]).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(told, digest_size=16).digest()

@@ -1,0 +1,205 @@
+"""The daemon that a space is moved to, or was moved from: one that an invite names, or this machine's own; and what is noted of a move
+that is under way, so that it goes on after a crash.
+
+The note is written before an invite is used up, since the machine is known there from then on; and before this machine goes over, so
+that the daemon that it left is told in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from confide_crypto.errors import DeniedError, KeyFileError, KeyTextError, RequestError
+from confide_crypto.keys.files import read_private_file, remove_private_file, write_private_file
+from confide_crypto.keys.identity import format_daemon_key, parse_daemon_key
+from confide_proxy.errors import MoveError, StateError
+from confide_proxy.link import daemon
+from confide_proxy.link.daemon import Joined
+from confide_proxy.link.key_rotation import MachineKeys
+from confide_proxy.link.link import CONNECT_DEADLINE_S, end
+
+if TYPE_CHECKING:
+    from confide_crypto.handshake.invite import Invite
+    from confide_crypto.keys.identity import Identity
+    from confide_crypto.transport.open import Connection
+    from confide_proxy.config import ProxyConfig
+    from confide_proxy.paths import Paths
+
+STOP_DEADLINE_S: Final = 20.0
+_POLL_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A daemon; `joined` is None for this machine's own."""
+
+    joined: Joined | None
+
+    @property
+    def name(self) -> str:
+        """As a person is told."""
+        return "this machine" if self.joined is None else self.joined.url
+
+    def is_same(self, other: Place) -> bool:
+        """Whether both are one daemon, by their keys."""
+        keys = [None if one.joined is None else one.joined.daemon_static for one in (self, other)]
+        return keys[0] == keys[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A move that is under way.
+
+    Attributes:
+        is_over: this machine has gone over, or is about to; the daemon that it left is not told yet.
+        changes: that the space had seen then.
+    """
+
+    source: Place
+    target: Place
+    is_over: bool = False
+    changes: int = 0
+
+
+def load(path: Path) -> Note | None:
+    """The move that is under way. Raises KeyFileError: the file is open to others, or damaged."""
+    if not path.exists():
+        return None
+    data = read_private_file(path)
+    try:
+        said = json.loads(data)
+        return Note(_place(said["from"]), _place(said["to"]), said["over"] is True, int(said["changes"]))
+    except (ValueError, KeyError, TypeError, KeyTextError) as error:
+        raise KeyFileError(path, "is damaged", hint="delete it, and begin the move again") from error
+
+
+def save(path: Path, note: Note) -> None:
+    """Note a move, in place of any other. Raises KeyFileError."""
+    said = {"from": _said(note.source), "to": _said(note.target), "over": note.is_over, "changes": note.changes}
+    write_private_file(path, json.dumps(said).encode(), replace=True)
+
+
+def forget(path: Path) -> None:
+    """The move has ended."""
+    remove_private_file(path)
+
+
+def present(paths: Paths) -> Place:
+    """The daemon that has this machine's memory now. Raises KeyFileError."""
+    return Place(daemon.load_pin(paths.link))
+
+
+@asynccontextmanager
+async def connected(
+    place: Place, paths: Paths, config: ProxyConfig, machine: MachineKeys, invite: Invite | None = None
+) -> AsyncIterator[Connection]:
+    """A connection to a place, which attaches nothing. An invite is used up only where the daemon does not know this machine yet.
+
+    Raises what `open_connection` raises.
+    """
+    dial = partial(_dial, place, paths, config)
+    try:
+        connection = await machine.connect(partial(dial, None))
+    except DeniedError as error:
+        if error.reason != "unknown" or invite is None:
+            raise
+        connection = await machine.connect(partial(dial, invite))
+    serving = asyncio.create_task(connection.serve(on_request=_told))
+    try:
+        yield connection
+    finally:
+        await end(connection, serving)
+
+
+async def _told(op: str, _body: dict[str, Any]) -> dict[str, Any]:
+    if op != "roster":
+        raise RequestError("unavailable", "this connection carries a memory to another daemon")
+    return {}
+
+
+async def _dial(
+    place: Place, paths: Paths, config: ProxyConfig, invite: Invite | None, identity: Identity, is_settled: bool
+) -> Connection:
+    from confide_crypto.limits import Timers
+    from confide_crypto.transport.open import connect
+
+    joined = place.joined
+    if joined is None:
+        if is_settled:
+            await asyncio.to_thread(daemon.authorize, paths.daemon_data, identity)
+        joined = await daemon.ensure(paths.daemon_data, idle_exit_s=config.idle_exit_s)
+    return await connect(
+        joined.url,
+        identity,
+        joined.daemon_static,
+        daemon_key=joined.daemon_key,
+        invite=invite,
+        timeout_s=CONNECT_DEADLINE_S,
+        timers=Timers.every(config.keepalive_s),
+    )
+
+
+def as_shown(place: Place, connection: Connection) -> Place:
+    """The place, with the keys that its daemon has shown."""
+    if place.joined is None:
+        return place
+    new = connection.successor
+    static, key = (new.new_static, new.new_key) if new else (place.joined.daemon_static, connection.peer_key)
+    return Place(Joined(place.joined.url, static, key))
+
+
+async def set_aside(data: Path) -> Path:
+    """End the daemon of this machine, and give its data folder another name; which. Raises MoveError, StateError."""
+    await _stop(data)
+    aside = data.with_name(f"{data.name}-moved-{time.strftime('%Y%m%d-%H%M%S')}")
+    try:
+        await asyncio.to_thread(data.rename, aside)
+    except OSError as error:
+        raise StateError(data, error) from error
+    return aside
+
+
+async def _stop(data: Path) -> None:
+    try:
+        pid = int(json.loads(read_private_file(data / daemon.ADDRESS_FILE))["pid"])
+        os.kill(pid, signal.SIGTERM)
+    except (KeyFileError, ValueError, KeyError, TypeError, OSError):
+        return  # none runs
+    with suppress(TimeoutError):
+        async with asyncio.timeout(STOP_DEADLINE_S):
+            while _is_alive(pid):  # noqa: ASYNC110 - of another process, which is nobody's child
+                await asyncio.sleep(_POLL_S)
+            return
+    raise MoveError("the daemon of this machine does not end", hint="end it, and try again")
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def _said(place: Place) -> dict[str, str] | None:
+    if place.joined is None:
+        return None
+    said = {"url": place.joined.url, "daemonKey": format_daemon_key(place.joined.daemon_static)}
+    return said | ({"daemonEd25519": place.joined.daemon_key.hex()} if place.joined.daemon_key else {})
+
+
+def _place(said: Any) -> Place:
+    if said is None:
+        return Place(None)
+    key = bytes.fromhex(said["daemonEd25519"]) if "daemonEd25519" in said else None
+    return Place(Joined(str(said["url"]), parse_daemon_key(str(said["daemonKey"])), key))
