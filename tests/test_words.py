@@ -24,7 +24,7 @@ def blocks(page: Path) -> Iterator[tuple[int, str]]:
             line = token.map[0] + 1
         if token.type == "inline":
             parts = [
-                "code" if each.type == "code_inline" else " " if each.type in ("softbreak", "hardbreak") else each.content
+                "code" if each.type == "code_inline" else " " if each.type in ("softbreak", "hardbreak", "html_inline") else each.content
                 for each in token.children or ()
             ]
             yield line, "".join(parts)
