@@ -9,7 +9,7 @@ from confide_daemon.datadir import paths as daemon
 from confide_proxy import paths as proxy
 
 PAGE = (Path(__file__).parents[1] / "docs" / "uninstalling.md").read_text("utf-8")
-NAMED = {name.removesuffix("/") for name in re.findall(r"`([^`]+)`", PAGE)}
+NAMED = {name.removesuffix("/") for name in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", PAGE)}
 
 
 def test_the_page_names_what_the_proxy_keeps() -> None:
