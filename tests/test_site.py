@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from functools import cache
 from pathlib import Path
@@ -32,8 +33,15 @@ def links(page: Path) -> list[str]:
 def test_the_menu_names_every_page() -> None:
     """What is for users, and nothing that is gone; the decisions have a table of their own."""
     menu = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]
-    named = {page for entry in menu for below in entry.values() for page in (_below(below) if isinstance(below, list) else [below])}
-    pages = {str(page.relative_to(ROOT)) for page in PAGES if page.parent.name != "decisions"} | {"docs/decisions/README.md"}
+    named = {
+        page
+        for entry in menu
+        for below in entry.values()
+        for page in (_below(below) if isinstance(below, list) else [below])
+    }
+    pages = {str(page.relative_to(ROOT)) for page in PAGES if page.parent.name != "decisions"} | {
+        "docs/decisions/README.md"
+    }
     assert named >= pages
     assert all((ROOT / page).is_file() for page in named)
 
@@ -61,15 +69,19 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 def test_every_table_of_decisions_is_whole() -> None:
     folder = ROOT / "docs" / "decisions"
-    assert {page.name for page in folder.glob("0*.md")} == set(links(folder / "README.md")) & {page.name for page in folder.glob("*.md")}
+    assert {page.name for page in folder.glob("0*.md")} == set(links(folder / "README.md")) & {
+        page.name for page in folder.glob("*.md")
+    }
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "decisions"], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.parent.name != "decisions"], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_the_site_shows_lists_as_lists(page: Path) -> None:
     """Its Markdown takes a list only behind a blank line, and an item below an item only four blanks in; GitHub is not so strict."""
     lines = re.sub(r"^ *```.*?^ *```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL).splitlines()
     item = re.compile(r"^( *)([-*]|\d+\.) ")
-    for above, line in zip(lines, lines[1:], strict=False):
+    for above, line in itertools.pairwise(lines):
         if found := item.match(line):
             assert len(found[1]) % 4 == 0, line
             assert not above.strip() or item.match(above) or above.startswith("  "), line

@@ -8,11 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from confide_crypto import errors
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
-PACKAGES = [ROOT / "crypto/confide_crypto", ROOT / "memory/confide_memory", ROOT / "proxy/confide_proxy", ROOT / "daemon/confide_daemon"]
+PACKAGES = [
+    ROOT / "crypto/confide_crypto",
+    ROOT / "memory/confide_memory",
+    ROOT / "proxy/confide_proxy",
+    ROOT / "daemon/confide_daemon",
+]
 SHORTEST_HEAD = 12
 """Letters. What is shorter, such as `cannot`, tells nobody which message it is."""
 LONGEST_HEAD = 40
@@ -40,7 +46,11 @@ def head(call: ast.Call) -> str | None:
 def test_every_exit_code_has_a_heading_and_a_row_in_the_table_of_commands() -> None:
     commands = (ROOT / "docs" / "commands.md").read_text("utf-8")
     codes = {value for name, value in vars(errors).items() if name.startswith("EXIT_")} - {errors.EXIT_OK} | {9, 130}
-    headings = {int(each) for line in re.findall(r"^## Exit code .*$", PAGE, re.MULTILINE) for each in re.findall(r"\b\d+\b", line)}
+    headings = {
+        int(each)
+        for line in re.findall(r"^## Exit code .*$", PAGE, re.MULTILINE)
+        for each in re.findall(r"\b\d+\b", line)
+    }
     rows = {int(each) for each in re.findall(r"^\| (\d+) \|", commands, re.MULTILINE)}
     assert headings == codes
     assert codes <= rows
@@ -64,7 +74,9 @@ def test_the_sentences_of_the_classes_are_found_as_they_are_printed() -> None:
     for package in PACKAGES:
         for node in classes(package):
             for call in ast.walk(node):
-                is_root = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "__init__"
+                is_root = (
+                    isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "__init__"
+                )
                 said = head(call) if is_root and isinstance(call, ast.Call) else None
                 if said and said.strip(" :,'")[:LONGEST_HEAD] not in PAGE:
                     missing.append(f"{node.name}: {said}")

@@ -25,7 +25,11 @@ def blocks(page: Path) -> Iterator[tuple[int, str]]:
             line = token.map[0] + 1
         if token.type == "inline":
             parts = [
-                "code" if each.type == "code_inline" else " " if each.type in ("softbreak", "hardbreak", "html_inline") else each.content
+                "code"
+                if each.type == "code_inline"
+                else " "
+                if each.type in ("softbreak", "hardbreak", "html_inline")
+                else each.content
                 for each in token.children or ()
             ]
             yield line, "".join(parts)
@@ -93,7 +97,10 @@ TERMS: dict[str, tuple[str, ...]] = {
     "working copy": (),
 }
 """What a user has to know, with the words that would be a second name for it."""
-OF_OTHERS = {"features.md": "quotes what other systems call their features", "importing.md": "names parts of other systems"}
+OF_OTHERS = {
+    "features.md": "quotes what other systems call their features",
+    "importing.md": "names parts of other systems",
+}
 
 
 @cache
@@ -103,7 +110,9 @@ def plain(page: Path) -> str:
 
 def test_every_term_is_defined_once() -> None:
     """In a row of docs/concepts.md: among the ten words, or in the glossary."""
-    rows = re.findall(r"^\| (?:\*\*)?([a-z ]+?)(?:\*\*)? \| .{12,}", (ROOT / "docs" / "concepts.md").read_text("utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (?:\*\*)?([a-z ]+?)(?:\*\*)? \| .{12,}", (ROOT / "docs" / "concepts.md").read_text("utf-8"), re.MULTILINE
+    )
     defined = [row for row in rows if row != "word"]
     assert sorted(defined) == sorted(set(defined))
     assert set(defined) == TERMS.keys()
@@ -124,6 +133,11 @@ def test_nothing_has_a_second_name() -> None:
 
 def test_a_term_is_written_in_one_way() -> None:
     """No page says `tool set` or `roll-back` where others write one word."""
-    ways = {"tool set": "toolset", "tool-set": "toolset", "place holder": "placeholder", "end to end encrypted": "end-to-end encrypted"}
+    ways = {
+        "tool set": "toolset",
+        "tool-set": "toolset",
+        "place holder": "placeholder",
+        "end to end encrypted": "end-to-end encrypted",
+    }
     found = [f"{page.name}: {way}" for page in PAGES for way in ways if re.search(rf"\b{way}s?\b", plain(page))]
     assert not found
