@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 INSPECTOR := $(VENV)/inspector
 export CONFIDE_INSPECTOR := $(abspath $(INSPECTOR)/node_modules/.bin/mcp-inspector)
 
-.PHONY: demo test channel test-quick style types bytecode bench eval proof fuzz mutants chaos schedules catalogue lock clean
+.PHONY: demo test channel test-quick style types bytecode bench eval proof fuzz mutants chaos schedules catalogue lock docs clean
 
 demo: $(STAMP)
 	./demo/run
@@ -115,5 +115,18 @@ lock: $(STAMP)
 	$(LOCKED) --output-file locks/confided.txt --extra daemon pyproject.toml
 	echo 'hatchling>=1.27' | $(LOCKED) --output-file locks/build.txt -
 
+# The site of the documents, in site/, from the pages as they lie here. A link that leads nowhere ends it, and so does a file that a browser would
+# fetch from elsewhere; a link that a reader may click is none.
+PAGES := $(VENV)/pages
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
+	rm -rf $(PAGES)
+	mkdir -p $(PAGES)/crypto/formal
+	cp -R *.md LICENSE docs configs $(PAGES)
+	cp crypto/PROTOCOL.md $(PAGES)/crypto
+	cp crypto/formal/README.md crypto/formal/RESULTS.txt $(PAGES)/crypto/formal
+	$(BIN)/mkdocs build --quiet --strict
+	! grep -rnE '<(script|link|img|iframe|source)[^>]+(src|href)="(https?:)?//|url\(["'"'"']?(https?:)?//|@import' site --include=*.html --include=*.css
+
 clean:
-	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf site $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -133,7 +133,7 @@ def test_nothing_outside_of_a_folder_is_read_or_written(puts: list[Put]) -> None
 
 @pytest.mark.parametrize("config", sorted(BELIEVED))
 def test_an_archive_with_a_whole_repository_is_believed(config: bytes) -> None:
-    """As README says of it: who can have you open one could have run programs as you at the next `git status`."""
+    """As docs/threat-model.md says of it: who can have you open one could have run programs as you at the next `git status`."""
     with made([Put(".git", "git", config)]) as (root, _outside):
         claim = identify(root)
         assert (claim.name, claim.basis, claim.root) == (VICTIM, Basis.REMOTE, root)
