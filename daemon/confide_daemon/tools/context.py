@@ -19,7 +19,7 @@ from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import NoteRow
 from confide_memory.documents import GLOBAL_PROJECT, has_clash, source_of, text_hash
 from confide_memory.tools.arguments import Parameters
-from confide_memory.tools.call import ALSO_TAKES, LONG_JOB, OFFLINE
+from confide_memory.tools.call import ALSO_TAKES, ASKS_A_PERSON, LONG_JOB, OFFLINE
 
 T = TypeVar("T")
 Offline = Literal["queue", "local", "fail"]
@@ -305,6 +305,7 @@ class Definition:
     idempotent: bool = False
     # what the proxy does with a call while the daemon cannot be reached (tools design, last section)
     offline: Offline = "fail"
+    asks_a_person: bool = False  # opens or destroys, so that nobody should approve it once for all
     is_long: bool = False  # exempt from the ten seconds that every other call has
     # the parameters that are listed only beside the tools of another group, where they cost what they are worth; they are taken all the
     # same
@@ -323,6 +324,8 @@ class Definition:
         if self.required:
             schema["required"] = list(self.required)
         meta: dict[str, Any] = {OFFLINE: self.offline}
+        if self.asks_a_person:
+            meta[ASKS_A_PERSON] = True
         if self.is_long:
             meta[LONG_JOB] = True
         if hidden:

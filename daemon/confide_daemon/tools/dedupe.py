@@ -75,6 +75,7 @@ DEFINITION = Definition(
         }
     ),
     idempotent=True,
+    asks_a_person=True,
     is_long=True,
 )
 

@@ -31,6 +31,7 @@ DEFINITION = Definition(
         optional=("restorableUntil", "path", "id", "revision"),
     ),
     destructive=True,
+    asks_a_person=True,
     offline="queue",
 )
 

@@ -74,7 +74,9 @@ SECRET_GET = Definition(
     },
     required=("id",),
     output=record({"id": TEXT, "kind": TEXT, "value": TEXT}),
-    read_only=True,
+    # It changes nothing, but a client that lets whatever only reads through would hand every secret to its model.
+    read_only=False,
+    asks_a_person=True,
     idempotent=True,
 )
 

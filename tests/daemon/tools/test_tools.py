@@ -66,6 +66,14 @@ def test_every_tool_is_fully_described(name: str) -> None:
             assert parameter["maxLength"] > 0  # nothing that comes in is without a bound
 
 
+def test_what_opens_or_destroys_is_not_approved_once_for_all() -> None:
+    """Clients approve reading tools by themselves; a secret that is opened goes to whoever runs the model."""
+    listed = catalogue(["all"])["tools"]
+    asking = {tool["name"]: tool for tool in listed if tool["_meta"].get("anthropic/requiresUserInteraction")}
+    assert asking.keys() == {"secret_get", "memory_delete", "memory_dedupe"}
+    assert not any(tool["annotations"]["readOnlyHint"] for tool in asking.values())
+
+
 def test_what_may_wait_and_what_is_answered_from_files() -> None:
     meta = {name: tool["_meta"]["confide/offline"] for name, tool in tools().items()}
     assert meta == {

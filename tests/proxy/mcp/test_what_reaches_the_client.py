@@ -373,8 +373,10 @@ async def test_an_agent_is_told_of_tools_in_our_words(tmp_path: Path, toolsets: 
     assert "evil_0, evil_1" in client.wire.stderr
     assert "evil_64" not in client.wire.stderr
     assert "\x1b" not in client.wire.stderr
-    # An older version of this program has left the daemon's own words.
+    # An older version of this program has left the daemon's own words, and did not say for which groups of tools.
     cache.write_text(json.dumps(rewritten(toolsets)))
+    assert catalogues.load(cache, toolsets).data == catalogue(toolsets)
+    cache.write_text(json.dumps({**rewritten(toolsets), "of": [*catalogue(toolsets)["toolsets"]]}))
     started = catalogues.load(cache, toolsets)
     assert started.data == catalogue(toolsets)
     assert len(started.unknown) == catalogues.MAX_UNKNOWN

@@ -296,7 +296,8 @@ def test_what_only_asks_is_not_the_daemons_to_say(space: Space, tool: str) -> No
 
 def test_what_only_asks_is_as_the_daemon_lists_it() -> None:
     asking = {tool["name"] for tool in catalogue(("all",))["tools"] if tool["annotations"]["readOnlyHint"]}
-    assert asking == tool_calls.LOOKUPS
+    # `secret_get` asks as well, and is not listed so: clients let such tools through without a person.
+    assert asking | {"secret_get"} == tool_calls.LOOKUPS
 
 
 def test_the_policy_holds_for_calls() -> None:
