@@ -22,7 +22,18 @@ from confide_memory.documents import GLOBAL_PROJECT
 from confide_proxy import VERSION
 from confide_proxy.cli import clients, status_lines
 from confide_proxy.cli.clients import CLIENTS
-from confide_proxy.cli.console import Here, Output, ProjectDir, command, counted, folder_of, one_line, say, styled
+from confide_proxy.cli.console import (
+    Here,
+    Output,
+    ProjectDir,
+    clock,
+    command,
+    counted,
+    folder_of,
+    one_line,
+    say,
+    styled,
+)
 from confide_proxy.devices.connection import SpaceConnection
 from confide_proxy.errors import FolderError
 from confide_proxy.link import daemon, founding, local
@@ -155,8 +166,7 @@ def _clock(here: Here, _fix: bool) -> Finding:
         return Finding(
             "clock", "problem", f"files here were written {ahead} in the future", "set the clock: timedatectl"
         )
-    zone = time.strftime("%Z")
-    return ok("clock", time.strftime(f"%Y-%m-%d %H:%M {zone}", time.localtime(now)))
+    return ok("clock", clock(now))
 
 
 def _written_at(file: Path) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any, Final
 
 from confide_memory.answers import local_time
@@ -73,12 +72,6 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} seconds" if seconds < 10 else f"{seconds:.0f} seconds"
 
 
-def clocked(told: str) -> str:
-    """A time (ISO 8601) as this machine's clock shows it, with the zone. Raises UnfitAnswerError: it is none."""
-    zone = datetime.fromisoformat(told).astimezone().strftime("%Z") if _TIME.fullmatch(told) else ""
-    return f"{local_time(told)} {zone}".strip()
-
-
 def _daemon(facts: Mapping[str, Any]) -> str:
     link = facts["link"]
     where = "on this machine, " if facts.get("isLocal") else ""
@@ -97,7 +90,7 @@ def _project(facts: Mapping[str, Any]) -> str:
     allow = f" (calls itself {facts['claim']}: confide project allow)" if "claim" in facts else ""
     parts = [f"{facts['project']}{allow}", _counted(facts["filesHere"], "file") + " here"]
     if facts["lastSync"]:
-        parts.append(f"compared {clocked(facts['lastSync'])}")
+        parts.append(f"compared {local_time(facts['lastSync'])}")
     else:
         parts.append("not compared yet: confide sync")
     if facts["pendingUploads"]:
@@ -168,7 +161,7 @@ def _plain(name: str, value: Any) -> str:
         case int():
             return f"{value:,}"
         case str() if _TIME.fullmatch(value):
-            return clocked(value)
+            return local_time(value)
         case list():
             return ", ".join(str(each) for each in value) or "none"
         case Mapping():

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from confide_memory.answers import local_time
 from confide_proxy.cli import markdown_offer
-from confide_proxy.cli.status_lines import clocked, details, duration, size, waiting_line
+from confide_proxy.cli.status_lines import details, duration, size, waiting_line
 from confide_proxy.config import ProxyConfig
 
 
@@ -53,7 +54,7 @@ def test_details_hold_no_json() -> None:
     }
     assert list(details(facts)) == [
         "db size: 315 KB",
-        f"last sync: {clocked('2026-11-20T10:00:00Z')}",
+        f"last sync: {local_time('2026-11-20T10:00:00Z')}",
         "items:",
         "  a b 1",
         "none: none",
@@ -61,7 +62,7 @@ def test_details_hold_no_json() -> None:
         "  is up: yes",
         "  x: not known",
     ]
-    assert len(clocked("2026-11-20T10:00:00Z").split()) == 3
+    assert len(local_time("2026-11-20T10:00:00Z").split()) == 3
 
 
 def test_markdown_is_offered_where_there_is_much_of_it(tmp_path: Path) -> None:
