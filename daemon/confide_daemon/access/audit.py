@@ -46,6 +46,8 @@ Event = Literal[
 KEPT = {"change": 5000, "session": 4000, "refusal": 1000}
 SHARE = 4
 """One part in so many of a full kind is what one caller may have, with all that came by its invites: beyond, its own oldest row goes."""
+_ALL = b""
+"""In the place of an actor: all rows of a kind, the operator's too (`audit_counts`)."""
 _KINDS = {"connected": "session", "ended": "session", "refused": "refusal"}
 
 MAX_WAITING = 4096
@@ -87,25 +89,56 @@ def record(
     """
     kind = _KINDS.get(event, "change")
     words = fingerprint_words(public_key) if public_key else None
+    actor = _first_inviter(database, by) if by else None
     database.execute(
         "INSERT INTO audit (kind, at, last_at, event, caller, fingerprint, session, detail, actor) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (kind, at, at, event, alias, words, session, detail, _first_inviter(database, by) if by else None),
+        (kind, at, at, event, alias, words, session, detail, actor),
     )
     number = database.last_insert_rowid()
+    _add_rows(database, kind, _ALL, 1)
+    if actor is not None:
+        _add_rows(database, kind, actor, 1)
     _drop_one_over(database, kind)
     return number
 
 
+def hand_over(database: apsw.Connection, key: bytes, successor: bytes) -> None:
+    """Let the rows that a caller brought about be its own under its new key as well, inside the caller's transaction."""
+    for kind in KEPT:
+        database.execute("UPDATE audit SET actor = ? WHERE kind = ? AND actor = ?", (successor, kind, key))
+        handed_over = database.changes()
+        database.execute("DELETE FROM audit_counts WHERE kind = ? AND actor = ?", (kind, key))
+        _add_rows(database, kind, successor, handed_over)
+
+
+def _add_rows(database: apsw.Connection, kind: str, actor: bytes, rows: int) -> None:
+    database.execute(
+        "INSERT INTO audit_counts VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET rows = rows + excluded.rows",
+        (kind, actor, rows),
+    )
+    if rows <= 0:  # who has none any more is not kept
+        database.execute("DELETE FROM audit_counts WHERE kind = ? AND actor = ? AND rows <= 0", (kind, actor))
+
+
 def _drop_one_over(database: apsw.Connection, kind: str) -> None:
-    rows: Any = database.execute("SELECT count(*) FROM audit WHERE kind = ?", (kind,)).get
+    rows: Any = database.execute("SELECT rows FROM audit_counts WHERE kind = ? AND actor = ?", (kind, _ALL)).get
     if rows <= KEPT[kind]:
         return
-    greedy = "SELECT actor FROM audit WHERE kind = ?1 AND actor IS NOT NULL GROUP BY actor HAVING count(*) > ?2"
-    database.execute(
-        f"""DELETE FROM audit WHERE id = coalesce(
-             (SELECT min(id) FROM audit WHERE kind = ?1 AND actor IN ({greedy})), (SELECT min(id) FROM audit WHERE kind = ?1))""",  # noqa: S608
-        (kind, KEPT[kind] // SHARE),
+    # Fewer than `SHARE` callers have more than one part in `SHARE`.
+    greedy = database.execute(
+        """SELECT (SELECT min(id) FROM audit WHERE kind = ?1 AND audit.actor = audit_counts.actor) AS oldest, actor FROM audit_counts
+           WHERE kind = ?1 AND rows > ?2 AND actor <> ?3 ORDER BY oldest LIMIT 1""",
+        (kind, KEPT[kind] // SHARE, _ALL),
+    ).fetchone()
+    oldest = (
+        greedy or database.execute("SELECT id, actor FROM audit WHERE kind = ? ORDER BY id LIMIT 1", (kind,)).fetchone()
     )
+    assert oldest is not None
+    number, actor = oldest
+    database.execute("DELETE FROM audit WHERE id = ?", (number,))
+    _add_rows(database, kind, _ALL, -1)
+    if actor is not None:
+        _add_rows(database, kind, actor, -1)
 
 
 def _first_inviter(database: apsw.Connection, key: bytes) -> bytes:

@@ -18,6 +18,7 @@ from typing import Any, Literal, Self
 import apsw
 
 from confide_crypto.errors import printable
+from confide_daemon.access.audit import hand_over
 from confide_daemon.errors import GrantError, StorageError, TakenError
 from confide_memory.documents import source_of
 
@@ -253,7 +254,7 @@ def end_caller(database: apsw.Connection, ended: Ended) -> None:
     for table in ("invites", "callers"):
         update = f"UPDATE {table} SET invited_by = ? WHERE invited_by = ?"  # noqa: S608 - one of these two
         database.execute(update, (ended.successor, ended.key))
-    database.execute("UPDATE audit SET actor = ? WHERE actor = ?", (ended.successor, ended.key))
+    hand_over(database, ended.key, ended.successor)
 
 
 def insert_ended(database: apsw.Connection, ended: Ended) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.clock import Clock
 from tests.support.daemon.loopback import Machine, serving
-from tests.support.daemon.registries import ALICE, BOB
+from tests.support.daemon.registries import ALICE, BOB, KEY
 
 from confide_crypto.errors import DeniedError
 from confide_crypto.keys.identity import Identity, fingerprint_words
@@ -161,6 +161,7 @@ async def test_a_caller_that_invites_without_end_washes_out_its_own_rows_alone(
     assert [entry for entry in found if entry in before] == before
     assert len(found) == 120
     assert {"invited", "joined", "rotated"} <= {entry.event for entry in found if entry not in before}
+    assert counts(registry) == counted(registry)
 
 
 async def test_one_caller_alone_has_the_whole_log(registry: Registry, clock: Clock) -> None:
@@ -172,6 +173,77 @@ async def test_one_caller_alone_has_the_whole_log(registry: Registry, clock: Clo
     await log.flush()
     sessions = [entry.session for entry in registry.audit_entries() if entry.event == "connected"]
     assert (len(sessions), sessions[-1]) == (audit.KEPT["session"], f"session{audit.KEPT['session'] + 9}")
+
+
+def steps_of_a_row(registry: Registry, event: audit.Event, by: bytes | None) -> int:
+    """What SQLite does to write one row more, counted by its own machine."""
+    steps = 0
+
+    def step() -> bool:
+        nonlocal steps
+        steps += 1
+        return False
+
+    with registry.transaction() as database:
+        database.set_progress_handler(step, 1)
+        try:
+            audit.record(database, 1e6, event, alias="laptop", by=by)
+        finally:
+            database.set_progress_handler(None)
+    return steps
+
+
+@pytest.mark.parametrize("event", ["connected", "invited"])
+@pytest.mark.parametrize("by", [ALICE, b"m" * 32, None], ids=["greedy", "modest", "operator"])
+def test_a_row_costs_a_full_log_what_it_costs_a_small_one(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, event: audit.Event, by: bytes | None
+) -> None:
+    """Whoever brings it about: nothing is counted anew, however many rows and callers there are."""
+    costs = []
+    for kept in (40, 2000):
+        monkeypatch.setattr(audit, "KEPT", dict.fromkeys(audit.KEPT, kept))
+        with registry.transaction() as database:
+            for number in range(kept):
+                hand = ALICE if number % 2 else number.to_bytes(32, "big")
+                audit.record(database, 1e6, event, alias="laptop", by=hand)
+        costs.append(max(steps_of_a_row(registry, event, by) for _ in range(3)))
+    small, full = costs
+    assert full <= 1.5 * small
+    assert counts(registry) == counted(registry)
+
+
+def counts(registry: Registry) -> set[tuple[str, bytes, int]]:
+    """The rows of each kind and caller as they are kept."""
+    with registry.transaction() as database:
+        return set(database.execute("SELECT kind, actor, rows FROM audit_counts"))
+
+
+def counted(registry: Registry) -> set[tuple[str, bytes, int]]:
+    """The same from the rows themselves."""
+    with registry.transaction() as database:
+        by_actor = "SELECT kind, actor, count(*) FROM audit WHERE actor IS NOT NULL GROUP BY kind, actor"
+        return set(database.execute(f"{by_actor} UNION SELECT kind, x'', count(*) FROM audit GROUP BY kind"))
+
+
+def test_a_log_from_before_is_counted_once(tmp_path: Path, clock: Clock) -> None:
+    """A registry of the version before has no counts: they are made when it is opened, and kept from there on."""
+    path = tmp_path / "before.db"
+    registry = Registry.open(path, KEY, clock=clock)
+    for hand in (ALICE, ALICE, BOB, None):
+        with registry.transaction() as database:
+            audit.record(database, 1e6, "invited", alias="laptop", by=hand)
+            audit.record(database, 1e6, "connected", alias="laptop", by=hand)
+    with registry.transaction() as database:
+        database.execute("DROP TABLE audit_counts")
+        database.pragma("user_version", 8)
+    registry.close()
+    registry = Registry.open(path, KEY, clock=clock)
+    assert counts(registry) == counted(registry)
+    assert ("change", ALICE, 2) in counts(registry)
+    with registry.transaction() as database:
+        audit.hand_over(database, ALICE, BOB)
+    assert counts(registry) == counted(registry) >= {("change", BOB, 3), ("session", b"", 4)}
+    registry.close()
 
 
 async def test_a_writer_that_cannot_write_loses_rows_and_nothing_else(registry: Registry, clock: Clock) -> None:
