@@ -252,6 +252,8 @@ class Session:
                 log.warning("session %s: an answer of %d bytes is too large", self.connection.session_id, len(data))
                 data = _too_large(item.message)
             if data:
+                # As that of a request is: what its caller asks next waits for it.
+                self._rate.answered(len(data))
                 try:
                     await self.connection.send_message(data)
                 except ConnectionLost:
