@@ -22,9 +22,7 @@ EXECUTIONS: Final = 10_000_000
 AT_ONCE: Final = 2
 _DONE: Final = re.compile(r"^Done (\d+) runs in \d+ second", re.MULTILINE)
 _AT: Final = re.compile(r"^#(\d+)\s", re.MULTILINE)
-MISSING: Final = (
-    "fuzzing needs atheris, which is not installed here\nhint: pip install 'confide[fuzz]' (Linux and macOS, CPython)\n"
-)
+MISSING: Final = "fuzzing needs atheris, which is not installed here\nhint: pip install '.[fuzz]' in the clone (Linux and macOS, CPython)\n"
 
 
 @dataclass(frozen=True, slots=True)

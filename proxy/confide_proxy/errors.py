@@ -318,5 +318,6 @@ class ReaderMissingError(ConfideError):
 
     def __init__(self, title: str, extra: str) -> None:
         super().__init__(
-            f"reading a store of {title} takes a library that is not installed", hint=f"pip install 'confide[{extra}]'"
+            f"reading a store of {title} takes a library that is not installed",
+            hint=f"install confide with its extra {extra}: pip install '.[{extra}]' in the clone",
         )

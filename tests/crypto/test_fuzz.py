@@ -69,7 +69,7 @@ def test_the_runner_says_how_to_get_what_it_needs() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "confide[fuzz]" in done.stderr
+    assert "'.[fuzz]'" in done.stderr
 
 
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris is not installed (confide[fuzz])")

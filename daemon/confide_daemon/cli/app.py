@@ -52,7 +52,7 @@ def main() -> None:
         if (error.name or "").split(".")[0].startswith("confide"):
             raise  # a fault of ours, and no missing extra
         say(f"confided: the daemon's part is not installed here (no module {error.name})")
-        say("hint: pip install 'confide[daemon]'")
+        say("hint: install confide with its extra daemon: pip install '.[daemon]' in the clone")
         sys.exit(EXIT_CONFIG)
     except KeyboardInterrupt:
         sys.exit(130)

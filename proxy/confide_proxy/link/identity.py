@@ -361,7 +361,8 @@ def _backend() -> KeyringBackend:
         import keyring
     except ImportError:
         raise KeyringError(
-            "the library for the keyring is not installed", hint="pip install 'confide[keyring]'"
+            "the library for the keyring is not installed",
+            hint="install confide with its extra keyring: pip install '.[keyring]' in the clone",
         ) from None
     _find_the_session_bus()
     backend = keyring.get_keyring()

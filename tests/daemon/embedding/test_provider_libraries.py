@@ -93,7 +93,7 @@ def test_a_missing_library_says_which_extra_to_install(
     settings = fastembed.Settings(folder=str(tmp_path)) if extra == "fastembed" else gguf.Settings(path="/m.gguf")
     with pytest.raises(EmbedderError, match="is not installed") as caught:
         load(extra, settings)
-    assert f"confide[{extra}]" in (caught.value.hint or "")
+    assert f"'.[daemon,{extra}]'" in (caught.value.hint or "")
 
 
 def test_gguf_without_a_model() -> None:

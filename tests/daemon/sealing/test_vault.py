@@ -459,4 +459,4 @@ async def test_without_the_extra_it_says_which(settings: VaultConfig, monkeypatc
     monkeypatch.delitem(sys.modules, "confide_daemon.sealing.vault_client", raising=False)
     with pytest.raises(VaultError) as caught:
         Vault.open(settings)
-    assert "confide[daemon,vault]" in (caught.value.hint or "")
+    assert "'.[daemon,vault]'" in (caught.value.hint or "")

@@ -1,4 +1,4 @@
-"""`fastembed`: a model of Qdrant's FastEmbed (`confide[fastembed]`), from a folder.
+"""`fastembed`: a model of Qdrant's FastEmbed (the extra `fastembed`), from a folder.
 
 FastEmbed downloads a model that has no folder; a private daemon must not, so the folder is asked for.
 """
@@ -44,7 +44,7 @@ def open(config: EmbeddingSettings) -> Embedder:
     except ImportError:
         raise EmbedderError(
             "cannot load the FastEmbed model: fastembed is not installed",
-            hint="install confide with the extra: confide[fastembed]",
+            hint="install confide with its extra fastembed: pip install '.[daemon,fastembed]' in the clone",
         ) from None
     return FastEmbedder(fastembed, settings.model, folder, threads=config.threads)
 

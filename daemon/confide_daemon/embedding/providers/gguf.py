@@ -1,4 +1,4 @@
-"""`gguf`: a GGUF model in the daemon, with llama.cpp through llama-cpp-python (`confide[gguf]`), such as nomic-embed-text."""
+"""`gguf`: a GGUF model in the daemon, with llama.cpp through llama-cpp-python (the extra `gguf`), such as nomic-embed-text."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def open(config: EmbeddingSettings) -> Embedder:
     except ImportError:
         raise EmbedderError(
             "cannot load the GGUF model: llama-cpp-python is not installed",
-            hint="install confide with the extra: confide[gguf] (it is built from source, which takes a C++ compiler)",
+            hint="install confide with its extra gguf: pip install '.[daemon,gguf]' in the clone (built from source, with a C++ compiler)",
         ) from None
     except (OSError, RuntimeError) as error:
         raise EmbedderError(

@@ -119,7 +119,7 @@ def test_without_the_library_a_person_is_told_what_to_install(lance: Path, monke
     assert READER.recognises(lance), "that takes no library"
     with pytest.raises(ReaderMissingError) as caught:
         read(lance)
-    assert caught.value.hint == "pip install 'confide[lancedb]'"
+    assert caught.value.hint == "install confide with its extra lancedb: pip install '.[lancedb]' in the clone"
 
 
 def test_a_library_that_is_missing_does_not_keep_other_stores_from_being_imported(
