@@ -30,7 +30,7 @@ async def test_join_search_store(second: Daemon, notes: Notes, ann: Machine) -> 
     assert fingerprint(key) in joined
     assert second.sessions[0].caller.mode == 1
     assert [call["params"]["name"] for call in notes.called] == ["memory_status"]
-    assert {tuple(asked["toolsets"]) for asked in notes.ops("attach")} == {("core",)}
+    assert {tuple(asked["toolsets"]) for asked in notes.ops("attach")} == {("all",)}
     status = await asyncio.to_thread(ann.json, "status")
     assert status
     found = await asyncio.to_thread(ann.run, "search", "postgres")

@@ -95,7 +95,7 @@ def _project(facts: Mapping[str, Any]) -> str:
         parts.append("not compared yet: confide sync")
     if facts["pendingUploads"]:
         parts.append(f"{_counted(facts['pendingUploads'], 'change')} not sent")
-    clashes = len(facts["clashes"])
+    clashes = len(facts.get("clashes", ()))
     return ", ".join([*parts, _counted(clashes, "clash", "clashes") if clashes else "no clash"])
 
 

@@ -39,6 +39,7 @@ from confide_crypto.keys.identity import (
     format_public_key,
     parse_daemon_key,
 )
+from confide_proxy import locks
 from confide_proxy.errors import DaemonMissingError, DaemonStartError
 from confide_proxy.paths import Paths
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ADDRESS_FILE = "daemon.address"
+LOCK_FILE = "daemon.lock"
 START_DEADLINE_S = 20.0
 """A cold start loads the MCP SDK and the database from a disk that may be slow; 2-3 s is usual."""
 _POLL_S = 0.03
@@ -160,6 +162,20 @@ def withdraw(data: Path, public_key: bytes) -> None:
 
 def _line_of(data: Path, public_key: bytes) -> Path:
     return data / "authorized" / f"{public_key.hex()[:16]}.pub"
+
+
+def is_served(data: Path) -> bool:
+    """Whether a process serves this data folder, be it stopped: it holds the folder's lock, and the kernel lets that go when it ends."""
+    try:
+        descriptor = os.open(data / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        return not locks.taken(descriptor)
+    except OSError:
+        return True  # a file system without locks: nobody knows
+    finally:
+        os.close(descriptor)
 
 
 async def ensure(

@@ -413,9 +413,9 @@ async def _dial(
     try:
         return await reach(address)
     except (UnreachableError, HandshakeError):
-        if time.monotonic() - began >= patience_s:
-            # Somebody listens and does not answer: a daemon that is stopped or overloaded still holds its lock, so another could not
-            # take its place, and without its address nobody would find it when it goes on.
+        if time.monotonic() - began >= patience_s and await asyncio.to_thread(daemon.is_served, data):
+            # A daemon that is stopped or overloaded: another could not take its place, and without its address nobody would find it when
+            # it goes on.
             raise
         # After a kill -9 the address file is still there, and another program may listen on its port by now. The daemon's own lock
         # decides whether there is one: a second daemon ends at once. A daemon whose key was rotated has written another address.

@@ -154,7 +154,7 @@ async def test_a_search_looks_where_it_is_told(scattered: Agent) -> None:
         ({"scope": "task"}, "needs 'taskId'"),
         ({"scope": "global", "taskId": "x"}, "goes with scope 'task', not with 'global'"),
         ({"scope": "project", "taskId": "x"}, "goes with scope 'task', not with 'project'"),
-        ({"type": "episodic"}, "must be a list"),
+        ({"type": 7}, "must be a list"),
         ({"tags": ["x"] * 33}, "the limit is 32"),
     ],
 )

@@ -113,7 +113,7 @@ async def test_no_file_shows_what_is_remembered(ready: Confided, keeper: str) ->
         process.kill()
         process.wait(DEADLINE_S)
     assert disk.tells() == []
-    spaces = ready.json("status")["atRest"]
+    spaces = json.loads(ready.run("status", "--json", code=5).stdout)["atRest"]
     assert (spaces["laptop"]["custody"], spaces["laptop"]["locked"]) == (keeper, keeper == "caller")
 
     process = ready.serve(*serve)
@@ -168,7 +168,7 @@ async def test_an_operator_sees_who_keeps_a_key_and_gives_it_away(ready: Confide
         assert "the machines of this space keep its key" in refusal
     process.terminate()
     process.wait(DEADLINE_S)
-    assert "its machines keep its key (epoch 1); locked" in ready.run("status").stdout
+    assert "its machines keep its key (epoch 1); locked" in ready.run("status", code=5).stdout
     assert "locked" in ready.run("doctor").stdout
     assert "left out: this space is locked" in ready.run("reindex").stderr
     assert "this space is locked" in ready.run("reindex", "--space", "laptop", code=4).stderr

@@ -22,6 +22,7 @@ NEED_NOTHING = {"queue", "queue retry", "project ls", "transcripts list", "scan"
 def test_no_command_that_looks_makes_anything(tmp_path: Path) -> None:
     """Every command that is not for setting up says that nothing is set up, ends with 5, and leaves all files as they were."""
     machine = Machine(tmp_path, "fresh", is_set_up=False)
+    machine.env["EDITOR"] = "true"
     machine.write("memory/a.md", "- herons fish at dawn, api key ghp_" + "a1B2c3D4e5F6" * 3 + "\n")
     before = tree(tmp_path)
     for line in [*commands.every(), ("watch",)]:

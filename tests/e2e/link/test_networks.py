@@ -134,10 +134,10 @@ def test_a_laptop_that_slept_is_back_within_seconds(tmp_path: Path) -> None:
             wire.process.send_signal(signal.SIGSTOP)
             slept = time.monotonic()
             relay.swallow()
-            # The daemon hangs for a part of the same time: who asks waits for the deadline of a connection, not for ever.
+            # The daemon hangs for a part of the same time: who asks waits for the deadline of a question, not for ever.
             daemon.signal(signal.SIGSTOP)
             try:
-                assert "timed out after 10 s" in down(machine, 5)["reason"]
+                assert "timed out after 4 s" in down(machine, 5)["reason"]
             finally:
                 daemon.signal(signal.SIGCONT)
             time.sleep(max(0, slept + 12.5 - time.monotonic()))  # longer than a wait may be late

@@ -328,8 +328,9 @@ def test_a_catalogue_that_makes_no_sense_changes_no_answer(machine: Machine, rel
     """What was kept of a daemon's may hold anything; of it only names count, and calls are held against what ships with this version."""
     cache = machine.home / "proxy" / "catalogue.json"
     catalogue = json.loads(PACKAGED.read_bytes())
-    for tool, properties in zip(catalogue["tools"], ({"query": 7}, [], {"content": 7}, {}, {}), strict=True):
-        tool["inputSchema"]["properties"] = properties
+    senseless: dict[str, Any] = {"memory_search": {"query": 7}, "memory_read": [], "memory_store": {"content": 7}}
+    for tool in catalogue["tools"]:
+        tool["inputSchema"]["properties"] = senseless.get(tool["name"], {})
     relay.cut()
     cache.write_text(json.dumps(catalogue))
     with Wire(machine) as wire:

@@ -34,6 +34,9 @@ def test_answers_without_any_daemon(lonely: Machine) -> None:
             "memory_store",
             "memory_status",
             "memory_sync",
+            "memory_update",
+            "memory_delete",
+            "secret_get",
         }
         assert wire.call("ping")["result"] == {}
         started = time.monotonic()

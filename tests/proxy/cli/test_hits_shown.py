@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import io
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from tests.support.programs.command import confide
 from tests.support.programs.commands import ARGUMENTS
 from tests.support.programs.processes import Machine
 
 from confide_memory.documents import marked_clash
-from confide_proxy.cli import console, search
+from confide_proxy.cli import search
 
 BAD = "caf\udce9"
 
@@ -25,8 +25,10 @@ def hit(path: str, score: float, **more: Any) -> dict[str, Any]:
 
 def told(monkeypatch: pytest.MonkeyPatch, hits: list[dict[str, Any]], query: str, *, is_terminal: bool = False) -> str:
     file = io.StringIO()
-    shown = Console(file=file, force_terminal=is_terminal, soft_wrap=True, highlight=False, emoji=False)
-    monkeypatch.setattr(console, "out", shown)
+    monkeypatch.setattr(file, "isatty", lambda: is_terminal, raising=False)
+    monkeypatch.setattr(sys, "stdout", file)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
     search._tell_hits({"results": hits, "warnings": []}, query, explain=False)
     return file.getvalue()
 
