@@ -29,6 +29,7 @@ from confide_proxy.cli.doing import doing
 from confide_proxy.cli.progress import SyncProgress
 from confide_proxy.cli.search import send_queue
 from confide_proxy.errors import MoveError
+from confide_proxy.link import founding
 from confide_proxy.link.daemon import Joined
 from confide_proxy.offline.journal import is_empty
 
@@ -100,6 +101,7 @@ async def _move(
     from confide_proxy.transfer.move import journey
     from confide_proxy.transfer.move import place as places
 
+    await asyncio.to_thread(founding.require, here.paths, here.config)
     begun = await asyncio.to_thread(places.load, here.paths.move)
     source = await asyncio.to_thread(places.present, here.paths)
     if begun is not None and begun.is_over and source.is_same(begun.target) and not is_dry:
