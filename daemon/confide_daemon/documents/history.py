@@ -127,11 +127,13 @@ class History:
         return deleted_at + self._kept_s
 
     async def sweep(self) -> int:
-        """Removes the texts of what was deleted too long ago; of how many documents. Raises StorageError."""
-        before = self._clock() - self._kept_s
+        """Removes the texts of what was deleted too long ago, and the vectors that were kept of such texts; of how many documents. Raises StorageError."""
+        now = self._clock()
+        before = now - self._kept_s
 
         def work(store: Store) -> int:
             with store.writing():
+                store.vectors.thin_out(now=now)
                 return store.documents.forget_deleted(before, limit=_SWEPT_AT_ONCE)
 
         swept = 0

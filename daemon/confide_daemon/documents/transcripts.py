@@ -205,6 +205,8 @@ def forget(store: Store, name: Name, *, author: str, derive: Derive) -> State:
         present = state(store, name)
         after = replace(present, version=present.version + 1, forgotten=True)
         identity = _save(store, name, after, now=now)
+        rows = [store.documents.find(name.project, path) for path in store.transcripts.parts(identity)]
+        store.vectors.forget([row.id for row in rows if row is not None])
         for document in _bury(store, identity, name, derive, author=author, now=now):
             store.documents.drop_revisions(document.id, below=document.revision)
         return after

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.support.daemon.loopback import Machine, Serving, machine, serving
 from tests.support.deadline import DEADLINE_S
@@ -248,6 +249,25 @@ async def test_a_forgotten_session_is_gone_and_stays_so(laptop: Machine) -> None
     async with laptop.mcp() as client:
         found = await client.call_tool("memory_search", {"query": "rhubarb", "minScore": 0})
         assert "rhubarb" not in str(found.structured_content["results"])
+
+
+def test_nothing_that_was_derived_of_a_forgotten_session_is_kept(tmp_path: Path) -> None:
+    """A vector tells something of its text: those of other documents stay for their return, those of a forgotten session do not."""
+    store = Store.open(tmp_path / "a.db", os.urandom(32), writer=True, now=0.0)
+    derivation, name = Derivation(ChunkSettings()), Name("p", "codex", "s")
+    message = Message("user", "the secret rhubarb", datetime(2026, 11, 20, 14, 0, tzinfo=UTC))
+    transcripts.take(
+        store, Batch(name, 0, 0, 1, "", "", (message,)), author="a", derive=derivation.keep, extend=derivation.extend
+    )
+    with store.writing():
+        model = store.vectors.add_generation("hashed", "words", 2, live=True, now=0.0)
+        waiting = store.vectors.waiting(model.id, after=0, limit=100)
+        store.vectors.add(model.id, [(piece.id, np.array([1.0, 0.0], dtype=np.float32)) for piece in waiting])
+    hashes = [piece.hash for piece in waiting]
+    assert store.vectors.known(model, hashes)
+    transcripts.forget(store, name, author="a", derive=derivation.keep)
+    assert not store.vectors.known(model, hashes)
+    store.close()
 
 
 async def test_memory_is_not_drowned_by_talk(laptop: Machine) -> None:

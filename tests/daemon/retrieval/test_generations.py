@@ -46,6 +46,7 @@ from confide_daemon.spaces.models import IndexSettings, start
 from confide_daemon.store.database import connect
 from confide_daemon.store.migrations import migrations
 from confide_daemon.store.store import Store
+from confide_daemon.store.tables import pieces
 
 # ---------------------------------------------------------------- change of models
 
@@ -519,3 +520,55 @@ def test_a_database_of_before_keeps_its_cache(tmp_path: Path) -> None:
         generation = store.vectors.add_generation("marked", "model-0", model.dimensions, live=True, now=time.time())
     np.testing.assert_array_equal(store.vectors.known(generation, [b"digest"])[b"digest"], vector)
     store.close()
+
+
+# ---------------------------------------------------------------- what goes and comes back
+
+
+async def test_a_folder_that_is_deleted_and_comes_back_is_not_embedded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`rm -rf memory`, then `git checkout`: nothing is left to count by meanwhile, and no text is paid for twice. Nor is a move or a copy."""
+    monkeypatch.setattr(pieces, "CACHED_VECTORS", 5)
+    monkeypatch.setattr(pieces, "COUNTED_AFTER", 1)
+    (model,) = models(1)
+    async with opened(tmp_path / "s.db", [handle(model)]) as space:
+        await fill(space, 40)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
+        for number in range(40):
+            await space.documents.remove("p", f"memory/{number}.md", base=1, author="a")
+        await fill(space, 40)
+        for folder in ("moved", "copied"):
+            for number in range(5):
+                text = f"note number{number} about the pool\n"
+                await space.documents.put("p", f"memory/{folder}/{number}.md", text, base=0, author="a")
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
+        assert (await space.status(None)).queued == 0
+    assert len(model.embedded) == 40
+    assert set(model.embedded.values()) == {1}
+
+
+async def test_vectors_of_what_was_deleted_are_bounded_in_size_and_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest that fit stay; after a week no more than the space has pieces; after ninety days none."""
+    (model,) = models(1)
+    monkeypatch.setattr(pieces, "CACHED_VECTORS", 5)
+    monkeypatch.setattr(pieces, "COUNTED_AFTER", 1)
+    monkeypatch.setattr(pieces, "RECENT_BYTES", 20 * model.dimensions * 4)
+    now = [time.time()]
+    async with opened(tmp_path / "s.db", [handle(model)], clock=lambda: now[0]) as space:
+        await fill(space, 30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
+        for number in range(30):
+            await space.documents.remove("p", f"memory/{number}.md", base=1, author="a")
+        held = []
+        for days in (0, 8, 91):
+            now[0] = time.time() + days * 86_400
+            await space.history.sweep()
+            held.append(await space._threads.read(_cached))
+    assert held == [20, 5, 0]
+
+
+def _cached(store: Store) -> int:
+    return int(store.vectors._rows("SELECT count(*) FROM vector_cache")[0][0])

@@ -30,6 +30,14 @@ from confide_daemon.store.tables.vector_scan import SLICE, VectorScan
 # How many vectors are kept in case their text or their model comes back: 4 MB at 384 dimensions, or in a larger space as many as it has
 # pieces, so that a model that was tried and given up does not have to be paid for twice.
 CACHED_VECTORS = 2_000
+# For some days more than that: a folder that is deleted and comes back (a checkout, a disk that was away) leaves few pieces to count by.
+# 43,000 vectors of 384 dimensions.
+RECENT_BYTES = 64 * 1024 * 1024
+RECENT_S = 7 * 86_400.0
+# The cache is counted after so many more, by which it may be too large meanwhile.
+COUNTED_AFTER = 256
+_ANY_TIME = float("inf")
+VECTOR_ITEM_BYTES = 4
 # A vector tells something of its text, and texts of deleted documents are not kept for ever either.
 CACHED_S = 90 * 86_400.0
 # Candidates of the codes whose true cosines are read, more in a large space (`vector_scan` has the recall that gives).
@@ -65,6 +73,7 @@ class VectorTables(Table):
         super().__init__(database)
         self._scan = scan
         self._waits_after: dict[int, int] = {}  # generation: pieces up to there have vectors
+        self._kept_since = COUNTED_AFTER  # vectors put into the cache since it was last counted
 
     def generations(self) -> list[Generation]:
         return self._database.remembered.get("generations", self._generations)
@@ -122,7 +131,7 @@ class VectorTables(Table):
         newest = {generation.name: generation.id for generation in held}
         for generation in held:
             if newest[generation.name] == generation.id:
-                self._cache_from(generation, f"c.id {AMONG}", (gone,), now=now)
+                self._cache_from(generation, f"c.id {AMONG}", (gone,), now=now, limit=len(pieces))
             self._rows(f"DELETE FROM vector_{generation.id} WHERE chunk {AMONG}", (gone,))
         self._database.after_commit(lambda: self._scan.remove(pieces))
 
@@ -134,27 +143,55 @@ class VectorTables(Table):
                 "INSERT OR REPLACE INTO vector_cache (model, hash, vector, kept_at) VALUES (?, ?, ?, ?)",
                 (generation.name, digest, packed, now),
             )
-        self._thin_out(now=now)
+        self._thin_out_sometimes(len(vectors), _recent_limit(generation.dimensions), now=now)
 
-    def _cache_from(self, generation: Generation, which: str, values: Sequence[Any], *, now: float) -> None:
-        self._rows(
+    def _cache_from(
+        self, generation: Generation, which: str, values: Sequence[Any], *, now: float, limit: int | None = None
+    ) -> None:
+        """Keeps the newest of these vectors: `limit`, or as many as the cache may hold."""
+        most = max(_recent_limit(generation.dimensions), self._lasting_limit()) if limit is None else limit
+        kept = self._rows(
             f"""INSERT OR REPLACE INTO vector_cache (model, hash, vector, kept_at)
                 SELECT ?, c.hash, v.embedding, ? FROM chunk c JOIN vector_{generation.id} v ON v.chunk = c.id
-                WHERE {which} ORDER BY c.id DESC LIMIT {self._cache_limit()}""",
+                WHERE {which} ORDER BY c.id DESC LIMIT {most} RETURNING id""",
             (generation.name, now, *values),
         )
-        self._thin_out(now=now)
+        self._thin_out_sometimes(len(kept), _recent_limit(generation.dimensions), now=now)
 
-    def _cache_limit(self) -> int:
+    def forget(self, documents: Sequence[int]) -> None:
+        """Drops the pieces' vectors of these documents for good: what was said there is not kept in any form."""
+        gone = json.dumps(list(documents))
+        self._rows(f"DELETE FROM vector_cache WHERE hash IN (SELECT hash FROM chunk WHERE document {AMONG})", (gone,))
+        for generation in self.generations():
+            self._rows(
+                f"DELETE FROM vector_{generation.id} WHERE chunk IN (SELECT id FROM chunk WHERE document {AMONG})",
+                (gone,),
+            )
+
+    def thin_out(self, *, now: float) -> None:
+        """Forgets what the cache has held long enough, where nothing else is deleted meanwhile."""
+        self._thin_out(max((_recent_limit(one.dimensions) for one in self.generations()), default=0), now=now)
+
+    def _lasting_limit(self) -> int:
         return max(CACHED_VECTORS, int(self._rows("SELECT count(*) FROM chunk")[0][0]))
 
-    def _thin_out(self, *, now: float) -> None:
-        """Forgets what was kept for too long, and the oldest of what is too many."""
+    def _thin_out_sometimes(self, kept: int, most: int, *, now: float) -> None:
+        """Counting takes a millisecond, and a folder of thousands of files may go, each in a transaction of its own."""
+        self._kept_since += kept
+        if self._kept_since >= COUNTED_AFTER:
+            self._kept_since = 0
+            self._thin_out(most, now=now)
+
+    def _thin_out(self, most: int, *, now: float) -> None:
+        """Forgets what was kept for too long, and the oldest of what is too many: above `most`, or older than RECENT_S."""
         self._rows("DELETE FROM vector_cache WHERE kept_at < ?", (now - CACHED_S,))
-        surplus = int(self._rows("SELECT count(*) FROM vector_cache")[0][0]) - self._cache_limit()
-        if surplus > 0:
-            sql = "DELETE FROM vector_cache WHERE id IN (SELECT id FROM vector_cache ORDER BY kept_at, id LIMIT ?)"
-            self._rows(sql, (surplus,))
+        held = int(self._rows("SELECT count(*) FROM vector_cache")[0][0])
+        lasting = self._lasting_limit()
+        oldest = "SELECT id FROM vector_cache WHERE kept_at < ? ORDER BY kept_at, id LIMIT ?"
+        for limit, before in ((max(most, lasting), _ANY_TIME), (lasting, now - RECENT_S)):
+            if held > limit:
+                sql = f"DELETE FROM vector_cache WHERE id IN ({oldest}) RETURNING id"
+                held -= len(self._rows(sql, (before, held - limit)))
 
     def waiting(self, generation: int, *, after: int, limit: int) -> list[Waiting]:
         """Pieces without a vector in the generation, by id, from above `after`."""
@@ -286,6 +323,11 @@ class VectorTables(Table):
                   CROSS JOIN vector_{generation} v ON v.chunk = j.value"""
         found = self._rows(sql, (vector.tobytes(), carried(pieces)))
         return {piece: 1.0 - distance * distance / 2.0 for piece, distance in found}
+
+
+def _recent_limit(dimensions: int) -> int:
+    """How many vectors of so many dimensions the cache may hold for some days."""
+    return RECENT_BYTES // (dimensions * VECTOR_ITEM_BYTES)
 
 
 class TokenTable(Table):
