@@ -31,6 +31,7 @@ BENCHES = (
     "reconnect",
     "resync",
     "indexing",
+    "vault",
     "initial_load",
     "idle_watcher",
     "upload",

@@ -127,7 +127,7 @@ class History:
         return deleted_at + self._kept_s
 
     async def sweep(self) -> int:
-        """Removes the texts of what was deleted too long ago, and the vectors that were kept of such texts; of how many documents. Raises StorageError."""
+        """Removes the texts of what was deleted too long ago, and the vectors kept of such; of how many documents. Raises StorageError."""
         now = self._clock()
         before = now - self._kept_s
 

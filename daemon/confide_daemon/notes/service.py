@@ -16,7 +16,16 @@ from confide_daemon.errors import NotFoundError, ToolError
 from confide_daemon.notes.bulk_import import Intake, Taken
 from confide_daemon.notes.duplicates import Look
 from confide_daemon.notes.edit import Draft
-from confide_daemon.store.rows import DocumentRow, EntityRow, NoteCounts, NoteFilter, NoteList, NoteRow, RelationRow
+from confide_daemon.store.rows import (
+    DocumentRow,
+    EntityRow,
+    LinkedRow,
+    NoteCounts,
+    NoteFilter,
+    NoteList,
+    NoteRow,
+    RelationRow,
+)
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.notes import folded
 from confide_daemon.store.threads import StoreThreads
@@ -62,6 +71,8 @@ MAX_READ = 200
 # A chain of notes that supersede each other is followed no further; each step is a look into an index.
 MAX_CHAIN = 1000
 SUPERSEDES = "supersedes"
+# Links told of a note.
+MOST_LINKED = 100
 
 T = TypeVar("T")
 
@@ -87,6 +98,7 @@ class FullNote:
     text: str
     relations: list[RelationRow]
     related: dict[str, NoteRow]  # the notes at the other ends, by id
+    linked: list[LinkedRow]  # the documents that it links to and that link to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +265,8 @@ def _full(store: Store, row: NoteRow, projects: frozenset[str] | None) -> FullNo
         relations = store.notes.relations([row.id], projects)
         others = {end for one in relations for end in (one.note, one.other) if end != row.id}
         related = store.notes.named(sorted(others), projects)
-    return FullNote(row, notes.read(row.project, row.path, revision.text), revision.text, relations, related)
+        linked = store.mentions.linked(row.document, limit=MOST_LINKED)
+    return FullNote(row, notes.read(row.project, row.path, revision.text), revision.text, relations, related, linked)
 
 
 def _row_at(store: Store, project: str, path: str) -> NoteRow:

@@ -246,6 +246,18 @@ class NoteList:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkedRow:
+    """A document that another one links to, or that links to it."""
+
+    direction: str  # `to`: the other one is linked to; `from`: it holds the link
+    document: int
+    id: str | None  # of the note that it is; None: it is none
+    title: str
+    path: str
+    project: str
+
+
+@dataclass(frozen=True, slots=True)
 class RelationRow:
     """What one note states of another, by their ids."""
 
@@ -288,8 +300,10 @@ class Filter:
     path: str | None = None  # a file, a folder, or a glob
     since: str | None = None  # ISO days, both included
     until: str | None = None
-    # What notes say of themselves, compared without regard to case; documents that are none do not pass.
-    tags: frozenset[str] = frozenset()  # all of them
+    tags: frozenset[str] = (
+        frozenset()
+    )  # all of them, of notes and of other memory files, compared without regard to case
+    # What notes say of themselves, compared so too; documents that are none do not pass.
     types: frozenset[str] | None = None  # one of them
     category: str | None = None
     entity: str | None = None

@@ -12,6 +12,7 @@ from confide_daemon.store.migrations import migrate
 from confide_daemon.store.tables.documents import DocumentTable, OperationTable, ProjectTable, TranscriptTable
 from confide_daemon.store.tables.keyword import KeywordTable
 from confide_daemon.store.tables.lives import LifeTable
+from confide_daemon.store.tables.mentions import MentionTable
 from confide_daemon.store.tables.moving import MovingTable
 from confide_daemon.store.tables.note_listing import EntityTable, NoteListing
 from confide_daemon.store.tables.notes import NoteTable
@@ -41,6 +42,7 @@ class Store(Database):
         self.sealed_records = SealedRecordTable(self)
         self.moving = MovingTable(self)
         self.notes = NoteTable(self)
+        self.mentions = MentionTable(self)
         self.note_listing = NoteListing(self)
         self.entities = EntityTable(self)
         self.keywords = KeywordTable(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from confide_daemon.notes.service import FullNote
+from confide_daemon.retrieval.search.results import LINK
 from confide_daemon.store.rows import NoteRow
 from confide_daemon.tools.context import (
     COUNT,
@@ -56,7 +57,8 @@ RELATION = record(
         "title": TEXT,
         "path": TEXT,
         "project": TEXT,
-    }
+    },
+    optional=("id",),  # of a file that is no note
 )
 
 DEFINITION = Definition(
@@ -136,7 +138,7 @@ def whole(found: FullNote) -> dict[str, Any]:
         "sensitive": note.sensitive,
         "metadata": dict(note.metadata),
         "relations": relations(found),
-        "relationCount": len(found.relations),
+        "relationCount": len(relations(found, most=None)),
         "supersededBy": [one.note for one in found.relations if one.kind == "supersedes" and one.other == found.row.id][
             :MOST_RELATIONS
         ],
@@ -144,11 +146,11 @@ def whole(found: FullNote) -> dict[str, Any]:
     }
 
 
-def relations(found: FullNote) -> list[dict[str, Any]]:
-    """A note's relations in both directions, as `RELATION` says; its own come first, and MOST_RELATIONS are told."""
+def relations(found: FullNote, *, most: int | None = MOST_RELATIONS) -> list[dict[str, Any]]:
+    """A note's relations in both directions, as `RELATION` says: its own, others', then its `[[links]]`; `most` are told."""
     own = found.row.id
     entries = []
-    for one in sorted(found.relations, key=lambda relation: relation.note != own)[:MOST_RELATIONS]:
+    for one in sorted(found.relations, key=lambda relation: relation.note != own):
         other = found.related.get(one.other if one.note == own else one.note)
         if other is not None:
             entries.append(
@@ -161,7 +163,13 @@ def relations(found: FullNote) -> list[dict[str, Any]]:
                     "project": other.project,
                 }
             )
-    return entries
+    known = {(entry["direction"], entry["id"]) for entry in entries if entry["relation"] == LINK}
+    for link in found.linked:
+        if (link.direction, link.id) not in known:
+            entry = {"relation": LINK, "direction": link.direction, "id": link.id, "title": link.title}
+            entry |= {"path": link.path, "project": link.project}
+            entries.append({name: value for name, value in entry.items() if value is not None})
+    return entries[:most]
 
 
 def _text(found: FullNote, structured: dict[str, Any]) -> str:
@@ -173,7 +181,7 @@ def _text(found: FullNote, structured: dict[str, Any]) -> str:
     lines.append("; ".join(said))
     for one in structured["relations"]:
         verb = one["relation"] if one["direction"] == "to" else f"is what {one['relation']} is said of by"
-        lines.append(f"{verb}: {one['title']} ({one['id']})")
+        lines.append(f"{verb}: {one['title']} ({one.get('id', one['path'])})")
     if (left := structured["relationCount"] - len(structured["relations"])) > 0:
         lines.append(f"and {left} more relations")
     lines += [f"superseded by {other}" for other in structured["supersededBy"]]

@@ -211,7 +211,8 @@ def _hit(hit: Hit) -> dict[str, Any]:
         note["supersededBy"] = [{name: getattr(newer, name) for name in _NOTE} for newer in hit.superseded_by]
     if hit.related is not None:
         note["related"] = [
-            {"relation": one.relation, "direction": one.direction, **{name: getattr(one.note, name) for name in _NOTE}}
+            {"relation": one.relation, "direction": one.direction}
+            | {name: value for name in _NOTE if (value := getattr(one.note, name)) is not None}
             for one in hit.related
         ]
     return {
@@ -257,5 +258,5 @@ def _beside(hit: Hit) -> list[str]:
     lines = [f"superseded by: {newer.title} ({newer.id})" for newer in hit.superseded_by]
     for one in hit.related or ():
         how = one.relation if one.direction == "to" else f"{one.relation} (stated there)"
-        lines.append(f"related, {how}: {one.note.title} ({one.note.id})")
+        lines.append(f"related, {how}: {one.note.title} ({one.note.id or one.note.path})")
     return lines

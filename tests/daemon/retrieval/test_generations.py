@@ -528,7 +528,7 @@ def test_a_database_of_before_keeps_its_cache(tmp_path: Path) -> None:
 async def test_a_folder_that_is_deleted_and_comes_back_is_not_embedded_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`rm -rf memory`, then `git checkout`: nothing is left to count by meanwhile, and no text is paid for twice. Nor is a move or a copy."""
+    """`rm -rf memory`, then `git checkout`: no text is paid for twice. Nor is a move or a copy."""
     monkeypatch.setattr(pieces, "CACHED_VECTORS", 5)
     monkeypatch.setattr(pieces, "COUNTED_AFTER", 1)
     (model,) = models(1)

@@ -114,6 +114,8 @@ OTHER = "---\nid: mem_b_1_abcdef12\ntags: [a]\n---\n\nThe pool is empty.\n"
         ("DELETE FROM note_tag; DELETE FROM note_relation; DELETE FROM note", integrity.NOTES_MISSING),
         ("UPDATE note_tag SET document = document + 700", integrity.NOTES_PARTIAL),
         ("UPDATE note_tag SET document = document + 700", integrity.NOTES_SURPLUS),
+        ("DELETE FROM document_tag", integrity.MENTIONS_PARTIAL),
+        ("UPDATE document_name SET document = document + 700", integrity.MENTIONS_SURPLUS),
     ],
 )
 async def test_what_is_missing_of_notes_is_read_from_their_files_again(path: Path, damage: str, what: str) -> None:

@@ -24,7 +24,7 @@ from confide_daemon.retrieval.indexing.generations import Patience, Plan, decide
 from confide_daemon.retrieval.indexing.model import Budget, Condition, Provider, Standing, in_thread
 from confide_daemon.store.rows import DocumentRow, Piece, PieceChanges
 from confide_daemon.store.store import Store
-from confide_memory import note, note_names
+from confide_memory import mentions, note, note_names
 from confide_memory.documents import is_note
 from confide_memory.front_matter import split
 from confide_memory.note import Note
@@ -33,7 +33,7 @@ from confide_memory.note import Note
 class Derivation:
     """Keeps what a store has derived of documents in step with their texts; within a transaction that writes.
 
-    That is their pieces, the words they are found by beside them, and what they say of themselves as notes.
+    That is their pieces, the words they are found by beside them, what they say of themselves as notes, and what they mention.
     """
 
     def __init__(self, chunks: ChunkSettings) -> None:
@@ -48,6 +48,8 @@ class Derivation:
         changes = store.pieces.replace(row, pieces, chunking=self.chunking, now=now, words=words)
         if is_note(row.path):
             store.notes.replace(row, found, now=now)
+        if row.source == "memory":
+            store.mentions.replace(row, None if text is None else mentions.read(row.path, text))
         return changes
 
     def extend(self, store: Store, row: DocumentRow, before: str, added: str, now: float) -> None:

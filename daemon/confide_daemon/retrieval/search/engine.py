@@ -36,6 +36,7 @@ from confide_daemon.retrieval.search.ranking import (
     votes,
 )
 from confide_daemon.retrieval.search.results import (
+    MOST_RELATED,
     Candidate,
     Factors,
     Group,
@@ -354,6 +355,8 @@ class _Search:
                 groups = self._within(groups, rows)
             noted = self._noted(succession, [group.document for group in groups])
             self._clock.lap("notes")
+        elif query.with_related:  # files that are no notes have links all the same
+            noted = self._noted(noted.succession, [group.document for group in groups])
         shown = self._shown(groups, succession)
         hits = [hit_of(group, rows, noted, each) for group, each in zip(groups, shown, strict=True)]
         warnings = list(self._warnings)
@@ -401,7 +404,8 @@ class _Search:
         notes = self._store.notes.of_documents(documents)
         if not self._query.with_related:
             return Noted(notes, succession)
-        return Noted(notes, succession, relatives(self._store, list(notes.values()), self._query.reach))
+        links = {one: self._store.mentions.linked(one, limit=MOST_RELATED) for one in documents}
+        return Noted(notes, succession, relatives(self._store, list(notes.values()), self._query.reach), links)
 
 
 def _ordered(scores: Mapping[int, float]) -> dict[int, float]:

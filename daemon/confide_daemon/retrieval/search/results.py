@@ -14,7 +14,7 @@ from typing import Any
 from confide_daemon.retrieval.search.query import Days, Question
 from confide_daemon.retrieval.search.ranking import Legs, Succession
 from confide_daemon.retrieval.search.scoring import Evidence
-from confide_daemon.store.rows import HitRow, NoteRow, Place, Supersession
+from confide_daemon.store.rows import HitRow, LinkedRow, NoteRow, Place, Supersession
 from confide_daemon.store.store import Store
 from confide_memory.documents import iso
 
@@ -23,6 +23,8 @@ ALIKE = 0.9
 _WORD = re.compile(r"\w+")
 # Relations of one hit that are shown.
 MOST_RELATED = 32
+# What a `[[link]]` says, of the relations that notes can state.
+LINK = "see_also"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +194,11 @@ def explained(
 
 @dataclass(frozen=True, slots=True)
 class Relative:
-    """A note that a hit is related with; `direction` is "to" where the hit's note states it, "from" where the other one does."""
+    """A note, or a linked document, that a hit is related with: `direction` is "to" where it states that, "from" where the other does."""
 
     relation: str
     direction: str
-    note: NoteRow
+    note: NoteRow | LinkedRow
 
 
 def relatives(
@@ -257,11 +259,21 @@ class Noted:
     notes: Mapping[int, NoteRow] = field(default_factory=dict)
     succession: Succession = field(default_factory=lambda: Succession(()))
     related: Mapping[str, tuple[Relative, ...]] | None = None
+    linked: Mapping[int, Sequence[LinkedRow]] = field(default_factory=dict)
 
     def related_of(self, document: int) -> tuple[Relative, ...] | None:
-        """What a document is related with; None where nobody asked, or it is no note."""
+        """What a document is related with, stated relations before links; None where nobody asked, or it is no note and has no links."""
+        if self.related is None:
+            return None
         note = self.notes.get(document)
-        return None if self.related is None or note is None else self.related.get(note.id, ())
+        stated = () if note is None else self.related.get(note.id, ())
+        known = {(one.direction, one.note.project, one.note.path) for one in stated if one.relation == LINK}
+        links = [
+            Relative(LINK, one.direction, one)
+            for one in self.linked.get(document, ())
+            if (one.direction, one.project, one.path) not in known
+        ]
+        return None if note is None and not links else (*stated, *links)[:MOST_RELATED]
 
 
 def hit_of(group: Group, rows: Mapping[int, HitRow], noted: Noted, shown: Shown) -> Hit:

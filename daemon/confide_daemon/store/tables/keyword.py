@@ -373,7 +373,11 @@ def condition_of(rows: Rows, allowed: Filter) -> tuple[str, list[Any]]:
 def _of_notes(rows: Rows, allowed: Filter) -> list[tuple[str, list[Any]]]:
     """The conditions on what notes say of themselves."""
     found: list[tuple[str, list[Any]]] = [
-        ("d.id IN (SELECT document FROM note_tag WHERE tag = ?)", [folded(tag)]) for tag in sorted(allowed.tags)
+        (
+            "(d.id IN (SELECT document FROM note_tag WHERE tag = ?) OR d.id IN (SELECT document FROM document_tag WHERE tag = ?))",
+            [folded(tag)] * 2,
+        )
+        for tag in sorted(allowed.tags)
     ]
     if allowed.types is not None:
         found.append(_one_of(rows, "type", allowed.types))

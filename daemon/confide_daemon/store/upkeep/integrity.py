@@ -45,6 +45,8 @@ PARTS_SURPLUS: Final = "transcript parts without documents"
 NOTES_MISSING: Final = "notes that are not listed"
 NOTES_PARTIAL: Final = "notes that lack tags or relations"
 NOTES_SURPLUS: Final = "listed notes without documents"
+MENTIONS_PARTIAL: Final = "documents that lack tags or links"
+MENTIONS_SURPLUS: Final = "tags or links without documents"
 RECORDS_DAMAGED: Final = "damaged sealed records"
 INDEX_BROKEN: Final = "table indexes that disagree with their tables"
 NAMES_LOST: Final = "rows whose document or project is lost"
@@ -146,6 +148,16 @@ _FIXED: Final = {
     NOTES_SURPLUS: """SELECT document AS id FROM note WHERE document NOT IN (SELECT id FROM document WHERE NOT deleted)
                       UNION SELECT document FROM note_tag WHERE document NOT IN (SELECT document FROM note)
                       UNION SELECT document FROM note_relation WHERE document NOT IN (SELECT document FROM note)""",
+    MENTIONS_PARTIAL: """SELECT d.id FROM document d
+                         LEFT JOIN (SELECT document, count(*) AS present FROM document_name INDEXED BY document_names_of GROUP BY 1) n
+                         ON n.document = d.id
+                         LEFT JOIN (SELECT document, count(*) AS present FROM document_tag INDEXED BY document_tags_of GROUP BY document) t
+                         ON t.document = d.id
+                         LEFT JOIN (SELECT document, count(*) AS present FROM document_link GROUP BY document) l ON l.document = d.id
+                         WHERE NOT d.deleted AND d.chunking IS NOT NULL
+                         AND d.mentions <> coalesce(n.present, 0) + coalesce(t.present, 0) + coalesce(l.present, 0)""",
+    MENTIONS_SURPLUS: """SELECT document AS id FROM (SELECT document FROM document_name UNION SELECT document FROM document_tag
+                         UNION SELECT document FROM document_link) WHERE document NOT IN (SELECT id FROM document WHERE NOT deleted)""",
     PARTS_SURPLUS: """SELECT document AS id FROM transcript_part WHERE document NOT IN (SELECT id FROM document)
                       OR transcript NOT IN (SELECT id FROM transcript)""",
     NAMES_LOST: """SELECT id FROM document WHERE project NOT IN (SELECT id FROM project)

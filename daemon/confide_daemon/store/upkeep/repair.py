@@ -136,6 +136,11 @@ class Repair(Table):
             self._rows(f"DELETE FROM {table} WHERE document {AMONG}", (json.dumps(found),))
         return len(found)
 
+    def _remove_mentions(self, found: Sequence[int]) -> int:
+        for table in ("document_name", "document_tag", "document_link"):
+            self._rows(f"DELETE FROM {table} WHERE document {AMONG}", (json.dumps(found),))
+        return len(found)
+
     def _remove_parts(self, found: Sequence[int]) -> int:
         self._rows(f"DELETE FROM transcript_part WHERE document {AMONG}", (json.dumps(found),))
         return len(found)
@@ -240,6 +245,8 @@ _OF_IDS: Final[dict[str, Callable[[Repair, Sequence[int]], int]]] = {
     integrity.NOTES_MISSING: Repair._cut_again,
     integrity.NOTES_PARTIAL: Repair._cut_again,
     integrity.NOTES_SURPLUS: Repair._remove_notes,
+    integrity.MENTIONS_PARTIAL: Repair._cut_again,
+    integrity.MENTIONS_SURPLUS: Repair._remove_mentions,
     integrity.PARTS_SURPLUS: Repair._remove_parts,
     integrity.NAMES_LOST: Repair._restore_names,
 }

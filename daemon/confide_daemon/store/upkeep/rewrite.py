@@ -8,6 +8,7 @@ What every column of a space's database may hold of a text, and what becomes of 
     derived, made anew in the same transaction, where the newest revision is rewritten
       chunk, keyword (FTS5), vector_<n>     pieces; those whose text changes lose their vectors, and wait for new ones
       document.words, importance, day, cut_hash, pieces, and note, note_tag, note_relation with all their columns
+      document_name, document_tag, document_link    all of them
     traces, removed at the end (`forget_traces`)
       vector_cache                          all of it: vectors of older texts, by hashes of these
       operation.asked, hash, previous       hashes of calls and of texts: who knows all but the password could try them
