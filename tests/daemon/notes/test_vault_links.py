@@ -27,7 +27,7 @@ async def ends(agent: Agent, query: str, path: str) -> set[tuple[str, str]]:
 
 
 async def test_links_lead_where_the_app_would_lead(agent: Agent, laptop: Machine) -> None:
-    """By name, path, alias or title, without regard to case; the same folder, then the shortest path; unresolved ones are no error."""
+    """By name, path, alias or title, without regard to case; a whole path, the same folder, the shortest path; unresolved ones are no error."""
     files = {
         "home": "zebra [[alpha]] [[deep/Beta|shown]] ![[the letter c]] [[Missing]] [[home#here]] [[Delta]]\n",
         "notes/Alpha": "one\n",
@@ -35,15 +35,16 @@ async def test_links_lead_where_the_app_would_lead(agent: Agent, laptop: Machine
         "deep/Beta": "two\n",
         "Beta": "not this\n",
         "x/gamma": "---\naliases: [The Letter C]\n---\nthree\n",
-        "deep/Zeta": "giraffe [[beta]]\n",
+        "archive/old/Zeta": "giraffe [[alpha]] [[beta]]\n",
         "d": "---\ntitle: Delta\n---\nfour\n",
     }
     await write(laptop, **files)
     linked = {"notes/Alpha.md", "deep/Beta.md", "x/gamma.md", "d.md"}
     assert await ends(agent, "zebra", "home.md") == {("to", path) for path in linked}
-    assert await ends(agent, "two", "deep/Beta.md") == {("from", "home.md"), ("from", "deep/Zeta.md")}
+    assert await ends(agent, "two", "deep/Beta.md") == {("from", "home.md")}
     assert await ends(agent, "three", "x/gamma.md") == {("from", "home.md")}
-    assert await ends(agent, "not this", "Beta.md") == set()
+    assert await ends(agent, "giraffe", "archive/old/Zeta.md") == {("to", "archive/old/alpha.md"), ("to", "Beta.md")}
+    assert await ends(agent, "not this", "Beta.md") == {("from", "archive/old/Zeta.md")}
 
 
 async def test_links_follow_files_that_move_and_go(agent: Agent, laptop: Machine) -> None:

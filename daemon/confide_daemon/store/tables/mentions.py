@@ -91,7 +91,7 @@ class MentionTable(Table):
     def _resolve(self, project: int, source: str, target: str) -> int | None:
         """The document that a link in `source` leads to, as Obsidian finds it: by its name or path, else by an alias.
 
-        Of several the one in the same folder, else the one with the shortest path.
+        Of several the one whose path is all of the target, else one in or below the same folder, else the one with the shortest path.
         """
         sql = """SELECT d.id, d.path, n.is_alias FROM document_name n CROSS JOIN document d ON d.id = n.document
                  WHERE n.name IN (?, ?) AND d.project = ? AND NOT d.deleted ORDER BY n.is_alias, length(d.path), d.path LIMIT ?"""
@@ -111,7 +111,8 @@ def _ends_in(path: str, target: str) -> bool:
 
 def _order(one: _Named, source: str, target: str) -> tuple[bool, bool, int, int, str]:
     is_whole = folded(one.path.removesuffix(".md")) == target
-    return not is_whole, _folder(one.path) != _folder(source), one.path.count("/"), len(one.path), one.path
+    is_beside = one.path.startswith(f"{_folder(source)}/") if "/" in source else True
+    return not is_whole, not is_beside, one.path.count("/"), len(one.path), one.path
 
 
 def _folder(path: str) -> str:
