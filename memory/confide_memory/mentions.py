@@ -23,7 +23,7 @@ MAX_NAME: Final = 255  # characters of a tag, an alias, or what a link names
 
 _CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)")
 _TAG = re.compile(r"(?<!\S)#([\w/-]+)")
-_LINK = re.compile(r"\[\[([^\[\]]{1,1000})\]\]")
+_LINK = re.compile(r"\[\[([^\[\]\n]{1,1000})\]\]")
 _INDENTED = re.compile(r"(?: {4}|\t)")
 
 
@@ -39,14 +39,14 @@ class Mentions:
 def read(path: str, text: str) -> Mentions:
     """What the file at this path mentions; of too many, the first. Never raises."""
     parts = front_matter.parse(text)
-    tags, links = _stated(parts.fields, "tags", "tag"), []
+    tags = _stated(parts.fields, "tags", "tag")
     # Links stand in properties too, between quotes.
-    for line in (*parts.head.split("\n"), *_prose(parts.body)):
-        if "[[" in line:
-            links += [_target(path, found) for found in _LINK.findall(line)]
-    for line in _prose(parts.body):
-        if "#" in line:
-            tags += [tag for tag in _TAG.findall(line) if re.search(r"[^\W\d]|[-_]", tag)]
+    links = [_target(path, found) for found in _LINK.findall(parts.head)]
+    if "#" in parts.body or "[[" in parts.body:
+        for line in _prose(parts.body):
+            links += [_target(path, found) for found in _LINK.findall(line)] if "[[" in line else []
+            if "#" in line:
+                tags += [tag for tag in _TAG.findall(line) if re.search(r"[^\W\d]|[-_]", tag)]
     aliases = _stated(parts.fields, "aliases", "alias", between=",")
     if isinstance(title := parts.fields.get("title"), str):
         aliases.append(" ".join(title.split()))  # basic-memory links by titles

@@ -27,7 +27,7 @@ async def ends(agent: Agent, query: str, path: str) -> set[tuple[str, str]]:
 
 
 async def test_links_lead_where_the_app_would_lead(agent: Agent, laptop: Machine) -> None:
-    """By name, path, alias or title, without regard to case; a whole path, the same folder, the shortest path; unresolved ones are no error."""
+    """By name, path, alias or title; a whole path, the same folder, the shortest path; unresolved ones are no error."""
     files = {
         "home": "zebra [[alpha]] [[deep/Beta|shown]] ![[the letter c]] [[Missing]] [[home#here]] [[Delta]]\n",
         "notes/Alpha": "one\n",

@@ -18,7 +18,7 @@ from confide_daemon.retrieval.search.query import keyword_query
 from confide_daemon.store.rows import Breach, Filter, OperationRow, Piece, TranscriptRow
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.documents import OPERATIONS_KEPT_S
-from confide_daemon.store.tables.pieces import CACHED_S, CACHED_VECTORS, Generation
+from confide_daemon.store.tables.pieces import CACHED_S, CACHED_VECTORS, RECENT_S, Generation
 from confide_daemon.store.tables.vector_scan import VectorScan
 from confide_daemon.store.upkeep import repair
 from confide_memory.documents import text_hash
@@ -373,17 +373,22 @@ def test_vectors_of_a_dropped_generation_are_known_to_the_next_unless_it_is_to_b
 
 
 def test_the_cache_is_bounded_in_number_and_in_age(store: Store) -> None:
-    """The oldest go first; what nobody has asked for in 90 days goes as well."""
+    """After seven days the oldest go first; what nobody has asked for in 90 days goes as well."""
     generation = live(store)
     vector_of = EMBEDDER.embed_query("alpha")
     digests = [number.to_bytes(16, "big") for number in range(CACHED_VECTORS + 10)]
     with store.writing():
         store.vectors.keep(generation, [(digest, vector_of) for digest in digests[:5]], now=NOW)
         store.vectors.keep(generation, [(digest, vector_of) for digest in digests[5:]], now=NOW + 9)
+        store.vectors.thin_out(now=NOW + 10)
+    assert len(store.vectors.known(generation, digests)) == CACHED_VECTORS + 10
+    with store.writing():
+        store.vectors.thin_out(now=NOW + 10 + RECENT_S)
     assert not store.vectors.known(generation, digests[:10])
     assert len(store.vectors.known(generation, digests)) == CACHED_VECTORS
     with store.writing():
         store.vectors.keep(generation, [(b"new", vector_of)], now=NOW + 9 + CACHED_S + 1)
+        store.vectors.thin_out(now=NOW + 9 + CACHED_S + 1)
     assert list(store.vectors.known(generation, [*digests, b"new"])) == [b"new"]
 
 
