@@ -206,6 +206,16 @@ def test_a_removed_device_that_starts_again_before_its_removal_makes_a_fork() ->
         Roster.read(encoded(fake), pin=REMOVED.pin)
 
 
+def test_a_roster_contains_its_own_states_alone() -> None:
+    """This one and those before it; no later one, no other history's and no other space's."""
+    fake, _ = ADDED.rotate(LAPTOP, SHARED_KEYS, now=NOW)
+    assert REMOVED.contains(REMOVED.pin)
+    assert REMOVED.contains(SHARED.pin)
+    assert not SHARED.contains(REMOVED.pin)
+    assert not REMOVED.contains(fake.pin)
+    assert not REMOVED.contains(replace(SHARED.pin, space=bytes(16)))
+
+
 def test_the_pin_refuses_less_and_other_histories() -> None:
     pin = SHARED.pin
     assert Pin.parse(f" {pin.to_line()}\n") == pin
