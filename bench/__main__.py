@@ -8,6 +8,7 @@ import sys
 
 BENCHES = (
     "start",
+    "commands",
     "ends",
     "modules_entered",
     "echo",
