@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 import typer
 
-from confide_crypto.errors import EXIT_UNREACHABLE, ConfideError
+from confide_crypto.errors import EXIT_UNREACHABLE, ConfideError, printable
 from confide_daemon.cli.console import Here, Output, command, say
 from confide_daemon.datadir import instance
 from confide_daemon.datadir.instance import DaemonLock
@@ -117,11 +117,12 @@ def _is_of_unit() -> bool:
 
 
 def _last(log: Path, count: int) -> list[str]:
-    """The last lines, of the file before it too where it was turned over a moment ago."""
+    """The last lines, of the file before it too where it was turned over a moment ago. What a library or a native error has written there
+    steers no terminal."""
     kept: deque[str] = deque(maxlen=count)
     for path in (log.with_name(f"{log.name}.1"), log):
         with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as file:
-            kept.extend(line.rstrip("\n") for line in file)
+            kept.extend(printable(line.rstrip("\n")) for line in file)
     return list(kept)
 
 
@@ -131,7 +132,7 @@ def _follow(log: Path) -> None:
     file.seek(0, os.SEEK_END)
     while True:
         if text := file.read():
-            typer.echo(text, nl=False)
+            typer.echo("\n".join(map(printable, text.split("\n"))), nl=False)
             continue
         time.sleep(_FOLLOW_S)
         with contextlib.suppress(FileNotFoundError):

@@ -23,6 +23,10 @@ def test_it_is_stopped_and_its_log_is_shown(ready: Confided) -> None:
     (ready.data / "confided.log").write_text("".join(f"line {number}\n" for number in range(9)))
     assert ready.run("logs", "-n", "2").stdout == "line 7\nline 8\n"
     assert ready.json("logs", "-n", "1")["lines"] == ["line 8"]
+    (ready.data / "confided.log").write_text("a name of\x1b]52;c;eA==\x07 and \x9b2J\n")
+    for told in (ready.run("logs").stdout, ready.json("logs")["lines"][0]):
+        assert "a name of" in told
+        assert not {"\x1b", "\x07", "\x9b"} & set(told)
 
 
 @pytest.mark.parametrize("is_running", [False, True])
