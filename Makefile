@@ -13,16 +13,15 @@ demo: $(STAMP)
 
 # Every branch of the channel is covered by its own tests, or this fails. The others are six at a time, since most of them wait for programs.
 # The long forms of fuzzing and of tampering are `make fuzz`, those of cuts and kills `make chaos`. The types take one processor, so that
-# another one compiles the tests meanwhile: every process of pytest would otherwise do it for itself. What draws for long goes with the others:
-# it reaches no branch that nothing else does, and costs twice as much while branches are counted.
-DRAWN := tests/crypto/test_fuzz.py tests/crypto/channel/test_tampering.py tests/crypto/channel/test_adversary.py
+# another one compiles the tests meanwhile: every process of pytest would otherwise do it for itself. What of the channel's tests takes long
+# (tests/crypto/conftest.py) goes with the others.
 test:
 	$(MAKE) --jobs=2 --output-sync=target $(STAMP) $(INSPECTOR)/.tried
 	$(MAKE) --jobs=2 --output-sync=target style types bytecode channel
-	$(BIN)/python -m pytest -n 6 --dist worksteal $(filter-out tests/crypto/ %__pycache__/,$(wildcard tests/*/ tests/test_*.py)) $(DRAWN)
+	$(BIN)/python -m pytest -n 6 --dist worksteal -m 'not channel' tests
 
 channel: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report term tests/crypto $(addprefix --ignore=,$(DRAWN))
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m channel --cov --cov-report term tests/crypto
 
 # The inner loop, within a minute: all that starts no program, and neither draws nor waits for long (tests/conftest.py).
 test-quick: $(STAMP)

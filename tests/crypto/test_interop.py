@@ -292,6 +292,7 @@ class Line:
         self.recv, self.send = inbox.get, outbox.put
 
 
+@pytest.mark.long
 async def test_keys_change_at_the_same_record_as_a_strangers() -> None:
     """Both directions, over two key changes."""
     here, there = asyncio.Queue[bytes](), asyncio.Queue[bytes]()

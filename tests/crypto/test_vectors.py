@@ -188,7 +188,9 @@ READERS: dict[str, Callable[[Case], None]] = {
 def every_case() -> Iterator[Any]:
     for file in READERS:
         for case in freeze.frozen(file):
-            yield pytest.param(file, case, id=f"{file}: {case['name']}")
+            # Each goes through 16,384 records and more.
+            marks = [pytest.mark.long] if file == "rekeys" else []
+            yield pytest.param(file, case, id=f"{file}: {case['name']}", marks=marks)
 
 
 @pytest.mark.parametrize(("file", "case"), list(every_case()))

@@ -146,6 +146,7 @@ def test_the_welcome_comes_once() -> None:
         client.receive(daemon.seal(RES, 0, b"{}"))
 
 
+@pytest.mark.long
 def test_every_other_length_is_fatal() -> None:
     for length in [*range(300), 1039, 1041, 16399, 16401, 65535, 65536]:
         if length == 272:
@@ -199,6 +200,7 @@ def test_a_goodbye_in_the_middle_of_a_message_cannot_be_sent_and_is_not_taken() 
     assert not daemon.is_complete
 
 
+@pytest.mark.long
 def test_both_ends_change_keys_together_again_and_again() -> None:
     """Three key changes, found at the same record without any signal; the other direction has its own."""
     client, daemon = welcomed()
@@ -220,6 +222,7 @@ def test_a_cipher_ends_long_before_its_nonces_do() -> None:
         client.seal(MSG, 0, b"{}")
 
 
+@pytest.mark.long
 @given(st.binary(max_size=400))
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_arbitrary_bytes_are_never_anything_but_fatal(data: bytes) -> None:

@@ -239,6 +239,7 @@ async def test_a_body_may_come_in_parts(door: Door) -> None:
         await connection.close()
 
 
+@pytest.mark.long
 async def test_many_bodies_at_once_all_arrive(door: Door) -> None:
     """More than have credit, and more than there are places."""
     async with hosting(door, taking(measure)) as host, asyncio.TaskGroup() as group:
@@ -311,6 +312,7 @@ async def test_a_body_that_is_given_up_is_never_used(door: Door) -> None:
         await connection.close()
 
 
+@pytest.mark.long
 async def test_bodies_that_are_given_up_unread_leave_no_hole_in_the_credit(door: Door) -> None:
     """What came of them and was never read counts as consumed, or some resets would stop all bodies for good."""
     is_reading = asyncio.Event()
@@ -344,7 +346,7 @@ async def test_an_end_that_takes_no_bodies_says_so(door: Door) -> None:
     async with hosting(door, taking(None)) as host, asyncio.TaskGroup() as group:
         connection = await dial(host.url, group)
         with pytest.raises(RequestError) as refused:
-            await connection.upload("put", {}, bytes(5_000_000), timeout_s=DEADLINE_S)
+            await connection.upload("put", {}, bytes(2 * STREAM_CREDIT), timeout_s=DEADLINE_S)
         assert refused.value.code == "invalid"
         with pytest.raises(RequestError) as too_large:
             await connection.upload("put", {"path": "x" * MAX_PAYLOAD}, b"", timeout_s=DEADLINE_S)
@@ -361,7 +363,7 @@ async def test_an_ok_before_the_end_is_fatal(door: Door) -> None:
 
     async with hosting(door, lie) as host:
         connection = await connect(host.url, LAPTOP, HOST.static_key)
-        upload = asyncio.create_task(connection.upload("put", {}, bytes(5_000_000), timeout_s=DEADLINE_S))
+        upload = asyncio.create_task(connection.upload("put", {}, bytes(2 * STREAM_CREDIT), timeout_s=DEADLINE_S))
         with pytest.raises(ProtocolViolation, match="an ok before"):
             await connection.serve(on_message=no_message, on_request=no_request)
         with pytest.raises(ConnectionLost):
@@ -397,14 +399,14 @@ async def test_a_body_that_nobody_reads_stops_at_its_credit(door: Door) -> None:
 
     async with hosting(door, taking(wait)) as host, asyncio.TaskGroup() as group:
         connection = await dial(host.url, group, heard.put)
-        upload = group.create_task(connection.upload("put", {}, bytes(5_000_000), timeout_s=DEADLINE_S))
+        upload = group.create_task(connection.upload("put", {}, bytes(2 * STREAM_CREDIT), timeout_s=DEADLINE_S))
         for _ in range(200):
             await connection.send_message(b"ping")
             await heard.get()
         assert sum(len(piece) for piece in held[0]._pieces) == STREAM_CREDIT
         assert not upload.done()
         release.set()
-        assert (await upload)["length"] == 5_000_000
+        assert (await upload)["length"] == 2 * STREAM_CREDIT
         await connection.close()
 
 

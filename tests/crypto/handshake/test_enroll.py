@@ -94,6 +94,7 @@ def test_a_bad_paste_says_what_is_wrong_and_quotes_nothing(text: str, why: str) 
     assert SECRET[8:20] not in str(caught.value) + repr(caught.value) + (caught.value.hint or "")
 
 
+@pytest.mark.long
 @given(st.text())
 def test_any_text_is_an_invite_or_a_clear_error(text: str) -> None:
     for form in (text, f"confide://h/#{text}", f"confide://{text}/#{SECRET}"):

@@ -63,6 +63,7 @@ def test_bytes_come_back(data: bytes) -> None:
     assert bech32m.decode(text) == bech32m.decode(text.upper()) == ("confide", data)
 
 
+@pytest.mark.long
 @given(st.binary(min_size=49, max_size=49), st.data())
 def test_up_to_three_wrong_characters_are_noticed(payload: bytes, data: st.DataObject) -> None:
     text = bech32m.encode("invite", payload)

@@ -99,6 +99,7 @@ def test_the_bytes_are_those_of_the_protocol() -> None:
     assert (REQUEST_LENGTH, ANSWER_LENGTH) == (1361, 101)
 
 
+@pytest.mark.long
 def test_every_changed_bit_is_refused() -> None:
     request, answer = PAIR.request(CARD), PAIR.answer(CARD, PAIRED)
     tried = 0

@@ -206,6 +206,7 @@ def test_space_keys_have_a_form() -> None:
     assert LATER.database_key(2) != LATER.database_key(1) == KEYS.database_key(1)
 
 
+@pytest.mark.long
 @given(st.binary(min_size=1, max_size=300), st.from_regex(r"[a-z][a-z0-9-]{0,31}", fullmatch=True))
 def test_any_value_and_kind_come_back(value: bytes, kind: str) -> None:
     record = Record.parse(Record.seal(LATER, kind, value).encode())

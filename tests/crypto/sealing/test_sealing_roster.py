@@ -146,6 +146,7 @@ def test_every_changed_bit_of_an_added_device_is_refused() -> None:
     assert tried == 8 * len(data) > 20_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", range(5))
 def test_every_changed_byte_of_a_chain_is_refused(place: int) -> None:
     """Each entry in turn, with what follows it."""
