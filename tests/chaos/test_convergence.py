@@ -1,8 +1,9 @@
 """Whatever happens to two or three machines and their daemon: in the end all have the same files, and nothing that was kept is lost.
 
 Everything happens at once: on each machine people and agents write, while cables break, programs are killed or stand still, and clocks
-jump. Eight schedules here; `make schedules` runs a thousand. A schedule is drawn by hypothesis from CONFIDE_CHAOS_SEED, so a failure prints
-steps that can be carried out again; how they fall in time is chance.
+jump. Four schedules here, in which clocks stay right (in the suite `test_simulated` has them jump); `make schedules` runs a thousand.
+A schedule is drawn by hypothesis from CONFIDE_CHAOS_SEED, so a failure prints steps that can be carried out again; how they fall in
+time is chance.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ from tests.chaos.book import IS_LONG, Book
 from tests.chaos.fleet import Fleet, fleet
 from tests.chaos.schedules import SAFE, Scene, perform_at_once, scenes
 
-SCHEDULES = int(os.environ.get("CONFIDE_CHAOS", "8"))
+SCHEDULES = int(os.environ.get("CONFIDE_CHAOS", "4"))
 SEED = int(os.environ.get("CONFIDE_CHAOS_SEED", "3"))
-"""The first seed whose eight schedules hold every kind of step."""
 MOST_STEPS = 24 if IS_LONG else 10
 MOST_SCENES = 3 if IS_LONG else 1
 SHORT = settings(
@@ -43,7 +43,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with fleet(tmp_path_factory.mktemp("three"), ["laptop", "desktop", "tower"], may_jump=True) as made:
+    with fleet(tmp_path_factory.mktemp("three"), ["laptop", "desktop", "tower"]) as made:
         yield made
 
 

@@ -1,4 +1,7 @@
-"""The same promises as in `test_convergence`, in one process: cheap enough for thousands of schedules (`make schedules`)."""
+"""The same promises as in `test_convergence`, in one process: cheap enough for thousands of schedules (`make schedules`).
+
+All of them have one clock, which jumps.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import asyncio
 import itertools
 import os
 import random
+import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from functools import partial
@@ -17,17 +21,17 @@ from hypothesis import strategies as st
 from tests.chaos import editors
 from tests.chaos.book import IS_LONG, Book
 from tests.chaos.editors import save
-from tests.chaos.schedules import BEGINS, ENDS, Step
+from tests.chaos.schedules import BEGINS, ENDS, JUMPS_S, Step
 from tests.chaos.simulation import Computer, Weather, agreed, computers, history
 from tests.support.daemon.loopback import Serving, serving
 
 from confide_daemon.server import replicas
 
-SCHEDULES = int(os.environ.get("CONFIDE_CHAOS", "10"))
+SCHEDULES = int(os.environ.get("CONFIDE_CHAOS", "8"))
 SEED = int(os.environ.get("CONFIDE_CHAOS_SEED", "1"))
 SAFE = ("MEMORY.md", "memory/log.md", "memory/windows.md", "memory/marked.md")
 WILD = ("memory/a.md", "memory/b.md", "memory/A.md")
-ADDING = ("append", "append", "insert", "store", "store", "other-store", "cut")
+ADDING = ("append", "append", "insert", "store", "store", "other-store", "cut", "jump")
 THROWING = ("replace", "line", "delete", "delete", "swap", "swap", "rename", "append", "store-replace")
 pytestmark = pytest.mark.timeout(300 + 30 * SCHEDULES)
 numbers = itertools.count()
@@ -38,6 +42,8 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.off_s = 0
+        """By how much the time of day is wrong."""
         self.runner = asyncio.Runner()
         self._stack = AsyncExitStack()
         self.daemon: Serving = self.runner.run(self._stack.enter_async_context(serving(folder / "data")))
@@ -52,12 +58,13 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replicas, "AGAIN_S", 0.02)
-        made = World(tmp_path_factory.mktemp("simulated"))
+        made, right = World(tmp_path_factory.mktemp("simulated")), time.time
+        patch.setattr(time, "time", lambda: right() + made.off_s)
         yield made
         made.close()
 
 
-async def act(machine: Computer, steps: list[Step], weather: Weather, book: Book) -> None:
+async def act(machine: Computer, steps: list[Step], world: World, weather: Weather, book: Book) -> None:
     """What people and agents do on one machine, one after the other."""
     for step in steps:
         await asyncio.sleep(weather.rng.random() * 0.01 * step.amount)
@@ -71,6 +78,9 @@ async def act(machine: Computer, steps: list[Step], weather: Weather, book: Book
                 continue
             case "cut":
                 await machine.cut()
+                continue
+            case "jump":
+                world.off_s = JUMPS_S[step.amount]
                 continue
             case "append":
                 save(file, partial(_with_last, book=book, path=step.path, end=end, begin=begin), step.how, book)
@@ -110,7 +120,7 @@ async def carried_out(world: World, schedule: list[list[Step]], weather: Weather
     book = Book()
     async with computers(world.daemon, world.folder, project, weather, len(schedule)) as machines:
         await asyncio.gather(
-            *(act(machine, steps, weather, book) for machine, steps in zip(machines, schedule, strict=True))
+            *(act(machine, steps, world, weather, book) for machine, steps in zip(machines, schedule, strict=True))
         )
         weather.loss = 0.0
         final = await agreed(machines)

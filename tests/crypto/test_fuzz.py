@@ -1,4 +1,4 @@
-"""The fuzz targets in short: every seed, and some thousand inputs made from seeds by a seeded generator. `make fuzz` is the long form."""
+"""The fuzz targets in short: every seed, and a thousand inputs made from seeds by a seeded generator. `make fuzz` is the long form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from fuzz.targets import TARGETS
 from tests.support.deadline import DEADLINE_S
 
-EXECUTIONS = 3000
+EXECUTIONS = 1000
 ROOT = Path(__file__).parents[2]
 
 

@@ -78,9 +78,9 @@ async def test_an_invite_that_was_used(second: Daemon, ann: Machine, tmp_path: P
 
 
 async def test_mcp_bodies_and_rekey(second: Daemon, notes: Notes, ann: Machine) -> None:
-    """An agent's session: a body of megabytes goes up, 2^14 requests of the daemon (ASKED) are answered, and a search still works."""
+    """An agent's session: a body of a megabyte goes up, 2^14 requests of the daemon (ASKED) are answered, and a search still works."""
     await join(ann, second)
-    big = "# Big\n\n" + "- one line of a long log, with ünicode\n" * 80_000
+    big = "# Big\n\n" + "- one line of a long log, with ünicode\n" * 25_000
     ann.write("memory/big.md", big)
     notes.put("project", "memory/from-elsewhere.md", "# Written on another machine\n")
     with Wire(ann) as wire:
@@ -90,7 +90,7 @@ async def test_mcp_bodies_and_rekey(second: Daemon, notes: Notes, ann: Machine) 
         await asyncio.to_thread(wait_until, "the file of another machine", pulled.exists)
         assert notes.bodies == 1
         session = second.sessions[-1].session
-        assert session.seen[Type.DATA] > 3_000_000 // 16376
+        assert session.seen[Type.DATA] > 1_000_000 // 16376
         assert await ask_backlog(second.sessions[-1], ASKED) == ASKED
         assert min(session.records.sent, session.records.received) > ASKED - 100
         answer = await asyncio.to_thread(wire.tool, "memory_search", {"query": "postgres"})

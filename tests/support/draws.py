@@ -1,4 +1,4 @@
-"""How much a property draws: a third in the suite, all of it under `make fuzz`."""
+"""How much a property draws: a sixth in the suite, all of it under `make fuzz`."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ IS_THOROUGH = os.environ.get("CONFIDE_THOROUGH") == "1"
 
 def draws(many: int) -> int:
     """Of so many examples, those that are drawn this time."""
-    return many if IS_THOROUGH else max(10, many // 3)
+    return many if IS_THOROUGH else max(10, many // 6)

@@ -23,7 +23,7 @@ from confide_crypto.handshake.noise import TAG_LENGTH, CipherState, KeyPair
 from confide_crypto.keys.identity import Identity
 
 IS_THOROUGH = os.environ.get("CONFIDE_THOROUGH") == "1"
-SAMPLE = 4000
+SAMPLE = 2000
 KEY = bytes(range(32))
 MSG = FrameType.MSG
 
@@ -80,12 +80,12 @@ def offer(made: Handshake, number: int, tries: Iterable[bytes]) -> Tally:
 def test_no_changed_bit_of_a_handshake_message_is_accepted(made: Handshake, number: int, length: int) -> None:
     """All 10,048, 9,088 and 4,096 of them, in both modes; the unused top bit of the ephemeral too, since it is hashed.
 
-    The suite tries one bit of every byte of an enrollment, each byte another: the same code reads it as in a session.
+    The suite tries one bit of every byte, each byte another; `make fuzz` tries all.
     """
     message = messages(made)[number]
     assert offer(made, number, [message]) == Tally(1, 1), "unchanged it is taken"
     bits = range(8 * length)
-    tried = bits if made is FIXED or IS_THOROUGH else [bit for bit in bits if bit % 8 == bit // 8 % 8]
+    tried = bits if IS_THOROUGH else [bit for bit in bits if bit % 8 == bit // 8 % 8]
     tally = offer(made, number, flipped(message, tried))
     count = {1: 10_048, 2: 9_088, 3: 4_096}[number]
     assert tally == Tally(attempts=count if tried is bits else count // 8, accepted=0)

@@ -277,13 +277,13 @@ def test_a_stranger_changes_nothing(target: Target, attack: Callable[[Target], N
             attack(target)
 
 
-def test_a_first_message_replayed_a_thousand_times_costs_no_more_than_the_limit(target: Target) -> None:
+def test_a_first_message_replayed_hundreds_of_times_costs_no_more_than_the_limit(target: Target) -> None:
     """So many a second get half a handshake, the others are told to come later; none leaves anything behind (PROTOCOL.md 4.9)."""
     recorded = frame(target.handshake().message1())
     answered = busy = 0
     with unharmed(target):
         started = time.monotonic()
-        for number in range(1000):
+        for number in range(500):
             with Stranger(target.port, is_open=True) as stranger:
                 stranger.send(recorded)
                 answer = stranger.receive_message()
@@ -292,7 +292,7 @@ def test_a_first_message_replayed_a_thousand_times_costs_no_more_than_the_limit(
             if number % 100 == 0:
                 target.serves()
         took = time.monotonic() - started
-    assert answered + busy == 1000
+    assert answered + busy == 500
     assert answered <= HANDSHAKES_AT_ONCE + HANDSHAKES_PER_S * took + 5
 
 

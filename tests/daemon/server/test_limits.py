@@ -14,8 +14,7 @@ from tests.support.clock import Clock
 from tests.support.daemon.loopback import Machine as Connected
 from tests.support.daemon.loopback import machine, serving
 from tests.support.deadline import DEADLINE_S
-from tests.support.programs.processes import CONFIDED, Daemon, Machine, running_daemon, wait_until
-from tests.support.programs.wire import Wire
+from tests.support.programs.processes import CONFIDED, Daemon, Machine, wait_until
 
 from confide_crypto.errors import BusyError, ConnectionLost, DeniedError, HandshakeError, RequestError
 from confide_crypto.limits import Timers
@@ -23,9 +22,8 @@ from confide_crypto.transport.open import connect
 from confide_daemon.config import DaemonConfig, ServerConfig
 from confide_daemon.errors import StorageError
 from confide_daemon.server.limits import Refusals
-from confide_daemon.server.rates import BURST, REQUESTS_PER_S, Rates
+from confide_daemon.server.rates import REQUESTS_PER_S, Rates
 
-NO_MODEL = '[embedding]\nprovider = "none"\n'
 AT_ONCE = partial(asyncio.timeout, 0)
 """Around what does not wait at all; a pause that the limits put in would meet this."""
 
@@ -33,9 +31,13 @@ AT_ONCE = partial(asyncio.timeout, 0)
 # How fast
 
 
-async def test_a_greedy_caller_slows_down_itself_and_nobody_else(tmp_path: Path) -> None:
+async def test_a_greedy_caller_slows_down_itself_and_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two connections of one key ask as fast as they can: all is answered, at the rate, and others are answered at once."""
     async with serving(tmp_path / "data") as daemon, machine(daemon, "modest") as modest:
+        burst = 200
+        monkeypatch.setattr(daemon.daemon._rates, "_burst", burst)
         await modest.attach()
         key = daemon.enroll("greedy")
         async with Connected(await daemon.connect(key)) as first, Connected(await daemon.connect(key)) as second:
@@ -44,7 +46,7 @@ async def test_a_greedy_caller_slows_down_itself_and_nobody_else(tmp_path: Path)
 
             async def ask(greedy: Connected) -> None:
                 nonlocal count
-                while count < BURST + extra:
+                while count < burst + extra:
                     count += 1
                     await greedy.attach()
 
@@ -103,21 +105,24 @@ async def test_connecting_again_does_not_fill_a_rate() -> None:
             await rested.pass_message(b"{}")
 
 
-def test_a_first_sync_of_thousands_of_files_succeeds(tmp_path: Path) -> None:
-    """Over the burst, so the daemon makes the proxy wait; the proxy need not know."""
-    (tmp_path / "server-home").mkdir()
-    (tmp_path / "server-home" / "daemon.toml").write_text(NO_MODEL)
-    count = int(BURST) + 400
-    with running_daemon(tmp_path) as daemon:
+async def test_a_first_sync_of_more_files_than_the_burst_succeeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon makes the proxy wait, and the proxy need not know."""
+    count, burst, per_second = 400, 60, 100.0
+    async with serving(tmp_path / "data") as daemon:
+        monkeypatch.setattr(daemon.daemon._rates, "_burst", burst)
+        monkeypatch.setattr(daemon.daemon._rates, "_per_second", per_second)
         laptop = Machine(tmp_path, "laptop")
-        laptop.run("join", daemon.invite("laptop"))
+        await asyncio.to_thread(laptop.run, "join", daemon.invite("laptop").to_string())
         for number in range(count):
             laptop.write(f"memory/notes/{number}.md", f"# Note {number}\n\nThe word is w{number}.\n")
-        told = laptop.json("sync")
+        started = time.monotonic()
+        told = await asyncio.to_thread(laptop.json, "sync")
+        assert time.monotonic() - started >= (count - burst) / per_second * 0.9
         assert (told["filesScanned"], told["filesSent"], told["skipped"]) == (count, count, [])
-        with Wire(laptop) as wire:
-            wire.open()
-            assert f"w{count - 1}" in str(wire.tool("memory_search", {"query": f"w{count - 1}"}))
+        found = await asyncio.to_thread(laptop.run, "search", f"w{count - 1}")
+        assert f"w{count - 1}." in found
 
 
 # How many

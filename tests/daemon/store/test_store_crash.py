@@ -23,7 +23,7 @@ from confide_daemon.spaces.space import Space
 from confide_daemon.store.database import connect
 
 WRITER = Path(__file__).parents[2] / "support" / "kills" / "crash_writer.py"
-ROUNDS = int(os.environ.get("CONFIDE_CRASH_ROUNDS", "4"))
+ROUNDS = int(os.environ.get("CONFIDE_CRASH_ROUNDS", "3"))
 
 
 def run_and_kill(path: Path, key: bytes, start: int, mode: str, after_s: float) -> dict[int, tuple[int, int]]:

@@ -128,7 +128,7 @@ def remount(folder: Path, options: str) -> None:
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
-    if not mounted(folder, "size=12m"):
+    if not mounted(folder, "size=8m"):
         pytest.skip("mounting a small file system needs root")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
@@ -309,7 +309,7 @@ async def test_a_disk_that_fills_up_while_the_key_is_changed_leaves_the_old_one(
     """Before it begins, or in the middle; with room again it is done."""
     path = small_disk / "s.db"
     space = await open_space(path)
-    for number in range(25):
+    for number in range(14):
         await space.documents.put("p", f"{number}.md", os.urandom(20_000).hex() + "\n", base=0, author="a")
     await space.wait_indexed(timeout_s=DEADLINE_S)
     await space.upkeep.give_back()
@@ -331,7 +331,7 @@ async def test_a_disk_that_fills_up_while_the_key_is_changed_leaves_the_old_one(
     await space.rekey(key)
     await space.close()
     space = await open_space(path, key)
-    assert len(await space.documents.listed(None, sources=None)) == 26
+    assert len(await space.documents.listed(None, sources=None)) == 15
     await space.close()
 
 

@@ -35,9 +35,9 @@ def test_all_shell_blocks_are_run() -> None:
 @pytest.mark.parametrize("document", [path for path in DOCUMENTS if commands(path)], ids=lambda path: path.name)
 def test_commands_work_as_written(document: Path, tmp_path: Path) -> None:
     """One shell for one document; what needs another machine's string gets the one that was just printed."""
-    # The one that everybody starts with is tried as it is typed. In the others a line without a shell's syntax needs no shell, and no
-    # daemon needs the model.
-    reader = Reader(tmp_path, is_real=document.name == "README.md")
+    # The one that everybody starts with has the model. A line without a shell's syntax needs no shell (what is installed, started as
+    # people do, has its test in `test_package`).
+    reader = Reader(tmp_path, has_model=document.name == "README.md")
     try:
         for command in commands(document):
             reader.type(command)
@@ -48,9 +48,9 @@ def test_commands_work_as_written(document: Path, tmp_path: Path) -> None:
 class Reader:
     """A person at a terminal who types what the document says."""
 
-    def __init__(self, root: Path, *, is_real: bool) -> None:
+    def __init__(self, root: Path, *, has_model: bool) -> None:
         self._root = root
-        self._is_real = is_real
+        self._has_model = has_model
         self._homes = 0
         self._server: subprocess.Popen[bytes] | None = None
         self._invite = ""
@@ -59,7 +59,7 @@ class Reader:
 
     def _move(self) -> None:
         self._homes += 1
-        self.machine = Machine(self._root, f"home{self._homes}", has_model=self._is_real)
+        self.machine = Machine(self._root, f"home{self._homes}", has_model=self._has_model)
         self.machine.write("MEMORY.md", "# Facts\n\nThe API listens on port 8010.\n")
         self.machine.env["PATH"] = f"{BIN}:{self.machine.env['PATH']}"
 
@@ -103,14 +103,13 @@ class Reader:
         """`asked` is what the person pastes when the command asks for it."""
         words = shlex.split(command)
         is_plain = words[0] in ("confide", "confided") and not set(command) & set("|&;<>$`*?~()")
-        words = [str(BIN / words[0]), *words[1:]] if is_plain and not self._is_real else ["/bin/sh", "-c", command]
+        words = [str(BIN / words[0]), *words[1:]] if is_plain else ["/bin/sh", "-c", command]
         done = run(words, cwd=self.machine.project, env=self.machine.env, timeout=COMMAND_DEADLINE_S, input=asked)
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr
 
     def _serve(self) -> None:
-        start = subprocess.Popen if self._is_real else Program
-        self._server = start(
+        self._server = Program(
             [CONFIDED, "serve", "--listen", "127.0.0.1:0"],
             env=self.machine.env,
             stdin=subprocess.DEVNULL,

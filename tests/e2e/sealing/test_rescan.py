@@ -234,7 +234,7 @@ def answered(machine: Machine, answer: str) -> str:
 def test_killed_at_any_point_it_is_begun_again(daemon: Daemon, tmp_path: Path) -> None:
     """A daemon that dies while texts are replaced, or while its file is cleaned, loses nothing; the next run ends the work."""
     laptop = joined(daemon, tmp_path, "laptop")
-    texts = {f"memory/{number}.md": f"# {number}\n\nIt runs with {token(number)} there.\n" for number in range(40)}
+    texts = {f"memory/{number}.md": f"# {number}\n\nIt runs with {token(number)} there.\n" for number in range(16)}
     asyncio.run(put(laptop, texts))
     configure(laptop)
     asyncio.run(broken_off(laptop, "rewrite", daemon.kill, is_sent=True))
@@ -246,7 +246,7 @@ def test_killed_at_any_point_it_is_begun_again(daemon: Daemon, tmp_path: Path) -
     daemon.start()
     done = rescanned(laptop, "--yes")
     assert (done["findings"], done["isClean"]) == ({}, True)
-    assert traces(daemon, *range(40)) == []
+    assert traces(daemon, *range(16)) == []
     stored = asyncio.run(pulled(laptop, list(texts)))
     assert all("It runs with (sealed:github-token:" in one for one in stored)
     assert len(set(stored)) == len(texts)

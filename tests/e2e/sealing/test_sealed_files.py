@@ -83,8 +83,8 @@ def test_a_sync_that_is_killed_leaves_no_text_without_its_record(tmp_path: Path,
     """Wherever it is killed, files stay as they are, and the next one ends it."""
     ann, bob = joined(tmp_path, daemon, "ann", "bob")
     texts = {
-        f"memory/{n}.md": f"# {n}\n\nexport GITHUB_TOKEN={TOKEN[:-4]}{n:04}\n{'Some words. ' * 400}\n"
-        for n in range(80)
+        f"memory/{n}.md": f"# {n}\n\nexport GITHUB_TOKEN={TOKEN[:-4]}{n:04}\n{'Some words. ' * 100}\n"
+        for n in range(60)
     }
     ann.run("sync")
     approve(ann, bob)

@@ -36,7 +36,7 @@ async def test_two_callers_two_spaces_and_nothing_on_the_wire(tmp_path: Path, er
         callers = daemon.run("callers")
         for text in joined:
             assert words_in(text) in callers
-        async with session(ann, era, by_sdk=True) as first, session(bob, era, by_sdk=True) as second:
+        async with session(ann, era, by_sdk=True) as first, session(bob, era) as second:
             for client in (first, second):
                 synced = await client.call_tool("memory_sync", {})
                 assert not synced.is_error, synced.content
@@ -76,7 +76,7 @@ async def test_what_the_proxy_answers_alone_is_what_the_daemon_says(tmp_path: Pa
     """The catalogue that answers before there is a link equals the daemon's own answers, in both eras."""
     ann = Machine(tmp_path, "ann")
     try:
-        async with session(ann, era, by_sdk=True) as client:
+        async with session(ann, era) as client:
             alone = await client.list_tools()
             info = client.server_info
             await client.call_tool("memory_status", {})

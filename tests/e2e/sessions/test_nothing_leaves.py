@@ -90,7 +90,9 @@ def strace() -> str:
     found = shutil.which("strace")
     if found is None:
         pytest.skip("strace is not installed")
-    if subprocess.run([found, "-o", os.devnull, "true"], capture_output=True, timeout=DEADLINE_S).returncode:
+    if subprocess.run(
+        [found, "-f", "--seccomp-bpf", "-o", os.devnull, "true"], capture_output=True, timeout=DEADLINE_S
+    ).returncode:
         pytest.skip("strace may not look at other programs here")
     return found
 
@@ -101,7 +103,20 @@ def test_storing_and_searching_speaks_to_nobody_beyond_this_machine(
     """Native code included, of the commands and of the daemon that they start, whose model stays loaded for a while."""
 
     def traced(record: Path, *arguments: str) -> subprocess.Popen[bytes]:
-        command = [strace, "-f", "-qq", "-s", "80", "-e", f"trace={CALLS}", "-o", str(record), CONFIDE, *arguments]
+        command = [
+            strace,
+            "-f",
+            "--seccomp-bpf",
+            "-qq",
+            "-s",
+            "80",
+            "-e",
+            f"trace={CALLS}",
+            "-o",
+            str(record),
+            CONFIDE,
+            *arguments,
+        ]
         return subprocess.Popen(
             command, cwd=machine.project, env=machine.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         )

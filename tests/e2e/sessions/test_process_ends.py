@@ -64,8 +64,8 @@ def test_in_the_middle_of_an_upload(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "ann")
     with running_daemon(tmp_path) as daemon, RecordingRelay(daemon.port) as relay:
         machine.run("join", daemon.invite("ann", port=relay.port))
-        for number in range(4):
-            machine.write(f"memory/{number}.md", f"the heron {number}\n" * 200_000)
+        for number in range(2):
+            machine.write(f"memory/{number}.md", f"the heron {number}\n" * 20_000 + "\n" * 1_000_000)
         with Wire(machine) as wire:
             wire.open()
             wait_until("an upload", lambda: len(relay.captured) > 300_000)

@@ -26,16 +26,16 @@ def test_calls_go_on_while_the_link_moves(tmp_path: Path) -> None:
     """Stores and searches at every moment of several moves: each is done once, none fails; one long job spans them all."""
     with running_daemon(tmp_path) as daemon:
         machine = joined(tmp_path, daemon, renew_s=1)
-        for number in range(150):
-            machine.write(f"memory/notes/{number}.md", f"# Note {number}\n\n" + f"The {number}th fact. " * 60)
+        for number in range(100):
+            machine.write(f"memory/notes/{number}.md", f"# Note {number}\n\n" + f"The {number}th fact. " * 20)
         before = sessions(daemon)
         with Wire(machine) as wire:
             wire.open()
             long_job = wire.ask("tools/call", {"name": "memory_sync", "arguments": {"force": True}})
             answers = {}
             count = 0
-            end = time.monotonic() + 6
-            while time.monotonic() < end:
+            while sessions(daemon) - before < 4:
+                assert time.monotonic() - wire.started < DEADLINE_S
                 asked = wire.ask(
                     "tools/call",
                     {"name": "memory_store", "arguments": {"content": f"- line {count}", "path": "memory/log.md"}},
@@ -51,8 +51,7 @@ def test_calls_go_on_while_the_link_moves(tmp_path: Path) -> None:
                 answers[long_job] = wire.answer(long_job, timeout_s=DEADLINE_S)
             result = answers[long_job]["result"]
             assert not result.get("isError"), result
-            assert result["structuredContent"]["filesScanned"] >= 150
-            assert sessions(daemon) - before >= 4
+            assert result["structuredContent"]["filesScanned"] >= 100
             # Each store exactly once, in order.
             wait_until(
                 "the last line on disk",
@@ -76,7 +75,7 @@ def test_a_machine_at_its_limit_of_connections_can_still_move(tmp_path: Path) ->
             for wire in wires:
                 wire.open()
                 assert not wire.tool("memory_status", {}).get("isError")
-            wait_until("every session to move", lambda: sessions(daemon) - before >= 20)
+            wait_until("every session to move", lambda: sessions(daemon) - before >= 16)
             for wire in wires:
                 assert not wire.tool("memory_status", {}).get("isError")
         finally:
@@ -96,10 +95,12 @@ def test_a_connection_has_an_end(tmp_path: Path) -> None:
         before = sessions(daemon)
         with Wire(machine) as wire:
             wire.open()
-            end = time.monotonic() + 4
-            while time.monotonic() < end:
+
+            def is_back_twice() -> bool:
                 assert not wire.tool("memory_search", {"query": "anything"}).get("isError")
-        assert sessions(daemon) - before >= 3
+                return sessions(daemon) - before >= 3
+
+            wait_until("the second connection to end", is_back_twice)
     finally:
         daemon.stop()
 

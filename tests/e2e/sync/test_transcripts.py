@@ -195,7 +195,7 @@ def test_codex_is_read_as_well(machine: Machine) -> None:
 def test_no_message_is_lost_or_twice_whoever_is_killed(machine: Machine, daemon: Daemon) -> None:
     """Proxy and daemon are killed in turns while a session grows: every message is there, once, in order."""
     talk = session_of(machine)
-    total = 240
+    total = 180
     done = threading.Event()
 
     def write() -> None:
@@ -280,7 +280,7 @@ def test_an_appended_line_costs_what_it_is_worth(tmp_path: Path, daemon: Daemon)
         machine.run("join", daemon.invite(next(NAMES), port=relay.port))
         configure(machine)
         talk = session_of(machine)
-        for number in range(80):
+        for number in range(30):
             talk.user(f"question {number}")
             talk.user([{"type": "tool_result", "tool_use_id": "toolu_1", "content": "x" * 100_000}])
         size = talk.path.stat().st_size

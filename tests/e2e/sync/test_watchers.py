@@ -137,7 +137,7 @@ def test_many_processes_at_one_file_lose_no_line(tmp_path: Path) -> None:
         file = ann.project / "memory/2026-11-21.md"
         try:
             lines = []
-            for round_ in range(8):
+            for round_ in range(5):
                 asked = []
                 for number, wire in enumerate(wires):
                     lines.append(f"- tool {round_} {number}")

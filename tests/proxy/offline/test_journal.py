@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -249,26 +250,40 @@ def test_several_sessions_share_it(folder: Path) -> None:
     assert all(found.count(f"- {number}") == 8 for number in range(10))
 
 
-def run(folder: Path, what: str, step: int) -> tuple[list[str], bool]:
-    """The writer, killed before its `step`-th system call; what it said, and whether it came to its end."""
-    done = subprocess.run(
-        [sys.executable, str(WRITER), str(folder), what, str(step)],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    assert done.returncode in (0, -9), done.stderr
-    lines = done.stdout.splitlines()
-    return lines, "finished" in lines
+class Writer:
+    """Processes that keep and send, one after the other: each is a fork, for an interpreter that starts costs more than all its steps."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def run(self, folder: Path, what: str, step: int) -> tuple[list[str], bool]:
+        """One that is killed before its `step`-th system call; what it said, and whether it came to its end."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{what} {step} {folder}\n")
+        self._process.stdin.flush()
+        lines = []
+        while not (line := self._process.stdout.readline()).startswith("over "):
+            assert line, "the writer has ended"
+            lines.append(line.rstrip("\n"))
+        assert line.split()[1] in ("0", "-9"), "what it said is on stderr"
+        return lines, "finished" in lines
 
 
-def test_killed_at_every_step_of_keeping_and_of_sending(tmp_path: Path) -> None:
+@pytest.fixture
+def writer() -> Iterator[Writer]:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, str(WRITER)], stdin=pipe, stdout=pipe, text=True) as process:
+        yield Writer(process)
+        process.communicate(timeout=DEADLINE_S)
+
+
+def test_killed_at_every_step_of_keeping_and_of_sending(tmp_path: Path, writer: Writer) -> None:
     """kill -9 before each write, fsync, rename and unlink: what was acknowledged is there, in order, and nothing is made twice."""
     step, is_over = 0, False
     while not is_over:
         folder = tmp_path / f"append{step}" / "journal"
-        lines, is_over = run(folder, "append", step)
+        lines, is_over = writer.run(folder, "append", step)
         kept = [int(line.split()[2]) for line in lines if line.startswith("kept")]
         found = said(Journal(folder)) if folder.exists() else []
         assert found[: len(kept)] == [f"- {number}" for number in kept], step
@@ -281,8 +296,8 @@ def test_killed_at_every_step_of_keeping_and_of_sending(tmp_path: Path) -> None:
         folder = tmp_path / f"replay{step}" / "journal"
         journal = filled(folder, CALLS)
         order = [entry.id for entry in journal.heads()]
-        _, is_over = run(folder, "replay", step)
-        run(folder, "replay", 10**9)
+        _, is_over = writer.run(folder, "replay", step)
+        writer.run(folder, "replay", 10**9)
         made = (folder.parent / "made").read_text().split()
         assert made == [name for number, name in enumerate(order) if number != 3], step
         assert is_empty(folder)

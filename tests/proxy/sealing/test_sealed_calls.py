@@ -173,7 +173,7 @@ def test_what_a_password_is_known_by_is_sealed_wherever_it_stands(space: Space) 
 def test_thousands_of_credentials_take_one_walk(space: Space) -> None:
     """A paste of ten thousand took half a minute, in one of the two threads that all of a session's calls share."""
     chance = random.Random(7)  # letters and digits: one in forty with slashes is taken for a path
-    every = ["".join(chance.choices(string.ascii_letters + string.digits, k=16)) for _ in range(4_000)]
+    every = ["".join(chance.choices(string.ascii_letters + string.digits, k=16)) for _ in range(2_400)]
 
     def seal(count: int) -> None:
         values = every[:count]

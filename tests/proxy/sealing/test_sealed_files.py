@@ -21,6 +21,7 @@ from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_crypto.transport.open import Connection
 from confide_memory.documents import text_hash
+from confide_proxy.sync import folder
 
 FILE = "memory/deploy.md"
 TEXT = f"# Deploy\n\nexport GITHUB_TOKEN={TOKEN}\n\nThen wait.\n"
@@ -357,16 +358,17 @@ async def test_a_note_keeps_its_id(pair: tuple[SealedMachine, SealedMachine]) ->
 
 
 async def test_a_file_that_grows_beyond_the_limit_is_told_of_before_anything_is_sent(
-    pair: tuple[SealedMachine, SealedMachine],
+    pair: tuple[SealedMachine, SealedMachine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The daemon was given the records of all its credentials first, and then said something of a body."""
     ann, _bob = pair
-    ann.write("memory/large.md", ("x" * 1023 + "\n") * 4095 + "x" * 990 + "\npassword: Xk29vvQz1\n")
+    monkeypatch.setattr(folder, "MAX_TEXT_BYTES", 64 * 1024)
+    ann.write("memory/large.md", ("x" * 1023 + "\n") * 63 + "x" * 990 + "\npassword: Xk29vvQz1\n")
     ann.write(FILE, TEXT)
     async with ann.running() as laptop:
         report = await laptop.sync()
         assert [item["path"] for item in report.skipped] == ["memory/large.md"]
-        assert "larger than 4,096 KiB with placeholders" in report.skipped[0]["reason"]
+        assert "larger than 64 KiB with placeholders" in report.skipped[0]["reason"]
         assert [one["kind"] for one in await laptop.records()] == ["github-token"]
 
 

@@ -82,7 +82,7 @@ def test_what_looks_like_a_credential_is_none() -> None:
 
 def test_ordinary_code_and_prose_hold_none() -> None:
     """Less than one finding in 10,000 lines of the standard library and of this project's documents."""
-    files = [*sorted(Path(sysconfig.get_paths()["stdlib"]).glob("[a-p]*.py")), *(ROOT / "docs").glob("*.md")]
+    files = [*sorted(Path(sysconfig.get_paths()["stdlib"]).glob("[a-f]*.py")), *(ROOT / "docs").glob("*.md")]
     lines = findings = 0
     for file in files:
         text = file.read_text(encoding="utf-8")

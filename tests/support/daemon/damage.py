@@ -15,7 +15,7 @@ from confide_daemon.spaces.space import Space
 from confide_daemon.store.database import connect, transaction
 
 KEY = bytes(range(32))
-DOCUMENTS = 40
+DOCUMENTS = 24
 PAGE = 4096
 
 

@@ -1,6 +1,6 @@
 """A process that keeps calls in a journal and is killed at a chosen system call: its n-th write, fsync, rename, unlink or truncate.
 
-Usage: journal_writer.py FOLDER (append | replay) STEP
+Each line of its standard input is one such life, in a fork: (append | replay) STEP FOLDER. When it is over it says `over CODE`.
 `append` keeps calls and says `kept ID` after each; `replay` takes each one out, having noted its id in FOLDER/../made first, as a
 daemon does.
 """
@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,11 +64,25 @@ def call(number: int) -> Entry:
     )
 
 
-if __name__ == "__main__":
-    journal = Journal(Path(sys.argv[1]))
-    die_at(int(sys.argv[3]))
-    if sys.argv[2] == "append":
+def live(what: str, step: int, folder: Path) -> None:
+    journal = Journal(folder)
+    die_at(step)
+    if what == "append":
         append(journal)
     else:
-        replay(journal, Path(sys.argv[1]).parent / "made")
+        replay(journal, folder.parent / "made")
     print("finished", flush=True)
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        what, step, folder = line.rstrip("\n").split(" ", 2)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                live(what, int(step), Path(folder))
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        print("over", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
