@@ -255,8 +255,9 @@ app = typer.Typer(
 )
 
 
-def main() -> NoReturn:
-    """Run the command line; every failure ends with a sentence and its exit code."""
+def main(began: float | None = None) -> NoReturn:
+    """Run the command line; every failure ends with a sentence and its exit code. `began`: when the process did, as `time.monotonic`."""
+    doing.waits_from(began)
     try:
         code = app(standalone_mode=False)
     except typer.TyperException as error:
