@@ -164,7 +164,7 @@ COMMANDS: Final[Groups] = {
     "Service": (
         Entry("start", "local_daemon:start", "Start the daemon of this machine.", ("confide start",)),
         Entry("stop", "local_daemon:stop", "Stop the daemon of this machine.", ("confide stop",)),
-        Entry("queue", "status:queue_app", "Show what waits on this machine for the daemon.", ("confide queue",)),
+        Entry("queue", "queue:queue_app", "Show what waits on this machine for the daemon.", ("confide queue",)),
         Entry(
             "mcp",
             "mcp:mcp",

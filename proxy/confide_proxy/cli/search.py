@@ -46,7 +46,8 @@ from confide_proxy.errors import (
 from confide_proxy.link import daemon
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.mcp import catalogue as catalogues
-from confide_proxy.offline.journal import Journal, is_empty, new_id
+from confide_proxy.mcp.connection_terms import RELINK_DEADLINE_S
+from confide_proxy.offline.operations import is_empty, new_id
 from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
@@ -199,8 +200,6 @@ async def call(
     Raises RequestError, ToolError: the call cannot be done; ConfideError, TimeoutError: the daemon cannot be reached, and this machine
     does not answer in its place.
     """
-    from confide_proxy.mcp.tunnel import RELINK_DEADLINE_S
-
     offline = catalogues.packaged().offline.get(tool, "fail")
     is_queued = offline == "queue"
     said = datetime.now().astimezone().isoformat(timespec="seconds")
@@ -254,6 +253,7 @@ async def send_queue(client: Client, here: Here) -> bool:
     """
     if is_empty(here.paths.journal):
         return True
+    from confide_proxy.offline.journal import Journal
     from confide_proxy.offline.queued_writes import Replay
 
     try:
