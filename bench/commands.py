@@ -29,6 +29,8 @@ def main() -> None:
         project.mkdir()
         (project / "MEMORY.md").write_text("# Facts\n\nThe API listens on port 8010.\n")
         env = {**os.environ, "CONFIDE_HOME": str(Path(temporary, "home"))}
+        # A command is compiled once in its life, whatever the environment of this workplace says.
+        env.pop("PYTHONDONTWRITEBYTECODE", None)
 
         def timed(command: Sequence[str | Path]) -> float:
             began = time.perf_counter()

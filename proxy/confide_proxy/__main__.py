@@ -11,11 +11,13 @@ import os
 import resource
 import sys
 import threading
+import time
 from typing import NoReturn
 
 
 def main() -> None:
     """Run `confide` with the arguments of the process."""
+    began = time.monotonic()
     # A process that crashes would leave on the disk what it holds in memory, the keys of its space among it.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     arguments = sys.argv[1:]
@@ -28,7 +30,7 @@ def main() -> None:
         gc.set_threshold(20_000)
         from confide_proxy.cli import app
 
-        app.main()
+        app.main(began)
     except KeyboardInterrupt:  # also while it loads, which takes some tenths of a second
         sys.exit(130)
     except SystemExit as end:

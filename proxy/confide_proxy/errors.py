@@ -8,7 +8,8 @@ ConfideError (confide_crypto.errors)
 ├── NotJoinedError       no daemon was joined and none may be started
 │   └── NotSetUpError        nobody has set this machine up yet
 ├── DaemonStartError     the daemon on this machine did not come up
-│   └── DaemonMissingError   it is not installed
+│   ├── DaemonMissingError   it is not installed
+│   └── DaemonStartingError  it is on its way, and nobody waits for it now
 ├── DaemonStopError      the daemon on this machine does not end, or cannot be told to
 ├── NotHereError         the daemon of this machine runs elsewhere
 ├── FolderError          a path that is not ours to read or write
@@ -124,6 +125,11 @@ class DaemonMissingError(DaemonStartError):
         super().__init__(problem, log=log)
         # Its log, where there is one, says no more than this.
         self.hint = "install it, or use a daemon on another machine: confide join"
+
+
+class DaemonStartingError(DaemonStartError):
+    def __init__(self) -> None:
+        ConfideError.__init__(self, "the daemon is still starting")
 
 
 class DaemonStopError(ConfideError):

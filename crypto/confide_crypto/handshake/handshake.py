@@ -14,8 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
 
@@ -45,8 +44,7 @@ MESSAGE3_LENGTH: Final = 512
 SESSION_ID_LENGTH: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class TransportKeys:
+class TransportKeys(NamedTuple):
     """What a finished handshake leaves: two ciphers and the session id (hex, safe to log)."""
 
     sending: CipherState
@@ -54,8 +52,7 @@ class TransportKeys:
     session_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(NamedTuple):
     """Who message 3 proved to be there, and what it says about itself."""
 
     public_key: bytes

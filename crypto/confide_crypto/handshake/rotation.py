@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import struct
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from confide_crypto.errors import RequestError
 from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH, Identity, from_hex, verify
@@ -115,8 +115,7 @@ class Succession:
         return verify(self.new_key, _DAEMON_LABEL, signed, self.by_new) and by_old
 
 
-@dataclass(frozen=True, slots=True)
-class Rotation:
+class Rotation(NamedTuple):
     """What a daemon holds while a rotation is under way: the old secret, and what to tell those who still use it."""
 
     old: Identity  # the identity that is going

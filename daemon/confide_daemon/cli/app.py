@@ -1,50 +1,169 @@
-"""The command line of the daemon: what its operator does.
+"""The command line of `confided`, for whoever runs the daemon: its commands and their lines, and how each of them ends.
 
-Data goes to stdout, everything said about it to stderr. Heavy parts are imported in the commands that need them, so that a daemon that is
-started on demand can look at its lock first.
+Data goes to stdout and everything for the person to stderr, so commands can be piped; with `--json` the data is JSON. Each command is
+imported when it is asked for. Exit codes: docs/commands.md.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 import sys
-import time
-from typing import Annotated, Any
+from typing import Annotated, Final, NoReturn
 
 import typer
 
 from confide_crypto.errors import EXIT_CONFIG, EXIT_STORAGE, ConfideError
-from confide_daemon import __version__, config
-from confide_daemon.cli import bench, callers, invites, jobs, running, status
-from confide_daemon.cli.console import Config, Data, Here, Output, command, say
-from confide_daemon.cli.key import key_app
-from confide_daemon.datadir import log_file, paths
+from confide_daemon import __version__
+from confide_daemon.cli.console import say
+from confide_memory.commands.group import Entry, Groups, complaint, program
 
 EXIT_CODES = (
     "Exit codes: 0 ok, 1 other, 2 usage, 3 configuration, 4 keys and permissions, 5 unreachable or port in use, 6 denied or invite, "
     "7 bad input, 8 storage (disk full, not writable)."
 )
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-ON_DEMAND_WAIT_S = 5.0
+
+COMMANDS: Final[Groups] = {
+    "Start here": (
+        Entry("init", "service:init", "Make the data folder and its keys.", ("confided init",)),
+        Entry(
+            "serve",
+            "service:serve",
+            "Serve until told to stop (SIGTERM, Ctrl-C).",
+            ("confided serve --listen 0.0.0.0:7733",),
+        ),
+        Entry("status", "status:status", "Show whether the daemon runs, and what it holds.", ("confided status",)),
+        Entry("stop", "running:stop", "Stop the daemon of this data folder.", ("confided stop",)),
+        Entry("logs", "running:logs", "Show the daemon's last log lines.", ("confided logs -n 100 -f",)),
+    ),
+    "Machines": (
+        Entry(
+            "invite",
+            "invites:invite_app",
+            "Print the one string with which a machine joins.",
+            ("confided invite laptop --url confide://myserver:7733", "confided invite ls", "confided invite rm laptop"),
+            inner={
+                "make": ("confided invite laptop --url confide://myserver:7733", "confided invite ls"),
+                "ls": ("confided invite ls",),
+                "rm": ("confided invite rm laptop",),
+            },
+        ),
+        Entry(
+            "callers",
+            "callers:callers_app",
+            "List the machines that may connect; add, approve, rename and change them.",
+            ("confided callers", "confided callers show laptop"),
+            inner={
+                "add": ("confided callers add 'x25519 … laptop'",),
+                "show": ("confided callers show laptop",),
+                "approve": ("confided callers approve laptop",),
+                "rename": ("confided callers rename laptop desk",),
+                "grant": ("confided callers grant laptop --projects app,web",),
+            },
+        ),
+        Entry("revoke", "callers:revoke", "Shut a machine out for good.", ("confided revoke laptop",)),
+        Entry("audit", "status:audit", "Show who came, and what was changed.", ("confided audit --since 2d",)),
+    ),
+    "Data": (
+        Entry("doctor", "status:doctor", "Check everything, and put right what can be.", ("confided doctor --fix",)),
+        Entry("reindex", "status:reindex", "Rebuild the index from the documents.", ("confided reindex",)),
+        Entry(
+            "bench",
+            "bench:bench",
+            "Measure how well and how fast the index answers its owner's own questions.",
+            ("confided bench",),
+        ),
+        Entry(
+            "custody",
+            "jobs:custody",
+            "Show or change who keeps the key of a space's database.",
+            ("confided custody home", "confided custody home server"),
+        ),
+        Entry(
+            "rekey",
+            "jobs:rekey",
+            "Encrypt the database of a space under a new key of this server's.",
+            ("confided rekey home",),
+        ),
+        Entry(
+            "key",
+            "key:key_app",
+            "Show the daemon's own key, or give it a new one.",
+            ("confided key show",),
+            inner={
+                "show": ("confided key show",),
+                "rotate": ("confided key rotate --keep 30d",),
+                "retire": ("confided key retire",),
+            },
+        ),
+        Entry(
+            "vault",
+            "jobs:vault_app",
+            "Keep sealed records in a HashiCorp Vault or an OpenBao.",
+            ("confided vault move",),
+            inner={"move": ("confided vault move --back",)},
+        ),
+        Entry("catalogue", "service:catalogue", "Print the tools as a client sees them, as JSON.", is_hidden=True),
+    ),
+}
+"""In the order in which people need them."""
+
+OTHER_WORDS: Final = {
+    "start": "serve",
+    "run": "serve",
+    "setup": "init",
+    "install": "init",
+    "quit": "stop",
+    "shutdown": "stop",
+    "log": "logs",
+    "journal": "logs",
+    "info": "status",
+    "check": "doctor",
+    "fix": "doctor",
+    "repair": "doctor",
+    "add": "invite",
+    "join": "invite",
+    "enroll": "invite",
+    "machines": "callers",
+    "machine": "callers",
+    "devices": "callers",
+    "clients": "callers",
+    "users": "callers",
+    "ban": "revoke",
+    "remove": "revoke",
+    "kick": "revoke",
+    "history": "audit",
+    "events": "audit",
+    "index": "reindex",
+    "rebuild": "reindex",
+    "keys": "key",
+    # In the groups:
+    "list": "ls",
+    "delete": "rm",
+    "allow": "grant",
+}
+"""What people try first, and the command that does it here; where a group has no such command, the word says nothing there."""
 
 app = typer.Typer(
     name="confided",
+    cls=program("confide_daemon.cli", COMMANDS, OTHER_WORDS),
     help="Confide's daemon: it keeps the memory of your machines, searchable, behind an encrypted channel.",
-    epilog=EXIT_CODES,
-    no_args_is_help=True,
+    epilog=f"confided help COMMAND tells more of one. {EXIT_CODES}",
+    add_completion="_CONFIDED_COMPLETE" in os.environ,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(key_app, name="key")
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Run the command line; every failure ends with its sentence, a hint and its exit code."""
     try:
-        app()
+        code = app(standalone_mode=False)
+    except typer.TyperException as error:
+        message, hint = complaint(error, "confided")
+        say(f"confided: {message}\nhint: {hint}")
+        sys.exit(error.exit_code)
+    except typer.Abort:
+        sys.exit(130)
     except ConfideError as error:
         say(f"confided: {error.with_hint}")
         sys.exit(error.exit_code)
@@ -56,6 +175,10 @@ def main() -> None:
         sys.exit(EXIT_CONFIG)
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:
+        # Nobody reads any more, and there is nobody to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except OSError as error:
         why = error.strerror or type(error).__name__
         if error.filename is None:
@@ -63,6 +186,7 @@ def main() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         say(f"confided: {error.filename or 'the output'} cannot be used: {why}")
         sys.exit(EXIT_STORAGE)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _version(wanted: bool) -> None:
@@ -73,118 +197,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def top(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    _version: Annotated[
+        bool,
+        typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version and end."),
     ] = False,
 ) -> None:
     """Confide's daemon: it keeps the memory of your machines, searchable, behind an encrypted channel."""
-
-
-@app.command()
-@command
-def init(here: Here) -> Output:
-    """Make the data folder and its keys."""
-    from confide_crypto.keys.identity import Identity, format_daemon_key
-    from confide_daemon.access.registry import create
-
-    here.config()
-    found = here.paths
-    is_new = create(found.data)
-    key = format_daemon_key(Identity.load(found.data.identity).static_key)
-
-    def tell() -> None:
-        typer.echo(f"{'made' if is_new else 'already there'}: {found.data.root}")
-        typer.echo(f"daemon key: {key}")
-        if is_new:
-            say("Back up identity.key and master.key: without master.key the data cannot be read.")
-            say(
-                "Next, for machines on the network: confided serve --listen 0.0.0.0:7733   (default: this machine alone)"
-            )
-            say("and in another terminal: confided invite laptop --url confide://THIS-HOST:7733")
-
-    return Output({"data": str(found.data.root), "config": str(found.config), "key": key, "created": is_new}, tell)
-
-
-@app.command()
-def serve(
-    config_file: Config = None,
-    data: Data = None,
-    listen: Annotated[str | None, typer.Option("--listen", help="host:port.", show_default="127.0.0.1:7733")] = None,
-    on_demand: Annotated[
-        bool,
-        typer.Option("--on-demand", help="For this machine alone: a free port, and an end when nobody is connected."),
-    ] = False,
-    idle_exit: Annotated[
-        int | None,
-        typer.Option("--idle-exit", min=1, help="Seconds without a connection until an on-demand daemon ends."),
-    ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every call (never its content).")] = False,
-) -> None:
-    """Serve until told to stop (SIGTERM, Ctrl-C)."""
-    logging.getLogger("confide_daemon").setLevel(logging.DEBUG if verbose else logging.INFO)
-    for foreign in ("mcp", "anyio", "asyncio", "websockets"):
-        # Their records quote messages; ours say what an operator needs.
-        logging.getLogger(foreign).setLevel(logging.CRITICAL)
-    found = paths.find(config=config_file, data=data)
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, handlers=[log_file.handler(found.data.log)])
-    settings = config.load(found.config, must_exist=config_file is not None)
-    lock = _take(found.data, on_demand=on_demand)
-    if lock is None:
-        return
-    # Only now, since a second daemon on demand should be gone before it has loaded anything.
-    from confide_daemon.server import process
-
-    if not on_demand and sys.stderr.isatty():
-        say(f"confided serves at {listen or settings.server.listen}; Ctrl-C stops it")
-        say("Next, in another terminal: confided invite laptop --url confide://THIS-HOST:PORT")
-    process.run(found.data, settings, listen=listen, idle_exit_s=idle_exit, on_demand=on_demand)
-    lock.release()
-
-
-def _take(folder: paths.DataFolder, *, on_demand: bool) -> Any:
-    """The data folder's lock; None where another daemon that was started on demand serves already."""
-    from confide_crypto.keys.files import make_private_dir
-    from confide_daemon.datadir.instance import DaemonLock
-    from confide_daemon.errors import AlreadyServedError, DataFolderError
-
-    if on_demand:
-        make_private_dir(folder.root)
-    elif not folder.identity.exists():
-        raise DataFolderError(folder.root, "is not set up", hint="run: confided init")
-    deadline = time.monotonic() + ON_DEMAND_WAIT_S
-    while True:
-        try:
-            lock = DaemonLock.take(folder.lock)
-        except OSError as error:
-            raise DataFolderError(folder.root, f"cannot be written: {(error.strerror or '').lower()}") from error
-        if lock is not None:
-            return lock
-        if not on_demand:
-            raise AlreadyServedError(folder.root)
-        # The holder has an address, or is about to write it, or has just taken it away to end: then this one takes over.
-        if folder.address.exists() or time.monotonic() >= deadline:
-            return None
-        time.sleep(0.05)
-
-
-app.add_typer(invites.invite_app, name="invite")
-app.command()(callers.revoke)
-app.add_typer(callers.callers_app, name="callers")
-app.command()(status.audit)
-app.command()(status.reindex)
-app.command()(status.status)
-app.command()(status.doctor)
-app.command()(running.stop)
-app.command()(running.logs)
-app.command()(bench.bench)
-app.command()(jobs.custody)
-app.command()(jobs.rekey)
-app.add_typer(jobs.vault_app, name="vault")
-
-
-@app.command(hidden=True)
-def catalogue(toolsets: Annotated[list[str] | None, typer.Argument()] = None) -> None:
-    """Print the tools as a client sees them, as JSON; the proxy ships this."""
-    from confide_daemon.server import tool_calls
-
-    typer.echo(json.dumps(tool_calls.catalogue(toolsets or ["core"]), indent=1, sort_keys=True, ensure_ascii=False))

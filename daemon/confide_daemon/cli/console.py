@@ -48,8 +48,8 @@ def show(data: Any) -> None:
 
 
 def clock(moment: float, *, seconds: bool = False) -> str:
-    """A time as a person reads it."""
-    return time.strftime("%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M", time.localtime(moment))
+    """A time as a person reads it here, with its zone."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z" if seconds else "%Y-%m-%d %H:%M %Z", time.localtime(moment))
 
 
 def can_ask() -> bool:

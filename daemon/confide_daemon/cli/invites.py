@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.cli.callers import confirm, granted
@@ -30,6 +29,7 @@ from confide_daemon.cli.console import (
     show,
 )
 from confide_daemon.config import DEFAULT_PORT, DaemonConfig, parse_listen
+from confide_memory.commands.group import Commands
 
 if TYPE_CHECKING:
     from confide_daemon.access.enrollment import MadeInvite
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _MAKE = "make"
 
 
-class _MakesByDefault(TyperGroup):
+class _MakesByDefault(Commands):
     """`confided invite NAME` is what people type; only `ls` and `rm` are commands of their own, and so no names."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -52,19 +52,12 @@ class _MakesByDefault(TyperGroup):
         return "" if name == _MAKE else name, command, rest
 
 
-class _Make(TyperCommand):
-    """A command without a word of its own."""
-
-    def format_usage(self, ctx: Any, formatter: Any) -> None:
-        formatter.write_usage(ctx.command_path.rstrip(), " ".join(self.collect_usage_pieces(ctx)))
-
-
 invite_app = typer.Typer(
     cls=_MakesByDefault, help="Invite a machine; list the open invites (ls), take one back (rm).", no_args_is_help=False
 )
 
 
-@invite_app.command(_MAKE, cls=_Make, hidden=True, epilog="Also: confided invite ls, confided invite rm NAME.")
+@invite_app.command(_MAKE, hidden=True)
 @command
 def invite(
     here: Here,

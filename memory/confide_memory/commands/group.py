@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import typer
@@ -28,6 +29,7 @@ class Entry(NamedTuple):
         line: what it does for whom, in a line.
         examples: how it is written, whole.
         is_hidden: it is there, and not in the list.
+        inner: of a group, how its commands are written, by their names.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Entry(NamedTuple):
     line: str
     examples: Sequence[str] = ()
     is_hidden: bool = False
+    inner: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
 Groups = Mapping[str, Sequence[Entry]]
@@ -161,7 +164,11 @@ def _made(package: str, entry: Entry) -> Any:
         cls = getattr(found, "command_class", TyperCommand)
         parent.command(entry.name, cls=cls, epilog=epilog, hidden=entry.is_hidden)(found)
     made = dress(typer.main.get_group(parent).commands[entry.name])
-    if made.help and not made.help.startswith(entry.line):
+    for name, examples in entry.inner.items():
+        made.commands[name].epilog = pages.example(*examples)
+    if isinstance(found, typer.Typer):
+        made.help = entry.line
+    elif made.help and not made.help.startswith(entry.line):
         made.help = f"{entry.line}\n\n{made.help}"
     return made
 
@@ -201,12 +208,12 @@ def _reader(parameter: Any) -> Callable[[], Value]:
     return lambda: value
 
 
-def complaint(error: typer.TyperException) -> tuple[str, str | None]:
-    """What a person is told of a command that was written wrongly, and a hint."""
+def complaint(error: typer.TyperException, program: str) -> tuple[str, str]:
+    """What a person is told of a command of `program` that was written wrongly, and a hint."""
     context, hint = getattr(error, "ctx", None), getattr(error, "hint", None)
     near = getattr(error, "possibilities", None)
-    if hint is None and context is not None:
-        hint = f"{context.command_path} --help"
+    if hint is None:
+        hint = f"{context.command_path.rstrip() if context is not None else program} --help"
         hint = f"did you mean {sorted(near)[0]}? {hint}" if near else hint
     if isinstance(error, typer.BadParameter) and error.message:
         name = _spelled(error)

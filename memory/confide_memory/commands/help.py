@@ -44,12 +44,13 @@ def page(context: typer.Context, sections: Iterable[tuple[str, Rows]] = ()) -> s
 def usage(context: typer.Context, width: int = _WIDEST) -> str:
     """How a command is written: `Usage: confide search [OPTIONS] QUERY`."""
     command: Any = context.command
+    path = context.command_path.rstrip()  # a command that its group takes for granted has no word of its own
     pieces = ["[OPTIONS]", *(argument_name(each) for each in command.params if _is_argument(each))]
     if getattr(command, "commands", None):
         pieces.append("[COMMAND]" if command.invoke_without_command else "COMMAND")
-    lines = textwrap.wrap(" ".join(pieces), max(width - len(f"Usage: {context.command_path} "), _NARROWEST // 2))
-    indent = "\n" + " " * len(f"Usage: {context.command_path} ")
-    return f"{_heading('Usage:')} {context.command_path} {indent.join(lines)}"
+    lines = textwrap.wrap(" ".join(pieces), max(width - len(f"Usage: {path} "), _NARROWEST // 2))
+    indent = "\n" + " " * len(f"Usage: {path} ")
+    return f"{_heading('Usage:')} {path} {indent.join(lines)}"
 
 
 def argument_name(parameter: Any) -> str:

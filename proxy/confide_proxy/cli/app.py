@@ -117,12 +117,21 @@ COMMANDS: Final[Groups] = {
             "projects:project_app",
             "Choose which folder here has which project's name.",
             ("confide project ls",),
+            inner={
+                "ls": ("confide project ls",),
+                "allow": ("confide project allow",),
+                "forget": ("confide project forget ~/old-app",),
+            },
         ),
         Entry(
             "transcripts",
             "history:transcript_app",
             "List or forget the transcripts of your sessions.",
             ("confide transcripts list",),
+            inner={
+                "list": ("confide transcripts list",),
+                "forget": ("confide transcripts forget 0199c2f4",),
+            },
         ),
     ),
     "Machines and keys": (
@@ -131,13 +140,35 @@ COMMANDS: Final[Groups] = {
             "device:device_app",
             "Manage the machines that can open what is sealed.",
             ("confide device ls",),
+            inner={
+                "ls": ("confide device ls",),
+                "invite": ("confide device invite phone",),
+                "approve": ("confide device approve phone",),
+                "confirm": ("confide device confirm",),
+                "rm": ("confide device rm phone",),
+            },
         ),
-        Entry("key", "keys:key_app", "Show, move, lock or change the key of this machine.", ("confide key show",)),
+        Entry(
+            "key",
+            "keys:key_app",
+            "Show, move, lock or change the key of this machine.",
+            ("confide key show",),
+            inner={
+                "show": ("confide key show",),
+                "move": ("confide key move keyring",),
+                "unlock": ("confide key unlock",),
+                "lock": ("confide key lock",),
+                "passphrase": ("confide key passphrase",),
+                "import": ("confide key import ~/.ssh/id_ed25519",),
+                "rotate": ("confide key rotate",),
+            },
+        ),
         Entry(
             "recovery",
             "recovery:recovery_app",
             "Make a recovery code for the day when all machines are lost.",
             ("confide recovery new",),
+            inner={"new": ("confide recovery new",), "use": ("confide recovery use",)},
         ),
         Entry(
             "move",
@@ -159,12 +190,23 @@ COMMANDS: Final[Groups] = {
             "secrets:secrets_app",
             "List or show what is sealed, or seal what is stored in clear.",
             ("confide secrets ls",),
+            inner={
+                "ls": ("confide secrets ls",),
+                "show": ("confide secrets show '(sealed:github-token:0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f)'",),
+                "rescan": ("confide secrets rescan --dry-run",),
+            },
         ),
     ),
     "Service": (
         Entry("start", "local_daemon:start", "Start the daemon of this machine.", ("confide start",)),
         Entry("stop", "local_daemon:stop", "Stop the daemon of this machine.", ("confide stop",)),
-        Entry("queue", "status:queue_app", "Show what waits on this machine for the daemon.", ("confide queue",)),
+        Entry(
+            "queue",
+            "queue:queue_app",
+            "Show what waits on this machine for the daemon.",
+            ("confide queue",),
+            inner={"retry": ("confide queue retry",), "drop": ("confide queue drop 1a2b3c4d",)},
+        ),
         Entry(
             "mcp",
             "mcp:mcp",
@@ -255,13 +297,14 @@ app = typer.Typer(
 )
 
 
-def main() -> NoReturn:
-    """Run the command line; every failure ends with a sentence and its exit code."""
+def main(began: float | None = None) -> NoReturn:
+    """Run the command line; every failure ends with a sentence and its exit code. `began`: when the process did, as `time.monotonic`."""
+    doing.waits_from(began)
     try:
         code = app(standalone_mode=False)
     except typer.TyperException as error:
-        message, hint = complaint(error)
-        remark(f"confide: {message}" + (f"\nhint: {hint}" if hint else ""))
+        message, hint = complaint(error, "confide")
+        remark(f"confide: {message}\nhint: {hint}")
         sys.exit(error.exit_code)
     except typer.Abort as error:  # a question that nobody answers
         if isinstance(error.__cause__ or error.__context__, EOFError):

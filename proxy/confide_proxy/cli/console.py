@@ -11,10 +11,9 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TextIO
 
 import typer
 from typer.core import TyperCommand
@@ -62,8 +61,7 @@ _STEERING: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2
 """What steers a terminal (C0 but newline and tab, DEL, C1), turns a line around, or cannot be written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Here:
+class Here(NamedTuple):
     """Where the files of this machine are, and how they are configured."""
 
     paths: Paths
@@ -81,8 +79,7 @@ class Here:
         return Client(self.paths, self.config, project, tell=doing, patience_s=patience_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(NamedTuple):
     """What a command has done or found.
 
     Attributes:

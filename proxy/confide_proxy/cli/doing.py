@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -35,6 +36,11 @@ class Doing:
         self._lock = threading.RLock()
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
+        self._began: float | None = None
+
+    def waits_from(self, began: float | None) -> None:
+        """Somebody has waited since then, as `time.monotonic`; None: since `begin`. Loading a command takes a part of their patience."""
+        self._began = began
 
     def begin(self) -> None:
         """From here on the command works."""
@@ -86,7 +92,7 @@ class Doing:
         is_unicode = (getattr(sys.stderr, "encoding", None) or "").lower().replace("-", "") == "utf8"
         frames = _FRAMES if is_unicode else _PLAIN_FRAMES
         number = 0
-        wait_s = SILENCE_S
+        wait_s = SILENCE_S if self._began is None else max(0.0, self._began + SILENCE_S - time.monotonic())
         while not self._end.wait(wait_s):
             wait_s = _FRAME_S
             with self._lock:

@@ -35,7 +35,7 @@ from confide_proxy.cli.console import (
 )
 from confide_proxy.cli.search import Asked, outage, send_queue, without_daemon
 from confide_proxy.errors import DeclinedError, EditorError, FolderError, ToolError
-from confide_proxy.offline.journal import new_id
+from confide_proxy.offline.operations import new_id
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.workspace import folders_of

@@ -35,7 +35,7 @@ from confide_proxy.errors import DeviceError, SpaceLockedError
 from confide_proxy.link import founding
 from confide_proxy.link import identity as identities
 from confide_proxy.link.daemon import Joined, known, load_pin, save_pin
-from confide_proxy.offline.journal import is_empty
+from confide_proxy.offline.operations import is_empty
 from confide_proxy.paths import Paths
 from confide_proxy.sync.project_names import ProjectNames
 

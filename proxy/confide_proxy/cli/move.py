@@ -31,7 +31,7 @@ from confide_proxy.cli.search import send_queue
 from confide_proxy.errors import MoveError
 from confide_proxy.link import founding
 from confide_proxy.link.daemon import Joined
-from confide_proxy.offline.journal import is_empty
+from confide_proxy.offline.operations import is_empty
 
 if TYPE_CHECKING:
     from confide_crypto.handshake.invite import Invite

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -14,9 +14,12 @@ from confide_memory.documents import GLOBAL_PROJECT, composed
 from confide_proxy.cli.console import Here, Output, ProjectDir, command, identified, input_text, one_line
 from confide_proxy.cli.search import call
 from confide_proxy.offline import said_before
-from confide_proxy.offline.journal import Journal
+from confide_proxy.offline.operations import is_empty
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.workspace import folders_of
+
+if TYPE_CHECKING:
+    from confide_proxy.offline.journal import Entry
 
 
 class TakesListItems(TyperCommand):
@@ -105,7 +108,11 @@ def _known(here: Here, this: Project, arguments: dict[str, Any]) -> said_before.
     if arguments.get("project") or arguments.get("path"):
         # Who names a place wants it there.
         folders = [folder for folder in folders if folder.project == arguments.get("project", this.name)]
-    waiting = Journal(here.paths.journal).waiting(names & {folder.project for folder in folders})
+    waiting: list[Entry] = []
+    if not is_empty(here.paths.journal):
+        from confide_proxy.offline.journal import Journal
+
+        waiting = Journal(here.paths.journal).waiting(names & {folder.project for folder in folders})
     return said_before.find(arguments["content"], folders, waiting, path=arguments.get("path"))
 
 

@@ -34,10 +34,20 @@ from confide_proxy.cli.console import (
     styled,
     terminal,
 )
-from confide_proxy.errors import BlockedError, FolderError, StateError, ToolError, UnfitAnswerError, UnsealableError
+from confide_proxy.errors import (
+    BlockedError,
+    DaemonStartingError,
+    FolderError,
+    StateError,
+    ToolError,
+    UnfitAnswerError,
+    UnsealableError,
+)
+from confide_proxy.link import daemon
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.mcp import catalogue as catalogues
-from confide_proxy.offline.journal import Journal, is_empty, new_id
+from confide_proxy.mcp.connection_terms import RELINK_DEADLINE_S
+from confide_proxy.offline.operations import is_empty, new_id
 from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
@@ -49,6 +59,8 @@ if TYPE_CHECKING:
 
 SEND_DEADLINE_S = 60.0
 """How long a command sends what waits before it does what it was asked; the rest goes with the next one."""
+START_PATIENCE_S = 1.5
+"""How long a search waits for the daemon that it starts: with what it costs itself, words answer within the 2.5 s that a person waits."""
 
 
 @command
@@ -73,7 +85,8 @@ async def search(
         arguments["minScore"] = min_score
     if everywhere:
         arguments["project"] = "*"
-    result = await call(here, await identified(here, project), "memory_search", arguments)
+    has_words = not everywhere and not explain
+    result = await call(here, await identified(here, project), "memory_search", arguments, has_words=has_words)
     return Output(result, partial(_tell_hits, result, query, explain=explain))
 
 
@@ -170,26 +183,35 @@ class Asked(NamedTuple):
 
 
 async def call(
-    here: Here, project: Project, tool: str, arguments: dict[str, Any], *, is_compared: bool = True
+    here: Here,
+    project: Project,
+    tool: str,
+    arguments: dict[str, Any],
+    *,
+    is_compared: bool = True,
+    has_words: bool = False,
 ) -> dict[str, Any]:
-    """The structured result of a tool, from the daemon, or from this machine while it cannot be reached. The files are compared first,
-    unless not `is_compared`: what was edited a moment ago counts too.
+    """The structured result of a tool, from the daemon, or from this machine while it cannot be reached.
+
+    Args:
+        is_compared: the files are compared first: what was edited a moment ago counts too.
+        has_words: while a daemon starts for it, an answer by words is better than none for so long; it has `daemon: starting`.
 
     Raises RequestError, ToolError: the call cannot be done; ConfideError, TimeoutError: the daemon cannot be reached, and this machine
     does not answer in its place.
     """
-    from confide_proxy.mcp.tunnel import RELINK_DEADLINE_S
-
     offline = catalogues.packaged().offline.get(tool, "fail")
     is_queued = offline == "queue"
     said = datetime.now().astimezone().isoformat(timespec="seconds")
     asked = Asked(tool, arguments, new_id() if is_queued else None, said if is_queued else None)
     meta = {call_keys.OPERATION: asked.operation, call_keys.SAID: said} if asked.operation else None
     began = time.time()
+    has_joined = here.paths.link.exists()
+    is_starting = has_words and not has_joined and await daemon.answering(here.paths.daemon_data) is None
     try:
-        async with AsyncExitStack() as stack:
-            # A daemon that is started on this machine takes its time, and there is no other way to it.
-            is_hasty = offline != "fail" and here.paths.link.exists()
+        async with asyncio.timeout(START_PATIENCE_S if is_starting else None), AsyncExitStack() as stack:
+            # A daemon that is started on this machine takes its time, and what changes something waits for it.
+            is_hasty = offline != "fail" and has_joined
             async with asyncio.timeout(RELINK_DEADLINE_S if is_hasty else None):
                 client = await stack.enter_async_context(here.client(project))
             is_behind = not await send_queue(client, here)
@@ -213,6 +235,9 @@ async def call(
     except (ConfideError, TimeoutError) as error:
         if offline == "fail":
             raise
+        if is_starting and isinstance(error, TimeoutError):
+            found = await without_daemon(here, project, asked, DaemonStartingError(), began)
+            return {**found, "daemon": "starting"}
         return await without_daemon(here, project, asked, error, began)
 
 
@@ -228,6 +253,7 @@ async def send_queue(client: Client, here: Here) -> bool:
     """
     if is_empty(here.paths.journal):
         return True
+    from confide_proxy.offline.journal import Journal
     from confide_proxy.offline.queued_writes import Replay
 
     try:

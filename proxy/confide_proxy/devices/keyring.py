@@ -14,6 +14,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -313,8 +314,6 @@ class Keyring:
 
     def _is_current(self, status: dict[str, Any]) -> bool:
         """Whether the daemon has no news, and waits for nothing that this machine has to do."""
-        from confide_proxy.devices.duties import are_due
-
         if self.roster is None or self.keys is None:
             return False
         is_same = (status.get("number"), status.get("head")) == (len(self.roster.entries) - 1, self.roster.head.hex())
@@ -322,8 +321,18 @@ class Keyring:
             is_same
             and not status.get("needs")
             and self._opened_by == self._machine.identity().public_key
-            and not are_due(self._paths.rosters, self.space)
+            and not self._has_duties()
         )
+
+    def _has_duties(self) -> bool:
+        """Whether this machine may have something to do for the space, by what it keeps. Blocks."""
+        # What is kept of an invite or of a change of key: most machines have neither, and need not load what is done with them.
+        with suppress(OSError):
+            if not any(path.suffix in (".invite", ".json") for path in self._paths.rosters.iterdir()):
+                return False
+        from confide_proxy.devices.duties import are_due
+
+        return are_due(self._paths.rosters, self.space)
 
     def _take(self, roster: Roster, identity: Identity) -> None:
         """Believe a roster, and open its keys if this machine is on it."""

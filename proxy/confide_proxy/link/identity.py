@@ -20,9 +20,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_crypto.keys import bech32m
@@ -64,8 +63,7 @@ class Form(enum.StrEnum):
     PASSPHRASE = "passphrase"  # noqa: S105 - the name of a form
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """An identity file as it was read.
 
     Attributes:
@@ -177,8 +175,7 @@ def write(path: Path, key: Identity, form: Form, *, passphrase: str | None = Non
     write_private_file(path, data, replace=replace)
 
 
-@dataclass(frozen=True, slots=True)
-class Unlocked:
+class Unlocked(NamedTuple):
     """A seed, and when it ends (seconds since the epoch)."""
 
     identity: Identity

@@ -15,8 +15,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.keys.files import cannot, make_private_dir, remove_private_file, rename_private_file
@@ -37,8 +36,7 @@ Dial = Callable[[Identity, bool], Awaitable["Connection"]]
 """Opens a connection as an identity; the flag says that it is this machine's settled one, which a daemon of ours may be told of."""
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """This machine's keys as they are on the disk: one, or two while a rotation is not finished."""
 
     current: Stored

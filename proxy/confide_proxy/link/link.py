@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from confide_crypto.errors import (
@@ -60,8 +60,7 @@ _UNLOCKS = 2
 """A space may lock itself again, for having been idle, between two requests; hardly twice."""
 
 
-@dataclass(frozen=True, slots=True)
-class Callbacks:
+class Callbacks(NamedTuple):
     """Whom the link tells.
 
     Attributes:

@@ -26,9 +26,8 @@ from confide_proxy.link.link import ATTACH_DEADLINE_S, CONNECT_DEADLINE_S, attac
 from confide_proxy.link.receipts import Receipts
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import incoming
+from confide_proxy.mcp.connection_terms import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S, attach_body
 from confide_proxy.mcp.incoming import PROGRESS, Answered, News
-from confide_proxy.mcp.session import attach_body
-from confide_proxy.mcp.tunnel import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S
 from confide_proxy.offline.outage import backlog
 from confide_proxy.paths import Paths
 from confide_proxy.sealing.context import Sealing

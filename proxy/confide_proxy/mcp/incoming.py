@@ -22,8 +22,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from confide_crypto.errors import ProtocolViolation
 from confide_proxy.mcp.jsonrpc import (
@@ -64,8 +63,7 @@ _MAX_SENTENCE: Final = 4096
 _MAX_ID: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(NamedTuple):
     """An answer, to whatever has that id: `result` or `error` under its name; None: it has neither of the form that MCP has.
 
     Attributes:
@@ -77,8 +75,7 @@ class Answered:
     line: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class News:
+class News(NamedTuple):
     """A notification of `NEWS`."""
 
     method: str
@@ -90,8 +87,7 @@ class News:
         return {"jsonrpc": "2.0", "method": self.method, **({"params": self.params} if self.params else {})}
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """A request, which no daemon makes of a client."""
 
     identifier: Any

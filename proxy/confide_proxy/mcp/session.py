@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
@@ -13,11 +12,11 @@ from confide_crypto.errors import ConfideError
 from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools.call import catalogue_hash
-from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.link.link import Callbacks, Link
 from confide_proxy.mcp import catalogue as catalogues
+from confide_proxy.mcp.connection_terms import attach_body
 from confide_proxy.mcp.fallback import Fallback
 from confide_proxy.mcp.tunnel import Tunnel
 from confide_proxy.offline.outage import backlog
@@ -110,14 +109,3 @@ class Session:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return self._group.create_task(work)
-
-
-def attach_body(project: str, config: ProxyConfig) -> dict[str, Any]:
-    """The `attach` request of this machine, for a connection that is told nothing of what others change."""
-    return {
-        "project": project,
-        "machine": socket.gethostname() or "unnamed",
-        "proxyVersion": VERSION,
-        "toolsets": list(config.toolsets),
-        "watches": False,
-    }

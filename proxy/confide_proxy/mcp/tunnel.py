@@ -23,6 +23,7 @@ from confide_proxy.errors import LATER, KeyLockedError
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import incoming, jsonrpc
 from confide_proxy.mcp.catalogue import Catalogue
+from confide_proxy.mcp.connection_terms import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S, RELINK_DEADLINE_S
 from confide_proxy.mcp.incoming import CANCELLED, Answered, Asked, News
 from confide_proxy.mcp.jsonrpc import (
     ACKNOWLEDGED,
@@ -52,11 +53,8 @@ MAX_IN_FLIGHT = 256
 MAX_HELD_BYTES = 64 * 1024 * 1024
 """Of calls without an answer, which are kept to be sent again."""
 MAX_REPEATS = 2
-CALL_DEADLINE_S = 10.0
-LONG_JOB_DEADLINE_S = 3600.0
 FIRST_LINK_DEADLINE_S = 9.0
 """How long a call waits for the first link, which may include the start of a daemon on this machine."""
-RELINK_DEADLINE_S = 2.0
 PROBE_AFTER_S = 1.0
 """A call that has no answer for so long asks whether anybody is there at all; a pulled cable tells nobody."""
 PROBE_S = 1.0

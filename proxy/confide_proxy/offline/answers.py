@@ -19,8 +19,9 @@ from confide_memory.tools.call import OFFLINE, Answer
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError
 from confide_proxy.offline import local_tools, queued_writes
-from confide_proxy.offline.journal import Entry, Journal, is_empty, new_id
+from confide_proxy.offline.journal import Entry, Journal
 from confide_proxy.offline.local_corpus import LocalMemory
+from confide_proxy.offline.operations import is_empty, new_id
 from confide_proxy.offline.outage import Trouble, told
 from confide_proxy.paths import Paths
 from confide_proxy.sealing.tool_calls import Asked, SealedCalls

@@ -26,6 +26,7 @@ from typing import Any, Final, Self
 from confide_crypto.keys.files import make_private_dir, read_private_file, sync_folder, write_private_file
 from confide_proxy.errors import JournalError, StateError
 from confide_proxy.locks import lock_file, taken
+from confide_proxy.offline.operations import is_empty
 
 MAX_ENTRIES: Final = 10_000
 MAX_BYTES: Final = 64 * 1024 * 1024
@@ -244,16 +245,6 @@ class SealedLog:
         except (ValueError, TypeError, CryptoError):
             return None
         return record if isinstance(record, dict) and "id" in record else None
-
-
-def is_empty(folder: Path) -> bool:
-    """Whether nothing waits in the journal of this folder. One system call, and no lock."""
-    return not (folder / "queue").exists()
-
-
-def new_id() -> str:
-    """Of an operation."""
-    return secrets.token_hex(16)
 
 
 class Journal:

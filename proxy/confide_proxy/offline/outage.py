@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confide_crypto.errors import ConfideError, DeniedError, KeyFileError, LinkError, RequestError, WrongDaemonKey
 from confide_proxy.errors import LATER, DaemonMissingError, NotJoinedError
@@ -19,8 +18,7 @@ log = logging.getLogger(__name__)
 _WAITING_DENIALS: Final = frozenset({"disabled", "busy"})
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(NamedTuple):
     """Why the daemon is not asked.
 
     Attributes:

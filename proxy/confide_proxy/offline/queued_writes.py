@@ -23,7 +23,8 @@ from confide_memory.note_names import TASK_ID, names_of
 from confide_memory.tools.call import Answer
 from confide_proxy.errors import LATER, BlockedError, JournalError, StateError, ToolError, UnsealableError
 from confide_proxy.locks import SEAT_AGAIN_S, Seat
-from confide_proxy.offline.journal import Entry, Journal, is_empty
+from confide_proxy.offline.journal import Entry, Journal
+from confide_proxy.offline.operations import is_empty
 from confide_proxy.offline.outage import Trouble
 from confide_proxy.sealing.tool_calls import OF_FILES, Asked, SealedCalls
 

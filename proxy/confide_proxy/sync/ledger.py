@@ -17,9 +17,9 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_memory.documents import MAX_SENT, MEMORY_FILES, MEMORY_FOLDER, REMOVED
 from confide_proxy.errors import DiskRefusalError, FolderError
@@ -45,8 +45,7 @@ UNREAD: Final = -1
 """The size of a file that is to be read again, whatever it looks like."""
 
 
-@dataclass(frozen=True, slots=True)
-class Confirmed:
+class Confirmed(NamedTuple):
     """A file as both ends last agreed on it.
 
     Attributes:
@@ -71,8 +70,7 @@ class Confirmed:
         return (self.size, self.mtime_ns, self.mark) == (size, mtime_ns, mark)
 
 
-@dataclass(frozen=True, slots=True)
-class Writing:
+class Writing(NamedTuple):
     """A text of the daemon's that was about to be put in place.
 
     Attributes:
@@ -578,7 +576,7 @@ def note_touched(ledger: Ledger, path: str, known: Confirmed | None, content: Co
     """Have the looks of a file that was saved with the text that it had, so that it is neither read again nor counted as unsent."""
     is_touched = known is not None and not known.looks_like(content.size, content.mtime_ns, content.mark)
     if known and is_touched and is_confirmed(known, content, ledger.sent(path)):
-        touched = replace(known, size=content.size, mtime_ns=content.mtime_ns, mark=content.mark)
+        touched = known._replace(size=content.size, mtime_ns=content.mtime_ns, mark=content.mark)
         ledger.touch(path, known, touched)
 
 

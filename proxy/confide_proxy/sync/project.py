@@ -18,10 +18,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from confide_memory.documents import GLOBAL_PROJECT, MEMORY_FOLDER
 from confide_proxy.sync.walk import FILE, load_project_file, plain_file
@@ -47,8 +46,7 @@ _WHOLE_REMOTE = re.compile(r"^(?:(?:https?|ssh|git|git\+ssh|ssh\+git)://|[^@/:]+
 _WARY: Final = ("-c", "safe.bareRepository=explicit", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 
 
-@dataclass(frozen=True, slots=True)
-class Project:
+class Project(NamedTuple):
     """A project as this machine sees it.
 
     Attributes:
@@ -75,8 +73,7 @@ class Basis(enum.Enum):
     """What it is called itself, which an archive's author may have chosen."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """What a folder says of itself: the project's name, its working folder, and whether git keeps it.
 
     Attributes:

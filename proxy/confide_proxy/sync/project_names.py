@@ -21,10 +21,9 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from confide_crypto.errors import ConfideError, KeyFileError, RequestError, printable
 from confide_crypto.keys.files import cannot, make_private_dir, read_private_file, write_private_file
@@ -73,8 +72,7 @@ class State(enum.Enum):
 _BELIEVED: Final = frozenset({State.REMOTE, State.FIRST, State.USED, State.ALLOWED})
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """What became of a claim.
 
     Attributes:
@@ -153,7 +151,7 @@ class ProjectNames:
             if state is State.FIRST and self.is_held(claim):
                 state = State.OWN
             before = self.about(claim)
-            decision = replace(before, state=state) if before else Decision.of(claim, state)
+            decision = before._replace(state=state) if before else Decision.of(claim, state)
             self._append(decision)
         return decision
 
@@ -164,7 +162,7 @@ class ProjectNames:
         with self._alone():
             found = [each for each in self.all() if each.home == os.fspath(home) and each.state is not State.FORGOTTEN]
             for each in found:
-                self._append(replace(each, state=State.FORGOTTEN))
+                self._append(each._replace(state=State.FORGOTTEN))
         return found
 
     def on_joined(self) -> None:
@@ -203,8 +201,7 @@ class ProjectNames:
             write_private_file(self._file, b"".join(each.line() for each in _kept(self.all())), replace=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(NamedTuple):
     """A project with the name that it has here.
 
     Attributes:

@@ -11,7 +11,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -326,7 +325,7 @@ class Replica:
         if content and content.hash == digest:
             self._ledger.set(path, confirmed_as(content, content.hash, revision))
         elif content and known and known.hash == digest and known.matches(content.hash):
-            self._ledger.set(path, replace(known, revision=revision))
+            self._ledger.set(path, known._replace(revision=revision))
 
     async def _send(self, path: str, report: SyncReport, *, is_asked: bool = False) -> None:
         """Send a file if it has changed, or if the daemon has not what it had: restored from an old copy, or damaged."""

@@ -14,8 +14,8 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from confide_memory.documents import MAX_DEPTH, TOOL_FOLDERS, composed
 
@@ -99,8 +99,7 @@ def plain_file(file: Path, most: int) -> tuple[bytes, os.stat_result]:
         return opened.read(most), status
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectFile:
+class ProjectFile(NamedTuple):
     """What a project says of itself.
 
     Attributes:

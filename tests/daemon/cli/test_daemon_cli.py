@@ -61,10 +61,24 @@ def test_the_help_lists_every_command_and_the_exit_codes(confided: Confided) -> 
     for command in COMMANDS:
         assert re.search(rf"^  {command} ", text, re.MULTILINE)
     assert "Exit codes: 0 ok" in text
+    assert confided.run().stdout == confided.run("help").stdout == text
+    assert confided.run("-V").stdout == confided.run("--version").stdout
+
+
+def test_the_help_of_a_command_ends_with_an_example(confided: Confided) -> None:
+    """Also by `help COMMAND`, in a group, and where the command has no word of its own."""
+    for command in ("serve", "key rotate", "invite", "invite rm"):
+        text = confided.run("help", *command.split()).stdout
+        assert re.search(rf"\nExamples?:\n  confided {command}\b", text), text
+
+
+def test_times_have_their_zone(ready: Confided) -> None:
+    ready.run("invite", "laptop", "--no-wait")
+    assert re.search(r"good until \d{4}-\d\d-\d\d \d\d:\d\d [A-Z]", ready.run("invite", "ls").stdout)
 
 
 def test_a_mistyped_command_is_answered_with_the_nearest(confided: Confided) -> None:
-    assert "Did you mean 'reindex'?" in confided.run("reindx", code=2).stderr
+    assert "hint: did you mean confided reindex?" in confided.run("reindx", code=2).stderr
 
 
 @pytest.mark.parametrize(

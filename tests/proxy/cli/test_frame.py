@@ -15,6 +15,8 @@ import typer.main
 from tests.support.programs.command import confide
 from tests.support.programs.processes import Machine
 
+from confide_daemon.cli import app as daemon_app
+from confide_memory.commands.group import Entry
 from confide_memory.commands.spelling import meant
 from confide_proxy.cli.app import COMMANDS, OTHER_WORDS, app
 
@@ -22,32 +24,66 @@ ENTRIES = {entry.name: entry for entries in COMMANDS.values() for entry in entri
 PROGRAM: Any = typer.main.get_command(app)
 HEAVY = {"rich", "pydantic", "pydantic_core", "sqlite3", "numpy", "mcp", "httpx2", "yaml", "watchdog"}
 """Libraries of which each costs a warm command more than it has time for."""
+OTHERS = {
+    "confide_proxy.mcp.tunnel",
+    "confide_proxy.mcp.session",
+    "confide_proxy.offline.journal",
+    "confide_proxy.devices.duties",
+    "confide_proxy.devices.pairing",
+}
+"""What an agent's session needs, or a machine that has something to do for its space."""
+
+
+PROGRAMS: dict[str, tuple[Any, dict[str, Entry], dict[str, str]]] = {
+    "confide": (PROGRAM, ENTRIES, OTHER_WORDS),
+    "confided": (
+        typer.main.get_command(daemon_app.app),
+        {entry.name: entry for entries in daemon_app.COMMANDS.values() for entry in entries},
+        daemon_app.OTHER_WORDS,
+    ),
+}
 
 
 def parts(example: str) -> Iterator[list[str]]:
-    """The arguments of each `confide` in a line of a shell."""
+    """Each command in a line of a shell: the program and its arguments."""
     for piece in example.split("|"):
         words = shlex.split(piece)
-        if words[0] == "confide":
-            yield words[1:]
+        if words[0] in PROGRAMS:
+            yield words
 
 
-@pytest.mark.parametrize("name", ENTRIES)
-def test_examples_can_be_typed_as_they_stand(name: str) -> None:
-    """Every command has one, with options that it has."""
-    assert ENTRIES[name].examples
-    for example in ENTRIES[name].examples:
-        for arguments in parts(example):
-            command = PROGRAM.commands[arguments.pop(0)]
-            while hasattr(command, "commands") and arguments:
-                command = command.commands[arguments.pop(0)]
+def examples_of(entry: Entry) -> list[str]:
+    """Its own, and those of the commands in it."""
+    return [*entry.examples, *(example for inner in entry.inner.values() for example in inner)]
+
+
+@pytest.mark.parametrize(
+    ("program", "name"), [(program, name) for program, (_, entries, _) in PROGRAMS.items() for name in entries]
+)
+def test_examples_can_be_typed_as_they_stand(program: str, name: str) -> None:
+    """Every command has one, those in groups too, with options that it has."""
+    commands, entries, _ = PROGRAMS[program]
+    entry = entries[name]
+    assert entry.examples or entry.is_hidden
+    for example in examples_of(entry):
+        for _, *arguments in parts(example):
+            command = commands.commands[arguments.pop(0)]
+            while hasattr(command, "commands") and arguments and not arguments[0].startswith("-"):
+                command = command.commands.get(arguments[0]) or command.commands["make"]
+                arguments = arguments[arguments[0] == command.name :]
             command.make_context(command.name, arguments)  # raises what a wrong option or argument is answered with
+    group = commands.commands[name]
+    if entry.place != "setup:setup_app":  # a client each, all in the form of the group's example
+        assert set(entry.inner) == set(getattr(group, "commands", ()))
+    assert all("Example" in each.epilog for each in (group, *getattr(group, "commands", {}).values()) if each.epilog)
 
 
-def test_other_words_lead_to_commands_that_exist() -> None:
-    inner = {word for name in ENTRIES for word in getattr(PROGRAM.commands[name], "commands", ())}
-    assert set(OTHER_WORDS.values()) <= {*ENTRIES, *inner}
-    assert not OTHER_WORDS.keys() & ENTRIES.keys()
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_other_words_lead_to_commands_that_exist(program: str) -> None:
+    commands, entries, words = PROGRAMS[program]
+    inner = {word for name in entries for word in getattr(commands.commands[name], "commands", ())}
+    assert set(words.values()) <= {*entries, *inner}
+    assert not words.keys() & entries.keys()
 
 
 @pytest.mark.parametrize(
@@ -82,9 +118,11 @@ def test_a_warm_command_loads_nothing_heavy(name: str, tmp_path: Path) -> None:
         "import typer.main\n"
         "from confide_proxy.cli.app import app\n"
         f"typer.main.get_command(app).commands[{name!r}]\n"
-        "from confide_proxy.mcp import client, tunnel\n"
+        "from confide_proxy.mcp import client\n"
         "import confide_crypto.transport.open\n"
-        "print(json.dumps(sorted({each.split('.')[0] for each in sys.modules})))\n"
+        "print(json.dumps(sorted(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert not set(json.loads(done.stdout)) & HEAVY
+    loaded = set(json.loads(done.stdout))
+    assert not {each.split(".")[0] for each in loaded} & HEAVY
+    assert not loaded & OTHERS

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from confide_crypto.keys.files import make_private_dir
 from confide_proxy import paths
 from confide_proxy.cli.console import Here
-from confide_proxy.cli.status import queue_app
+from confide_proxy.cli.queue import queue_app
 from confide_proxy.config import Policy, ProxyConfig
 from confide_proxy.offline.journal import Journal
 

@@ -18,7 +18,8 @@ from tests.support.kills.journal_writer import CALLS, call
 from confide_crypto.errors import KeyFileError
 from confide_proxy.errors import JournalError, StateError
 from confide_proxy.offline import journal as journals
-from confide_proxy.offline.journal import Journal, is_empty
+from confide_proxy.offline.journal import Journal
+from confide_proxy.offline.operations import is_empty
 
 WRITER = Path(__file__).parents[2] / "support" / "kills" / "journal_writer.py"
 

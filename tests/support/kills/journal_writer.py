@@ -16,7 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from confide_proxy.offline.journal import Entry, Journal, new_id
+from confide_proxy.offline.journal import Entry, Journal
+from confide_proxy.offline.operations import new_id
 
 CALLS = 6
 

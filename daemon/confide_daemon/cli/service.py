@@ -1,0 +1,113 @@
+"""`confided init` and `serve`: the data folder is made, and the daemon runs in it. And `catalogue`, which the proxy's package is made with.
+
+What loads the store and the models is imported when it is needed, so that a daemon that is started on demand can look at its lock first.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+
+from confide_daemon import config
+from confide_daemon.cli.console import Config, Data, Here, Output, command, say
+from confide_daemon.datadir import log_file, paths
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+ON_DEMAND_WAIT_S = 5.0
+
+
+@command
+def init(here: Here) -> Output:
+    """Make the data folder and its keys."""
+    from confide_crypto.keys.identity import Identity, format_daemon_key
+    from confide_daemon.access.registry import create
+
+    here.config()
+    found = here.paths
+    is_new = create(found.data)
+    key = format_daemon_key(Identity.load(found.data.identity).static_key)
+
+    def tell() -> None:
+        typer.echo(f"{'made' if is_new else 'already there'}: {found.data.root}")
+        typer.echo(f"daemon key: {key}")
+        if is_new:
+            say("Back up identity.key and master.key: without master.key the data cannot be read.")
+            say(
+                "Next, for machines on the network: confided serve --listen 0.0.0.0:7733   (default: this machine alone)"
+            )
+            say("and in another terminal: confided invite laptop --url confide://THIS-HOST:7733")
+
+    return Output({"data": str(found.data.root), "config": str(found.config), "key": key, "created": is_new}, tell)
+
+
+def serve(
+    config_file: Config = None,
+    data: Data = None,
+    listen: Annotated[str | None, typer.Option("--listen", help="host:port.", show_default="127.0.0.1:7733")] = None,
+    on_demand: Annotated[
+        bool,
+        typer.Option("--on-demand", help="For this machine alone: a free port, and an end when nobody is connected."),
+    ] = False,
+    idle_exit: Annotated[
+        int | None,
+        typer.Option("--idle-exit", min=1, help="Seconds without a connection until an on-demand daemon ends."),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every call (never its content).")] = False,
+) -> None:
+    """Serve until told to stop (SIGTERM, Ctrl-C)."""
+    logging.getLogger("confide_daemon").setLevel(logging.DEBUG if verbose else logging.INFO)
+    for foreign in ("mcp", "anyio", "asyncio", "websockets"):
+        # Their records quote messages; ours say what an operator needs.
+        logging.getLogger(foreign).setLevel(logging.CRITICAL)
+    found = paths.find(config=config_file, data=data)
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, handlers=[log_file.handler(found.data.log)])
+    settings = config.load(found.config, must_exist=config_file is not None)
+    lock = _take(found.data, on_demand=on_demand)
+    if lock is None:
+        return
+    # Only now, since a second daemon on demand should be gone before it has loaded anything.
+    from confide_daemon.server import process
+
+    if not on_demand and sys.stderr.isatty():
+        say(f"confided serves at {listen or settings.server.listen}; Ctrl-C stops it")
+        say("Next, in another terminal: confided invite laptop --url confide://THIS-HOST:PORT")
+    process.run(found.data, settings, listen=listen, idle_exit_s=idle_exit, on_demand=on_demand)
+    lock.release()
+
+
+def _take(folder: paths.DataFolder, *, on_demand: bool) -> Any:
+    """The data folder's lock; None where another daemon that was started on demand serves already."""
+    from confide_crypto.keys.files import make_private_dir
+    from confide_daemon.datadir.instance import DaemonLock
+    from confide_daemon.errors import AlreadyServedError, DataFolderError
+
+    if on_demand:
+        make_private_dir(folder.root)
+    elif not folder.identity.exists():
+        raise DataFolderError(folder.root, "is not set up", hint="run: confided init")
+    deadline = time.monotonic() + ON_DEMAND_WAIT_S
+    while True:
+        try:
+            lock = DaemonLock.take(folder.lock)
+        except OSError as error:
+            raise DataFolderError(folder.root, f"cannot be written: {(error.strerror or '').lower()}") from error
+        if lock is not None:
+            return lock
+        if not on_demand:
+            raise AlreadyServedError(folder.root)
+        # The holder has an address, or is about to write it, or has just taken it away to end: then this one takes over.
+        if folder.address.exists() or time.monotonic() >= deadline:
+            return None
+        time.sleep(0.05)
+
+
+def catalogue(toolsets: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+    """Print the tools as a client sees them, as JSON; the proxy ships this."""
+    from confide_daemon.server import tool_calls
+
+    typer.echo(json.dumps(tool_calls.catalogue(toolsets or ["core"]), indent=1, sort_keys=True, ensure_ascii=False))

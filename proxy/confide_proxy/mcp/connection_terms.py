@@ -1,0 +1,28 @@
+"""What a command and an agent's session have in common when they talk to the daemon: how they attach, and how long a call may take.
+
+Apart from both, since a command that needs no more loads no more: people wait for it.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, Final
+
+from confide_proxy import VERSION
+from confide_proxy.config import ProxyConfig
+
+CALL_DEADLINE_S: Final = 10.0
+LONG_JOB_DEADLINE_S: Final = 3600.0
+RELINK_DEADLINE_S: Final = 2.0
+"""How long a call waits for a link that was there before."""
+
+
+def attach_body(project: str, config: ProxyConfig) -> dict[str, Any]:
+    """The `attach` request of this machine, for a connection that is told nothing of what others change."""
+    return {
+        "project": project,
+        "machine": socket.gethostname() or "unnamed",
+        "proxyVersion": VERSION,
+        "toolsets": list(config.toolsets),
+        "watches": False,
+    }
