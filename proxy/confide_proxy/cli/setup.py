@@ -75,7 +75,8 @@ def _offered(here: Here, client: Client, folder: Path, *, for_user: bool, is_ask
     """Show what a client lacks, and ask whether to write it. Whether something was lacking."""
     had = presence.look(client, folder)
     parts = Parts(server=not had.is_set_up, hooks=not had.has_hooks, rules=True)
-    changes = [each for each in files.added(_entries(client, folder, parts, for_user=for_user)) if each.is_one]
+    entries = _entries(client, folder, parts, for_user=for_user, has_plugin=had.has_plugin)
+    changes = [each for each in files.added(entries) if each.is_one]
     if not changes:
         say(f"{client.title} is set up")
         return False
@@ -130,7 +131,9 @@ def _command(client: Client) -> Callable[..., None]:
     return run
 
 
-def _entries(client: Client, folder: Path, parts: Parts, *, for_user: bool) -> Sequence[Entry]:
+def _entries(
+    client: Client, folder: Path, parts: Parts, *, for_user: bool, has_plugin: bool = False
+) -> Sequence[Entry]:
     command = program()
     found: list[Entry] = []
     if parts.server:
@@ -138,7 +141,7 @@ def _entries(client: Client, folder: Path, parts: Parts, *, for_user: bool) -> S
     if parts.hooks:
         found += hooking.hooks(client, folder, command, for_user=for_user)
     if parts.rules:
-        found += ruling.rules(client, folder, for_user=for_user)
+        found += ruling.rules(client, folder, for_user=for_user, has_plugin=has_plugin)
     return found
 
 
@@ -147,7 +150,7 @@ def _add(here: Here, client: Client, folder: Path, parts: Parts, *, for_user: bo
     if had.has_plugin:
         note(f"{client.title} has the plugin, which starts confide and brings hooks: neither is written beside it")
         parts = Parts(server=False, rules=parts.rules)
-    changes = files.added(_entries(client, folder, parts, for_user=for_user))
+    changes = files.added(_entries(client, folder, parts, for_user=for_user, has_plugin=had.has_plugin))
     for change in changes:
         if change.is_one:
             _show(change)
@@ -179,9 +182,9 @@ def _remove(here: Here, client: Client, folder: Path, parts: Parts, *, for_user:
     is_all = not parts.hooks and not parts.rules
     meant = Parts(hooks=True, rules=True) if is_all else Parts(server=False, hooks=parts.hooks, rules=parts.rules)
     receipts = Receipts(here.paths.client_files) if is_all else None
-    changes = [
-        each for each in files.removed(_entries(client, folder, meant, for_user=for_user), receipts) if each.is_one
-    ]
+    entries = list(_entries(client, folder, Parts(meant.server, meant.hooks), for_user=for_user))
+    entries += ruling.all_rules(client, folder, for_user=for_user) if meant.rules else ()
+    changes = [each for each in files.removed(entries, receipts) if each.is_one]
     for change in changes:
         _show(change)
     for change in changes:

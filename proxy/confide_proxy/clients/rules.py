@@ -24,6 +24,8 @@ SERVERS: Final = ("confide", "plugin_confide_confide")
 """What Claude Code calls the server: that of an entry, and that of the plugin."""
 GEMINI_MARK: Final = "# Written by `confide setup gemini --allow`"
 
+_CODEX_PLUGIN: Final = ("plugins", "confide@confide", "mcp_servers")
+
 NOT_POSSIBLE: Final = {
     "cursor": "Cursor asks once for each tool, and keeps your answers itself: docs/clients/cursor.md",
     "vscode": "VS Code asks once for each tool: choose “Always Allow” there; it keeps your answers itself",
@@ -31,10 +33,22 @@ NOT_POSSIBLE: Final = {
 """Clients whose rules no file of a person's holds, or where writing one would take away what they said elsewhere."""
 
 
-def rules(client: Client, project: Path, *, for_user: bool) -> Sequence[Entry]:
-    """The entries; none where it is not possible."""
+def rules(client: Client, project: Path, *, for_user: bool, has_plugin: bool = False) -> Sequence[Entry]:
+    """The entries; none where it is not possible.
+
+    Args:
+        has_plugin: the client starts the server by the plugin. Only Codex then looks for its rules in another place.
+    """
     make = _RULES.get(client.name)
+    if client.name == "codex":
+        return _codex(client, (*_CODEX_PLUGIN, NAME) if has_plugin else (client.group, NAME))
     return make(client, project, for_user) if make else ()
+
+
+def all_rules(client: Client, project: Path, *, for_user: bool) -> Sequence[Entry]:
+    """The entries wherever they may stand: what is to be taken away."""
+    places = (False, True) if client.name == "codex" else (False,)
+    return [each for has_plugin in places for each in rules(client, project, for_user=for_user, has_plugin=has_plugin)]
 
 
 def _claude_code(_client: Client, project: Path, for_user: bool) -> Sequence[Entry]:
@@ -48,8 +62,7 @@ def claude_settings(project: Path, *, for_user: bool) -> Path:
     return claude_folder() / "settings.json" if for_user else project / ".claude" / "settings.local.json"
 
 
-def _codex(client: Client, _project: Path, _for_user: bool) -> Sequence[Entry]:
-    top = (client.group, NAME)
+def _codex(client: Client, top: tuple[str, ...]) -> Sequence[Entry]:
     modes = {**dict.fromkeys(UNASKED, "approve"), **dict.fromkeys(ASKED, "prompt")}
     tables: dict[tuple[str, ...], dict[str, str]] = {
         (*top, "tools", tool): {"approval_mode": mode} for tool, mode in modes.items()
@@ -83,7 +96,6 @@ def _zed(client: Client, project: Path, for_user: bool) -> Sequence[Entry]:
 
 _RULES: Final[dict[str, Callable[[Client, Path, bool], Sequence[Entry]]]] = {
     "claude-code": _claude_code,
-    "codex": _codex,
     "gemini": _gemini,
     "opencode": _opencode,
     "zed": _zed,

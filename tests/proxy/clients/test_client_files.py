@@ -271,6 +271,23 @@ def test_rules_let_reading_and_storing_pass_and_ask_for_the_rest(home: Path) -> 
     assert allowed.keys() | rules.NOT_POSSIBLE.keys() == CLIENTS.keys()
 
 
+def test_rules_follow_the_plugin(home: Path, tmp_path: Path) -> None:
+    """Codex has the plugin's server in a table of its own; an entry's table without a command would be no server."""
+    codex = CLIENTS["codex"]
+    config = codex.of_user()
+    config.parent.mkdir(parents=True)
+    before = '# mine\n[plugins."confide@confide"]\nenabled = true\n\n[tui]\ntheme = "x"\n'
+    config.write_text(before)
+    (change,) = files.added(rules.rules(codex, tmp_path, for_user=False, has_plugin=True))
+    change.write()
+    said = tomllib.loads(config.read_text())
+    assert said.keys() == {"plugins", "tui"}
+    tools = said["plugins"]["confide@confide"]["mcp_servers"]["confide"]["tools"]
+    assert (tools["memory_store"], tools["secret_get"]) == ({"approval_mode": "approve"}, {"approval_mode": "prompt"})
+    (change,) = files.removed(rules.all_rules(codex, tmp_path, for_user=False))
+    assert change.after == before
+
+
 def test_reading_tools_are_those_that_say_so() -> None:
     """The catalogue knows which tools only read; a rule names no other."""
     catalogue = json.loads((Path(known.__file__).parents[1] / "mcp/catalogue-all.json").read_bytes())
