@@ -78,6 +78,7 @@ def test_the_sdist_has_what_a_packager_needs(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"README.md", "LICENSE", "Makefile", "constraints.txt", "tests/conftest.py", "crypto/PROTOCOL.md"} <= names
+    assert ".claude-plugin/marketplace.json" in names
     assert not {name.split("/")[0] for name in names} & {".git", ".venv", ".demo", ".mypy_cache", ".ruff_cache"}
 
 

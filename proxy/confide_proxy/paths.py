@@ -49,6 +49,8 @@ class Paths:
     """Which daemon this machine has joined, and its pinned key."""
     failed_join = _InState("failed-join.json")
     """Why the last `confide join` failed, until this machine is set up."""
+    client_files = _InState("client-files.json")
+    """What `confide setup` has written into clients' files, so that it can be taken away again."""
     move = _InState("move.json")
     """Where this machine's memory is being moved to, until it is there."""
     receipt = _InState("receipt.json")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import os
 import re
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
 from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TextIO
@@ -264,24 +262,6 @@ def note(*warnings: str) -> None:
     """What the daemon or this machine has to remark."""
     for warning in warnings:
         remark(one_line(warning if warning.startswith("hint: ") else f"note: {warning}"))
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Put a text in the place of a person's file, whole or not at all. Raises OSError."""
-    target = path.resolve()  # a linked file (dotfiles in a repository) stays a link
-    part = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        with open(os.open(part, flags, mode), "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(target)
-    except OSError:
-        with suppress(OSError):  # a read-only disk refuses this as well
-            part.unlink()
-        raise
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:

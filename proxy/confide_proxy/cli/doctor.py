@@ -20,8 +20,7 @@ from confide_crypto.keys.identity import fingerprint_words
 from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_proxy import VERSION
-from confide_proxy.cli import clients, status_lines
-from confide_proxy.cli.clients import CLIENTS
+from confide_proxy.cli import status_lines
 from confide_proxy.cli.console import (
     Here,
     Output,
@@ -34,6 +33,10 @@ from confide_proxy.cli.console import (
     say,
     styled,
 )
+from confide_proxy.clients import files, hooks, presence
+from confide_proxy.clients.files import Receipts
+from confide_proxy.clients.known import CLIENTS, NAME, Client, program
+from confide_proxy.clients.presence import Presence
 from confide_proxy.devices.connection import SpaceConnection
 from confide_proxy.errors import FolderError
 from confide_proxy.link import daemon, founding, local
@@ -115,7 +118,7 @@ async def _checked(here: Here, folder: Path, *, fix: bool) -> AsyncIterator[Find
         async for each in _link(here):
             yield each
     yield await asyncio.to_thread(_files, here, folder)
-    for each in await asyncio.to_thread(lambda: list(_clients(folder, fix=fix))):
+    for each in await asyncio.to_thread(lambda: list(_clients(here, folder, fix=fix))):
         yield each
 
 
@@ -263,42 +266,61 @@ def _files(here: Here, folder: Path) -> Finding:
     return ok("files", f"{counted(count, 'memory file')} in {project.root}")
 
 
-def _clients(folder: Path, *, fix: bool) -> Iterator[Finding]:
+def _clients(here: Here, folder: Path, *, fix: bool) -> Iterator[Finding]:
     for client in CLIENTS.values():
-        files = [client.file(folder, for_user=False), client.file(folder, for_user=True)]
         try:
-            set_up = [(file, command) for file in dict.fromkeys(files) if (command := clients.command_of(client, file))]
+            had = presence.look(client, folder)
         except ConfideError as error:
             yield problem(client.name, error)
             continue
-        if not set_up:
-            if client.is_here():
-                yield Finding(
-                    client.name,
-                    "hint",
-                    f"{client.title} is here, and does not start confide",
-                    f"confide setup {client.name} --write",
-                )
-            continue
-        lost = [(file, command) for file, command in set_up if shutil.which(command) is None]
-        if not lost:
-            yield ok(client.name, f"{client.title} starts {set_up[0][1]}: {set_up[0][0]}")
-            continue
-        file, command_line = lost[0]
-        told = f"{file} starts {command_line}, which is not there"
-        if fix and Path(command_line).name == clients.NAME and _pointed(client, file):
-            yield Finding(client.name, "problem", told, isFixed=True)
-        else:
-            yield Finding(client.name, "problem", told, f"confide setup {client.name} --write, or confide doctor --fix")
+        lost = [(file, command) for file, command in had.starts if shutil.which(command) is None]
+        if lost:
+            yield _lost(here, client, folder, *lost[0], fix=fix)
+        elif had.is_set_up:
+            yield _well(client, had)
+        elif client.is_here():
+            told = f"{client.title} is here, and does not start confide"
+            yield Finding(client.name, "hint", told, f"confide setup {client.name} --write")
+        shared = next((file for file, _ in had.starts if projects.is_tracked(file)), None)
+        if shared is not None:
+            told = (
+                f"{shared} is in the repository, and has paths of this machine: other people's clients cannot start it"
+            )
+            hint = f"confide setup {client.name} --remove, then confide setup {client.name} --write --user"
+            yield Finding(client.name, "hint", told, hint)
 
 
-def _pointed(client: clients.Client, file: Path) -> bool:
-    """Whether an entry of ours has the program's path now."""
+def _well(client: Client, had: Presence) -> Finding:
+    """A client that starts confide: how, and whether memory comes to it by itself."""
+    how = f"starts {had.starts[0][1]}: {had.starts[0][0]}" if had.starts else "has the plugin"
+    if had.has_hooks:
+        return ok(client.name, f"{client.title} {how}; with hooks")
+    if client.name in hooks.NOT_POSSIBLE:
+        return ok(client.name, f"{client.title} {how}; it knows no hooks")
+    told = f"{client.title} {how}; without hooks, so memory comes when the agent asks"
+    return Finding(client.name, "ok", told, f"confide setup {client.name} --write --hooks")
+
+
+def _lost(here: Here, client: Client, folder: Path, file: Path, command_line: str, *, fix: bool) -> Finding:
+    """An entry whose program is gone."""
+    told = f"{file} starts {command_line}, which is not there"
+    if fix and Path(command_line).name == NAME and _pointed(here, client, folder, file):
+        return Finding(client.name, "problem", told, isFixed=True)
+    return Finding(client.name, "problem", told, f"confide setup {client.name} --write, or confide doctor --fix")
+
+
+def _pointed(here: Here, client: Client, folder: Path, file: Path) -> bool:
+    """Whether an entry of ours, and the hooks beside it, have the program's path now."""
     try:
-        change = clients.removed(client, file) if client.is_toml else None
-        if change is not None:
-            change.write()
-        clients.added(client, file, clients.program()).write()
+        command_line = program()
+        entries = [client.server(file, command_line)]
+        for for_user in (False, True):
+            entries += [
+                each for each in hooks.hooks(client, folder, command_line, for_user=for_user) if files.is_in(each)
+            ]
+        for change in files.added(entries):
+            if change.is_one:
+                change.write(Receipts(here.paths.client_files))
     except ConfideError:
         return False
     return True

@@ -29,9 +29,9 @@ from confide_proxy.cli.console import (
     folder_of,
     note,
     remark,
-    replace_file,
     say,
 )
+from confide_proxy.clients.files import replace
 from confide_proxy.config import ProxyConfig, is_fingerprint, policy_of
 from confide_proxy.errors import ConfigError, FolderError, StateError
 from confide_proxy.link import founding
@@ -288,7 +288,7 @@ def add(path: Path, fingerprint: str) -> bool:
         raise ConfigError(path, "is not written so that it can be added to", hint=hint)
     try:
         path.resolve().parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, changed)
+        replace(path, changed)
     except OSError as error:
         raise StateError(path, error) from error
     return True

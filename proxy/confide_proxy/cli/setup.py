@@ -1,39 +1,104 @@
-"""`confide setup CLIENT`: how a client is told to start Confide."""
+"""`confide setup [CLIENT]`: the server, hooks and rules in a client's own files, shown before they are written, and taken away again."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from confide_proxy.cli import clients, transfer
-from confide_proxy.cli.clients import CLIENTS, Change, Client
-from confide_proxy.cli.console import Here, ProjectDir, folder_of, remark, say
+from confide_proxy.cli import transfer
+from confide_proxy.cli.console import Here, ProjectDir, folder_of, note, remark, say
+from confide_proxy.clients import files, presence
+from confide_proxy.clients import hooks as hooking
+from confide_proxy.clients import rules as ruling
+from confide_proxy.clients.entries import Entry
+from confide_proxy.clients.files import Change, Receipts
+from confide_proxy.clients.known import CLIENTS, Client, program
+from confide_proxy.errors import SetupError
+from confide_proxy.sync import project as projects
 
-setup_app = typer.Typer(help="Tell a client how to start Confide.", no_args_is_help=True)
+setup_app = typer.Typer(invoke_without_command=True)
 
 _MOST_SHOWN: Final = 60
 """Lines of a difference: a file that somebody wrote by hand may change in every line."""
 
-Write = Annotated[bool, typer.Option("--write", help="Put the entry into the file instead of printing it.")]
+Write = Annotated[bool, typer.Option("--write", help="Put it into the files instead of printing it.")]
+Allow = Annotated[bool, typer.Option("--allow", help="Rules too: reading and storing need no question.")]
+Hooks = Annotated[bool, typer.Option("--hooks", help="Hooks too: memory comes by itself.")]
 ForUser = Annotated[bool, typer.Option("--user", help="For all projects instead of this one.")]
-Remove = Annotated[bool, typer.Option("--remove", help="Take the entry out of the file again.")]
+Remove = Annotated[bool, typer.Option("--remove", help="Take it out again; with --allow or --hooks only these.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What of Confide a client is to get, or to lose."""
+
+    server: bool = True
+    hooks: bool = False
+    rules: bool = False
+
+
+@setup_app.callback()
+def setup(context: typer.Context, user: ForUser = False, project: ProjectDir = Path()) -> None:
+    """Tell your agent's program how to start Confide.
+
+    Without a client: look which ones are here, show what would change in their files, and ask about each. In a pipe nothing is changed.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    folder = folder_of(project)
+    found = [client for client in CLIENTS.values() if client.is_here()]
+    if not found:
+        say("none of the clients that Confide knows is here")
+        remark(f"hint: confide setup CLIENT prints the entry for one: {', '.join(CLIENTS)}")
+    is_asked = _is_terminal()
+    is_left = False
+    for client in found:
+        try:
+            is_left |= _offered(context.obj, client, folder, for_user=user, is_asked=is_asked)
+        except SetupError as error:
+            note(f"{client.title} is left as it is: {error}")
+    if is_left and not is_asked:
+        remark("nothing was changed: run it in a terminal, or confide setup CLIENT --write --hooks --allow")
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _offered(here: Here, client: Client, folder: Path, *, for_user: bool, is_asked: bool) -> bool:
+    """Show what a client lacks, and ask whether to write it. Whether something was lacking."""
+    had = presence.look(client, folder)
+    parts = Parts(server=not had.is_set_up, hooks=not had.has_hooks, rules=True)
+    entries = _entries(client, folder, parts, for_user=for_user, has_plugin=had.has_plugin)
+    changes = [each for each in files.added(entries) if each.is_one]
+    if not changes:
+        say(f"{client.title} is set up")
+        return False
+    say(f"{client.title} would get:")
+    for change in changes:
+        _show(change)
+    if is_asked and typer.confirm(f"write this for {client.title}?", err=True):
+        _carry_out(here, client, changes, parts, folder)
+    return True
 
 
 def add_entry(here: Here, project: Path, *, for_user: bool) -> None:
     """Add the entry to Claude Code's configuration, and offer to import what else is there."""
-    _write(here, CLIENTS["claude-code"], project, for_user=for_user)
+    _add(here, CLIENTS["claude-code"], project.absolute(), Parts(), for_user=for_user)
 
 
-def merge_for_claude_code(project: Path) -> bool:
+def merge_for_claude_code(here: Here, project: Path) -> bool:
     """The same without a word. False if it was there already. Raises SetupError."""
     client = CLIENTS["claude-code"]
-    change = clients.added(client, client.file(project.absolute(), for_user=False), clients.program())
+    (change,) = files.added(_entries(client, project.absolute(), Parts(), for_user=False))
     if change.is_one:
-        change.write()
+        change.write(Receipts(here.paths.client_files))
     return change.is_one
 
 
@@ -41,43 +106,112 @@ def _command(client: Client) -> Callable[..., None]:
     def run(
         context: typer.Context,
         write: Write = False,
+        allow: Allow = False,
+        hooks: Hooks = False,
         user: ForUser = False,
         remove: Remove = False,
         project: ProjectDir = Path(),
     ) -> None:
-        path = client.file(project.absolute(), for_user=user)
+        folder = project.absolute()
+        parts = Parts(hooks=hooks, rules=allow)
         if remove:
-            change = clients.removed(client, path)
-            _tell(change)
-            if change.is_one:
-                change.write()
-            say(f"removed confide from {path}" if change.is_one else f"confide is not in {path}")
+            _remove(context.obj, client, folder, parts, for_user=user)
         elif write:
-            _write(context.obj, client, project, for_user=user)
+            _add(context.obj, client, folder, parts, for_user=user)
+        elif hooks or allow:
+            for change in files.added(_entries(client, folder, parts, for_user=user)):
+                _show(change)
+            _tell_more(client, parts, is_written=False)
+            remark("nothing was changed: run it again with --write")
         else:
-            say(client.shown(clients.program()))
-            remark(f"paste this into {path}, or run it again with --write")
+            say(client.shown(program()))
+            remark(f"paste this into {client.file(folder, for_user=user)}, or run it again with --write")
 
-    run.__doc__ = f"The MCP entry for {client.title}."
+    run.__doc__ = f"Set up {client.title}."
     return run
 
 
-def _write(here: Here, client: Client, project: Path, *, for_user: bool) -> None:
-    path = client.file(project.absolute(), for_user=for_user)
-    change = clients.added(client, path, clients.program())
-    _tell(change)
-    if change.is_one:
+def _entries(
+    client: Client, folder: Path, parts: Parts, *, for_user: bool, has_plugin: bool = False
+) -> Sequence[Entry]:
+    command = program()
+    found: list[Entry] = []
+    if parts.server:
+        found.append(client.server(client.file(folder, for_user=for_user), command))
+    if parts.hooks:
+        found += hooking.hooks(client, folder, command, for_user=for_user)
+    if parts.rules:
+        found += ruling.rules(client, folder, for_user=for_user, has_plugin=has_plugin)
+    return found
+
+
+def _add(here: Here, client: Client, folder: Path, parts: Parts, *, for_user: bool) -> None:
+    had = presence.look(client, folder)
+    if had.has_plugin:
+        note(f"{client.title} has the plugin, which starts confide and brings hooks: neither is written beside it")
+        parts = Parts(server=False, rules=parts.rules)
+    changes = files.added(_entries(client, folder, parts, for_user=for_user, has_plugin=had.has_plugin))
+    for change in changes:
+        if change.is_one:
+            _show(change)
+    _carry_out(here, client, changes, parts, folder)
+
+
+def _carry_out(here: Here, client: Client, changes: Iterable[Change], parts: Parts, folder: Path) -> None:
+    receipts = Receipts(here.paths.client_files)
+    is_new = False
+    shared = []
+    for change in changes:
+        if change.is_one:
+            change.write(receipts)
+            is_new = True
+        say(f"{'added confide to' if change.is_one else 'confide is already in'} {change.path}")
+        if change.is_one and projects.is_shared(change.path):
+            shared.append(str(change.path.relative_to(folder) if change.path.is_relative_to(folder) else change.path))
+    if shared:
+        note(
+            f"git would share {' and '.join(shared)} with whoever has this repository, and paths in it are of this machine alone",
+            "hint: leave them out of git by .git/info/exclude, or use --user, which writes into your own files",
+        )
+    _tell_more(client, parts, is_written=True)
+    if is_new and parts.server:
+        transfer.offer(here, folder_of(folder))
+
+
+def _remove(here: Here, client: Client, folder: Path, parts: Parts, *, for_user: bool) -> None:
+    is_all = not parts.hooks and not parts.rules
+    meant = Parts(hooks=True, rules=True) if is_all else Parts(server=False, hooks=parts.hooks, rules=parts.rules)
+    receipts = Receipts(here.paths.client_files) if is_all else None
+    entries = list(_entries(client, folder, Parts(meant.server, meant.hooks), for_user=for_user))
+    entries += ruling.all_rules(client, folder, for_user=for_user) if meant.rules else ()
+    changes = [each for each in files.removed(entries, receipts) if each.is_one]
+    for change in changes:
+        _show(change)
+    for change in changes:
         change.write()
-    say(f"{'added confide to' if change.is_one else 'confide is already in'} {path}")
-    if change.is_one:
-        transfer.offer(here, folder_of(project))
+        say(f"removed confide from {change.path}")
+    if not changes:
+        say(f"confide is not in {client.file(folder, for_user=for_user)}")
 
 
-def _tell(change: Change) -> None:
-    """Show what is about to change."""
+def _tell_more(client: Client, parts: Parts, *, is_written: bool) -> None:
+    """What a client cannot have, and what a person has still to do."""
+    if parts.rules and (why := ruling.NOT_POSSIBLE.get(client.name)):
+        note(why)
+    if parts.hooks and (why := hooking.NOT_POSSIBLE.get(client.name)):
+        note(why)
+    if parts.hooks and is_written and (what := hooking.AFTERWARDS.get(client.name)):
+        say(what)
+
+
+def _show(change: Change) -> None:
+    """What is about to change."""
     if not change.is_one:
+        say(f"confide is already in {change.path}")
         return
-    lines = difflib.unified_diff(change.before.splitlines(), change.after.splitlines(), lineterm="", n=1)
+    say(f"{change.path}:")
+    before, after = ((text or "").splitlines() for text in (change.before, change.after))
+    lines = difflib.unified_diff(before, after, lineterm="", n=1)
     shown = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
     for line in shown[:_MOST_SHOWN]:
         say(line)
@@ -87,3 +221,9 @@ def _tell(change: Change) -> None:
 
 for _client in CLIENTS.values():
     setup_app.command(_client.name)(_command(_client))
+
+
+@setup_app.command("plugin")
+def plugin() -> None:
+    """Print the folder of the plugin, for clients that install it from there."""
+    say(str(hooking.PLUGIN))

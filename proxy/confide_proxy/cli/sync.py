@@ -123,7 +123,7 @@ def quickstart(
             say("\nnow let your agent start it:  confide setup claude-code --write")
         say('and try:  confide store "we chose postgres for its row locks"\n          confide search "why postgres"')
 
-    is_added = as_json and write and setup.merge_for_claude_code(project)
+    is_added = as_json and write and setup.merge_for_claude_code(here, project)
     counts = {"filesScanned": result["filesScanned"], "totalChunks": info["totalChunks"], "entryAdded": is_added}
     markdown, is_all = markdown_offer.count_markdown(this.root)
     counts |= {"otherMarkdown": markdown, "otherMarkdownIsAll": is_all}

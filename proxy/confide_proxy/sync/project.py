@@ -262,6 +262,22 @@ def _run_git(folder: Path, *arguments: str, env: dict[str, str] | None = None) -
     return subprocess.run(command, capture_output=True, timeout=_GIT_DEADLINE_S, check=False, env=env)
 
 
+def is_shared(file: Path) -> bool:
+    """Whether git would hand the file on: it lies in a repository, which does not leave it out."""
+    try:
+        return _run_git(file.parent, "check-ignore", "-q", "--", file.name).returncode == 1
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return False
+
+
+def is_tracked(file: Path) -> bool:
+    """Whether git has the file."""
+    try:
+        return _run_git(file.parent, "ls-files", "--error-unmatch", "--", file.name).returncode == 0
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return False
+
+
 def _named_in_file(root: Path) -> str | None:
     name = load_project_file(root).name
     return name if name != GLOBAL_PROJECT else None

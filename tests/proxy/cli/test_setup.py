@@ -1,131 +1,175 @@
-"""Putting the entry into a client's configuration, and taking it away, leaves everything else as it was."""
+"""`confide setup`: shows what would change, writes it when told to, names what git would share, and takes it away again."""
 
 from __future__ import annotations
 
 import json
 import os
-import tomllib
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
+import typer
+from tests.support.programs.command import Ended, confide
+from tests.support.programs.processes import Machine
 
-from confide_proxy.cli import clients
-from confide_proxy.cli.clients import CLIENTS, added, removed
-from confide_proxy.errors import SetupError, SetupStorageError
-
-CLAUDE = CLIENTS["claude-code"]
-PROGRAM = "/opt/confide/bin/confide"
-ENTRY = {"command": PROGRAM, "args": ["mcp"]}
-
-
-def test_merges_beside_other_servers(tmp_path: Path) -> None:
-    """Other entries, other keys, the indent and the file's mode stay; a second time changes nothing."""
-    file = tmp_path / ".mcp.json"
-    file.write_text(json.dumps({"mcpServers": {"other": {"command": "x"}}, "theme": "därk"}, indent=4))
-    file.chmod(0o600)
-    added(CLAUDE, file, PROGRAM).write()
-    assert json.loads(file.read_text()) == {
-        "mcpServers": {"other": {"command": "x"}, "confide": ENTRY},
-        "theme": "därk",
-    }
-    assert '\n    "theme"' in file.read_text()
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert not added(CLAUDE, file, PROGRAM).is_one
+from confide_proxy.cli import doctor, setup
+from confide_proxy.clients import hooks
+from confide_proxy.clients.known import CLIENTS
 
 
-@pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
-def test_what_was_added_can_be_removed(client: clients.Client, tmp_path: Path) -> None:
-    """Each client's file has an absolute path, starts `confide mcp`, and is afterwards what it was before."""
-    file = client.file(tmp_path, for_user=False) if client.of_project else tmp_path / "config.toml"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    other = (
-        '# mine\nmodel = "x"\n\n[mcp_servers.other]\ncommand = "y"\n'
-        if client.is_toml
-        else json.dumps({"model": "x", client.group: {"other": {"command": "y"}}}, indent=2) + "\n"
-    )
-    file.write_text(other)
-    added(client, file, PROGRAM).write()
-    read = tomllib.loads if client.is_toml else json.loads
-    document = read(file.read_text())
-    assert document[client.group]["confide"] == client.entry(PROGRAM)
-    assert document[client.group]["other"] == {"command": "y"}
-    assert clients.command_of(client, file) == PROGRAM
-    removed(client, file).write()
-    assert read(file.read_text()) == read(other)
-    assert not removed(client, file).is_one
-    if client.is_toml:
-        assert file.read_text().startswith("# mine\n")
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """One that nobody has set up, with a home of its own, and no client but those whose files a test makes."""
+    machine = Machine(tmp_path, "machine", is_set_up=False)
+    machine.env |= {"HOME": str(tmp_path / "home"), "PATH": str(hooks.PLUGIN)}
+    (tmp_path / "home").mkdir()
+    return machine
 
 
-def test_makes_the_file(tmp_path: Path) -> None:
-    """No file yet is the usual case, and the client's folder need not be there either."""
-    file = CLIENTS["cursor"].file(tmp_path, for_user=False)
-    added(CLIENTS["cursor"], file, PROGRAM).write()
-    assert json.loads(file.read_text()) == {"mcpServers": {"confide": ENTRY}}
+@pytest.fixture
+def terminal() -> Iterator[list[str]]:
+    """Somebody who says yes at a terminal, and what they were asked."""
+    asked: list[str] = []
+
+    def yes(question: str, **_options: object) -> bool:
+        asked.append(question)
+        return "VS Code" not in question
+
+    with patch.object(setup, "_is_terminal", lambda: True), patch.object(typer, "confirm", yes):
+        yield asked
 
 
-def test_what_somebody_added_to_the_entry_stays(tmp_path: Path) -> None:
-    """An entry of an earlier version gets the program's path, and keeps its environment."""
-    file = tmp_path / ".mcp.json"
-    file.write_text(json.dumps({"mcpServers": {"confide": {"command": "confide", "args": ["mcp"], "env": {"A": "b"}}}}))
-    added(CLAUDE, file, PROGRAM).write()
-    assert json.loads(file.read_text())["mcpServers"]["confide"] == {**ENTRY, "env": {"A": "b"}}
+def files(machine: Machine) -> set[str]:
+    place = machine.project.parent
+    return {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file() and "machine/" not in str(path)}
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"mcpServers": []}', "\x00", "{} // a comment"])
-def test_what_cannot_be_merged_is_left_alone(tmp_path: Path, text: str) -> None:
-    """A broken file is named and not touched."""
-    file = tmp_path / ".mcp.json"
-    file.write_text(text)
-    with pytest.raises(SetupError, match=r"\.mcp\.json"):
-        added(CLAUDE, file, PROGRAM)
-    assert file.read_text() == text
+def test_a_pipe_changes_nothing_and_a_terminal_is_asked(machine: Machine, terminal: list[str]) -> None:
+    """Without a client's name: each one that is here is shown with all that it would get, and asked about by itself."""
+    home = Path(machine.env["HOME"])
+    (home / ".codex").mkdir()
+    (home / ".codex/config.toml").write_text('model = "x"\n')
+    (home / ".claude.json").write_text("{}")
+    (home / ".config/Code/User").mkdir(parents=True)
+    (home / ".config/Code/User/mcp.json").write_text("{ // mine\n}")
+    before = files(machine)
+    with patch.object(setup, "_is_terminal", lambda: False):
+        ended = confide(machine, "setup")
+    assert (ended.code, files(machine), terminal) == (0, before, [])
+    assert [line for line in ended.out.splitlines() if line.endswith("would get:")] == [
+        *("Claude Code would get:", "Codex would get:", "VS Code would get:")
+    ]
+    assert "nothing was changed" in ended.err
+    ended = confide(machine, "setup")
+    assert [question.partition("for ")[2] for question in terminal] == ["Claude Code?", "Codex?", "VS Code?"]
+    assert "now trust the hooks: type /hooks in Codex" in ended.out
+    assert json.loads((machine.project / ".mcp.json").read_text())["mcpServers"]["confide"]["args"] == ["mcp"]
+    assert "exec" in (home / ".codex/hooks.json").read_text()
+    assert (home / ".config/Code/User/mcp.json").read_text() == "{ // mine\n}"
+    again = confide(machine, "setup")
+    assert "Claude Code is set up\nCodex is set up\n" in again.out
 
 
-def test_toml_that_cannot_be_changed_safely_is_left_alone(tmp_path: Path) -> None:
-    """A table that is closed where it stands takes no more servers."""
-    file = tmp_path / "config.toml"
-    file.write_text('mcp_servers = { other = { command = "y" } }\n')
-    with pytest.raises(SetupError, match="cannot be changed safely"):
-        added(CLIENTS["codex"], file, PROGRAM)
+def test_a_broken_file_of_one_client_hides_no_other(machine: Machine) -> None:
+    """It is named and left, and the others are shown."""
+    home = Path(machine.env["HOME"])
+    (home / ".gemini").mkdir()
+    (home / ".gemini/settings.json").write_text("{")
+    (home / ".claude.json").write_text("{}")
+    ended = confide(machine, "setup")
+    assert ended.code == 0
+    assert "Claude Code would get:" in ended.out
+    assert "Gemini CLI is left as it is" in ended.err
+    assert f"{home / '.gemini/settings.json'} is not readable as JSON" in ended.err
+    ended = confide(machine, "setup", "gemini", "--write", "--user")
+    assert (ended.code, ended.err.count("hint: ")) == (7, 1)
 
 
-def test_links_and_odd_text_come_through(tmp_path: Path) -> None:
-    """A linked configuration stays a link; half a surrogate pair of somebody else's survives."""
-    (tmp_path / "dotfiles").mkdir()
-    file = tmp_path / "dotfiles" / "claude.json"
-    file.write_text('{"odd": "\\ud83d"}')
-    link = tmp_path / ".claude.json"
-    link.symlink_to(file)
-    added(CLAUDE, link, PROGRAM).write()
-    assert link.is_symlink()
-    assert json.loads(file.read_text())["odd"] == "\ud83d"
-    assert sorted(path.name for path in file.parent.iterdir()) == ["claude.json"]
+def test_no_client_at_all(machine: Machine) -> None:
+    ended = confide(machine, "setup")
+    assert (ended.code, ended.out) == (0, "none of the clients that Confide knows is here\n")
+    assert all(client in ended.err for client in CLIENTS)
 
 
-def test_a_disk_that_takes_nothing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message has the file's own name, and the exit code is that of the disk."""
+def test_what_git_would_share_is_said(machine: Machine) -> None:
+    """A file of the project with this machine's paths, unless git leaves it out; and doctor says so once it is in the repository."""
+    subprocess.run(["git", "init", "-q", machine.project], check=True)
+    machine.env["PATH"] = os.environ["PATH"]
+    ended = confide(machine, "setup", "claude-code", "--write", "--hooks")
+    assert "git would share .mcp.json and .claude/settings.local.json with whoever has this repository" in ended.err
+    assert "hint: leave them out of git by .git/info/exclude, or use --user" in ended.err
+    subprocess.run(["git", "-C", machine.project, "add", ".mcp.json"], check=True)
+    told = [each for each in json.loads(confide(machine, "doctor", "--json").out) if each["check"] == "claude-code"]
+    assert ["with hooks" in told[0]["detail"], "is in the repository" in told[1]["detail"]] == [True, True]
+    assert told[1]["hint"] == "confide setup claude-code --remove, then confide setup claude-code --write --user"
+    confide(machine, "setup", "claude-code", "--remove")
+    subprocess.run(["git", "-C", machine.project, "rm", "-q", "--cached", ".mcp.json"], check=True)
+    (machine.project / ".git/info/exclude").write_text(".mcp.json\n.claude/\n")
+    assert "git would" not in confide(machine, "setup", "claude-code", "--write", "--hooks").err
 
-    def refused(*_arguments: object) -> int:
-        raise OSError(30, "Read-only file system")
 
-    change = added(CLAUDE, tmp_path / ".mcp.json", PROGRAM)
-    monkeypatch.setattr(os, "open", refused)
-    with pytest.raises(SetupStorageError) as told:
-        change.write()
-    assert str(told.value) == f"{tmp_path / '.mcp.json'} cannot be written: Read-only file system"
-    assert told.value.exit_code == 8
+def test_parts_come_and_go_by_themselves(machine: Machine) -> None:
+    """`--remove --hooks` takes the hooks, and leaves the server and the rules; without an option it takes all."""
+    confide(machine, "setup", "gemini", "--write", "--hooks", "--allow")
+    settings = machine.project / ".gemini/settings.json"
+    policy = Path(machine.env["HOME"]) / ".gemini/policies/confide.toml"
+    assert json.loads(settings.read_text()).keys() == {"mcpServers", "hooks"}
+    assert confide(machine, "setup", "gemini", "--remove", "--hooks").out.endswith(f"removed confide from {settings}\n")
+    assert (json.loads(settings.read_text()).keys(), policy.exists()) == ({"mcpServers"}, True)
+    confide(machine, "setup", "gemini", "--remove", "--allow")
+    assert not policy.exists()
+    confide(machine, "setup", "gemini", "--remove")
+    assert not settings.exists()
+    assert confide(machine, "setup", "gemini", "--remove").out == f"confide is not in {settings}\n"
 
 
-def test_the_path_of_the_program_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that lacks the shell's PATH can start it; a name on PATH that is another program is not taken."""
-    stranger = tmp_path / "confide"
-    stranger.write_text("#!/bin/sh\n")
-    stranger.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    own = clients.program()
-    assert Path(own).is_absolute()
-    assert own != str(stranger)
-    stranger.unlink()
-    stranger.symlink_to(own)
-    assert clients.program() == str(stranger), "the name that stays over updates"
+def test_what_a_client_cannot_have_is_said(machine: Machine) -> None:
+    """And what it can is written all the same."""
+    assert "Zed has no hooks" in confide(machine, "setup", "zed", "--write", "--hooks").err
+    assert "Cursor asks once for each tool" in confide(machine, "setup", "cursor", "--write", "--allow").err
+    assert (machine.project / ".zed/settings.json").exists()
+
+
+def test_hooks_are_not_written_beside_the_plugin(machine: Machine) -> None:
+    """They would fire twice."""
+    settings = Path(machine.env["HOME"]) / ".claude/settings.json"
+    settings.parent.mkdir()
+    settings.write_text('{"enabledPlugins": {"confide@confide": true}}')
+    ended = confide(machine, "setup", "claude-code", "--write", "--hooks", "--allow", "--user")
+    assert "has the plugin" in ended.err
+    assert json.loads(settings.read_text()).keys() == {"enabledPlugins", "permissions"}
+    assert not (Path(machine.env["HOME"]) / ".claude.json").exists()
+
+
+def test_without_write_nothing_is_written(machine: Machine) -> None:
+    """Hooks and rules are shown as differences, the entry as it may be pasted."""
+    for client in CLIENTS:
+        ended = confide(machine, "setup", client, "--hooks", "--allow")
+        assert (ended.code, "nothing was changed" in ended.err) == (0, True)
+        assert confide(machine, "setup", client).code == 0
+    assert confide(machine, "setup", "plugin").out == f"{hooks.PLUGIN}\n"
+    assert not files(machine)
+
+
+def test_the_doctor_mends_hooks_as_well(machine: Machine) -> None:
+    """Once the program has moved, `--fix` points entry and hooks to where it is."""
+    confide(machine, "setup", "claude-code", "--write", "--hooks")
+    for name in (".mcp.json", ".claude/settings.local.json"):
+        file = machine.project / name
+        file.write_text(file.read_text().replace(str(setup.program()), "/gone/bin/confide"))
+    assert "/gone/bin/confide, which is not there" in told(confide(machine, "doctor"))
+    assert "fixed" in told(confide(machine, "doctor", "--fix"))
+    assert "/gone" not in (machine.project / ".claude/settings.local.json").read_text()
+    assert doctor.CLIENTS is CLIENTS
+
+
+def told(ended: Ended) -> str:
+    """What it says of Claude Code."""
+    return next(line for line in ended.out.splitlines() if "claude-code" in line)
+
+
+def test_help_has_one_description(machine: Machine) -> None:
+    said = confide(machine, "setup", "--help").out
+    assert said.count("how to start Confide") == 1

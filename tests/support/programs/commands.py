@@ -8,7 +8,7 @@ from typing import Any, Final
 import typer
 
 from confide_proxy.cli.app import app
-from confide_proxy.cli.clients import CLIENTS
+from confide_proxy.clients.known import CLIENTS
 
 SECRET: Final = "(sealed:github-token:" + "0f" * 16 + ")"
 WORDS: Final = "-".join(["abandon"] * 6)
@@ -61,7 +61,9 @@ ARGUMENTS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "export": (("../exported",),),
     "import": (("../notes.jsonl", "--yes"),),
     "scan": ((), ("--all",)),
-    **{f"setup {client}": ((), ("--remove",)) for client in CLIENTS},
+    "setup": ((),),
+    "setup plugin": ((),),
+    **{f"setup {client}": ((), ("--hooks", "--allow"), ("--remove",)) for client in CLIENTS},
     "move": (("--dry-run",), ("--to", "local", "--yes")),
 }
 """By the command's name; what a command needs to be there the caller has made."""
@@ -72,7 +74,10 @@ APART: Final = {
     "pin": "makes the machine one of the hostile daemon's: it is how each of these tests begins",
 }
 AS_TEXT: Final = frozenset(
-    {"key move", "key unlock", "key lock", "key passphrase", *(f"setup {client}" for client in CLIENTS)}
+    {
+        *("key move", "key unlock", "key lock", "key passphrase"),
+        *("setup", "setup plugin", *(f"setup {client}" for client in CLIENTS)),
+    }
 )
 """Without --json."""
 

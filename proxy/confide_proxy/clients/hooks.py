@@ -1,0 +1,96 @@
+"""Hooks in a client's own settings: what the plugin has, with the program's absolute path, for whom does not install the plugin."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from confide_proxy.clients.entries import Entry, Items, Member
+from confide_proxy.clients.known import Client, codex_folder, home
+from confide_proxy.clients.rules import claude_settings
+
+PLUGIN: Final = Path(__file__).parents[1] / "plugin"
+"""The folder that clients read in place."""
+_OURS: Final = re.compile(
+    r"(?:\[ -x (?P<it>.*confide.*) \]|command -v (?P<on_path>confide) >/dev/null) && exec (.+) hook; exit 0"
+)
+_SCRIPT: Final = "opencode/confide.js"
+_TEMPLATES: Final = {
+    "claude-code": "hooks/hooks.json",
+    "codex": "hooks/hooks.json",
+    "gemini": "gemini/hooks/hooks.json",
+    "cursor": "cursor/hooks.json",
+    "vscode": "vscode/hooks.json",
+}
+AFTERWARDS: Final = {
+    "codex": "now trust the hooks: type /hooks in Codex. It skips those that nobody has trusted, and says nothing",
+}
+"""What a person has still to do."""
+NOT_POSSIBLE: Final = {"zed": "Zed has no hooks: its agent searches memory when it thinks of it, or when you say so"}
+
+
+def line(program: str) -> str:
+    """What runs at an event: in the shell form, since Codex knows no other, and silent once the program is gone."""
+    quoted = shlex.quote(program)
+    return f"[ -x {quoted} ] && exec {quoted} hook; exit 0"
+
+
+def file(client: Client, project: Path, *, for_user: bool) -> Path | None:
+    """Where the client's hooks stand; None where it has none."""
+    match client.name:
+        case "claude-code":
+            return claude_settings(project, for_user=for_user)
+        case "codex":
+            return codex_folder() / "hooks.json"
+        case "gemini" | "opencode":
+            return client.file(project, for_user=for_user)
+        case "cursor":
+            return (Path.home() if for_user else project) / ".cursor" / "hooks.json"
+        case "vscode":
+            # In a folder of the project they would be shared, and run on other people's machines.
+            return home(".copilot", "hooks", "confide.json")()
+    return None
+
+
+def hooks(client: Client, project: Path, program: str, *, for_user: bool) -> Sequence[Entry]:
+    """The entries; none where the client has no hooks."""
+    place = file(client, project, for_user=for_user)
+    if place is None:
+        return ()
+    if client.name == "opencode":
+        script = [(PLUGIN / _SCRIPT).as_uri(), {"program": program}]
+        return [Items(place, ("plugin",), [script], _is_our_script)]
+    template = json.loads((PLUGIN / _TEMPLATES[client.name]).read_text("utf-8"))
+    has_comments = client.name != "claude-code"
+    entries: list[Entry] = [
+        Items(place, ("hooks", event), [_with(group, line(program)) for group in groups], is_ours, has_comments)
+        for event, groups in template["hooks"].items()
+    ]
+    if "version" in template:
+        entries.insert(0, Member(place, ("version",), template["version"], is_kept=True))
+    return entries
+
+
+def is_ours(group: Any) -> bool:
+    """Whether a group of hooks, or a hook, runs `confide hook`, by whatever path."""
+    if not isinstance(group, dict):
+        return False
+    inner = group.get("hooks", [group])
+    commands = [each.get("command") for each in inner if isinstance(each, dict)] if isinstance(inner, list) else []
+    found = [_OURS.fullmatch(each) if isinstance(each, str) else None for each in commands]
+    return bool(found) and all(each and (each["it"] or each["on_path"]) == each[3] for each in found)
+
+
+def _is_our_script(item: Any) -> bool:
+    place = item[0] if isinstance(item, list) and item else item
+    return isinstance(place, str) and place.startswith("file:") and place.endswith(f"/plugin/{_SCRIPT}")
+
+
+def _with(group: dict[str, Any], command: str) -> dict[str, Any]:
+    if "hooks" in group:
+        return {**group, "hooks": [{**each, "command": command} for each in group["hooks"]]}
+    return {**group, "command": command}

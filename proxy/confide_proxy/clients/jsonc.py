@@ -1,0 +1,358 @@
+"""JSON with comments, changed where it has to change and nowhere else: comments, indents, odd escapes and line ends stay as they are.
+
+Clients' settings are written by people, and by the clients: a file that is read and dumped again loses what nobody meant to lose. A change
+is made in the text; then the text is read again, and has to say what was wanted. No I/O.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+MOST_DEPTH: Final = 200
+_BLANKS: Final = "\ufeff \t\r\n"
+_TRIVIA: Final = re.compile(r"(?:[ \t\r\n\ufeff]+|//[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
+_REST_OF_LINE: Final = re.compile(r"(?:[ \t]*(?://[^\r\n]*|/\*[^\r\n]*?\*/))*")
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+_INDENT: Final = re.compile(r"^([ \t]+)\"", re.MULTILINE)
+_STRINGS: Final = json.JSONDecoder()
+_WORDS: Final = {"true": True, "false": False, "null": None}
+
+Path = Sequence[str]
+
+
+class JsoncError(ValueError):
+    """The text is no such JSON, or does not hold what was to be changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value and where it stands in the text, from `start` to `end`; its children in order."""
+
+    start: int
+    end: int
+    plain: Any
+    children: tuple[Child, ...] = ()
+
+    def member(self, key: str) -> Value | None:
+        """The value of a key; of one that stands there twice the last one, as every reader has it."""
+        return next((child.value for child in reversed(self.children) if child.key == key), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A member of an object, or an item of a list, whose key is None. `start` is that of its key, or of the item."""
+
+    start: int
+    key: str | None
+    value: Value
+
+
+def read(text: str) -> Any:
+    """What the text says; of nothing an empty object. Raises JsoncError."""
+    return _Reader(text).whole().plain if text.strip(_BLANKS) else {}
+
+
+def is_plain(text: str) -> bool:
+    """Whether it is JSON as a reader without comments takes it."""
+    try:
+        json.loads(text.lstrip("\ufeff") if text.strip(_BLANKS) else "{}")
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def at(document: Any, path: Path) -> Any:
+    """What stands at the path; None where nothing does."""
+    for key in path:
+        document = document.get(key) if isinstance(document, dict) else None
+    return document
+
+
+def put(text: str, path: Path, value: Any) -> str:
+    """The text with the value at the path, and with the objects that lead there. Raises JsoncError."""
+    text = text if text.strip(_BLANKS) else "{}\n"
+    root = _Reader(text).whole()
+    wanted = _with(root.plain, path, value)
+    holder, rest = root, list(path)
+    while len(rest) > 1 and (inner := holder.member(rest[0])) is not None:
+        holder, rest = inner, rest[1:]
+    old = holder.member(rest[0])
+    if old is not None:
+        shown = _shown(text, value, _margin(text, old.start), is_flat="\n" not in text[old.start : old.end])
+        return _checked(f"{text[: old.start]}{shown}{text[old.end :]}", wanted)
+    for key in reversed(rest[1:]):
+        value = {key: value}
+    return _checked(_added(text, holder, rest[0], value), wanted)
+
+
+def drop(text: str, path: Path) -> str:
+    """The text without what stands at the path, and without the objects that hold nothing else, comments included. Raises JsoncError."""
+    document = read(text)
+    holder = at(document, path[:-1])
+    if not isinstance(holder, dict) or path[-1] not in holder:
+        return text
+    reader = _Reader(text)
+    root = reader.whole()
+    while len(path) > 1 and len(at(document, path[:-1])) == 1 and not reader.has_comment(_place(root, path[:-1])):
+        path = path[:-1]
+    wanted = copy.deepcopy(document)
+    del at(wanted, path[:-1])[path[-1]]
+    return _checked(_without(text, _place(root, path[:-1]), lambda child: child.key == path[-1]), wanted)
+
+
+def extend(text: str, path: Path, items: Sequence[Any]) -> str:
+    """The text with the items in the list at the path, behind those that are there. Raises JsoncError."""
+    for item in items:
+        document = read(text)
+        found = at(document, path)
+        if found is None:
+            text = put(text, path, [item])
+        elif not isinstance(found, list):
+            raise JsoncError(f"does not hold a list of {path[-1]}")
+        elif item not in found:
+            place = _place(_Reader(text).whole(), path)
+            text = _checked(_added(text, place, None, item), _with(document, path, [*found, item]))
+    return text
+
+
+def cut(text: str, path: Path, is_meant: Callable[[Any], bool]) -> str:
+    """The text without those items of the list at the path, and without the list where it held no others. Raises JsoncError."""
+    document = read(text)
+    found = at(document, path)
+    if not isinstance(found, list) or not any(map(is_meant, found)):
+        return text
+    left = [item for item in found if not is_meant(item)]
+    if not left:
+        return drop(text, path)
+    place = _place(_Reader(text).whole(), path)
+    return _checked(_without(text, place, lambda child: is_meant(child.value.plain)), _with(document, path, left))
+
+
+def _place(root: Value, path: Path) -> Value:
+    """Where the value at a path stands that is there."""
+    for key in path:
+        inner = root.member(key)
+        assert inner is not None, key
+        root = inner
+    return root
+
+
+def _with(document: Any, path: Path, value: Any) -> Any:
+    """A copy of the document that has the value at the path. Raises JsoncError: something else than an object is on the way."""
+    document = copy.deepcopy(document)
+    holder = document
+    for key, inner in zip(path, [*path[1:], None], strict=True):
+        if not isinstance(holder, dict):
+            raise JsoncError(f"does not hold an object around {key}")
+        if inner is None:
+            holder[key] = copy.deepcopy(value)
+        else:
+            holder = holder.setdefault(key, {})
+    return document
+
+
+def _checked(text: str, wanted: Any) -> str:
+    """Text that was put together is read as a client reads it, before it takes the place of anything."""
+    if read(text) != wanted:
+        raise JsoncError("is written in a way that cannot be changed safely")
+    return text
+
+
+def _added(text: str, holder: Value, key: str | None, value: Any) -> str:
+    """The text with one more child at the end of an object or a list."""
+    name = "" if key is None else f"{json.dumps(key)}: "
+    last = holder.children[-1] if holder.children else None
+    comma = _comma(text, last.value.end) if last else None
+    if last and "\n" not in text[holder.start : holder.end]:
+        spot = last.value.end if comma is None else comma + 1
+        shown = f"{name}{json.dumps(value)}"
+        return f"{text[:spot]}{', ' if comma is None else ' '}{shown}{'' if comma is None else ','}{text[spot:]}"
+    line = "\r\n" if "\r\n" in text else "\n"
+    outer = _margin(text, holder.start)
+    inner = _margin(text, last.start) if last and _begins_line(text, last.start) else outer + _unit(text)
+    shown = f"{line}{inner}{name}{_shown(text, value, inner)}"
+    if last is None:
+        spot = holder.start + 1 + len(text[holder.start + 1 : holder.end - 1].rstrip())
+        close = "" if "\n" in text[spot : holder.end - 1] else line + outer
+        return f"{text[:spot]}{shown}{close}{text[spot:] if not close else text[holder.end - 1 :]}"
+    begin = last.value.end if comma is None else comma + 1
+    # What is said of the last child, at the end of its line, goes on being said of it.
+    spot = _matched(_REST_OF_LINE, text, begin)
+    if comma is None:
+        return f"{text[:begin]},{text[begin:spot]}{shown}{text[spot:]}"
+    return f"{text[:spot]}{shown},{text[spot:]}"
+
+
+def _without(text: str, holder: Value, is_meant: Callable[[Child], bool]) -> str:
+    """The text without some children of an object or a list, from the last to the first, so that places stay right."""
+    children = list(holder.children)
+    for index in reversed(range(len(children))):
+        child = children[index]
+        if not is_meant(child):
+            continue
+        begin, end = child.start, child.value.end
+        comma = _comma(text, end)
+        end = end if comma is None else comma + 1
+        if _begins_line(text, begin) and text[end : _line_end(text, end)].strip() == "":
+            begin, end = _line_start(text, begin), _line_end(text, end)
+            begin -= 0 if begin == 0 else 2 if text[begin - 2 : begin] == "\r\n" else 1
+        elif comma is not None:
+            end += len(text[end:]) - len(text[end:].lstrip(" \t"))
+        text = f"{text[:begin]}{text[end:]}"
+        if comma is None and index:
+            before = _comma(text, children[index - 1].value.end)
+            assert before is not None
+            gap = len(text[before + 1 :]) - len(text[before + 1 :].lstrip(" \t"))
+            is_flat = text[before + 1 + gap : before + 2 + gap] in ("}", "]")
+            text = f"{text[:before]}{text[before + 1 + (gap if is_flat else 0) :]}"
+        del children[index]
+    if not children:
+        close = _Reader(text).end_of(holder.start) - 1
+        if text[holder.start + 1 : close].strip() == "":
+            text = f"{text[: holder.start + 1]}{text[close:]}"
+    return text
+
+
+def _shown(text: str, value: Any, margin: str, *, is_flat: bool = False) -> str:
+    """A value as it is written in this text; ASCII, so that odd paths can be written whatever the file's encoding is taken for."""
+    if is_flat:
+        return json.dumps(value)
+    line = "\r\n" if "\r\n" in text else "\n"
+    return json.dumps(value, indent=_unit(text)).replace("\n", line + margin)
+
+
+def _unit(text: str) -> str:
+    """One step of the text's indents."""
+    found = _INDENT.search(text)
+    return found[1] if found else "  "
+
+
+def _line_start(text: str, place: int) -> int:
+    return text.rfind("\n", 0, place) + 1
+
+
+def _line_end(text: str, place: int) -> int:
+    """The end of the line that a place is in, before what ends it."""
+    end = text.find("\n", place)
+    end = len(text) if end < 0 else end
+    return end - 1 if text[end - 1 : end] == "\r" and end > place else end
+
+
+def _begins_line(text: str, place: int) -> bool:
+    return text[_line_start(text, place) : place].strip(_BLANKS) == ""
+
+
+def _margin(text: str, place: int) -> str:
+    """The blanks at the beginning of a place's line."""
+    line = text[_line_start(text, place) : place].lstrip("\ufeff")
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _comma(text: str, place: int) -> int | None:
+    """The comma behind a value, whatever comments stand between."""
+    end = _matched(_TRIVIA, text, place)
+    return end if text[end : end + 1] == "," else None
+
+
+def _matched(pattern: re.Pattern[str], text: str, place: int) -> int:
+    found = pattern.match(text, place)
+    return found.end() if found else place
+
+
+class _Reader:
+    """Reads a text once, and knows where everything stands in it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._comments: list[int] = []
+
+    def whole(self) -> Value:
+        """The text's one value. Raises JsoncError."""
+        value = self._value(0)
+        self._skip()
+        if self._at < len(self._text):
+            raise self._wrong()
+        return value
+
+    def end_of(self, place: int) -> int:
+        """The end of the value that begins at a place."""
+        self._at = place
+        return self._value(0).end
+
+    def has_comment(self, value: Value) -> bool:
+        """Whether a comment stands in the object itself, which is read by `whole` already, or in what it holds."""
+        return any(value.start < place < value.end for place in self._comments)
+
+    def _skip(self) -> None:
+        end = _matched(_TRIVIA, self._text, self._at)
+        if "/" in self._text[self._at : end]:
+            self._comments.append(self._at + self._text[self._at : end].index("/"))
+        self._at = end
+
+    def _value(self, depth: int) -> Value:
+        self._skip()
+        start, first = self._at, self._text[self._at : self._at + 1]
+        if depth > MOST_DEPTH:
+            raise self._wrong()
+        if first in ("{", "["):
+            return self._children(start, "}" if first == "{" else "]", depth)
+        if first == '"':
+            said = self._string()
+            return Value(start, self._at, said)
+        if (number := _NUMBER.match(self._text, start)) is not None and number.end() > start:
+            self._at = number.end()
+            is_whole = number[1] is None and number[2] is None
+            try:
+                return Value(start, self._at, int(number[0]) if is_whole else float(number[0]))
+            except ValueError:  # of thousands of digits
+                raise self._wrong() from None
+        for word, plain in _WORDS.items():
+            if self._text.startswith(word, start):
+                self._at += len(word)
+                return Value(start, self._at, plain)
+        raise self._wrong()
+
+    def _children(self, start: int, close: str, depth: int) -> Value:
+        """An object or a list; a comma behind the last child is let be, as the clients that read comments do."""
+        self._at += 1
+        found: list[Child] = []
+        while True:
+            self._skip()
+            if self._text.startswith(close, self._at):
+                break
+            begin, key = self._at, None
+            if close == "}":
+                if not self._text.startswith('"', begin):
+                    raise self._wrong()
+                key = self._string()
+                self._skip()
+                self._take(":")
+            found.append(Child(begin, key, self._value(depth + 1)))
+            self._skip()
+            if not self._text.startswith(close, self._at):
+                self._take(",")
+        self._at += 1
+        values = [child.value.plain for child in found]
+        plain = {child.key: child.value.plain for child in found} if close == "}" else values
+        return Value(start, self._at, plain, tuple(found))
+
+    def _string(self) -> str:
+        try:
+            plain, self._at = _STRINGS.raw_decode(self._text, self._at)
+        except ValueError:
+            raise self._wrong() from None
+        return str(plain)
+
+    def _take(self, sign: str) -> None:
+        if not self._text.startswith(sign, self._at):
+            raise self._wrong()
+        self._at += 1
+
+    def _wrong(self) -> JsoncError:
+        return JsoncError(f"is not readable as JSON (line {self._text.count(chr(10), 0, self._at) + 1})")

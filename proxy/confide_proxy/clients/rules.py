@@ -1,0 +1,102 @@
+"""Rules by which a client lets an agent read and store without a question, and asks before what opens or destroys.
+
+A plugin cannot bring them: only a person's own settings may say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from confide_proxy.clients.entries import Entry, Items, Member, Tables, Whole
+from confide_proxy.clients.known import NAME, Client, claude_folder
+
+READING: Final = (
+    *("memory_search", "memory_read", "memory_get", "memory_list", "memory_history", "memory_status"),
+    *("context_info", "entity_list", "entity_search"),
+)
+"""Tools that change nothing."""
+UNASKED: Final = (*READING, "memory_store", "memory_update")
+ASKED: Final = ("secret_get", "memory_delete", "memory_dedupe")
+"""What a person decides on each time, whatever else the client's settings allow."""
+SERVERS: Final = ("confide", "plugin_confide_confide")
+"""What Claude Code calls the server: that of an entry, and that of the plugin."""
+GEMINI_MARK: Final = "# Written by `confide setup gemini --allow`"
+
+_CODEX_PLUGIN: Final = ("plugins", "confide@confide", "mcp_servers")
+
+NOT_POSSIBLE: Final = {
+    "cursor": "Cursor asks once for each tool, and keeps your answers itself: docs/clients/cursor.md",
+    "vscode": "VS Code asks once for each tool: choose “Always Allow” there; it keeps your answers itself",
+}
+"""Clients whose rules no file of a person's holds, or where writing one would take away what they said elsewhere."""
+
+
+def rules(client: Client, project: Path, *, for_user: bool, has_plugin: bool = False) -> Sequence[Entry]:
+    """The entries; none where it is not possible.
+
+    Args:
+        has_plugin: the client starts the server by the plugin. Only Codex then looks for its rules in another place.
+    """
+    make = _RULES.get(client.name)
+    if client.name == "codex":
+        return _codex(client, (*_CODEX_PLUGIN, NAME) if has_plugin else (client.group, NAME))
+    return make(client, project, for_user) if make else ()
+
+
+def all_rules(client: Client, project: Path, *, for_user: bool) -> Sequence[Entry]:
+    """The entries wherever they may stand: what is to be taken away."""
+    places = (False, True) if client.name == "codex" else (False,)
+    return [each for has_plugin in places for each in rules(client, project, for_user=for_user, has_plugin=has_plugin)]
+
+
+def _claude_code(_client: Client, project: Path, for_user: bool) -> Sequence[Entry]:
+    allowed = [f"mcp__{server}__{tool}" for server in SERVERS for tool in UNASKED]
+    file = claude_settings(project, for_user=for_user)
+    return [Items(file, ("permissions", "allow"), allowed, allowed.__contains__, has_comments=False)]
+
+
+def claude_settings(project: Path, *, for_user: bool) -> Path:
+    """A person's own settings: those of the project that git is told to leave out, not those that a team shares."""
+    return claude_folder() / "settings.json" if for_user else project / ".claude" / "settings.local.json"
+
+
+def _codex(client: Client, top: tuple[str, ...]) -> Sequence[Entry]:
+    modes = {**dict.fromkeys(UNASKED, "approve"), **dict.fromkeys(ASKED, "prompt")}
+    tables: dict[tuple[str, ...], dict[str, str]] = {
+        (*top, "tools", tool): {"approval_mode": mode} for tool, mode in modes.items()
+    }
+    return [Tables(client.of_user(), (*top, "tools"), tables)]
+
+
+def _gemini(_client: Client, _project: Path, _for_user: bool) -> Sequence[Entry]:
+    file = Path.home() / ".gemini" / "policies" / "confide.toml"
+    parts = [f"{GEMINI_MARK}; `--remove` takes it away.\n"]
+    for decision, priority, tools in (("allow", 100, UNASKED), ("ask_user", 101, ASKED)):
+        names = "".join(f'  "{tool}",\n' for tool in tools)
+        parts.append(
+            f'[[rule]]\nmcpName = "{NAME}"\ntoolName = [\n{names}]\ndecision = "{decision}"\npriority = {priority}\n'
+        )
+    return [Whole(file, GEMINI_MARK, "\n".join(parts))]
+
+
+def _opencode(client: Client, project: Path, for_user: bool) -> Sequence[Entry]:
+    file = client.file(project, for_user=for_user)
+    said = {**dict.fromkeys(UNASKED, "allow"), **dict.fromkeys(ASKED, "ask")}
+    return [Member(file, ("permission", f"{NAME}_{tool}"), word) for tool, word in said.items()]
+
+
+def _zed(client: Client, project: Path, for_user: bool) -> Sequence[Entry]:
+    file = client.file(project, for_user=for_user)
+    top = ("agent", "tool_permissions", "tools")
+    said = {**dict.fromkeys(UNASKED, "allow"), **dict.fromkeys(ASKED, "confirm")}
+    return [Member(file, (*top, f"mcp:{NAME}:{tool}"), {"default": word}) for tool, word in said.items()]
+
+
+_RULES: Final[dict[str, Callable[[Client, Path, bool], Sequence[Entry]]]] = {
+    "claude-code": _claude_code,
+    "gemini": _gemini,
+    "opencode": _opencode,
+    "zed": _zed,
+}

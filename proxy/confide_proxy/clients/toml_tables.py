@@ -1,0 +1,160 @@
+"""Tables of a TOML file, put there and taken away again: every other line, and every comment, stays as it is.
+
+A change is made in the lines; then the text is read by `tomllib`, and has to say what was wanted, so that a file that is written in some
+other way (a table in one line, dotted keys) is left alone rather than harmed. No I/O.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+_HEADER: Final = re.compile(r"^\s*\[\[?[^\[\]]+\]\]?\s*(#.*)?$")
+_TOKEN: Final = re.compile(r'''"""(?:\\.|[^\\])*?"""|'{3}.*?'{3}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|#[^\n]*''', re.DOTALL)
+"""What may hold brackets that are none: strings, and comments."""
+_NOTHING: Final = re.compile(r"^\s*(#.*)?$")
+
+Path = tuple[str, ...]
+
+
+class TomlError(ValueError):
+    """The text is no TOML, or cannot be changed safely."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """Lines `begin` (the header) to `end` (behind the last one that says something) of the table at `path`."""
+
+    path: Path
+    begin: int
+    end: int
+
+
+def read(text: str) -> dict[str, Any]:
+    """What the text says. Raises TomlError."""
+    try:
+        return tomllib.loads(text.removeprefix("\ufeff"))
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+        raise TomlError("is not readable as TOML") from error
+
+
+def put(text: str, tables: Mapping[Path, Mapping[str, Any]]) -> str:
+    """The text with these keys in these tables; other keys of theirs stay. Raises TomlError."""
+    document = read(text)
+    wanted = copy.deepcopy(document)
+    for path, keys in tables.items():
+        holder = wanted
+        for name in path:
+            holder = holder.setdefault(name, {})
+            if not isinstance(holder, dict):
+                raise TomlError(f"does not hold a table {'.'.join(path)}")
+        holder.update(copy.deepcopy(dict(keys)))
+    if wanted == document:
+        return text
+    for path, keys in tables.items():
+        text = _with_table(text, path, keys)
+    return _checked(text, wanted)
+
+
+def drop(text: str, path: Path) -> str:
+    """The text without the table at the path and those below it. Raises TomlError."""
+    document = read(text)
+    wanted = copy.deepcopy(document)
+    holders = [wanted]
+    for name in path[:-1]:
+        inner = holders[-1].get(name)
+        if not isinstance(inner, dict):
+            return text
+        holders.append(inner)
+    if path[-1] not in holders[-1]:
+        return text
+    del holders[-1][path[-1]]
+    lines = text.splitlines(keepends=True)
+    for section in reversed(list(_sections(lines))):
+        if section.path[: len(path)] == path:
+            begin = section.begin
+            if begin and not lines[begin - 1].strip():
+                begin -= 1  # the line that sets it apart
+            del lines[begin : section.end]
+    changed = "".join(lines)
+    # `[mcp_servers]` has no line of its own where only its tables stand there.
+    return _checked(changed, wanted if read(changed) == wanted else _pruned(wanted, path[:-1]))
+
+
+def _pruned(document: dict[str, Any], path: Path) -> dict[str, Any]:
+    for length in range(len(path), 0, -1):
+        holder: Any = document
+        for name in path[: length - 1]:
+            holder = holder[name]
+        if not holder[path[length - 1]]:
+            del holder[path[length - 1]]
+    return document
+
+
+def _with_table(text: str, path: Path, keys: Mapping[str, Any]) -> str:
+    lines = text.splitlines(keepends=True)
+    end_of_line = "\r\n" if "\r\n" in text else "\n"
+    # A JSON string, number, list or word is one of TOML as well.
+    said = {key: f"{key} = {json.dumps(value)}{end_of_line}" for key, value in keys.items()}
+    sections = list(_sections(lines))
+    own = next((section for section in sections if section.path == path), None)
+    if own is not None:
+        body = read("".join(lines[own.begin + 1 : own.end]))
+        for key, line in said.items():
+            if key in body and body[key] == keys[key]:
+                continue
+            place = next((n for n in range(own.begin + 1, own.end) if re.match(rf"\s*{key}\s*=", lines[n])), None)
+            if place is None:
+                lines.insert(own.begin + 1, line)
+            else:
+                lines[place] = line
+        return "".join(lines)
+    block = f"[{'.'.join(_name(name) for name in path)}]{end_of_line}{''.join(said.values())}"
+    near = [section.end for section in sections if len(path) > 2 and section.path[:2] == path[:2]]
+    if near and near[-1] < len(lines):
+        lines.insert(near[-1], f"{end_of_line}{block}")
+        return "".join(lines)
+    gap = "" if not text else end_of_line if text.endswith("\n") else end_of_line * 2
+    return f"{text}{gap}{block}"
+
+
+def _sections(lines: Sequence[str]) -> Iterator[_Section]:
+    """Every table with a header."""
+    text = "".join(lines)
+    within = [range(found.start() + 1, found.end()) for found in _TOKEN.finditer(text) if "\n" in found[0]]
+    begins, place = [], 0
+    for number, line in enumerate(lines):
+        if _HEADER.match(line.removeprefix("\ufeff")) and not any(place in each for each in within):
+            begins.append(number)
+        place += len(line)
+    for begin, after in zip(begins, [*begins, len(lines)][1:], strict=True):
+        try:
+            named: Any = tomllib.loads(lines[begin].removeprefix("\ufeff"))
+        except tomllib.TOMLDecodeError:
+            continue
+        path: list[str] = []
+        while named := named[0] if isinstance(named, list) else named:
+            ((name, named),) = named.items()
+            path.append(name)
+        while _NOTHING.match(lines[after - 1]):
+            after -= 1  # comments before a header are about what follows
+        yield _Section(tuple(path), begin, after)
+
+
+def _name(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+
+
+def _checked(text: str, wanted: dict[str, Any]) -> str:
+    try:
+        is_right = read(text) == wanted
+    except TomlError:
+        is_right = False
+    if not is_right:
+        raise TomlError("is written in a way that cannot be changed safely")
+    return text
