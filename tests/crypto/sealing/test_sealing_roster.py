@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
+from tests.support.draws import IS_THOROUGH
 from tests.support.sealing.rosters import (
     DESKTOP,
     KEYS,
@@ -136,14 +137,16 @@ def test_an_entry_has_one_form() -> None:
 
 @pytest.mark.long
 def test_every_changed_bit_of_an_added_device_is_refused() -> None:
+    """The suite tries one bit of every byte, each byte another; `make fuzz` tries all."""
     roster, keys = founded()
     data = encoded(roster.add(LAPTOP, device(PHONE), keys, now=NOW))[-1]
+    places = range(8 * len(data)) if IS_THOROUGH else one_bit_a_byte(data)
     tried = 0
-    for bad in flipped(data):
+    for bad in flipped(data, places):
         tried += 1
         with pytest.raises(errors.RosterError):
             roster.extend([bad])
-    assert tried == 8 * len(data) > 20_000
+    assert tried == len(places) > 2_000
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,23 +27,37 @@ WRITER = Path(__file__).parents[2] / "support" / "kills" / "crash_writer.py"
 ROUNDS = int(os.environ.get("CONFIDE_CRASH_ROUNDS", "3"))
 
 
-def run_and_kill(path: Path, key: bytes, start: int, mode: str, after_s: float) -> dict[int, tuple[int, int]]:
+Writer = subprocess.Popen[str]
+
+
+@pytest.fixture(scope="module")
+def writer() -> Iterator[Writer]:
+    """The process that forks those that write."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, str(WRITER)], stdin=pipe, stdout=pipe, text=True) as process:
+        yield process
+        process.communicate(timeout=DEADLINE_S)
+
+
+def run_and_kill(
+    writer: Writer, path: Path, key: bytes, start: int, mode: str, after_s: float
+) -> dict[int, tuple[int, int]]:
     """{document: (version, revision)} of what was acknowledged before the process was killed."""
-    process = subprocess.Popen(
-        [sys.executable, str(WRITER), str(path), key.hex(), str(start), mode], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "open\n"
+    assert writer.stdin is not None
+    assert writer.stdout is not None
+    writer.stdin.write(f"{key.hex()} {start} {mode} {path}\n")
+    writer.stdin.flush()
+    pid = int(writer.stdout.readline())
+    assert writer.stdout.readline() == "open\n"
     # The moment of the kill is the one thing here that is meant to be a matter of time.
     time.sleep(after_s)
-    os.kill(process.pid, signal.SIGKILL)
-    rest = process.stdout.read()
-    process.wait(10)
-    process.stdout.close()
+    os.kill(pid, signal.SIGKILL)
     acknowledged = {}
-    for line in rest.split("\n")[:-1]:
-        _, number, version, revision = line.split()
-        acknowledged[int(number)] = (int(version), int(revision))
+    while (line := writer.stdout.readline()) != "over\n":
+        assert line, "the writer has ended"
+        match line.split():
+            case ["ack", number, version, revision]:  # one that was cut off is none
+                acknowledged[int(number)] = (int(version), int(revision))
     return acknowledged
 
 
@@ -84,14 +99,14 @@ async def check(path: Path, key: bytes, acknowledged: dict[int, tuple[int, int]]
 
 @pytest.mark.parametrize("mode", ["put", "index", "generation"])
 @pytest.mark.timeout(300)
-def test_killed_at_any_moment_nothing_acknowledged_is_lost(tmp_path: Path, mode: str) -> None:
+def test_killed_at_any_moment_nothing_acknowledged_is_lost(tmp_path: Path, writer: Writer, mode: str) -> None:
     """The same database survives one kill after the other, and every search after it is whole."""
     path, key = tmp_path / "space.db", os.urandom(32)
     chance = random.Random(11)
     known: dict[int, tuple[int, int]] = {}
     for turn in range(ROUNDS):
         start = turn * 10_000
-        known |= run_and_kill(path, key, start, mode, chance.uniform(0.0, 0.5))
+        known |= run_and_kill(writer, path, key, start, mode, chance.uniform(0.0, 0.5))
         sound(path, key)
         model = f"words-{start}-after" if mode == "generation" else "words"
         asyncio.run(check(path, key, known, model))

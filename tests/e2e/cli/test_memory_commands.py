@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.programs.forked import Program
 from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDE, Daemon, Machine, running_daemon
 
 
@@ -129,17 +130,13 @@ def test_a_line_that_is_there_is_stored_once(desk: Machine) -> None:
 
 def test_bytes_that_are_no_text_are_said_to_be_none(desk: Machine) -> None:
     """From a pipe too: which byte, and nothing is stored."""
-    done = subprocess.run(
-        [CONFIDE, "store", "-"],
-        input=b"caf\xe9\n",
-        capture_output=True,
-        cwd=desk.project,
-        env=desk.env,
-        timeout=COMMAND_DEADLINE_S,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (7, b"")
-    assert b"is not UTF-8 text (byte 3)" in done.stderr
+    pipe = subprocess.PIPE
+    with Program(
+        [CONFIDE, "store", "-"], cwd=desk.project, env=desk.env, stdin=pipe, stdout=pipe, stderr=pipe
+    ) as process:
+        stdout, stderr = process.communicate(b"caf\xe9\n", COMMAND_DEADLINE_S)
+    assert (process.returncode, stdout) == (7, b"")
+    assert b"is not UTF-8 text (byte 3)" in stderr
     assert desk.json("ls")["total"] == 0
 
 

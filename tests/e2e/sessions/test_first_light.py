@@ -94,7 +94,7 @@ async def test_a_store_is_on_disk_when_the_tool_answers(tmp_path: Path) -> None:
     await asyncio.to_thread(subprocess.run, ["git", "init", "-q"], cwd=ann.project, check=True)
     ann.write("MEMORY.md", "# Project\n\n## Decisions\n\n- old one\n\n## Links\n\n- none\n")
     try:
-        async with session(ann, by_sdk=True) as client:
+        async with session(ann) as client:
             stored = await client.call_tool(
                 "memory_store",
                 {"content": "- we cache tokens for five minutes", "path": "MEMORY.md", "heading": "Decisions"},

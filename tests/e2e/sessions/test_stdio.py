@@ -252,14 +252,16 @@ def text_of(result: dict[str, Any]) -> str:
 def test_an_answer_too_large_for_the_channel_is_an_error(tmp_path: Path) -> None:
     """It costs that one call, not the session: characters that JSON writes in six bytes make 3 MB of text one of 17 MB."""
     machine = Machine(tmp_path, "ann")
-    machine.write("memory/odd.md", ("\x01" * 1400 + "\n") * 2000)
+    machine.write(
+        "memory/odd.md", ("\x1f" * 1400 + "\n") * 2000
+    )  # a blank to the index, which has nothing to do with it
     machine.write("memory/good.md", "The heron fishes at dawn.\n")
     try:
         with Wire(machine) as wire:
             wire.open()
             odd = {"path": "memory/odd.md"}
             few = wait_until("the file to be sent", lambda: text_of(wire.tool("memory_read", {**odd, "lines": 100})))
-            assert few.count("\x01") == 140_000
+            assert few.count("\x1f") == 140_000
             answer = wire.call("tools/call", {"name": "memory_read", "arguments": {**odd, "lines": 2000}})
             assert "error" in answer or answer["result"].get("isError"), "the answer fits, so this test shows nothing"
             # It may still be on its way, and on a busy machine the daemon at the answer that nobody gets.

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from tests.support.documents.transcripts import SESSION, ClaudeSession, text, tool
 from tests.support.network.relay import RecordingRelay
+from tests.support.programs.forked import Program
 from tests.support.programs.processes import CONFIDE, Daemon, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
@@ -317,7 +318,7 @@ def test_a_folder_that_vanishes_and_comes_back(machine: Machine) -> None:
         wire.open()  # streams, until it ends
         session_of(machine).user("the first walrus")
         wait_until("the first words", lambda: is_heard(wire, "the first walrus"))
-    watching = subprocess.Popen(
+    watching = Program(
         [CONFIDE, "watch", str(machine.project)], env=machine.env, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 from tests.support.deadline import DEADLINE_S
-from tests.support.keys.forms import WORDS, choose_keyring, seal_key
+from tests.support.keys.forms import WORDS, choose_keyring, seal, seal_key
 from tests.support.keys.runtime import runtime_folder
 from tests.support.programs.processes import CONFIDE, Machine
 
@@ -145,6 +145,7 @@ def test_without_the_extra_the_way_to_it_is_told(machine: Machine, tmp_path: Pat
 def test_under_a_passphrase_locked_unlocked_and_back(machine: Machine) -> None:
     before = shown(machine)
     seed = key_file(machine).read_text().splitlines()[-1]
+    identity = Identity.load(key_file(machine))
     with runtime_folder() as runtime:
         machine.env["XDG_RUNTIME_DIR"] = str(runtime)
         machine.run("key", "move", "passphrase", stdin=f"{WORDS}\n")
@@ -152,8 +153,9 @@ def test_under_a_passphrase_locked_unlocked_and_back(machine: Machine) -> None:
         sealed = identities.read(key_file(machine)).sealed
         assert sealed is not None
         assert (sealed.opslimit, sealed.memlimit_kib) == (3, 256 * 1024), (
-            "what a guess costs: other tests' files are cheap"
+            "what a guess costs: other tests' files are cheap, and so is this one from here on"
         )
+        seal(key_file(machine), identity)
         assert shown(machine) == {**before, "kept": "passphrase", "unlockedUntil": None}
         told = machine.run("status", code=4)
         assert "this machine's key is locked" in told

@@ -1,6 +1,6 @@
 """A process that writes to a space until it is killed; it says each acknowledged write on stdout.
 
-    python crash_writer.py DB KEYHEX START MODE
+Each line of its standard input is one such life, in a fork whose id it says first: KEYHEX START MODE DB. When it is over it says `over`.
 
 MODE put: documents one after the other. MODE index: few documents, vectors slowly, so that the kill falls into the indexing.
 MODE generation: the same with a second model, so that it falls into the building or the swap of a generation.
@@ -9,6 +9,7 @@ MODE generation: the same with a second model, so that it falls into the buildin
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -66,4 +67,14 @@ async def current(space: Space, number: int) -> int:
 
 
 if __name__ == "__main__":
-    asyncio.run(write(Path(sys.argv[1]), bytes.fromhex(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))
+    for line in sys.stdin:
+        key, start, mode, path = line.rstrip("\n").split(" ", 3)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                print(os.getpid(), flush=True)
+                asyncio.run(write(Path(path), bytes.fromhex(key), int(start), mode))
+            finally:
+                os._exit(1)
+        os.waitpid(pid, 0)
+        print("\nover", flush=True)  # whatever the last line was
