@@ -49,10 +49,15 @@ TEMPLATES: Final[tuple[dict[str, str], ...]] = (
     },
 )
 
-_FIXED: Final = (
-    (CORE, "core", "Core notes", "What always holds: notes of importance core."),
-    (HIGH, "high", "Important notes", "Notes of importance high."),
+FIXED: Final[tuple[dict[str, str], ...]] = tuple(
+    {"uri": uri, "name": name, "title": title, "description": says, "mimeType": MARKDOWN}
+    for uri, name, title, says in (
+        (CORE, "core", "Core notes", "What always holds: notes of importance core."),
+        (HIGH, "high", "Important notes", "Notes of importance high."),
+    )
 )
+"""Those that every caller has, whatever is stored."""
+
 _PATH = re.compile(r"(.+?)/((?:MEMORY|memory)\.md|(?:memory|sessions)/.+)")
 
 
@@ -70,20 +75,15 @@ async def listed(context: ToolContext, cursor: str | None) -> tuple[list[dict[st
     Raises ToolError where the cursor is none of ours; GrantError where the caller reaches nothing.
     """
     after = ("", "") if cursor is None else _place(cursor)
-    fixed = [
-        {"uri": uri, "name": name, "title": title, "description": says, "mimeType": MARKDOWN}
-        for uri, name, title, says in _FIXED
-    ]
     projects = _projects(context)
-    names = _listed_projects(context)
-    fixed += [
+    named = [
         {"uri": project_uri(name), "name": f"project/{name}", "title": f"Memory of {name}", "mimeType": MARKDOWN}
-        for name in names
+        for name in _listed_projects(context)
     ]
     rows = await context.space.documents.following(projects, after, sources=context.grants.sources, limit=PAGE + 1)
     shown = rows[:PAGE]
     following = _cursor(shown[-1]) if len(rows) > PAGE else None
-    return (fixed if cursor is None else []) + [_file(row) for row in shown], following
+    return ([*FIXED, *named] if cursor is None else []) + [_file(row) for row in shown], following
 
 
 async def read(context: ToolContext, uri: str) -> tuple[str, dict[str, Any]]:

@@ -191,7 +191,8 @@ def unknown(toolsets: Sequence[str]) -> tuple[str, ...]:
 
 
 def catalogue(toolsets: Sequence[str]) -> dict[str, Any]:
-    """What `initialize`, `server/discover`, `tools/list`, `prompts/list` and `resources/templates/list` answer, as JSON on the wire."""
+    """What `initialize`, `server/discover` and the lists of tools, prompts and kinds of resources answer, as JSON on the wire; and the
+    resources that every caller has."""
     return {
         "serverInfo": {"name": SERVER_NAME, "title": SERVER_TITLE, "version": __version__},
         "capabilities": CAPABILITIES,
@@ -199,6 +200,7 @@ def catalogue(toolsets: Sequence[str]) -> dict[str, Any]:
         "tools": [tool.wire(groups(toolsets)) for tool in definitions(toolsets)],
         "prompts": list(prompts.PROMPTS),
         "resourceTemplates": list(resources.TEMPLATES),
+        "resources": list(resources.FIXED),
         "toolsets": {group: [tool.definition.name for tool in TOOLSETS[group]] for group in groups(toolsets)},
         "protocolVersions": list(HANDSHAKE_VERSIONS),
         "discover": {

@@ -25,27 +25,12 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from confide_crypto.errors import ProtocolViolation
-from confide_proxy.mcp.jsonrpc import (
-    ACKNOWLEDGED,
-    METHOD_NOT_FOUND,
-    Call,
-    Subscriptions,
-    encoded,
-    key,
-    stream_of,
-    uris_of,
-)
+from confide_proxy.mcp.jsonrpc import METHOD_NOT_FOUND, Call, encoded, key
+from confide_proxy.mcp.subscriptions import ACKNOWLEDGED, CHANGED, UPDATED, Subscriptions, stream_of, uris_of
 
 CANCELLED: Final = "notifications/cancelled"
 PROGRESS: Final = "notifications/progress"
-UPDATED: Final = "notifications/resources/updated"
-NEWS: Final = frozenset(
-    {
-        *(ACKNOWLEDGED, CANCELLED, PROGRESS),
-        *("notifications/message", "notifications/resources/list_changed", UPDATED),
-        *("notifications/tools/list_changed", "notifications/prompts/list_changed"),
-    }
-)
+NEWS: Final = frozenset({ACKNOWLEDGED, CANCELLED, PROGRESS, "notifications/message", UPDATED, *CHANGED.values()})
 """Notifications that may pass. None of them asks for anything."""
 MAX_DEPTH: Final = 64
 """Of a result: our tools' have seven. Parsers of clients give up, or worse, at 100 (.NET: 64) and more."""

@@ -1,4 +1,4 @@
-"""The client's JSON-RPC: its messages, read with suspicion; its calls without an answer, their way to the daemon; what it listens to.
+"""The client's JSON-RPC: its messages, read with suspicion; its calls without an answer, and their way to the daemon.
 
 On the path between spawn and the first answer: what takes time to import is imported where it is needed.
 """
@@ -28,22 +28,15 @@ MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
 UNAVAILABLE: Final = -32000
 PREPARE_DEADLINE_S = 8.0
 """Within the ten seconds that a call has."""
-MAX_SUBSCRIBED: Final = 256
-LISTEN: Final = "subscriptions/listen"
-ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
-STREAM_KEY: Final = "io.modelcontextprotocol/subscriptionId"
 REPLAY_ID: Final = "confide-replay"
 """The id of what is replayed unseen, and what the ids of replayed subscriptions begin with."""
-_SUBSCRIBE: Final = "resources/subscribe"
-_UNSUBSCRIBE: Final = "resources/unsubscribe"
 _LINE_ENDS: Final = (("\x85", "\\u0085"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029"))
 """What JSON may hold as it is, and `str.splitlines` and its like in other languages take for the end of a line: what follows in a note
 would be the next message of a client that reads lines so."""
-_REPLAYED: Final = f"{REPLAY_ID}:"
-"""What a subscription is replayed under, before its URI."""
 
 
 class MalformedError(Exception):
@@ -155,9 +148,9 @@ class Call:
     is_taken: bool = False
     """This machine answers it in the daemon's place."""
     is_stream: bool = False
-    """Its answer is the end of a stream of news, which may never come: nothing waits for it."""
+    """Its answer is the end of a stream of news, which may never come: nothing waits for it, and no broken link ends it."""
     is_acknowledged: bool = False
-    """The client knows that the stream is open."""
+    """The daemon has said that it brings the news, since it was last told of the stream."""
 
     @property
     def identifier(self) -> Any:
@@ -313,61 +306,3 @@ class Outgoing:
     def _take_out(self, line: Line) -> None:
         with suppress(ValueError):  # all were taken out meanwhile
             self._lines.remove(line)
-
-
-class Subscriptions:
-    """What a client listens to, resource by resource: each new session of the daemon's is told of it, and knows nothing before.
-
-    Between the last news of one connection and the first of the next nobody tells of a change, so the client is told to look itself.
-    """
-
-    def __init__(self) -> None:
-        self._by_uri: dict[str, dict[str, Any]] = {}
-
-    @property
-    def messages(self) -> list[dict[str, Any]]:
-        """What a new session of the daemon's is told."""
-        return list(self._by_uri.values())
-
-    def has(self, uri: Any) -> bool:
-        """Whether the client listens to this resource."""
-        return isinstance(uri, str) and uri in self._by_uri
-
-    def note(self, call: Call) -> None:
-        """A client subscribes, or takes it back; any other call is passed over."""
-        if call.method not in (_SUBSCRIBE, _UNSUBSCRIBE) or not isinstance(uri := call.params.get("uri"), str):
-            return
-        if call.method == _UNSUBSCRIBE:
-            self._by_uri.pop(uri, None)
-        elif len(self._by_uri) < MAX_SUBSCRIBED:
-            self._by_uri[uri] = {**call.message, "id": f"{_REPLAYED}{uri}"}
-
-    def forget(self, call: Call) -> None:
-        """It was refused, and its client told so."""
-        if call.method == _SUBSCRIBE and isinstance(uri := call.params.get("uri"), str):
-            self._by_uri.pop(uri, None)
-
-    def news_after(self, identifier: str, answer: dict[str, Any]) -> list[dict[str, Any]]:
-        """What the client is told once the daemon has answered a replayed request."""
-        uri = identifier.removeprefix(_REPLAYED)
-        return [{"uri": uri}] if uri in self._by_uri and "error" not in answer else []
-
-
-def stream_of(acknowledgement: dict[str, Any]) -> Any:
-    """The id of the request whose stream is acknowledged, by the notification's parameters; None where it names none."""
-    try:
-        return acknowledgement["_meta"][STREAM_KEY]
-    except (KeyError, TypeError):
-        return None
-
-
-def uris_of(stream: Call) -> list[Any]:
-    """The resources of which a stream is to bring news."""
-    wanted = stream.params.get("notifications")
-    uris = wanted.get("resourceSubscriptions") if isinstance(wanted, dict) else None
-    return uris if isinstance(uris, list) else []
-
-
-def news_of(stream: Call) -> list[dict[str, Any]]:
-    """What the client is told once its stream is open on another connection: its resources, one by one."""
-    return [{"uri": uri, "_meta": {STREAM_KEY: stream.identifier}} for uri in uris_of(stream)]

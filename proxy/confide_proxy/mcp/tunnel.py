@@ -1,7 +1,8 @@
 """The client's JSON-RPC messages on their way to the daemon and back.
 
 A tunnel, not a second MCP server. It acts in these cases only: what `catalogue` answers while the link is down (and `initialize` and
-`server/discover` always, since the client asks before there can be a link); calls that meet a link that is down, which `fallback` answers;
+`server/discover` always, since the client asks before there can be a link); streams of news, which are opened here (`subscriptions`); calls
+that meet a link that is down, which `fallback` answers;
 calls that change something, which get the id by which they are made once however often they are sent; subscriptions, and an `initialize`
 without what the client can be asked for, replayed unseen to each new daemon session; and credentials in what the agent says, which are
 sealed on the way up (`sealing.tool_calls`). Everything else passes up as it came. Of what comes back only answers to these calls and a few
@@ -26,20 +27,32 @@ from confide_proxy.mcp.catalogue import Catalogue
 from confide_proxy.mcp.connection_terms import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S, RELINK_DEADLINE_S
 from confide_proxy.mcp.incoming import CANCELLED, Answered, Asked, News
 from confide_proxy.mcp.jsonrpc import (
-    ACKNOWLEDGED,
-    LISTEN,
+    INVALID_PARAMS,
     METHOD_NOT_FOUND,
     REPLAY_ID,
     UNAVAILABLE,
     Call,
     Line,
     Outgoing,
-    Subscriptions,
     encoded,
     key,
-    news_of,
-    stream_of,
     with_operation,
+)
+from confide_proxy.mcp.subscriptions import (
+    ACKNOWLEDGED,
+    CHANGED,
+    LISTEN,
+    MAX_STREAMS,
+    PROMPTS,
+    RESOURCES,
+    TOOLS,
+    UPDATED,
+    Subscriptions,
+    acknowledgement_of,
+    news_after_break,
+    news_of_change,
+    refusal_of,
+    stream_of,
 )
 
 if TYPE_CHECKING:
@@ -85,7 +98,8 @@ class Tunnel:
         self._opening: dict[str, Any] | None = None
         self._is_initialized = False
         self._was_up = False
-        self._shown: list[Any] | None = None
+        self._shown: dict[str, list[Any]] = {}
+        """The lists that the client was given here, by their methods; what else there is it is told of later."""
         self._link: Link
         self._fallback: Fallback
         self._sealed: SealedCalls
@@ -110,9 +124,14 @@ class Tunnel:
         if method == _INITIALIZED and not self._was_up:
             self._is_initialized = True  # the replay will say it, once there is a daemon session
             return True
+        if method == LISTEN and identifier is not None:
+            self._open_stream(message)
+            return True
         if identifier is None or method not in catalogues.LOCAL_METHODS:
             return False
         params = message.get("params")
+        if method == catalogues.LIST_RESOURCES and isinstance(params, dict) and params.get("cursor") is not None:
+            return False  # who was given a cursor was given it by the daemon
         result = self.catalogue.answer(method, params if isinstance(params, dict) else None)
         if result is None:
             self._fail(identifier, METHOD_NOT_FOUND, "Method not found")
@@ -121,8 +140,8 @@ class Tunnel:
             # Not the client's own: what it can be asked for is no business of a daemon, which asks for nothing.
             opening = {"protocolVersion": result["protocolVersion"], "capabilities": {}, "clientInfo": _OURSELVES}
             self._opening = {"jsonrpc": "2.0", "id": REPLAY_ID, "method": method, "params": opening}
-        if method == catalogues.LIST_TOOLS:
-            self._shown = result["tools"]
+        if method in catalogues.LISTS:
+            self._shown[method] = result[catalogues.LISTS[method]]
         self._answer(identifier, result)
         return True
 
@@ -135,8 +154,8 @@ class Tunnel:
         method = message.get("method")
         if method is None:
             return  # an answer, and nobody has asked
-        if method in catalogues.OWN_METHODS or (method in catalogues.LOCAL_METHODS and not self._is_live):
-            self._answer_locally(message)
+        is_own = method in catalogues.OWN_METHODS or method == LISTEN
+        if (is_own or not self._is_live) and self._answer_locally(message):
             if method == catalogues.INITIALIZE and self._is_live:
                 self._replay()
             return
@@ -164,12 +183,16 @@ class Tunnel:
         if self._fallback.has_queue:
             self._fallback.send_queue(self._dispatch_waiting)
         self._dispatch_waiting()
+        if (
+            self._shown.pop(catalogues.LIST_RESOURCES, None) and self._opening
+        ):  # streams bring it once they are acknowledged
+            self._send({"jsonrpc": "2.0", "method": CHANGED[RESOURCES]})
 
     def on_renewed(self) -> None:
         """The link has moved to a fresh connection: open the client's session there before anything else goes over it, and its streams."""
-        streams = [call for call in self._calls.values() if call.is_stream and call.is_sent]
+        streams = [call for call in self._streams() if call.is_sent]
         for call in streams:
-            call.session_id = ""  # no more of the old connection, whose end is not theirs
+            call.session_id, call.is_acknowledged = "", False  # no more of the old connection, whose end is not theirs
         self._outgoing.put_first([*self._opening_lines(), *(Line(call.message, call.line, call) for call in streams)])
 
     def is_waiting(self, session_id: str) -> bool:
@@ -196,7 +219,9 @@ class Tunnel:
         for call in list(self._calls.values()):
             if call.is_taken:
                 continue
-            if call.is_sent and not call.is_repeatable:
+            if call.is_stream:
+                call.is_sent = False  # it stays open, and the next session of the daemon's is told of it
+            elif call.is_sent and not call.is_repeatable:
                 self._give_up_sent(call, reason)
             elif not self._may_recover(reason):
                 self._do_without(call, _sentence(reason))
@@ -209,7 +234,7 @@ class Tunnel:
             elif is_known and self._was_up:
                 self._do_without(call, _sentence(reason))  # and it has just failed once more
             # Else it waits already, and its deadline is not put off by another failed attempt.
-        if self._calls:
+        if any(not call.is_stream for call in self._calls.values()):
             self._link.poke()
 
     async def on_message(self, data: bytes) -> None:
@@ -234,10 +259,11 @@ class Tunnel:
             return
         if news.method == ACKNOWLEDGED:
             stream = self._calls[key(stream_of(news.params))]
-            if stream.is_acknowledged:  # on another connection
-                self._tell(news_of(stream))
-                return
-            stream.is_acknowledged = True
+            if not stream.is_acknowledged:  # as it was here, long ago; what came in between, nobody has told of
+                stream.is_acknowledged = True
+                for message in news_after_break(stream):
+                    self._send(message)
+            return
         self._send(news.message)
 
     def _on_answer(self, answer: Answered) -> None:
@@ -262,7 +288,15 @@ class Tunnel:
     def _tell(self, news: list[dict[str, Any]]) -> None:
         """That resources may have changed: they are listened to on a fresh connection now, and nobody told of what came in between."""
         for about in news:
-            self._send({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": about})
+            self._send({"jsonrpc": "2.0", "method": UPDATED, "params": about})
+
+    def _tell_of_change(self, name: str) -> None:
+        """That a list has changed: in the handshake era unasked, in the later one on the streams that were opened for it."""
+        if self._opening:
+            self._send({"jsonrpc": "2.0", "method": CHANGED[name]})
+        for stream in self._streams():
+            for message in news_of_change(stream, name):
+                self._send(message)
 
     async def drained(self) -> None:
         """Returns once no call waits for its answer; the caller sets the deadline."""
@@ -273,21 +307,16 @@ class Tunnel:
             await self._on_empty.wait()
 
     def replace_catalogue(self, catalogue: Catalogue) -> None:
-        """The daemon's own catalogue came; tell a client that was shown other tools."""
+        """The daemon's own catalogue came; tell a client that was shown other tools, or prompts."""
         self.catalogue = catalogue
-        # Only the handshake era has this notification unasked; the later one has a request to listen for it.
-        if self._opening and self._shown is not None and self._shown != catalogue.data["tools"]:
-            self._send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        for method, name in ((catalogues.LIST_TOOLS, TOOLS), (catalogues.LIST_PROMPTS, PROMPTS)):
+            if self._shown.get(method, listed := catalogue.data[catalogues.LISTS[method]]) != listed:
+                self._tell_of_change(name)
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def _call(self, message: dict[str, Any], line: bytes) -> None:
-        if (
-            len(self._calls) >= MAX_IN_FLIGHT
-            or sum(len(call.line) for call in self._calls.values()) + len(line) > MAX_HELD_BYTES
-        ):
-            why = f"{len(self._calls)} calls are waiting for the daemon already; try again later"
-            self._fail(message["id"], UNAVAILABLE, why)
+        if not self._has_room(message, line):
             return
         call = self._calls[key(message["id"])] = self._called(message, line)
         self._subscriptions.note(call)
@@ -303,13 +332,38 @@ class Tunnel:
         is_soon = self._was_up or (call.offline != "fail" and self._fallback.is_joined)
         self._arm(call, RELINK_DEADLINE_S if is_soon else FIRST_LINK_DEADLINE_S)
 
+    def _has_room(self, message: dict[str, Any], line: bytes) -> bool:
+        """Whether one more call may wait; its client is told where it may not."""
+        held = sum(len(call.line) for call in self._calls.values())
+        if len(self._calls) < MAX_IN_FLIGHT and held + len(line) <= MAX_HELD_BYTES:
+            return True
+        why = f"{len(self._calls)} calls are waiting for the daemon already; try again later"
+        self._fail(message["id"], UNAVAILABLE, why)
+        return False
+
+    def _open_stream(self, message: dict[str, Any]) -> None:
+        """Acknowledge a stream of news; the daemon is told of it when there is one."""
+        stream = Call(message, encoded(message), None, is_repeatable=False, is_stream=True)
+        if not stream.is_modern:
+            self._fail(stream.identifier, METHOD_NOT_FOUND, "Method not found")
+        elif (refusal := refusal_of(stream)) is not None:
+            self._fail(stream.identifier, INVALID_PARAMS, refusal)
+        elif len(self._streams()) >= MAX_STREAMS:
+            self._fail(stream.identifier, UNAVAILABLE, f"{MAX_STREAMS} streams of news are open already")
+        elif self._has_room(message, stream.line):
+            self._calls[stream.key] = stream
+            self._send(acknowledgement_of(stream))
+            if self._is_live:
+                self._dispatch(stream)
+
+    def _streams(self) -> list[Call]:
+        return [call for call in self._calls.values() if call.is_stream]
+
     def _called(self, message: dict[str, Any], line: bytes) -> Call:
         """A request as the call that it is; one that may be sent twice, or wait on this machine, by the id that it is made once by."""
         method, params = message["method"], message.get("params")
         if method != _CALL or not isinstance(params, dict):
-            # A stream that broke is not taken up again: its client listens anew, and reads what it may have missed (MCP 2026-07-28).
-            is_stream = method == LISTEN
-            return Call(message, line, None, not is_stream, is_stream=is_stream)
+            return Call(message, line, None, is_repeatable=True)
         tool = str(params.get("name"))
         offline, is_read_only = self.catalogue.offline.get(tool, "fail"), tool in self.catalogue.read_only
         if offline == "queue":
@@ -334,7 +388,9 @@ class Tunnel:
         call.is_sent, call.session_id = True, ""
         self._outgoing.put(Line(call.message, call.line, call))
         if call.is_stream:
-            call.disarm()
+            call.is_acknowledged = False
+        elif call.method == catalogues.LIST_RESOURCES:
+            self._arm(call, RELINK_DEADLINE_S, lambda call: self._do_without(call, _LATE))
         elif call.offline == "fail":
             self._arm(call, LONG_JOB_DEADLINE_S if call.tool in self.catalogue.long_jobs else CALL_DEADLINE_S)
         else:
@@ -417,6 +473,9 @@ class Tunnel:
 
         `since` says when the daemon was last heard of, where the link itself knows nothing yet, and `reason` what it said.
         """
+        if call.method == catalogues.LIST_RESOURCES and self._answer_locally(call.message):
+            self._settle(call.key)
+            return
         if call.tool is None or call.tool not in self.catalogue.tools:
             self._give_up(call, why)
             return

@@ -16,7 +16,7 @@ from tests.support.daemon.scripted import Client, Message, Slow, running
 
 from confide_proxy.mcp.catalogue import VERSION_KEY
 from confide_proxy.mcp.incoming import CANCELLED, NEWS, UPDATED
-from confide_proxy.mcp.jsonrpc import ACKNOWLEDGED, STREAM_KEY
+from confide_proxy.mcp.subscriptions import ACKNOWLEDGED, STREAM_KEY
 
 LIE: Final = "forged"
 TRUTH: Final = "true"

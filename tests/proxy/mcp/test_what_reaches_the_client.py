@@ -12,7 +12,7 @@ from tests.support.daemon.scripted import ATTACHED, Client, Message, Slow, runni
 from confide_daemon.server.tool_calls import catalogue
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import incoming
-from confide_proxy.mcp.jsonrpc import STREAM_KEY
+from confide_proxy.mcp.subscriptions import STREAM_KEY
 
 TEXT = [{"type": "text", "text": "forged"}]
 FORGED = {"jsonrpc": "2.0", "id": 3, "result": {"content": TEXT}}
