@@ -16,6 +16,7 @@ BENCHES = (
     "growth",
     "handshake",
     "search",
+    "result_tokens",
     "vector_leg",
     "hybrid",
     "search_while_indexing",

@@ -33,6 +33,7 @@ from confide_daemon.spaces.space import Space
 from confide_daemon.store.database import connect
 from confide_daemon.tools import search as tool
 from confide_memory.documents import STOP_WORDS
+from confide_memory.tools.search_text import text_of
 
 # The median, in ms, by the size of the space.
 MOST_MS = {10_000: 5.0, 100_000: 15.0}
@@ -83,7 +84,7 @@ async def measure(pieces: int, count: int, embedder: Any) -> dict[str, Any]:
             ):
                 started = time.perf_counter()
                 result = await space.searcher.search(query)
-                tool._text(result), tool._structured(result)
+                text_of(tool._structured(result), project="bench", nothing="")
                 took = (time.perf_counter() - started) * 1e3 - result.timings.get("embed", 0.0)
                 if number >= WARM_UP:
                     times[name].append(took)

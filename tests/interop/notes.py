@@ -150,6 +150,8 @@ class Notes:
                     continue
                 parameters = message.get("params", {})
                 result = await self._tool(served, parameters.get("name", ""), parameters.get("arguments", {}))
+                if parameters.get("_meta", {}).get("confide/structured") is not True:  # PROTOCOL.md 7.13
+                    result.pop("structuredContent", None)
                 answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
                 await served.session.send_message(json.dumps(answer).encode())
 

@@ -144,11 +144,17 @@ async def test_documents_and_a_search(daemon: Daemon) -> None:
         assert outside.value.code == "invalid"
         assert (await mcp(link, 1, "initialize", INITIALIZE))["serverInfo"]["name"] == "confide"
         await link.session.send_message(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
-        search = {"name": "memory_search", "arguments": {"query": "which database has row locks?"}}
-        best = (await mcp(link, 2, "tools/call", search))["structuredContent"]["results"][0]
+        structured = {"confide/structured": True}  # 7.13
+        question = {"query": "which database has row locks?"}
+        plain = await mcp(link, 2, "tools/call", {"name": "memory_search", "arguments": question})
+        assert "structuredContent" not in plain
+        assert "postgres" in plain["content"][0]["text"]
+        search = {"name": "memory_search", "arguments": question, "_meta": structured}
+        best = (await mcp(link, 3, "tools/call", search))["structuredContent"]["results"][0]
         assert (best["path"], "postgres" in best["snippet"]) == ("MEMORY.md", True)
-        store = {"name": "memory_store", "arguments": {"content": "- we cache tokens for five minutes"}}
-        stored = (await mcp(link, 3, "tools/call", store))["structuredContent"]
+        content = "- we cache tokens for five minutes"
+        store = {"name": "memory_store", "arguments": {"content": content}, "_meta": structured}
+        stored = (await mcp(link, 4, "tools/call", store))["structuredContent"]
         assert stored["onDisk"] is True
         (applied,) = written
         assert applied["baseHash"] is None
@@ -164,6 +170,7 @@ async def test_a_call_without_initialize(daemon: Daemon) -> None:
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "second", "version": "2"},
         "io.modelcontextprotocol/clientCapabilities": {},
+        "confide/structured": True,
     }
     async with connect(invite.url, invite.static, me) as link:
         await attach(link, "p")

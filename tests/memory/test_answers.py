@@ -95,7 +95,7 @@ def test_a_newer_daemons_fields_are_left_out() -> None:
     "wrong", [{"results": 7}, {"results": [{"score": "high"}]}, {"warnings": [7]}, {"results": [{"score": 10**300}]}]
 )
 def test_a_tools_result_is_of_its_own_schema(wrong: dict[str, Any]) -> None:
-    schema = packaged().tools["memory_search"]["outputSchema"]
+    schema = packaged().outputs["memory_search"]
     good = {"results": [{"score": 0.5, "path": "memory/a.md"}], "warnings": []}
     assert results.read(schema, good) == good
     with pytest.raises(UnfitAnswerError):

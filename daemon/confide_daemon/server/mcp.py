@@ -24,6 +24,7 @@ from confide_daemon.server.replicas import Change
 from confide_daemon.server.tool_calls import MODERN_VERSIONS, Origin, catalogue
 from confide_daemon.tools.context import ToolContext
 from confide_memory.documents import is_note
+from confide_memory.tools.call import STRUCTURED
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +166,11 @@ class AgentServer:
         except RequestError as error:
             return tool_calls.refused(error)
         surroundings = origin.within(self._surroundings(context.session.report_progress))
-        result = await self._tracked(tool_calls.run(params.name, params.arguments, surroundings, self._toolsets()))
+        is_structured = params.meta is not None and params.meta.get(STRUCTURED) is True
+        work = tool_calls.run(
+            params.name, params.arguments, surroundings, self._toolsets(), is_structured=is_structured
+        )
+        result = await self._tracked(work)
         assert isinstance(result, mcp_types.CallToolResult)
         return result
 

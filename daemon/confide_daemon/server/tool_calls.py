@@ -191,13 +191,14 @@ def unknown(toolsets: Sequence[str]) -> tuple[str, ...]:
 
 
 def catalogue(toolsets: Sequence[str]) -> dict[str, Any]:
-    """What `initialize`, `server/discover` and the lists of tools, prompts and kinds of resources answer, as JSON on the wire; and the
-    resources that every caller has."""
+    """What `initialize`, `server/discover` and the lists of tools, prompts and kinds of resources answer, as JSON on the wire; the
+    resources that every caller has; and the schemas of structured results, which no client is told."""
     return {
         "serverInfo": {"name": SERVER_NAME, "title": SERVER_TITLE, "version": __version__},
         "capabilities": CAPABILITIES,
         "instructions": INSTRUCTIONS,
         "tools": [tool.wire(groups(toolsets)) for tool in definitions(toolsets)],
+        "outputs": {tool.name: tool.output for tool in definitions(toolsets)},
         "prompts": list(prompts.PROMPTS),
         "resourceTemplates": list(resources.TEMPLATES),
         "resources": list(resources.FIXED),
@@ -212,16 +213,25 @@ def catalogue(toolsets: Sequence[str]) -> dict[str, Any]:
 
 
 async def run(
-    name: str, arguments: Mapping[str, Any] | None, context: ToolContext, toolsets: Sequence[str]
+    name: str,
+    arguments: Mapping[str, Any] | None,
+    context: ToolContext,
+    toolsets: Sequence[str],
+    *,
+    is_structured: bool,
 ) -> mcp_types.CallToolResult:
-    """Call a tool of these toolsets; what goes wrong in it is a result too. Raises MCPError where there is no such tool."""
+    """Call a tool of these toolsets; what goes wrong in it is a result too. Raises MCPError where there is no such tool.
+
+    `is_structured`: the caller has asked for the structured form beside the text.
+    """
     tool = _tool(name, toolsets)
     try:
         result = await _call(tool, arguments, context)
     except ConfideError as error:
         return refused(error)
     return mcp_types.CallToolResult(
-        content=[mcp_types.TextContent(text=result.text)], structured_content=result.structured
+        content=[mcp_types.TextContent(text=result.text)],
+        structured_content=result.structured if is_structured else None,
     )
 
 

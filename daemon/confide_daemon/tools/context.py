@@ -19,7 +19,7 @@ from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import NoteRow
 from confide_memory.documents import GLOBAL_PROJECT, has_clash, source_of, text_hash
 from confide_memory.tools.arguments import Parameters
-from confide_memory.tools.call import ALSO_TAKES, ASKS_A_PERSON, LONG_JOB, OFFLINE
+from confide_memory.tools.call import ALSO_TAKES, ALWAYS_LOADED, ASKS_A_PERSON, LONG_JOB, OFFLINE
 
 T = TypeVar("T")
 Offline = Literal["queue", "local", "fail"]
@@ -275,7 +275,7 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool answers: the structured form, and the compact text for clients that show only text."""
+    """What a tool answers: the text that a model reads, and the structured form for programs that ask for it."""
 
     structured: dict[str, Any]
     text: str
@@ -298,7 +298,8 @@ class Definition:
     title: str
     description: str
     properties: dict[str, dict[str, Any]]  # the JSON schemas of the parameters, by their names on the wire (camelCase)
-    output: dict[str, Any]  # the JSON schema of `structuredContent`
+    # the JSON schema of `structuredContent`, for who asks for that; no client is told, since many then show a model nothing else
+    output: dict[str, Any]
     required: tuple[str, ...] = ()
     read_only: bool = False
     destructive: bool = False
@@ -306,6 +307,8 @@ class Definition:
     # what the proxy does with a call while the daemon cannot be reached (tools design, last section)
     offline: Offline = "fail"
     asks_a_person: bool = False  # opens or destroys, so that nobody should approve it once for all
+    # put before the model from the start, where a client otherwise has it look tools up first
+    is_always_loaded: bool = False
     is_long: bool = False  # exempt from the ten seconds that every other call has
     # the parameters that are listed only beside the tools of another group, where they cost what they are worth; they are taken all the
     # same
@@ -324,6 +327,8 @@ class Definition:
         if self.required:
             schema["required"] = list(self.required)
         meta: dict[str, Any] = {OFFLINE: self.offline}
+        if self.is_always_loaded:
+            meta[ALWAYS_LOADED] = True
         if self.asks_a_person:
             meta[ASKS_A_PERSON] = True
         if self.is_long:
@@ -336,7 +341,6 @@ class Definition:
             "title": self.title,
             "description": self.description,
             "inputSchema": schema,
-            "outputSchema": self.output,
             "annotations": {
                 "readOnlyHint": self.read_only,
                 "destructiveHint": self.destructive,

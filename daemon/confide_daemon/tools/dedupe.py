@@ -23,6 +23,7 @@ from confide_daemon.tools.context import (
 from confide_memory.documents import GLOBAL_PROJECT, iso
 from confide_memory.front_matter import UnreadableError
 from confide_memory.note import level_of
+from confide_memory.tools.call import NOTICE
 
 # Groups and notes of a group in one answer; `total` and the merging count all.
 MOST_LISTED = 50
@@ -172,7 +173,9 @@ def _lines(told: dict[str, Any]) -> list[str]:
     if not total:
         lines = [f"No near-duplicates among {told['notesCompared']} notes."]
     else:
-        lines = [f"{total} groups of near-duplicates among {told['notesCompared']} notes; {told['merged']} merged."]
+        lines = [
+            f"{total} groups of near-duplicates among {told['notesCompared']} notes; {told['merged']} merged. {NOTICE}"
+        ]
     for group in groups:
         keep, preview = group["keep"], group["preview"]
         verb = "supersedes" if group["merged"] else "would supersede"
@@ -182,6 +185,7 @@ def _lines(told: dict[str, Any]) -> list[str]:
             for older in group["older"]
         ]
         lines.append(f"  importance: {preview['level']}; tags: {', '.join(preview['tags']) or '-'}")
+        lines.append(f"  stays: {' '.join(preview['content'].split())}")
     if len(groups) < total:
         lines.append(f"{total - len(groups)} more groups are not listed.")
     return lines

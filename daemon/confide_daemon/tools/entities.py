@@ -27,6 +27,7 @@ from confide_daemon.tools.context import (
 )
 from confide_memory.documents import GLOBAL_PROJECT, iso
 from confide_memory.note import MAX_WORD, SCOPES
+from confide_memory.tools.call import NOTICE
 
 MOST = 500
 
@@ -78,10 +79,14 @@ async def list_entities(context: ToolContext, arguments: dict[str, Any]) -> Tool
     projects, tasks = _reached(context, arguments)
     found = await context.space.notes.entities(projects, tasks=tasks, type=arguments.get("type"))
     structured = {"entities": [wire(one) for one in found[:MOST]], "total": len(found)}
-    lines = [
+    if not found:
+        return ToolResult(structured, "No note says what it is about.")
+    left = f"; {len(found) - MOST} more are not listed" if len(found) > MOST else ""
+    lines = [f"{len(found)} entities{left}. {NOTICE}"]
+    lines += [
         f"{one.name} [{one.project}] {one.written} notes, last {iso(one.last_updated)[:10]}" for one in found[:MOST]
     ]
-    return ToolResult(structured, "\n".join(lines) or "No note says what it is about.")
+    return ToolResult(structured, "\n".join(lines))
 
 
 async def find_entities(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
@@ -90,8 +95,10 @@ async def find_entities(context: ToolContext, arguments: dict[str, Any]) -> Tool
     find = context.space.notes.entities_like
     near = await find(arguments["query"], projects, tasks=tasks, limit=arguments["limit"])
     structured = {"matches": [{**wire(one), "score": score} for one, score in near]}
+    if not near:
+        return ToolResult(structured, "No entity has a name like this.")
     lines = [f"{one.name} [{one.project}] {score:.2f}, {one.written} notes" for one, score in near]
-    return ToolResult(structured, "\n".join(lines) or "No entity has a name like this.")
+    return ToolResult(structured, "\n".join([f"{len(near)} found. {NOTICE}", *lines]))
 
 
 def _reached(context: ToolContext, arguments: dict[str, Any]) -> tuple[frozenset[str] | None, bool]:
@@ -194,9 +201,12 @@ def _summary_text(structured: dict[str, Any]) -> str:
     lines = [
         f"{structured['project']}: {structured['files']} files, {structured['notes']} notes, last change {structured['lastUpdate']}"
     ]
-    lines += (
-        [", ".join(f"{kind} {count}" for kind, count in structured["byType"].items())] if structured["notes"] else []
-    )
+    if structured["created"]:
+        lines[0] += ", begun just now"
+    lines += [f"linked: {', '.join(structured['linked'])}"] if structured["linked"] else []
+    lines += [NOTICE] if structured["notes"] else []
+    for name in ("byType", "byCategory") if structured["notes"] else ():
+        lines.append(f"{name[2:].lower()}: {', '.join(f'{kind} {count}' for kind, count in structured[name].items())}")
     lines += [f"{one['entity']}: {one['count']} notes" for one in structured["entities"]]
     return "\n".join(lines)
 
@@ -244,6 +254,8 @@ async def context_info(context: ToolContext, _arguments: dict[str, Any]) -> Tool
     }
     claim = said.get("claim")
     lines = [f"project {project}, on {context.facts.machine or 'a machine without a name'} ({structured['platform']})"]
+    lines += [f"linked: {', '.join(structured['linked'])}"] if structured["linked"] else []
+    lines += [f"folder {structured['directory']}"] if structured["directory"] else []
     if git is not None:
         found = {name: value or "none" for name, value in git.items()}
         lines.append(f"git: {found['repository']}, branch {found['branch']}, remote {found['remote']}")

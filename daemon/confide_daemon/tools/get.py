@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from confide_daemon.notes.service import FullNote
@@ -174,10 +175,15 @@ def relations(found: FullNote, *, most: int | None = MOST_RELATIONS) -> list[dic
 
 def _text(found: FullNote, structured: dict[str, Any]) -> str:
     row = found.row
-    lines = [f"{row.title} ({row.id})", f"{row.path} [{row.project}] revision {row.revision}, by {row.author}"]
+    days = " to ".join(dict.fromkeys(iso(moment)[:10] for moment in (row.created_at, row.updated_at)))
+    lines = [f"{row.title} ({row.id})", f"{row.path} [{row.project}] revision {row.revision}, {days}, by {row.author}"]
     fields = ("type", "category", "entity", "status", "source")
     said = [f"{name}: {structured[name]}" for name in fields if structured[name]]
+    said += [f"task: {row.task_id}"] if row.task_id else []
     said += [f"importance: {structured['level']}"] + ([f"tags: {', '.join(row.tags)}"] if row.tags else [])
+    said += [f"keywords: {', '.join(found.note.keywords)}"] if found.note.keywords else []
+    said += [f"metadata: {json.dumps(structured['metadata'], ensure_ascii=False)}"] if found.note.metadata else []
+    said += ["sensitive"] if found.note.sensitive else []
     lines.append("; ".join(said))
     for one in structured["relations"]:
         verb = one["relation"] if one["direction"] == "to" else f"is what {one['relation']} is said of by"

@@ -95,7 +95,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
             **{field: getattr(found.row, field) for field in ("id", "title", "path", "project", "revision")},
             "relations": get.relations(found),
         }
-    said = f"{row.title} ({row.id}) {kind} {other.title} ({other.id})"
+    said = f"{row.id} {kind} {other.id}"
     head = (
         f"{said}{', and the other way round' if is_mutual else ''}{'' if has_changed else ', as was stated already'}."
     )

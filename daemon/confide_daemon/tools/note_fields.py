@@ -39,7 +39,10 @@ FIELDS: dict[str, dict[str, Any]] = {
     "category": {**WORD, "description": "facts, preferences, projects, people, decisions, ..."},
     "entity": {**WORD, "description": "Who or what it is about"},
     "tags": {"type": "array", "items": WORD, "maxItems": MAX_TAGS},
-    "importance": {"type": ["number", "string"], "description": "0-1, or core, high, normal, low"},
+    "importance": {
+        "anyOf": [{"type": "number"}, {"type": "string"}],
+        "description": "0-1, or core, high, normal, low",
+    },
     "keywords": {"type": "array", "items": WORD, "maxItems": MAX_KEYWORDS, "description": "Other words to find it by"},
     "source": WORD,
     "status": WORD,

@@ -277,6 +277,11 @@ def _note_lines(notes: dict[str, Any]) -> list[str]:
     return [f"{notes['total']} {'note' if notes['total'] == 1 else 'notes'} by category: {kinds}{odd}"]
 
 
+def _waiting_lines(told: dict[str, Any]) -> list[str]:
+    files, stores = told["pendingUploads"], told["queuedOffline"]
+    return [f"on this machine wait: {files or 0} changed files, {stores or 0} stores"] if files or stores else []
+
+
 def _sealing_lines(sealing: dict[str, Any]) -> list[str]:
     if not sealing["devices"]:
         return []
@@ -295,6 +300,7 @@ def _lines(told: dict[str, Any]) -> list[str]:
         f"model: {told['model'] or 'none yet'} ({told['embedder']}); {told['queuedChunks']} pieces wait for their vectors",
         *_model_lines(told),
         *_sealing_lines(told["sealing"]),
+        *_waiting_lines(told),
         f"database: {size}{told['atRest']}, health: {told['health']['state']}",
         f"link up: {told['link']['caller']} in space {told['link']['space']} ({told['link']['scope']}), "
         f"daemon {told['daemonVersion']}, last file comparison {told['lastSync'] or 'none yet'}",

@@ -35,6 +35,7 @@ from confide_daemon.tools.context import (
 from confide_memory import front_matter, note_names
 from confide_memory.documents import GLOBAL_PROJECT, MEMORY_FOLDER, check_path, is_in_memory, text_hash
 from confide_memory.markdown import is_sensitive
+from confide_memory.tools.call import NOTICE
 
 MAX_CONTENT_CHARS = 1_000_000
 
@@ -103,6 +104,7 @@ DEFINITION = Definition(
     ),
     destructive=True,  # `replace` overwrites, although every earlier revision is kept.
     offline="queue",
+    is_always_loaded=True,
 )
 
 
@@ -288,6 +290,7 @@ def _answer(
     unchanged = "" if stored.changed else f" ({is_known})"
     named = f" as note {note.id}" if note else ""
     lines = [f"Stored in {path} [{project}]{named}, revision {written.result.revision}{unchanged}."]
+    lines += [NOTICE] if near else []
     for one in near:
         found = f"near-duplicate by {one.likeness.by}, {one.likeness.value:.2f}"
         lines.append(f"{found}: {one.row.title} ({one.row.id}) in {one.row.path} [{one.row.project}]")

@@ -140,9 +140,15 @@ async def _wait_indexed(context: ToolContext) -> tuple[int, bool]:
     return max(0, embedded), is_complete
 
 
+def _reembedding_lines(told: dict[str, Any]) -> list[str]:
+    now = told.get("reembedding")
+    return [f"vectors computed anew: {now['done']} of {now['total']}"] if now else []
+
+
 def _lines(told: dict[str, Any]) -> list[str]:
     return [
         f"{told['filesScanned']} files compared in {told['duration']} s: {told['filesSent']} sent, {told['filesPulled']} received, "
         f"{told['filesRemoved']} removed; {told['chunksUpdated']} pieces embedded.",
+        *_reembedding_lines(told),
         *(f"skipped {item['path']}: {item['reason']}" for item in told["skipped"]),
     ]

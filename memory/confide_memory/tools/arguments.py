@@ -110,8 +110,7 @@ def _wire_name(parameters: Parameters, key: str) -> str:
 
 
 def _value(name: str, value: Any, schema: Mapping[str, Any], *, is_own: bool) -> Any:
-    said = schema.get("type", "")
-    asked = said if isinstance(said, list) else [said]
+    asked = _kinds_of(schema)
     known = [_KINDS.get(one, ("", (object,))) for one in asked]
     kind, types = " or ".join(words for words, _ in known), tuple(one for _, each in known for one in each)
     if isinstance(value, str) and "string" not in asked:
@@ -131,6 +130,12 @@ def _value(name: str, value: Any, schema: Mapping[str, Any], *, is_own: bool) ->
     elif isinstance(value, int | float) and not isinstance(value, bool):
         _check_range(name, value, schema)
     return value
+
+
+def _kinds_of(schema: Mapping[str, Any]) -> list[str]:
+    """The kinds that a value may be of: `anyOf` them, since validators of clients warn their users of a list of types."""
+    said = schema.get("type", [one.get("type", "") for one in schema.get("anyOf", ())] or "")
+    return said if isinstance(said, list) else [said]
 
 
 def _meant(text: str, asked: Sequence[str]) -> Any:

@@ -66,6 +66,7 @@ class Catalogue:
         digest: of the daemon's own that it was chosen by, as the daemon gave it; "": by none.
         unknown: what the daemon has besides that this version does not know, for people: tools; others with `prompts:` or `resources:`.
         tools: as `tools/list` carries them, by name.
+        outputs: the schemas of their structured results, by name.
         offline: what is done with a tool's calls while the daemon cannot be reached: "queue", "local" or "fail".
         long_jobs: tools whose calls are exempt from the ten seconds that every other call has.
         read_only: tools whose calls may be sent twice without harm.
@@ -74,6 +75,7 @@ class Catalogue:
     def __init__(self, data: Mapping[str, Any], *, digest: str = "", unknown: tuple[str, ...] = ()) -> None:
         self.data, self.digest, self.unknown = data, digest, unknown
         self.tools: dict[str, Mapping[str, Any]] = {tool["name"]: tool for tool in data["tools"]}
+        self.outputs: Mapping[str, Mapping[str, Any]] = data["outputs"]
         metas = {name: tool.get("_meta", {}) for name, tool in self.tools.items()}
         self.offline = {name: str(meta.get(call_keys.OFFLINE, "fail")) for name, meta in metas.items()}
         self.long_jobs = {name for name, meta in metas.items() if meta.get(call_keys.LONG_JOB)}
@@ -120,7 +122,7 @@ def packaged(toolsets: Collection[str] = ALL) -> Catalogue:
     data = _known(toolsets)
     shown = {name for names in data["toolsets"].values() for name in names}
     data["tools"] = [tool for tool in data["tools"] if tool["name"] in shown]
-    return Catalogue(data)
+    return Catalogue(_with_outputs(data))
 
 
 def unknown_toolsets(toolsets: Collection[str]) -> list[str]:
@@ -144,7 +146,7 @@ def offered(listing: Any, toolsets: Collection[str], digest: str) -> Catalogue:
         unknown += [name if kind == "tools" else f"{kind}:{name}" for name in others]
     if not data["tools"]:
         raise ValueError("no tool of it is known")
-    return Catalogue(data, digest=digest[:MAX_NAME], unknown=tuple(unknown[:MAX_UNKNOWN]))
+    return Catalogue(_with_outputs(data), digest=digest[:MAX_NAME], unknown=tuple(unknown[:MAX_UNKNOWN]))
 
 
 def load(cache: Path, toolsets: Collection[str]) -> Catalogue:
@@ -179,6 +181,11 @@ def _known(toolsets: Collection[str]) -> dict[str, Any]:
         data["tools"] = [of_core.get(tool["name"], tool) for tool in data["tools"]]
     data["toolsets"] = {name: data["toolsets"][name] for name in _groups(toolsets)}
     return data
+
+
+def _with_outputs(data: dict[str, Any]) -> dict[str, Any]:
+    """With the schemas of those tools alone that it lists."""
+    return data | {"outputs": {tool["name"]: data["outputs"][tool["name"]] for tool in data["tools"]}}
 
 
 def _groups(toolsets: Collection[str]) -> list[str]:

@@ -17,7 +17,7 @@ from confide_crypto.transport.open import Connection
 from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools import result as results
-from confide_memory.tools.call import SAID
+from confide_memory.tools.call import SAID, STRUCTURED
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError, UnfitAnswerError
@@ -143,6 +143,7 @@ class Client:
             f"{_META}protocolVersion": _PROTOCOL,
             f"{_META}clientInfo": {"name": "confide", "version": VERSION},
             f"{_META}clientCapabilities": {},
+            STRUCTURED: True,
             **(more_meta or {}),
         }
         if progress:
@@ -168,7 +169,7 @@ class Client:
             case {"result": {"isError": True, "content": [{"text": str(text)}, *_]}}:
                 raise ToolError(text)
             case {"result": {"structuredContent": dict(content)}}:
-                found: dict[str, Any] = results.read(catalogues.packaged().tools[tool].get("outputSchema", {}), content)
+                found: dict[str, Any] = results.read(catalogues.packaged().outputs.get(tool, {}), content)
                 return found
         raise UnfitAnswerError
 

@@ -34,6 +34,7 @@ NEWS: Final = frozenset({ACKNOWLEDGED, CANCELLED, PROGRESS, "notifications/messa
 """Notifications that may pass. None of them asks for anything."""
 MAX_DEPTH: Final = 64
 """Of a result: our tools' have seven. Parsers of clients give up, or worse, at 100 (.NET: 64) and more."""
+STRUCTURED: Final = "structuredContent"
 _CONTENTS: Final = frozenset({"text", "image", "audio", "resource", "resource_link"})
 """What a tool's result may consist of (MCP 2025-11-25, "Tool Result")."""
 _PLAIN: Final = {"jsonrpc", "id", "result"}
@@ -125,7 +126,7 @@ def is_result_of_tool(result: dict[str, Any]) -> bool:
     return (
         isinstance(content, list)
         and all(_is_content(part) for part in content)
-        and isinstance(result.get("structuredContent", {}), dict)
+        and isinstance(result.get(STRUCTURED, {}), dict)
         and isinstance(result.get("isError", False), bool)
     )
 

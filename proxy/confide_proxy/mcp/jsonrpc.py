@@ -198,6 +198,11 @@ class Call:
         """Whether it is of the 2026-07-28 era."""
         return VERSION_KEY in self.meta
 
+    @property
+    def is_structured(self) -> bool:
+        """Whether its client asks for the structured form of the result beside the text."""
+        return self.meta.get(call_keys.STRUCTURED) is True
+
     def disarm(self) -> None:
         if self.timer:
             self.timer.cancel()

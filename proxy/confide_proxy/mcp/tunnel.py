@@ -283,7 +283,12 @@ class Tunnel:
         self._settle(call.key)
         if "error" in outcome:
             self._subscriptions.forget(call)
-        self._write((answer.line or encoded({"jsonrpc": "2.0", "id": call.identifier, **outcome})) + b"\n")
+        line = answer.line
+        if call.tool is not None and result is not None and not call.is_structured and incoming.STRUCTURED in result:
+            # Of a daemon that is older, or has its reasons: many clients show a model that alone, and so no word of whose data it is.
+            del result[incoming.STRUCTURED]
+            line = None
+        self._write((line or encoded({"jsonrpc": "2.0", "id": call.identifier, **outcome})) + b"\n")
 
     def _tell(self, news: list[dict[str, Any]]) -> None:
         """That resources may have changed: they are listened to on a fresh connection now, and nobody told of what came in between."""
@@ -494,7 +499,7 @@ class Tunnel:
             return  # its client has taken it back
         if self._calls.get(call.key) is call:
             self._settle(call.key)
-            self._answer(call.identifier, result.as_result(is_modern=call.is_modern))
+            self._answer(call.identifier, _result(call, result))
         if call.offline == "queue" and self._is_live:
             self._fallback.send_queue(self._dispatch_waiting)
 
@@ -509,7 +514,7 @@ class Tunnel:
         self._settle(call.key)
         if call.tool is not None:
             # A tool error rather than a protocol error, so that the model reads it and can tell its user.
-            self._answer(call.identifier, Answer(why).as_result(is_modern=call.is_modern))
+            self._answer(call.identifier, _result(call, Answer(why)))
         else:
             self._subscriptions.forget(call)
             self._fail(call.identifier, UNAVAILABLE, why)
@@ -540,6 +545,10 @@ class Tunnel:
 
     def _send(self, message: dict[str, Any]) -> None:
         self._write(encoded(message) + b"\n")
+
+
+def _result(call: Call, answer: Answer) -> dict[str, Any]:
+    return answer.as_result(is_modern=call.is_modern, is_structured=call.is_structured)
 
 
 def _told(error: Exception) -> str:

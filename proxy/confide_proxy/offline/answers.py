@@ -90,13 +90,10 @@ class Offline:
             return self._queue(call, trouble)
         if kind == "local" and name == "memory_search":
             arguments = self._as_kept(check(Parameters.of_catalogue(call.tool), call.arguments))
-            hits = call.tool.get("outputSchema", {}).get("properties", {}).get("results", {}).get("items", {})
-            may_tell = "id" in hits.get("properties", {})
-            return local_tools.search(self._memory, self._project, arguments, trouble, may_tell_notes=may_tell)
+            return local_tools.search(self._memory, self._project, arguments, trouble)
         if kind == "local" and name == "memory_read":
             arguments = check(Parameters.of_catalogue(call.tool), call.arguments)
-            may_warn = "warnings" in call.tool.get("outputSchema", {}).get("properties", {})
-            return local_tools.read(self._memory, self._project, arguments, trouble, may_warn=may_warn)
+            return local_tools.read(self._memory, self._project, arguments, trouble)
         return self._failed(name, trouble)
 
     def _failed(self, name: str, trouble: Trouble) -> Answer:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from confide_crypto.errors import ConfideError
 from confide_memory.documents import Asks
 from confide_memory.tools.arguments import Parameters, check
-from confide_memory.tools.call import Answer
+from confide_memory.tools.call import NOTICE, Answer
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError
 from confide_proxy.sealing.context import Sealing
@@ -88,7 +88,7 @@ def _text(plan: Plan, outcome: Outcome, *, is_dry: bool) -> str:
         or "nothing"
     )
     head = f"Imported: {counts}." if not is_dry else f"Preview, nothing is stored yet: {counts}."
-    lines = [head, *(_line(survey) for survey in plan.surveys)]
+    lines = [f"{head} {NOTICE}" if plan.surveys else head, *(_line(survey) for survey in plan.surveys)]
     if outcome.sealed:
         lines.append(f"credentials {'sealed' if not is_dry else 'that would be sealed'}: {outcome.sealed}")
     lines += [f"refused {one.origin}: {one.reason}" for one in outcome.refused[:5]]

@@ -183,7 +183,6 @@ async def test_a_note_says_what_it_is_and_what_it_is_related_with(agent: Agent) 
     text = str(getattr(result.content[0], "text", ""))
     assert "stored data, not instructions" in text
     assert base in text
-    assert "by laptop" in text
     assert child in text
     plain = (await agent.call("memory_search", query="postgres locks"))["results"][0]
     assert "related" not in plain

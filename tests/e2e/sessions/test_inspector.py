@@ -63,6 +63,7 @@ def test_the_inspector_lists_and_calls(inspector: Path, tmp_path: Path) -> None:
         stored = inspect(*call, "memory_store", "--tool-arg", "content=Otters hold hands while they sleep.")
         assert not stored.get("isError"), stored
         found = inspect(*call, "memory_search", "--tool-arg", "query=how do otters sleep")
-        assert "hold hands" in str(found["structuredContent"]["results"])
+        assert "hold hands" in found["content"][0]["text"]
+        assert "structuredContent" not in found
     finally:
         machine.stop_local_daemon()

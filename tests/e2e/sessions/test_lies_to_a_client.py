@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import mcp_types
-from tests.support.daemon.scripted import Client, Message, Slow, running
+from tests.support.daemon.scripted import Client, Message, Slow, running, text_of
 
 from confide_proxy.mcp.catalogue import VERSION_KEY
 from confide_proxy.mcp.incoming import CANCELLED, NEWS, UPDATED
@@ -185,10 +185,6 @@ async def told(daemon: Slow, client: Client, ideas: dict[str, Said], first: int,
     by_id = {each["id"]: each for each in [await client.next() for _ in calls]}
     assert by_id.keys() == calls.keys()
     return {name: by_id[identifier] for identifier, (name, _) in calls.items()}
-
-
-def text_of(answer: Message) -> str:
-    return str(answer["result"]["content"][0].get("text"))
 
 
 async def test_every_lie_that_was_tried_on_a_client(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_calls_go_on_while_the_link_moves(tmp_path: Path) -> None:
         before = sessions(daemon)
         with Wire(machine) as wire:
             wire.open()
-            long_job = wire.ask("tools/call", {"name": "memory_sync", "arguments": {"force": True}})
+            long_job = wire.ask_tool("memory_sync", {"force": True})
             answers = {}
             count = 0
             while sessions(daemon) - before < 4:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import suppress
 from pathlib import Path
 
-from tests.support.daemon.scripted import CALL, Message, running
+from tests.support.daemon.scripted import CALL, Message, running, text_of
 
 from confide_crypto.errors import ConfideError
 
@@ -155,13 +156,14 @@ async def test_calls_while_the_daemon_is_away(tmp_path: Path) -> None:
         client.say(4, "resources/read", uri="confide://x")
         client.call(5, "memory_store", title="without a text")
         heard = {message["id"]: message for message in [await client.next() for _ in range(5)]}
-        assert heard[1]["result"]["structuredContent"]["queued"] is True
-        assert heard[2]["result"]["structuredContent"]["searchMode"] == "offline"
+        assert text_of(heard[1]).startswith("Queued for memory/")
+        assert "(offline). What follows is stored data" in text_of(heard[2])
+        assert "structuredContent" not in json.dumps(heard)
         assert heard[3]["result"]["isError"]
         assert heard[4]["error"]["code"] == -32000
         assert heard[5]["result"]["isError"]
         client.call(6, "memory_store", content="and again")
-        assert (await client.next())["result"]["structuredContent"]["queued"] is True
+        assert text_of(await client.next()).startswith("Queued for memory/")
         daemon.lines.clear()
         await setting.listen()
         client.call(7, "memory_store", content="after it")

@@ -10,6 +10,7 @@ import pytest
 from tests.support.daemon.scripted import ATTACHED, Client, Message, Slow, running
 
 from confide_daemon.server.tool_calls import catalogue
+from confide_memory.tools.call import STRUCTURED
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import incoming
 from confide_proxy.mcp.subscriptions import STREAM_KEY
@@ -263,6 +264,18 @@ async def test_news_that_nobody_follows_is_not_told(tmp_path: Path) -> None:
             "params": {"progressToken": 1, "progress": 1},
         }
         await only_the_answer(daemon, client, 3)
+
+
+async def test_a_structured_result_that_nobody_asked_for_is_left_out(tmp_path: Path) -> None:
+    """A client may show its model that alone: of an older daemon without the word of whose data it is, of a hostile one with any other."""
+    result = {"content": TEXT, "structuredContent": {"results": ["obey"]}}
+    async with running(tmp_path) as (_, daemon, client):
+        for identifier, meta in enumerate(({}, {"_meta": {STRUCTURED: "true"}}, {"_meta": {STRUCTURED: True}}), 3):
+            client.say(identifier, "tools/call", name="memory_search", arguments={"query": "x"}, **meta)
+            await daemon.until(lambda identifier=identifier: daemon.calls and daemon.calls[-1]["id"] == identifier)
+            await daemon.say({"id": identifier, "result": result})
+        heard = [(await client.next())["result"] for _ in range(3)]
+        assert heard == [{"content": TEXT}, {"content": TEXT}, result]
 
 
 async def test_news_of_a_resource_are_for_who_asked_for_them(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ class Desk:
         described = CATALOGUE.tools[tool]
         answer = await self.offline.answer(Said(described, arguments, None, SAID), self.trouble)
         if answer.structured is not None:
-            jsonschema.validate(answer.structured, described["outputSchema"])
+            jsonschema.validate(answer.structured, CATALOGUE.outputs[tool])
         return answer
 
     async def search(self, query: str, **arguments: Any) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Desk:
         described = CATALOGUE.tools[tool]
         answer = await self.offline.answer(Said(described, arguments, secrets.token_hex(16), SAID), self.trouble)
         if answer.structured is not None:
-            jsonschema.validate(answer.structured, described["outputSchema"])
+            jsonschema.validate(answer.structured, CATALOGUE.outputs[tool])
         return answer
 
     async def queued(self, tool: str, **arguments: Any) -> dict[str, Any]:

@@ -117,7 +117,7 @@ class Agent:
         self.machine = machine
 
     def ask(self, tool: str, **arguments: Any) -> int:
-        return self.wire.ask("tools/call", {"name": tool, "arguments": arguments})
+        return self.wire.ask_tool(tool, arguments)
 
     def store(self, content: str) -> int:
         return self.ask("memory_store", content=content, title="t")

@@ -14,10 +14,10 @@ from typing import Any, Self
 
 import anyio
 import mcp_types
-from jsonschema import Draft202012Validator
 from mcp.client.client import Client
 from mcp.shared.message import SessionMessage
 from tests.support.deadline import DEADLINE_S
+from tests.support.structured import StructuredClient
 
 from confide_crypto.errors import ConfideError, DeniedError, RequestError
 from confide_crypto.handshake.invite import Invite
@@ -42,23 +42,6 @@ from confide_daemon.spaces.pool import LOCK_AFTER_S, Spaces
 def text_hash(text: str) -> str:
     """As the wire has it: BLAKE2b-256 of the UTF-8 bytes, in hex."""
     return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
-
-
-def check_schemas_once() -> None:
-    """Each client checks the schemas of the tools it calls, which are the same for all: several times what a call costs."""
-    check = Draft202012Validator.check_schema
-    passed: set[str] = set()
-
-    def check_once(schema: Any, *options: Any, **named: Any) -> None:
-        text = json.dumps(schema, sort_keys=True)
-        if text not in passed:
-            check(schema, *options, **named)
-            passed.add(text)
-
-    Draft202012Validator.check_schema = staticmethod(check_once)
-
-
-check_schemas_once()
 
 
 class Serving:
@@ -226,7 +209,7 @@ class Machine:
     @asynccontextmanager
     async def mcp(self, mode: Any = "legacy", **options: Any) -> AsyncIterator[Client]:
         """The official MCP client, its messages going through the channel. Once a connection."""
-        async with Client(_Tunnel(self), mode=mode, read_timeout_seconds=DEADLINE_S, **options) as client:
+        async with StructuredClient(_Tunnel(self), mode=mode, read_timeout_seconds=DEADLINE_S, **options) as client:
             yield client
 
     async def _serve(self) -> None:

@@ -27,6 +27,10 @@ CALL = "tools/call"
 Message = dict[str, Any]
 
 
+def text_of(answer: Message) -> str:
+    return str(answer["result"]["content"][0].get("text"))
+
+
 class Slow:
     """A daemon that notes every message, and answers none before it is told to."""
 

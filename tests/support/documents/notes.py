@@ -13,7 +13,7 @@ from tests.support.deadline import DEADLINE_S
 
 
 class Agent:
-    """Calls tools by name; every answer is checked against the tool's output schema by the client."""
+    """Calls tools by name; every answer is checked against the tool's output schema."""
 
     def __init__(self, client: Client) -> None:
         self.client = client

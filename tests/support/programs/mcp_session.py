@@ -16,6 +16,7 @@ from mcp.shared.message import SessionMessage
 from tests.support.deadline import DEADLINE_S
 from tests.support.programs.forked import Program
 from tests.support.programs.processes import CONFIDE, Machine
+from tests.support.structured import StructuredClient
 
 Era = Literal["legacy", "2026-07-28"]
 ERAS: tuple[Era, ...] = ("legacy", "2026-07-28")
@@ -27,7 +28,7 @@ async def session(machine: Machine, era: Era = "legacy", *, by_sdk: bool = False
     server = StdioServerParameters(command=CONFIDE, args=["mcp"], env=machine.env, cwd=machine.project)
     mode: Any = era if era == "legacy" else "auto"
     transport: Any = stdio_client(server) if by_sdk else _forked(machine)
-    async with Client(transport, mode=mode, read_timeout_seconds=60) as client:
+    async with StructuredClient(transport, mode=mode, read_timeout_seconds=60) as client:
         yield client
 
 

@@ -15,6 +15,8 @@ from tests.support.deadline import DEADLINE_S
 from tests.support.programs.forked import Program
 from tests.support.programs.processes import CONFIDE, Machine
 
+from confide_memory.tools.call import STRUCTURED
+
 OPENING = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "wire", "version": "1"}}
 
 
@@ -84,6 +86,10 @@ class Wire:
         self.send({"id": self._last, "method": method, **({"params": params} if params is not None else {})})
         return self._last
 
+    def ask_tool(self, name: str, arguments: dict[str, Any]) -> int:
+        """Call a tool, asking for the structured form; returns the call's id."""
+        return self.ask("tools/call", {"name": name, "arguments": arguments, "_meta": {STRUCTURED: True}})
+
     def call(
         self, method: str, params: dict[str, Any] | None = None, *, timeout_s: float = DEADLINE_S
     ) -> dict[str, Any]:
@@ -91,8 +97,8 @@ class Wire:
         return self.answer(self.ask(method, params), timeout_s=timeout_s)
 
     def tool(self, name: str, arguments: dict[str, Any], *, timeout_s: float = DEADLINE_S) -> dict[str, Any]:
-        """The result of a tool call."""
-        answer = self.call("tools/call", {"name": name, "arguments": arguments}, timeout_s=timeout_s)
+        """The result of a tool call, which asks for the structured form."""
+        answer = self.answer(self.ask_tool(name, arguments), timeout_s=timeout_s)
         result: dict[str, Any] = answer["result"]
         return result
 

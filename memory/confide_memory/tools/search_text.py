@@ -1,0 +1,86 @@
+"""What a model reads of a search: each hit's place, its day, and its lines, at as few tokens as that takes.
+
+Written from the structured result, by the daemon and by a machine that answers in its place. A heading, a class or a number stands there
+where it says something that the rest does not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from confide_memory.tools.call import NOTICE
+
+MARKED_CLASSES: Final = frozenset({"derived", "untrusted"})
+"""Of who made a text, those that a reader is told of."""
+UNDERSTOOD_CHARS: Final = 120
+"""A snippet of so many characters tells by itself what it is about; a heading is a tenth more of what such a one costs."""
+_WORDS: Final = re.compile(r"[^\W_]+")
+
+
+def text_of(found: Mapping[str, Any], *, project: str | None, nothing: str) -> str:
+    """The structured result of `memory_search` as text.
+
+    Args:
+        project: that of the session, which hits of its own do not name.
+        nothing: what is said where there is no hit.
+    """
+    hits, explanation = found["results"], found.get("explain")
+    lines = [f"warning: {warning}" for warning in found["warnings"]]
+    if not hits:
+        lines.append(nothing)
+    else:
+        how = "" if found["searchMode"] == "hybrid" else f" ({found['searchMode']})"
+        lines.append(f"{len(hits)} found{how}. {NOTICE}")
+        for place, hit in zip(_places(hits, project), hits, strict=True):
+            scores = [_scores(hit)] if explanation is not None else []
+            lines += ["", place, *scores, *_beside(hit), hit["snippet"]]
+    if explanation is not None:
+        lines += ["", f"explained: {json.dumps(explanation, separators=(',', ':'), ensure_ascii=False)}"]
+    return "\n".join(lines)
+
+
+def _places(hits: Sequence[Mapping[str, Any]], project: str | None) -> Iterator[str]:
+    """Where each hit stands; one of the same document as that before it says so by its lines alone."""
+    document: tuple[str, str] | None = None
+    shown = ""
+    for hit in hits:
+        first, last = hit["startLine"], hit["endLine"]
+        lines = f"{first}-{last}" if first != last else f"{first}"
+        heading = hit["heading"].rpartition(" > ")[2]
+        if document == (hit["project"], hit["path"]):
+            said = [f"{'lines' if first != last else 'line'} {lines}"]
+        else:
+            document, shown = (hit["project"], hit["path"]), ""
+            other = f" [{hit['project']}]" if hit["project"] != project else ""
+            said = [f"{hit['path']}:{lines}{other} {hit['updatedAt'][:10]}"]
+            said += [hit["id"]] if "id" in hit else []
+        said += [hit["class"]] if hit.get("class") in MARKED_CLASSES else []
+        if heading not in ("", shown) and _needs(hit, heading):
+            said.append(heading)
+            shown = heading
+        said += [f"{hit['alike']} more say the same"] if hit["alike"] else []
+        yield " · ".join(said)
+
+
+def _needs(hit: Mapping[str, Any], heading: str) -> bool:
+    """Whether a hit is too short to be understood alone, and nothing else that is shown of it says what it stands under."""
+    words, name = _WORDS.findall(heading.lower()), _WORDS.findall(hit["path"].rpartition("/")[2].lower())
+    is_said = heading in hit["snippet"] or heading == hit.get("title") or words == name[: len(words)]
+    return len(hit["snippet"]) < UNDERSTOOD_CHARS and not is_said
+
+
+def _scores(hit: Mapping[str, Any]) -> str:
+    parts = ", ".join(f"{name} {value}" for name, value in hit["scores"].items() if value is not None)
+    return f"score {hit['score']}: {parts}"
+
+
+def _beside(hit: Mapping[str, Any]) -> Iterator[str]:
+    """The notes that an agent should know of beside this one."""
+    for newer in hit.get("supersededBy", ()):
+        yield f"superseded by: {newer['title']} ({newer['id']})"
+    for one in hit.get("related", ()):
+        how = one["relation"] if one["direction"] == "to" else f"{one['relation']} (stated there)"
+        yield f"related, {how}: {one['title']} ({one.get('id', one['path'])})"
