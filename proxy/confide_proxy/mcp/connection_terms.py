@@ -14,7 +14,7 @@ from confide_proxy.config import ProxyConfig
 CALL_DEADLINE_S: Final = 10.0
 LONG_JOB_DEADLINE_S: Final = 3600.0
 RELINK_DEADLINE_S: Final = 2.0
-"""How long a call waits for a link that was there before."""
+"""How long a call waits for a link that was there before, and the list of resources for an answer: some of them are known here."""
 
 
 def attach_body(project: str, config: ProxyConfig) -> dict[str, Any]:
