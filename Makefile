@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 INSPECTOR := $(VENV)/inspector
 export CONFIDE_INSPECTOR := $(abspath $(INSPECTOR)/node_modules/.bin/mcp-inspector)
 
-.PHONY: demo test channel test-quick style types bytecode bench eval proof fuzz mutants chaos schedules catalogue lock docs clean
+.PHONY: clients demo test channel test-quick style types bytecode bench eval proof fuzz mutants chaos schedules catalogue lock docs clean
 
 demo: $(STAMP)
 	./demo/run
@@ -90,6 +90,15 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(WITH_UV) || $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
+
+# The real Claude Code, Codex, Gemini CLI and OpenCode against a scripted model on loopback: ten minutes, and 1.2 GB once. Where CONFIDE_CLIENTS names a
+# folder, they are there or come there, for several trees; where there is no npm, those that are missing are skipped.
+export CONFIDE_CLIENTS ?= $(abspath $(VENV)/clients)
+clients: $(STAMP)
+	@if ls $(CONFIDE_CLIENTS)/node_modules/.bin/opencode > /dev/null 2>&1; then :; elif command -v npm > /dev/null; then \
+		mkdir -p $(CONFIDE_CLIENTS) && npm install --no-audit --no-fund --fetch-retries=1 --prefix $(CONFIDE_CLIENTS) $$($(BIN)/python -m tests.clients --packages); \
+	else echo "there is no npm here, which brings the clients"; fi
+	$(BIN)/python -m tests.clients
 
 # A client that is not ours, for one test, which is skipped without it.
 $(INSPECTOR)/.tried:

@@ -27,9 +27,10 @@ _SILENT = frozenset(
     {
         "summary", "system", "file-history-snapshot", "progress", "queue-operation", "attachment", "custom-title", "ai-title",
         "agent-name", "last-prompt", "permission-mode", "pr-link", "tag", "worktree-state", "mode", "content-replacement",
+        "tools-used", "atis-latch", "api-request", "api-request-shape", "api-request-blob", "cost-state",
     }
 )  # fmt: skip
-"""Records that are no message."""
+"""Records that are no message; an `api-request-blob` holds one again, as it went to the model."""
 _OMITTED = frozenset({"thinking", "redacted_thinking", "tool_result", "fallback"})
 _ECHO = re.compile(
     r"<(local-command-stdout|local-command-stderr|local-command-caveat|bash-stdout|bash-stderr|command-message|"

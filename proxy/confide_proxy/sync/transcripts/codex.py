@@ -22,7 +22,7 @@ from confide_proxy.sync.transcripts.parsers import (
     utc,
 )
 
-_SILENT = frozenset({"event_msg", "compacted", "turn_context", "session_meta"})
+_SILENT = frozenset({"event_msg", "compacted", "turn_context", "session_meta", "world_state", "token_usage_record"})
 _OMITTED = frozenset(
     {
         "reasoning", "function_call_output", "custom_tool_call_output", "local_shell_call_output", "tool_search_output",
