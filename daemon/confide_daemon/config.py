@@ -253,13 +253,14 @@ def load(path: Path, *, must_exist: bool = False) -> DaemonConfig:
     except KeyFileError as error:
         raise ConfigError(path, f"is not used, since {error}", hint=error.hint) from None
     except UnicodeDecodeError:
-        raise ConfigError(path, "is not UTF-8 text") from None
+        raise ConfigError(path, "is not UTF-8 text", hint="save it as UTF-8") from None
     except OSError as error:
         raise ConfigError(path, f"cannot be read: {error.strerror}") from error
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(path, f"is not TOML: {error}") from error
+        hint = "configs/daemon.toml in the clone shows how it is written"
+        raise ConfigError(path, f"is not TOML: {error}", hint=hint) from error
     config: DaemonConfig = _build(path, DaemonConfig(), table, "")
     _check_values(path, config)
     return config

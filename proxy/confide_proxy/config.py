@@ -114,8 +114,11 @@ def load(path: Path) -> ProxyConfig:
         raise ConfigError(path, f"is not used, since {error}", hint=error.hint) from None
     try:
         table = tomllib.loads(raw.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(path, f"is not TOML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(path, f"is not UTF-8 text (byte {error.start})", hint="save it as UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        hint = "configs/proxy.toml in the clone shows how it is written"
+        raise ConfigError(path, f"is not TOML: {error}", hint=hint) from error
     return ProxyConfig(**{key: _checked(path, key, value) for key, value in table.items()})
 
 

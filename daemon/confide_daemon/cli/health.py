@@ -94,6 +94,7 @@ def facts(state: State) -> dict[str, Any]:
         "running": said is not None,
         "health": said,
         "url": found.url if found else None,
+        "listens": instance.bound(found.url, found.listens) if found and found.listens else None,
         "pid": found.pid if found else None,
         "data": str(state.folder.root),
         "sizeBytes": sum(path.stat().st_size for path in files),
@@ -271,7 +272,7 @@ class SpaceFacts:
         else:
             said = f"its machines keep its key (epoch {self.number}); {'locked' if self.is_locked else 'unlocked'}"
         if self.locks_at is not None:
-            said += f" until {time.strftime('%Y-%m-%d %H:%M', time.localtime(self.locks_at))} if nobody connects"
+            said += f" until {time.strftime('%Y-%m-%d %H:%M %Z', time.localtime(self.locks_at))} if nobody connects"
         if self.is_changing:
             said += "; being changed"
         devices = "1 device" if self.devices == 1 else f"{self.devices} devices"

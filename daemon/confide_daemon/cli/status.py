@@ -25,7 +25,10 @@ def status(here: Here) -> Output:
     with here.opened() as state:
         known = facts(state)
         told = facts_of(state, is_served=known["running"])
-    lines = [f"confided {known['version']}: {'serves at ' + known['url'] if known['running'] else 'is not running'}"]
+    where = f"serves at {known['url']}"
+    if known["listens"] and known["listens"] not in where:
+        where = f"serves on {known['listens']}; on this machine at {known['url']}"
+    lines = [f"confided {known['version']}: {where if known['running'] else 'is not running'}"]
     if known["health"] not in ("ok", None):
         lines.append(f"health: {known['health']}; confided doctor tells more")
     lines.append(f"data: {known['data']}  ({known['sizeBytes'] / 1e6:.1f} MB)")

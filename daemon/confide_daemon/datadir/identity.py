@@ -106,7 +106,7 @@ def retire(folder: DataFolder) -> str | None:
 
 def clock(moment: float) -> str:
     """A time to the minute, as a person reads it."""
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))
+    return time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(moment))
 
 
 class LiveKeys:

@@ -28,6 +28,11 @@ class Address:
     listens: str = ""  # the host it is bound to, `0.0.0.0` for every interface; "": an older version does not say
 
 
+def bound(url: str, host: str) -> str:
+    """What a daemon that has this `url` and is bound to `host` listens on, as `host:port`."""
+    return f"{f'[{host}]' if ':' in host else host}:{url.rpartition(':')[2].strip('/')}"
+
+
 def write(path: Path, address: Address) -> None:
     """Write the file so that a reader sees a whole one or none (mode 0600). Raises OSError where the folder is not writable or full."""
     part = path.with_suffix(f".{os.getpid()}.tmp")

@@ -134,7 +134,7 @@ class Daemon:
         self._work.begin()
         try:
             await self._write_address(url)
-            log.info("confided %s listens on %s", __version__, url.removeprefix("confide://"))
+            log.info("confided %s listens on %s", __version__, instance.bound(url, self._bound))
             if on_ready:
                 on_ready(url)
             await self._until_stopped(url, listen.idle_exit_s)

@@ -56,6 +56,8 @@ def _text(value: Any, _param: Any) -> str:
 
 
 def _path(value: Any, param: Any) -> Path:
+    if not str(value):
+        raise typer.BadParameter("is empty")
     path = Path(value)
     info = param.type_descriptor.parameter_info
     if not info.dir_okay and path.is_dir():

@@ -21,6 +21,7 @@ from confide_proxy.cli.console import (
     Output,
     command,
     confirmed,
+    counted,
     identified,
     note,
     print_json,
@@ -112,7 +113,8 @@ async def _join(here: Here, invite: Invite, pair: tuple[bytes, bytes] | None, as
             status = await client.call("memory_status", {})
             problem = client.sealing.keyring.problem
         result |= {"canSeal": problem is None, "files": status["totalFiles"], "pieces": status["totalChunks"]}
-        told = f"the link works: {status['totalFiles']} files, {status['totalChunks']} pieces in this space"
+        files, pieces = counted(status["totalFiles"], "file"), counted(status["totalChunks"], "piece")
+        told = f"the link works: {files}, {pieces} in this space"
         if problem is not None:
             told += f"\n{problem}\n{problem.hint}"
     except SpaceLockedError as error:

@@ -135,6 +135,10 @@ def key_import(
 ) -> Output:
     """Take a key that exists as this machine's. Never replaces one."""
     paths = here.paths
+    if not file.exists():
+        raise KeyFileError(
+            file, "is not there", hint="name a file with an Ed25519 key, such as one that confide key move wrote"
+        )
     data = read_private_file(file)
     kept = identities.parse(file, data)
     if kept.form is Form.KEYRING:

@@ -13,6 +13,7 @@ from confide_memory.commands.group import parsed_by
 from confide_memory.documents import GLOBAL_PROJECT, composed
 from confide_proxy.cli.console import Here, Output, ProjectDir, command, identified, input_text, one_line
 from confide_proxy.cli.search import call
+from confide_proxy.errors import InputError
 from confide_proxy.offline import said_before
 from confide_proxy.offline.operations import is_empty
 from confide_proxy.sync.project import Project
@@ -85,6 +86,10 @@ def store(
         first = {"path": "--path", "heading": "--heading", "mode": "--replace"}[next(iter(place))]
         raise typer.BadParameter("is for files, and a note has a file of its own: leave it out", param_hint=first)
     text = input_text() if content == "-" else content
+    if not text.strip():
+        raise InputError("the text is empty, so nothing was stored", hint='confide store "what to remember"')
+    if any(not one.strip() for one in (*(tag or ()), *(keyword or ()))):
+        raise InputError("a tag or a keyword is empty", hint="leave it out, or write a word")
     arguments = {"content": text, **place, **fields} | ({"project": GLOBAL_PROJECT} if is_global else {})
     is_asked = not (again or replace or fields)
     return asyncio.run(_stored(here, project, arguments, is_asked=is_asked))
@@ -134,7 +139,15 @@ def _near(result: dict[str, Any]) -> list[str]:
 
 
 def _importance(said: str | None) -> float | str | None:
+    """As the daemon takes it. It is looked at here too, since a store that waits would be refused when nobody is there any more."""
+    if said is None:
+        return None
+    from confide_memory.note import IMPORTANCE, importance_of
+
     try:
-        return float(said) if said else None
+        value: float | str = float(said)
     except ValueError:
-        return said  # a word, which the daemon knows
+        value = said
+    if importance_of(value) is None:
+        raise InputError(f"'{said[:40]}' is no importance", hint=f"0 to 1, or {', '.join(IMPORTANCE)}")
+    return value

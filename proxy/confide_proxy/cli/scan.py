@@ -229,7 +229,9 @@ def of_files(named: list[Path], config: ProxyConfig, passed: Passed) -> Iterator
     seen = 0
     for path in named:
         if not path.exists():
-            raise FolderError(str(path), "is not there")
+            raise FolderError(
+                str(path), "is not there", hint="name a file or a folder, or none for all that would be sent"
+            )
         for file in _below(path) if path.is_dir() else (path,):
             seen += 1
             if seen > MAX_FILES:

@@ -38,6 +38,7 @@ from confide_proxy.errors import (
     BlockedError,
     DaemonStartingError,
     FolderError,
+    InputError,
     StateError,
     ToolError,
     UnfitAnswerError,
@@ -78,6 +79,8 @@ async def search(
     project: ProjectDir = Path(),
 ) -> Output:
     """Find the right lines."""
+    if not query.strip():
+        raise InputError("the question is empty", hint='write what you look for: confide search "why postgres"')
     arguments: dict[str, Any] = {"query": query, "maxResults": limit}
     if explain:
         arguments["explain"] = True

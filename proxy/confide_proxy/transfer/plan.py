@@ -308,7 +308,9 @@ def databases_in(path: Path) -> list[Path]:
 def reader_of(path: Path) -> Reader:
     """Who reads what is there. Raises UnreadableError where nobody does, or nobody knows who."""
     if not path.exists():
-        raise UnreadableError(path, "is not there")
+        raise UnreadableError(
+            path, "is not there", hint="name a file or a folder that exists: confide import notes/ export.json"
+        )
     found = [reader for reader in readers().values() if reader.recognises(path)]
     found = [reader for reader in found if reader.name not in _PLAIN] or found
     if not found:
