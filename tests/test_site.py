@@ -53,6 +53,7 @@ def _below(entries: list[dict[str, str]]) -> list[str]:
 def test_the_index_names_every_page() -> None:
     index = links(ROOT / "docs" / "README.md")
     assert {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"} <= set(index)
+    assert {f"clients/{page.name}" for page in (ROOT / "docs/clients").glob("*.md")} <= set(index)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

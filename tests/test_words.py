@@ -10,7 +10,7 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "clients").glob("*.md")])
 MOST_WORDS = 30
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
 _END = re.compile(r"(?<=[.!?])[\"')”]*\s+(?=[\"'(“]*[^\s])")

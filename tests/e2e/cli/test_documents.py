@@ -14,7 +14,7 @@ from tests.support.programs.forked import BIN, Program, run
 from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDED, Machine, wait_until
 
 ROOT = Path(__file__).parents[3]
-DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "clients").glob("*.md")])
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INVITE = re.compile(r"confides?://\S+/#invite1\w+")
 
