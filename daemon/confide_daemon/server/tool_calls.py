@@ -270,6 +270,22 @@ async def call_again(
         raise RequestError.of(error) from error
 
 
+async def look_up(
+    surroundings: Callable[[str], ToolContext], project: str, tool: str, arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Ask a tool that only reads, about a project that need not be the connection's; its structured result, as `result`.
+
+    Raises RequestError: it cannot be asked, or it refuses.
+    """
+    asked = next((one for one in tools(("all",)) if one.definition.name == tool), None)
+    if asked is None or not asked.definition.read_only:
+        raise RequestError("invalid", "no such tool, or none that only reads")
+    try:
+        return {"result": (await _call(asked, arguments, surroundings(project))).structured}
+    except ConfideError as error:
+        raise RequestError.of(error) from error
+
+
 async def _call(tool: Tool, arguments: Mapping[str, Any] | None, context: ToolContext) -> ToolResult:
     """The tool's result within its deadline. Raises ConfideError for whatever else happens."""
     name = tool.definition.name
