@@ -287,7 +287,10 @@ async def test_no_resource_prompt_or_request_tells_of_it(daemon: Serving, kind: 
                 ("import", {"project": HIDDEN, "records": [{"id": hidden.id, "content": "mine"}]}),
                 ("import", {"project": OPEN, "records": [{"id": hidden.id, "content": "mine"}], "dryRun": True}),
                 ("history", {"project": OPEN, "path": hidden.path}),
-                ("lookup", {"project": HIDDEN, "tool": "memory_search", "arguments": {"query": "Where does it sleep?"}}),
+                (
+                    "lookup",
+                    {"project": HIDDEN, "tool": "memory_search", "arguments": {"query": "Where does it sleep?"}},
+                ),
                 ("lookup", {"project": HIDDEN, "tool": "memory_list", "arguments": {}}),
                 ("lookup", {"project": OPEN, "tool": "memory_get", "arguments": {"id": hidden.id}}),
             ):
