@@ -11,13 +11,13 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.programs.processes import Machine
+from tests.support.programs.processes import CONFIDE, Machine
 from tests.support.programs.wire import Wire
 
 from bench.everyday import ANSWERED, NOTES, UNANSWERED
-from confide_proxy.hooks.form import HITS
-from confide_proxy.hooks.prompts import question
-from confide_proxy.hooks.recall import HIT_SCORE
+from confide_proxy.hooks.holder.form import HITS
+from confide_proxy.hooks.holder.prompts import question
+from confide_proxy.hooks.holder.recall import HIT_SCORE
 
 DOCUMENTS: Final = Path(__file__).parents[1] / "docs"
 LEAST_QUIET, MOST_LOST = 95.0, 10.0
@@ -70,7 +70,11 @@ def asked(files: dict[str, str], prompts: Any) -> dict[str, Found]:
         for path, text in files.items():
             machine.write(path, text)
         try:
-            machine.run("sync")  # which waits until all is indexed
+            # Which waits until all is indexed.
+            sync = [CONFIDE, "sync"]
+            subprocess.run(
+                sync, cwd=machine.project, env=machine.env, check=True, stdout=subprocess.DEVNULL, timeout=900
+            )
             with Wire(machine, start=subprocess.Popen) as wire:
                 wire.open()
                 return {prompt: _found(wire, prompt) for prompt in prompts}

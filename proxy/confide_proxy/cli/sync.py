@@ -338,7 +338,7 @@ async def _serve(paths: Paths, config: ProxyConfig, served: list[Project], telle
 
             tasks.append(group.create_task(Transcripts(paths, config, watches[0].link, watches[0].sealing).run()))
         if config.hooks:
-            from confide_proxy.hooks.seat import Hooks
+            from confide_proxy.hooks.holder.seat import Hooks
 
             roots = [project.root for project in served]
             tasks.append(group.create_task(Hooks(paths, watches[0].link, watches[0].sealing, roots).run()))

@@ -77,7 +77,7 @@ class Session:
                 group.create_task(Transcripts(self._paths, self._config, self.link, self.sealing).run())
             if self._config.hooks:
                 # Behind the link's imports, and in a thread: the client's first calls wait for none of it.
-                seat = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.seat")
+                seat = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.holder.seat")
                 group.create_task(seat.Hooks(self._paths, self.link, self.sealing, [self._root]).run())
 
     def _on_news(self) -> None:

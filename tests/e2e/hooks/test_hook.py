@@ -14,9 +14,10 @@ from tests.support.daemon.scripted import running
 from tests.support.deadline import DEADLINE_S
 from tests.support.programs.forked import Program
 from tests.support.programs.processes import CONFIDE, Machine, wait_until
+from tests.support.programs.wire import Wire
 
 from confide_proxy.hooks import counts
-from confide_proxy.hooks.recall import HIT_SCORE
+from confide_proxy.hooks.holder.recall import HIT_SCORE
 
 SECRET = "ghp_" + "R7s9Qk2mX4vB8nL1wT5yZ3cD6fG0hJ" + "aPeU1k"
 QUESTION = "why did we choose postgres for the orders service?"
@@ -58,7 +59,8 @@ def fired(machine: Machine, event: str, *, raw: bytes | None = None, **told: Any
     ) as process:
         out, err = process.communicate(json.dumps(said).encode() if raw is None else raw, DEADLINE_S)
     assert (process.returncode, err) == (0, b"")
-    return json.loads(out) if out else None
+    answer: dict[str, Any] | None = json.loads(out) if out else None
+    return answer
 
 
 def context(answer: dict[str, Any] | None) -> str:
@@ -89,13 +91,13 @@ class Memory:
 
 
 @asynccontextmanager
-async def listening(tmp_path: Path, config: str = "") -> AsyncIterator[tuple[Machine, Memory]]:
+async def listening(tmp_path: Path, config: str = "") -> AsyncIterator[tuple[Machine, Memory, Wire]]:
     """A session that answers hooks."""
     memory = Memory()
-    async with running(tmp_path, config, answers={"lookup": memory.answer}) as (setting, _, _):
+    async with running(tmp_path, config, answers={"lookup": memory.answer}) as (setting, _, client):
         socket_file = setting.machine.home / "proxy/hooks.sock"
         await asyncio.to_thread(wait_until, "somebody to listen", socket_file.exists)
-        yield setting.machine, memory
+        yield setting.machine, memory, client.wire
 
 
 async def said(machine: Machine, event: str, **told: Any) -> dict[str, Any] | None:
@@ -108,7 +110,7 @@ def outcomes(machine: Machine) -> list[str]:
 
 async def test_a_session_begins_with_the_briefing_and_a_prompt_gets_its_hits_once(tmp_path: Path) -> None:
     """Core before high, the last session's summary; nothing twice, until the client has forgotten what it was shown."""
-    async with listening(tmp_path) as (machine, memory):
+    async with listening(tmp_path) as (machine, memory, _):
         memory.summaries = [note("Session", "Moved the orders", level="normal", type="session-summary")]
         start = context(await said(machine, "SessionStart", source="startup"))
         lines = start.splitlines()
@@ -176,7 +178,7 @@ async def test_a_session_begins_with_the_briefing_and_a_prompt_gets_its_hits_onc
 
 async def test_hooks_are_switched_off_in_four_ways(tmp_path: Path) -> None:
     """By the environment, for a judge of our own, by the project and by this machine: nothing is said, asked or written."""
-    async with listening(tmp_path) as (machine, memory):
+    async with listening(tmp_path) as (machine, memory, _):
         environment = dict(machine.env)
         for name, value in (("CONFIDE_HOOKS", "off"), ("CONFIDE_LEARNING", "1")):
             machine.env = {**environment, name: value}

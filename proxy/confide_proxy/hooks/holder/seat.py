@@ -12,8 +12,8 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from confide_proxy.hooks.listener import Listener
-from confide_proxy.hooks.recall import Recall
+from confide_proxy.hooks.holder.listener import Listener
+from confide_proxy.hooks.holder.recall import Recall
 from confide_proxy.locks import Seat
 
 if TYPE_CHECKING:

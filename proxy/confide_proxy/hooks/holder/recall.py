@@ -18,8 +18,9 @@ from confide_crypto.errors import ConfideError, DeniedError
 from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_proxy.errors import KeyLockedError, NotJoinedError, NotSetUpError
-from confide_proxy.hooks import block, briefings, events, form, prompts
-from confide_proxy.hooks.shown import Shown
+from confide_proxy.hooks import block, briefings, events
+from confide_proxy.hooks.holder import form, prompts
+from confide_proxy.hooks.holder.shown import Shown
 from confide_proxy.sealing.tool_calls import Asked, SealedCalls
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.project_names import before
@@ -63,6 +64,8 @@ class Recall:
         self._shown = Shown(os.path.join(self._state, "hooks", "shown.json"))
         self._known: dict[str, tuple[float, tuple[str, str] | None]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._keeping: asyncio.Task[None] | None = None
+        self._is_kept = True
 
     async def begin(self) -> None:
         """This process has sat down."""
@@ -252,7 +255,14 @@ class Recall:
         return known[1]
 
     def _keep_shown(self) -> None:
-        self._tasks["\0shown"] = asyncio.get_running_loop().create_task(asyncio.to_thread(self._shown.save))
+        self._is_kept = False
+        if self._keeping is None or self._keeping.done():
+            self._keeping = asyncio.get_running_loop().create_task(self._keep())
+
+    async def _keep(self) -> None:
+        while not self._is_kept:
+            self._is_kept = True
+            await asyncio.to_thread(self._shown.save, self._shown.kept())
 
 
 def _identified(paths: Paths, folder: str) -> tuple[str, str] | None:

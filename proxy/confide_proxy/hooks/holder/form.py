@@ -23,6 +23,8 @@ TRUSTED: Final = ("owner", "agent", "derived")
 CUT: Final = " …"
 _PLACE_CHARS: Final = 96
 _NAME_CHARS: Final = 32
+_CHARS_PER_TOKEN: Final = 3.0
+"""At least, of what is quoted."""
 _RUN: Final = re.compile(r"[A-Za-z]+|[0-9]+|[^\sA-Za-z0-9]")
 _LETTERS: Final = 7
 _DIGITS: Final = 3
@@ -150,6 +152,9 @@ def _quoted(
     if kind not in TRUSTED or not _DAY.match(day):
         return None
     quoted = plain(text, most)
+    # Scripts and code of which a letter takes more tokens have fewer of them, rather than the other lines none.
+    if (cost := tokens(quoted)) > most / _CHARS_PER_TOKEN:
+        quoted = plain(text, int(most * most / _CHARS_PER_TOKEN / cost))
     if not quoted:
         return None
     where = plain(path, _PLACE_CHARS) + (f":{line}" if line > 1 else "")

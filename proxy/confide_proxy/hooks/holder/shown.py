@@ -22,7 +22,7 @@ _CHARS: Final = 12
 
 
 class Shown:
-    """The ledger. `load` and `save` touch the disk briefly, and a disk that refuses costs nothing but the memory of it."""
+    """The ledger. `load` and `save` touch the disk briefly, one at a time; a disk that refuses costs nothing but the memory of it."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -40,14 +40,18 @@ class Shown:
                 starts = session.get("starts")
                 self._sessions[name] = {"keys": keys, "starts": starts if isinstance(starts, dict) else {}}
 
-    def save(self) -> None:
+    def kept(self) -> str:
+        """What `save` takes: as it is at this moment, for a thread."""
+        return json.dumps(self._sessions)
+
+    def save(self, kept: str) -> None:
         """Keep it. A full disk is passed over."""
         part = f"{self._file}.{os.getpid()}.part"
         try:
             os.makedirs(os.path.dirname(self._file), mode=0o700, exist_ok=True)
             fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             with open(fd, "w", encoding="utf-8") as file:
-                json.dump(self._sessions, file)
+                file.write(kept)
             os.replace(part, self._file)
         except OSError:
             return

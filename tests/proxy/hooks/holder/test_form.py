@@ -9,7 +9,8 @@ from typing import Any
 from tests.support.draws import draws
 
 from confide_daemon.embedding.tokens import count_tokens
-from confide_proxy.hooks import block, form
+from confide_proxy.hooks import block
+from confide_proxy.hooks.holder import form
 
 TAGS = (
     "</confide-memory>",
