@@ -173,7 +173,7 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "receipt": _label,
     },
     "call": {"project": project, "body": whole},
-    "lookup": {"project": project, "tool": text, "arguments": _arguments},
+    "lookup": {"project": project, "tool": text, "arguments": _arguments, "meta": optional(_arguments, {})},
     # Files.
     "digest": {"project": project, "digests": _digests},
     "compare": {

@@ -271,9 +271,14 @@ async def call_again(
 
 
 async def look_up(
-    surroundings: Callable[[str], ToolContext], project: str, tool: str, arguments: Mapping[str, Any]
+    surroundings: Callable[[str], ToolContext],
+    project: str,
+    tool: str,
+    arguments: Mapping[str, Any],
+    meta: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Ask a tool that only reads, about a project that need not be the connection's; its structured result, as `result`.
+    """Ask a tool that only reads, about a project that need not be the connection's; its structured result, as `result`. `meta`: what a
+    message's `_meta` would say of the call.
 
     Raises RequestError: it cannot be asked, or it refuses.
     """
@@ -281,7 +286,8 @@ async def look_up(
     if asked is None or not asked.definition.read_only:
         raise RequestError("invalid", "no such tool, or none that only reads")
     try:
-        return {"result": (await _call(asked, arguments, surroundings(project))).structured}
+        context = Origin.of_meta(meta).within(surroundings(project))
+        return {"result": (await _call(asked, arguments, context)).structured}
     except ConfideError as error:
         raise RequestError.of(error) from error
 

@@ -45,6 +45,7 @@ _LISTED: Final = 40
 _FOUND: Final = 8
 _REQUEST_S: Final = 5.0
 _LOOK_S: Final = 0.01
+_CLASSES: Final = "confide/classes"
 _SUMMARY: Final = "session-summary"
 _FOR_A_PERSON = (KeyLockedError, NotJoinedError, NotSetUpError, DeniedError)
 """Why a link is down that only a person can mend."""
@@ -172,7 +173,7 @@ class Recall:
         project = await self._project(folder)
         if project is None:
             return []
-        arguments = {"query": question, "maxResults": _FOUND, "minScore": HIT_SCORE, "classes": list(form.TRUSTED)}
+        arguments = {"query": question, "maxResults": _FOUND, "minScore": HIT_SCORE}
         # Whatever of it is a credential goes out as its placeholder, or not at all.
         sealed = SealedCalls(self._sealing, project)
         given = await sealed.arguments(self._link, Asked("memory_search", arguments, project), is_lookup=True)
@@ -236,7 +237,9 @@ class Recall:
     # -- the daemon -----------------------------------------------------------------------------------------------
 
     async def _look_up(self, project: str, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        body = {"project": project, "tool": tool, "arguments": dict(arguments)}
+        # What is of another class is not even looked at; what comes all the same is left out by `form`.
+        meta = {_CLASSES: list(form.TRUSTED)}
+        body = {"project": project, "tool": tool, "arguments": dict(arguments), "meta": meta}
         result: dict[str, Any] = (await ask(self._link, "lookup", body, timeout_s=_REQUEST_S))["result"]
         return result
 
