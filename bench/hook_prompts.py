@@ -14,7 +14,7 @@ from typing import Any, Final
 from tests.support.programs.processes import CONFIDE, Machine
 from tests.support.programs.wire import Wire
 
-from bench.everyday import ANSWERED, NOTES, UNANSWERED
+from bench.everyday import ANSWERED, HELD_OUT, NOTES, UNANSWERED
 from confide_proxy.hooks.holder.form import HITS
 from confide_proxy.hooks.holder.prompts import question
 from confide_proxy.hooks.holder.recall import HIT_SCORE
@@ -29,8 +29,8 @@ def main() -> None:
     """Ask all prompts of both memories, and print what each threshold comes to."""
     notes = {f"memory/{name}.md": f"# {name.capitalize()}\n\n{text}\n" for name, text in NOTES.items()}
     pages = {f"memory/{page.name}": page.read_text(encoding="utf-8") for page in sorted(DOCUMENTS.glob("*.md"))}
-    everyday = asked(notes, [*ANSWERED, *UNANSWERED])
-    ours = asked(pages, UNANSWERED)
+    everyday = asked(notes, [*ANSWERED, *UNANSWERED, *HELD_OUT])
+    ours = asked(pages, [*UNANSWERED, *HELD_OUT])
     counts = f"{len(UNANSWERED)} prompts without an answer, {len(ANSWERED)} with one"
     print(f"{counts}; {LEAST_QUIET:.0f} % must get nothing, at most {MOST_LOST:.0f} % lose it")
     print("  score   nothing   nothing, our documents   lost")
@@ -39,6 +39,8 @@ def main() -> None:
         lost = share(f"memory/{name}.md" not in hits(everyday[prompt], step) for prompt, name in ANSWERED.items())
         mark = "   <- HIT_SCORE" if step == HIT_SCORE else ""
         print(f"   {step:.2f}   {quiet:6.1f} %               {beside:6.1f} %  {lost:5.1f} %{mark}")
+    kept = [share(not hits(each[prompt], HIT_SCORE) for prompt in HELD_OUT) for each in (everyday, ours)]
+    print(f"{len(HELD_OUT)} that nothing was chosen by: {kept[0]:.1f} %, beside our documents {kept[1]:.1f} %")
     print("\nwithout an answer, and yet above HIT_SCORE:")
     for memory in (everyday, ours):
         for prompt in UNANSWERED:

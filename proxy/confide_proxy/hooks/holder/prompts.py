@@ -29,14 +29,19 @@ _EMPTY: Final = frozenset(
 )
 """Words that say nothing by themselves. Question words and "we" are not among them: they are what asks for memory."""
 _EVERYDAY: Final = frozenset(
-    """add apply branch bug build bump change check clean cleanup close code comment commit compile continue correct create debug
-    delete deploy diff docs done edit error errors execute explain extract file files fine finish fix fixed fixes format function
-    go good great help hello hey hi implement improve indent install keep line lines lint linter logs make merge method module
-    move next nice open pass perfect print proceed project pull push rebase redo refactor release remove rename repeat repo rerun
-    restart retry revert review rewrite run save show simplify sort split start stop style summarise summarize test tests thing
-    things tidy try tweak type types typo undo update use variable warning warnings work works write wrong""".split()  # noqa: SIM905
+    """add after again anything apply before big bit block branch bug build bump change changed changes check clean cleanup close
+    code comment comments commit compile continue correct could create debug delete deploy diff directory docs done edit error
+    errors everything everywhere example examples execute explain extract file files fine finish first five fix fixed fixes
+    folder format four function get give go good great hello help hey hi how implement improve indent install instead keep
+    largest last less line lines lint linter logs long longer look looks made main make merge method module modules more move
+    name names need needed next nice number numbers one open option other others output part parts pass perfect print proceed
+    project pull push put read rebase redo refactor release remove rename repeat repo rerun rest restart result results retry
+    revert review rewrite run same save script second short shorten shorter show showed shown simplify small smallest something
+    sort split start statement step steps stop stopped style summarise summarize tell test tests thing things third three tidy
+    told try tweak two type types typo undo update use value values variable version versions want wanted warning warnings what
+    when where which who whole why work works write wrong""".split()  # noqa: SIM905
 )
-"""What instructions to a coding agent consist of; whoever says nothing else tells it to do something, and asks nothing."""
+"""What instructions to a coding agent and words about its last answer consist of; whoever says nothing else asks nothing of a memory."""
 
 
 def question(prompt: str) -> str:
