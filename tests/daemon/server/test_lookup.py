@@ -33,8 +33,8 @@ async def test_a_machine_asks_about_projects_that_its_connection_has_not_attache
             await desk.request("link", {"project": "proj", "other": "other"})
             found = await ask("proj", "memory_search", query="where do storks nest", minScore=0)
             assert found["results"][0]["project"] == "other"
+            asked = {"project": "proj", "tool": "memory_list", "arguments": {}, "meta": {"confide/operation": "x"}}
             with pytest.raises(RequestError, match="hex digits"):
-                asked = {"project": "proj", "tool": "memory_list", "arguments": {}, "meta": {"confide/operation": "x"}}
                 await laptop.request("lookup", asked)
             for tool in ("memory_store", "memory_delete", "secret_get", "nothing"):
                 with pytest.raises(RequestError, match="none that only reads"):
