@@ -23,9 +23,12 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     arguments = sys.argv[1:]
     if arguments == ["hook"]:
-        from confide_proxy.hooks import process
+        try:
+            from confide_proxy.hooks import process
 
-        process.main()
+            process.main()
+        finally:
+            os._exit(0)  # also where it is interrupted while it loads
     try:
         if arguments[:1] == ["mcp"] and "--help" not in arguments and "-h" not in arguments:
             from confide_proxy.mcp import stdio

@@ -1,7 +1,8 @@
 """What the clients tell, each in its own way, as one kind of event; and how each of them is answered.
 
 Claude Code and Codex speak alike, Gemini CLI nearly so; Cursor and VS Code have other names; OpenCode has no hooks of its own, and our
-plugin there pipes the same form (docs/hooks.md). Names and forms were read from real clients (tests/fixtures/hooks).
+plugin there speaks as Claude Code does, with its own name as `client` (docs/hooks.md). Names and forms were read from real clients
+(tests/fixtures/hooks).
 """
 
 from __future__ import annotations
@@ -24,16 +25,14 @@ POINTER: Final = "pointer"
 KINDS: Final = {
     "SessionStart": START,
     "sessionStart": START,
-    "session.compacted": START,
     "UserPromptSubmit": PROMPT,
     "BeforeAgent": PROMPT,
-    "chat.message": PROMPT,
     "PermissionRequest": PERMISSION,
     **dict.fromkeys(("Stop", "SubagentStop", "PreCompact", "PostCompact", "SessionEnd"), POINTER),
-    **dict.fromkeys(("AfterAgent", "PreCompress", "session.idle", "session.compacting"), POINTER),
+    **dict.fromkeys(("AfterAgent", "PreCompress"), POINTER),
     **dict.fromkeys(("stop", "subagentStop", "preCompact", "sessionEnd"), POINTER),
 }
-TURN_ENDS: Final = frozenset({"Stop", "AfterAgent", "session.idle", "stop"})
+TURN_ENDS: Final = frozenset({"Stop", "AfterAgent", "stop"})
 """After these the notes may be others than before."""
 REPLAYED: Final = frozenset({"resume", "fork"})
 """Starts where the client shows again what it had, our words among it."""
@@ -80,7 +79,7 @@ class Event:
         roots = told.get("workspace_roots")
         first = roots[0] if isinstance(roots, list) and roots and isinstance(roots[0], str) else ""
         self.cwd = _text(told, "cwd") or first[:_MOST_TEXT]
-        self.source = "compact" if name == "session.compacted" else _text(told, "source") or "startup"
+        self.source = _text(told, "source") or "startup"
         self.client = _client(name, self.transcript, told)
 
     @property

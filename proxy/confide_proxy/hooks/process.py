@@ -92,12 +92,12 @@ class Hook:
         if event.kind == events.START and event.source in events.REPLAYED:
             return counts.SILENT
         asked = {"kind": event.kind, "client": event.client, "session": event.session, "source": event.source}
-        asked |= {"cwd": event.cwd, "event": event.name}
+        asked["cwd"] = event.cwd
         if event.kind == events.PROMPT:
             asked["prompt"] = event.prompt
         outcome, told = self._ask(asked)
         context, message = told.get("context"), told.get("message")
-        if event.kind == events.START and outcome in (counts.ABSENT, counts.LATE) and event.name != "session.compacted":
+        if event.kind == events.START and outcome in (counts.ABSENT, counts.LATE):
             context = briefings.read(self._state, event.cwd)
         said = events.answer(
             event, context if isinstance(context, str) else "", message if isinstance(message, str) else ""

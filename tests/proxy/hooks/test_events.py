@@ -43,11 +43,10 @@ def test_what_a_real_client_sent_is_understood(client: str) -> None:
 
 
 def test_clients_that_cannot_be_run_here_are_understood_as_they_document_it() -> None:
-    opencode = read(
-        {"client": "opencode", "hook_event_name": "chat.message", "session_id": "a", "cwd": "/p", "prompt": "x"}
-    )
+    told = {"client": "opencode", "session_id": "a", "cwd": "/p"}
+    opencode = read({**told, "hook_event_name": "UserPromptSubmit", "prompt": "x"})
     assert (opencode.client, opencode.kind, opencode.prompt) == ("opencode", events.PROMPT, "x")
-    compacted = read({"client": "opencode", "hook_event_name": "session.compacted", "session_id": "a", "cwd": "/p"})
+    compacted = read({**told, "hook_event_name": "SessionStart", "source": "compact"})
     assert (compacted.kind, compacted.source) == (events.START, "compact")
     cursor = read(
         {"conversation_id": "c", "cursor_version": "2", "hook_event_name": "sessionStart", "workspace_roots": ["/p"]}

@@ -91,7 +91,7 @@ class Recall:
         try:
             async with asyncio.timeout(ANSWER_S):
                 if kind == events.START:
-                    return await self._start(folder, session, _text(asked, "source"), _text(asked, "event"))
+                    return await self._start(folder, session, _text(asked, "source"))
                 if kind == events.PROMPT:
                     return await self._prompt(folder, session, asked)
                 if kind == "turn":
@@ -104,10 +104,7 @@ class Recall:
 
     # -- starts ---------------------------------------------------------------------------------------------------
 
-    async def _start(self, folder: str, session: str, source: str, event: str) -> dict[str, Any]:
-        if event == "session.compacted":  # OpenCode takes no context here: its next message has it
-            self._shown.forget(session)
-            return {}
+    async def _start(self, folder: str, session: str, source: str) -> dict[str, Any]:
         if not self._shown.starts(session, source, is_anew=source in events.ANEW):
             return {}
         answer = await self._briefed(folder, session)
@@ -143,24 +140,19 @@ class Recall:
     # -- prompts --------------------------------------------------------------------------------------------------
 
     async def _prompt(self, folder: str, session: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-        parts: list[str] = []
-        if _text(asked, "event") == "chat.message" and not self._shown.has_begun(session):
-            # OpenCode tells of no start: a session begins with its first message.
-            self._shown.starts(session, "startup", is_anew=False)
-            parts.append((await self._briefed(folder, session)).get("context", ""))
         prompt = asked.get("prompt")
         question = prompts.question(prompt) if isinstance(prompt, str) else ""
-        if question and await self._is_linked():
-            found = await self._search(folder, question)
-            fresh = [each for each in found if not self._is_shown(session, each)]
-            kept = form.within(fresh[: form.HITS], form.HIT_TOKENS)
-            if kept:
-                # Before the answer is written: the same event may be here a second time already.
-                self._shown.add(session, [each.place for each in kept])
-                parts.append(block.framed([each.line for each in kept]))
+        if not question or not await self._is_linked():
+            return {}
+        found = await self._search(folder, question)
+        fresh = [each for each in found if not self._is_shown(session, each)]
+        kept = form.within(fresh[: form.HITS], form.HIT_TOKENS)
+        if not kept:
+            return {}
+        # Before the answer is written: the same event may be here a second time already.
+        self._shown.add(session, [each.place for each in kept])
         self._keep_shown()
-        context = "\n".join(filter(None, parts))
-        return {"context": context} if context else {}
+        return {"context": block.framed([each.line for each in kept])}
 
     def _is_shown(self, session: str, hit: form.Quoted) -> bool:
         return self._shown.has(session, hit.place) or self._shown.has(session, hit.document)

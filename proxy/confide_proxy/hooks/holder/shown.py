@@ -76,14 +76,6 @@ class Shown:
         found["starts"] = {**dict(list(found["starts"].items())[-7:]), source: now}
         return True
 
-    def has_begun(self, session: str) -> bool:
-        """Whether a start was told since nothing was left."""
-        return bool(self._of(session)["starts"])
-
-    def forget(self, session: str) -> None:
-        """Nothing of what was shown is left, and it has not begun anew."""
-        self._sessions.pop(_digest(session), None)
-
     def _of(self, session: str) -> dict[str, Any]:
         name = _digest(session)
         found = self._sessions.pop(name, None) or {"keys": [], "starts": {}}
