@@ -40,6 +40,8 @@ BENCHES = (
     "hostile",
     "idle_callers",
     "secrets",
+    "hooks",
+    "hook_prompts",
 )
 
 

@@ -105,6 +105,24 @@ def test_the_first_answer_needs_no_event_loop() -> None:
     assert not set(json.loads(done.stdout)) & {*HEAVY, "asyncio", "nacl", "cryptography", "websockets", "platformdirs"}
 
 
+def test_a_hook_loads_next_to_nothing() -> None:
+    """A person waits for it at every turn: of our own code its light half, beside what json and socket bring along."""
+    bare = "json, os, select, socket, stat, struct, time, contextlib, fcntl, resource"
+    loaded = []
+    for names in (bare, f"{bare}, confide_proxy.__main__, confide_proxy.hooks.process"):
+        script = f"from __future__ import annotations; import sys, {names}; print(*sys.modules)"
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        loaded.append(set(done.stdout.split()))
+    light = ("block", "briefings", "counts", "events", "places", "pointers", "process")
+    room = "confide_proxy.hooks"
+    assert loaded[1] - loaded[0] == {
+        "confide_proxy",
+        "confide_proxy.__main__",
+        room,
+        *(f"{room}.{name}" for name in light),
+    }
+
+
 def test_no_module_is_a_drawer() -> None:
     """No utils, helpers, common or manager: code lives where its noun is."""
     for folder in PACKAGES.values():

@@ -145,6 +145,13 @@ def _named(body: Mapping[str, Any], name: str) -> list[Any]:
     return value
 
 
+def _table(body: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = body.get(name)
+    if not isinstance(value, dict):
+        raise RequestError("invalid", f"'{name}' must be an object")
+    return value
+
+
 def _held(kind: Kind) -> Kind:
     """What only a machine that did not make the change says."""
     return lambda body, name: None if body.get("applied") is True else kind(body, name)
@@ -182,6 +189,7 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
     },
     "receipt": {"receipt": bounded(_MAX_MARK)},
     "call": {},
+    "lookup": {"result": _table},
     # Files.
     "digest": {"differ": buckets},
     "compare": {

@@ -91,6 +91,13 @@ def _label(body: Mapping[str, Any], name: str) -> str:
     return text(body, name)[:MAX_LABEL_CHARS] if name in body else ""
 
 
+def _arguments(body: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = body.get(name)
+    if not isinstance(value, dict):
+        raise RequestError("invalid", f"'{name}' must be an object")
+    return value
+
+
 def _digests(body: Mapping[str, Any], name: str) -> list[str]:
     found: list[str] = items(MAX_FILES)(body, name)
     if len(found) != BUCKETS or not all(isinstance(item, str) for item in found):
@@ -166,6 +173,7 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "receipt": _label,
     },
     "call": {"project": project, "body": whole},
+    "lookup": {"project": project, "tool": text, "arguments": _arguments, "meta": optional(_arguments, {})},
     # Files.
     "digest": {"project": project, "digests": _digests},
     "compare": {

@@ -1,18 +1,19 @@
-"""The command `confide`: chooses between the lean `confide mcp` and everything else.
+"""The command `confide`: chooses between `confide hook`, `confide mcp` and everything else.
 
-`confide mcp` is spawned by an agent that waits for it, so its path imports only what it needs; the other commands load the
-command-line library (a test walks both).
+A client waits for the first at every turn, and an agent for the second when it starts, so their paths import only what they need; the
+other commands load the command-line library (tests walk all of them).
 """
 
 from __future__ import annotations
 
-import gc
 import os
 import resource
 import sys
-import threading
 import time
-from typing import NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # to import it costs a hook some milliseconds
+    from typing import NoReturn
 
 
 def main() -> None:
@@ -21,11 +22,20 @@ def main() -> None:
     # A process that crashes would leave on the disk what it holds in memory, the keys of its space among it.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     arguments = sys.argv[1:]
+    if arguments == ["hook"]:
+        try:
+            from confide_proxy.hooks import process
+
+            process.main()
+        finally:
+            os._exit(0)  # also where it is interrupted while it loads
     try:
         if arguments[:1] == ["mcp"] and "--help" not in arguments and "-h" not in arguments:
             from confide_proxy.mcp import stdio
 
             sys.exit(stdio.run(arguments[1:]))
+        import gc
+
         # What a command imports stays, so there is next to nothing to collect in it.
         gc.set_threshold(20_000)
         from confide_proxy.cli import app
@@ -44,6 +54,8 @@ def leave(code: int) -> NoReturn:
         sys.stderr.flush()
     except (OSError, ValueError):
         sys.exit(code)  # the interpreter has words and a code of its own for it
+    import threading
+
     if threading.active_count() > 1:
         sys.exit(code)
     os._exit(code)

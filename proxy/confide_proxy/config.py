@@ -68,6 +68,7 @@ class ProxyConfig:
         transcripts: the clients whose session transcripts are sent to the daemon, of `TRANSCRIPT_SOURCES`.
         claude_code_folder, codex_folder: where those are; "" for where the client keeps them.
         transcript_quiet_s: how long a transcript must be quiet before what is too little for a batch is sent.
+        hooks: answer the hooks of clients: what they put before a model (docs/hooks.md).
         secrets: the section [secrets], what becomes of credentials.
     """
 
@@ -84,6 +85,7 @@ class ProxyConfig:
     claude_code_folder: str = ""
     codex_folder: str = ""
     transcript_quiet_s: int = 60
+    hooks: bool = True
     secrets: Policy = Policy()  # noqa: RUF009 - it is frozen
 
 

@@ -40,7 +40,7 @@ from confide_daemon.server.requests.projects import ProjectRequests
 from confide_daemon.server.requests.sealing import SealedRequests
 from confide_daemon.server.requests.sync import SyncRequests
 from confide_daemon.server.requests.transfer import TransferRequests
-from confide_daemon.server.tool_calls import call_again, catalogue, definitions, unknown
+from confide_daemon.server.tool_calls import call_again, catalogue, definitions, look_up, unknown
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ConnectionFacts, ToolContext
@@ -284,6 +284,8 @@ class Session:
             project = project_of(body)
             if op == "call":
                 return await self._tracked(call_again(body, self._surroundings, project))
+            if op == "lookup":
+                return await self._tracked(look_up(self._surroundings, **read(op, body)))
             if project not in self._copies.projects:
                 raise RequestError("invalid", "the project is not attached to this connection", "attach comes first")
         answer = _answer(self._requests, op, body)

@@ -270,6 +270,28 @@ async def call_again(
         raise RequestError.of(error) from error
 
 
+async def look_up(
+    surroundings: Callable[[str], ToolContext],
+    project: str,
+    tool: str,
+    arguments: Mapping[str, Any],
+    meta: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Ask a tool that only reads, about a project that need not be the connection's; its structured result, as `result`. `meta`: what a
+    message's `_meta` would say of the call.
+
+    Raises RequestError: it cannot be asked, or it refuses.
+    """
+    asked = next((one for one in tools(("all",)) if one.definition.name == tool), None)
+    if asked is None or not asked.definition.read_only:
+        raise RequestError("invalid", "no such tool, or none that only reads")
+    try:
+        context = Origin.of_meta(meta).within(surroundings(project))
+        return {"result": (await _call(asked, arguments, context)).structured}
+    except ConfideError as error:
+        raise RequestError.of(error) from error
+
+
 async def _call(tool: Tool, arguments: Mapping[str, Any] | None, context: ToolContext) -> ToolResult:
     """The tool's result within its deadline. Raises ConfideError for whatever else happens."""
     name = tool.definition.name

@@ -213,6 +213,9 @@ COMMANDS: Final[Groups] = {
             "Serve an agent over MCP; the agent's program runs this.",
             ("confide mcp --project ~/app",),
         ),
+        Entry(
+            "hook", "hook:hook", "Answer one event of your agent's program; that program runs this.", ("confide hook",)
+        ),
     ),
 }
 """In the order in which people need them."""

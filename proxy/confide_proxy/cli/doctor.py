@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -39,6 +40,7 @@ from confide_proxy.clients.known import CLIENTS, NAME, Client, program
 from confide_proxy.clients.presence import Presence
 from confide_proxy.devices.connection import SpaceConnection
 from confide_proxy.errors import FolderError
+from confide_proxy.hooks import counts
 from confide_proxy.link import daemon, founding, local
 from confide_proxy.link import identity as identities
 from confide_proxy.link.identity import Form
@@ -52,6 +54,7 @@ LEAST_FREE_BYTES: Final = 200_000_000
 _AHEAD_S: Final = 86_400.0
 _FUTURE_S: Final = 300.0
 _LINK_S: Final = 15.0
+_LATE_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,7 @@ async def _checked(here: Here, folder: Path, *, fix: bool) -> AsyncIterator[Find
         async for each in _link(here):
             yield each
     yield await asyncio.to_thread(_files, here, folder)
+    yield await asyncio.to_thread(_hooks, here)
     for each in await asyncio.to_thread(lambda: list(_clients(here, folder, fix=fix))):
         yield each
 
@@ -264,6 +268,27 @@ def _files(here: Here, folder: Path) -> Finding:
     except FolderError as error:
         return problem("files", error)
     return ok("files", f"{counted(count, 'memory file')} in {project.root}")
+
+
+def _hooks(here: Here) -> Finding:
+    """What hooks did lately; they say nothing of it themselves (docs/hooks.md)."""
+    if not here.config.hooks:
+        return ok("hooks", f"off: {here.paths.config}")
+    found = counts.read(str(here.paths.state))
+    if not found:
+        return ok("hooks", "none has fired yet")
+    by = Counter(outcome for _, _, outcome, _, _ in found)
+    failed = [(at, why) for at, _, outcome, _, why in found if outcome == counts.FAILED]
+    names = (counts.ANSWERED, counts.SILENT, counts.POINTED, counts.LATE)
+    parts = [f"{by[name]} {name}" for name in names if by[name]]
+    parts += [f"{by[counts.ABSENT]} found no session to ask"] if by[counts.ABSENT] else []
+    told = f"{len(found)} fired since {clock(found[0][0])}: {', '.join(parts)}"
+    if failed:
+        at, why = failed[-1]
+        told += f", {len(failed)} failed, last {why} at {clock(at)}"
+    if by[counts.LATE] > len(found) * _LATE_SHARE:
+        return Finding("hooks", "hint", told, "is a session stopped (Ctrl-Z), or this machine busy?")
+    return ok("hooks", told)
 
 
 def _clients(here: Here, folder: Path, *, fix: bool) -> Iterator[Finding]:

@@ -337,6 +337,11 @@ async def _serve(paths: Paths, config: ProxyConfig, served: list[Project], telle
             from confide_proxy.sync.transcripts.streamer import Transcripts
 
             tasks.append(group.create_task(Transcripts(paths, config, watches[0].link, watches[0].sealing).run()))
+        if config.hooks:
+            from confide_proxy.hooks.holder.seat import Hooks
+
+            roots = [project.root for project in served]
+            tasks.append(group.create_task(Hooks(paths, watches[0].link, watches[0].sealing, roots).run()))
         ended.add_done_callback(lambda _ended: stop.set())
         await stop.wait()
         # A thread that waits for a disk must not keep a process that was told to end.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -40,6 +41,7 @@ class Session:
         self._paths = paths
         self._config = config
         self._tunnel = tunnel
+        self._root = project.root
         machine = MachineKeys(paths)
         self.sealing = Sealing(paths, config, machine)
         self.files = Files(paths, config, project, sealing=self.sealing, backlog=backlog, on_news=self._on_news)
@@ -73,6 +75,10 @@ class Session:
                 from confide_proxy.sync.transcripts.streamer import Transcripts  # only who asks for it pays for it
 
                 group.create_task(Transcripts(self._paths, self._config, self.link, self.sealing).run())
+            if self._config.hooks:
+                # Behind the link's imports, and in a thread: the client's first calls wait for none of it.
+                seat = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.holder.seat")
+                group.create_task(seat.Hooks(self._paths, self.link, self.sealing, [self._root]).run())
 
     def _on_news(self) -> None:
         self._spawn(self._streamer.look_again())

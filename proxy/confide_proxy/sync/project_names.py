@@ -247,6 +247,17 @@ async def named(paths: Paths, config: ProxyConfig, claim: Claim) -> Named:
     return await _noted(names, claim, state)
 
 
+def before(paths: Paths, claim: Claim) -> Project | None:
+    """The project of a folder, if that was decided already, or its repository's remote says it. Nobody is asked. Blocks briefly.
+
+    Raises KeyFileError: what was decided may have been written by others.
+    """
+    decision = ProjectNames(paths.projects).about(claim)
+    if decision is not None and decision.state is not State.FORGOTTEN:
+        return decision.project(claim)
+    return claim.granted() if claim.basis is Basis.REMOTE else None
+
+
 async def named_over(link: Asks, paths: Paths, claim: Claim, space: str) -> Project:
     """The same over a link that has attached the global project. Raises RequestError, ConnectionLost, TimeoutError: from the link."""
     names = ProjectNames(paths.projects)

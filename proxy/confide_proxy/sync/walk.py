@@ -170,9 +170,9 @@ def load_project_file(root: Path) -> ProjectFile:
         return _broken(f"is not TOML ({error})")
     name = table.pop("name", None)
     notices = [
-        f"has a '{_shown(key)}', which is ignored: a project can only name itself and exclude files"
+        f"has a '{_shown(key)}', which is ignored: a project can only name itself, exclude files and switch hooks off"
         for key in table
-        if key != "exclude"
+        if key != "exclude" and not (key == "hooks" and table[key] is False)
     ]
     if name is not None and not isinstance(name, str):
         notices.append("has a name that is not a string, which is ignored")

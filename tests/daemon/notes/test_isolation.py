@@ -287,10 +287,17 @@ async def test_no_resource_prompt_or_request_tells_of_it(daemon: Serving, kind: 
                 ("import", {"project": HIDDEN, "records": [{"id": hidden.id, "content": "mine"}]}),
                 ("import", {"project": OPEN, "records": [{"id": hidden.id, "content": "mine"}], "dryRun": True}),
                 ("history", {"project": OPEN, "path": hidden.path}),
+                (
+                    "lookup",
+                    {"project": HIDDEN, "tool": "memory_search", "arguments": {"query": "Where does it sleep?"}},
+                ),
+                ("lookup", {"project": HIDDEN, "tool": "memory_list", "arguments": {}}),
+                ("lookup", {"project": OPEN, "tool": "memory_get", "arguments": {"id": hidden.id}}),
             ):
                 try:
                     told = json.dumps(await box.request(op, body))
                 except RequestError as error:
                     told = f"{error} {error.hint}"
                 assert CANARY not in echoed(body, told), (op, told)
-                assert op in ("export", "refill", "import", "history", "documents", "changes") or HIDDEN not in told
+                may_name = ("export", "refill", "import", "history", "documents", "changes", "lookup")
+                assert op in may_name or HIDDEN not in told

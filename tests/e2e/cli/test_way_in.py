@@ -15,6 +15,7 @@ from tests.support.programs.processes import Machine, running_daemon
 from tests.support.programs.wire import Wire
 
 from confide_proxy.errors import DiskRefusalError
+from confide_proxy.hooks import counts
 from confide_proxy.sync.folder import Folder
 
 
@@ -98,7 +99,18 @@ def test_the_doctor_finds_nothing_and_writes_nothing(alone: Machine) -> None:
     ended = confide(alone, "doctor", "--json")
     assert ended.code == 0, ended
     found = {each["check"]: each["state"] for each in json.loads(ended.out)}
-    assert {"configuration", "rights", "key", "clock", "disk", "queue", "link", "versions", "files"} <= found.keys()
+    assert {
+        "configuration",
+        "rights",
+        "key",
+        "clock",
+        "disk",
+        "queue",
+        "link",
+        "versions",
+        "files",
+        "hooks",
+    } <= found.keys()
     assert set(found.values()) <= {"ok", "hint"}
     assert proxy_files(alone) == before
 
@@ -117,6 +129,23 @@ def test_the_doctor_mends_what_is_safe(alone: Machine) -> None:
     assert confide(alone, "doctor").code == 0
     assert Path(json.loads(file.read_text())["mcpServers"]["confide"]["command"]).is_file()
     file.unlink()
+
+
+def test_the_doctor_tells_what_hooks_did(alone: Machine) -> None:
+    """They say nothing of it themselves: how many fired, what became of them, the last error; and whether they are switched off."""
+    state = str(alone.home / "proxy")
+    for outcome, why in (("answered", "-"), ("silent", "-"), ("absent", "-"), ("failed", "no-json")):
+        counts.note(state, event="Stop", client="codex", outcome=outcome, ms=3, why=why)
+    told = next(line for line in confide(alone, "doctor").out.splitlines() if " hooks " in line)
+    assert told.startswith("ok")
+    assert "4 fired since" in told
+    assert "1 answered, 1 silent, 1 found no session to ask, 1 failed, last no-json at" in told
+    for _ in range(3):
+        counts.note(state, event="UserPromptSubmit", client="codex", outcome="late", ms=400)
+    assert "is a session stopped (Ctrl-Z)" in confide(alone, "doctor").out
+    (alone.home / "proxy.toml").write_text("hooks = false\n")
+    assert f"off: {alone.home / 'proxy.toml'}" in confide(alone, "doctor").out
+    (alone.home / "proxy.toml").unlink()
 
 
 def test_setup_shows_the_difference_and_can_be_taken_back(alone: Machine) -> None:

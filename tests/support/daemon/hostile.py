@@ -65,6 +65,7 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
     "remove": {"revision": 1, "removed": True},
     "pull": {"revision": 1, "hash": text_hash(EVIL.replace("\ud800", "")), "text": EVIL},
     "call": {"result": {"path": EVIL, "warnings": [EVIL]}},
+    "lookup": {"result": {"results": [{"path": EVIL, "snippet": EVIL, "class": "owner"}], "memories": []}},
     "history": {
         "revisions": [{"revision": 1, "author": EVIL, "time": TIME, "bytes": 2, "deleted": False, "clash": False}]
     },

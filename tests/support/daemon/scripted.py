@@ -42,8 +42,8 @@ class Slow:
         self.operations: list[str] = []
         """Of the calls that come as requests, from the journal of the machine."""
         self.connections: list[Connection] = []
-        self.answers: dict[str, Message] = {}
-        """To requests, in place of its own."""
+        self.answers: dict[str, Message | Callable[[Message], Message]] = {}
+        """To requests, in place of its own, or what makes them of a request's body."""
 
     async def handle(self, ws: ServerConnection) -> None:
         connection = await accept(ws, HOST, self._door)
@@ -88,7 +88,8 @@ class Slow:
 
     async def _answer(self, op: str, body: Message) -> Message:
         if op in self.answers:
-            return self.answers[op]
+            made = self.answers[op]
+            return made(body) if callable(made) else made
         if op == "attach":
             return ATTACHED
         if op == "call":
@@ -151,7 +152,7 @@ class Setting:
 
 @asynccontextmanager
 async def running(
-    tmp_path: Path, config: str = "", answers: dict[str, Message] | None = None
+    tmp_path: Path, config: str = "", answers: dict[str, Message | Callable[[Message], Message]] | None = None
 ) -> AsyncIterator[tuple[Setting, Slow, Client]]:
     """A session that has had its first answer; `config`: of proxy.toml; `answers`: of the daemon's, to requests."""
     setting = Setting(Machine(tmp_path, "ann"), 0)

@@ -1,0 +1,13 @@
+"""`confide hook` as the help shows it; a client's start takes the shorter way in `__main__`."""
+
+from __future__ import annotations
+
+from confide_proxy.hooks import process
+
+
+def hook() -> None:
+    """Answer one event of your agent's program; that program runs this.
+
+    It reads the event on stdin and answers on stdout, or says nothing. It always ends with 0.
+    """
+    process.main()

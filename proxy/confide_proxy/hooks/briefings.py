@@ -1,0 +1,92 @@
+"""The briefings on the disk: what a session begins with, one file a project, and a list of which folder has which.
+
+The seat's holder writes them; a hook reads one with nothing else running. What is in them has the form in which a model may see it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+
+from confide_proxy.hooks import block, places
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Final
+
+MOST_BYTES: Final = 64 * 1024
+MOST_FOLDERS: Final = 256
+FOLDER: Final = "briefing"
+_LIST: Final = "folders.json"
+_DEEPEST: Final = 64
+_OWN: Final = (".git", ".confide.toml", "MEMORY.md", "memory")
+"""What has one of these is no part of the project above it (`sync/project.py`)."""
+
+
+def read(state: str, cwd: str, *, now: float | None = None) -> str:
+    """The block for a session in that folder; "" where there is none."""
+    folders = _object(os.path.join(state, FOLDER, _LIST))
+    folder = os.path.realpath(cwd) if cwd else ""
+    for _ in range(_DEEPEST):
+        if not folder:
+            return ""
+        name = folders.get(folder)
+        if isinstance(name, str) and name.isalnum():
+            return _block(_object(os.path.join(state, FOLDER, f"{name}.json")), time.time() if now is None else now)
+        above = os.path.dirname(folder)
+        is_own = any(os.path.lexists(os.path.join(folder, mark)) for mark in _OWN)
+        folder = "" if is_own or above == folder else above
+    return ""
+
+
+def _block(kept: dict[str, Any], now: float) -> str:
+    lines, written = kept.get("lines"), kept.get("written")
+    if not isinstance(lines, list) or not lines or not isinstance(written, int | float):
+        return ""
+    return block.framed([line for line in lines if isinstance(line, str)], age_s=max(0.0, now - written))
+
+
+def save(state: str, folder: str, name: str, lines: Sequence[str], *, now: float | None = None) -> None:
+    """Keep the briefing `name` (letters and digits) of the project in `folder`. Raises OSError: the disk refuses."""
+    place = os.path.join(state, FOLDER)
+    os.makedirs(place, mode=0o700, exist_ok=True)
+    kept = {"written": int(time.time() if now is None else now), "lines": list(lines)}
+    _write(os.path.join(place, f"{name}.json"), kept)
+    listed = os.path.join(place, _LIST)
+    folders = _object(listed)
+    if folders.get(folder) == name:
+        return
+    folders.pop(folder, None)
+    folders[folder] = name
+    newest = dict(list(folders.items())[-MOST_FOLDERS:])
+    _write(listed, newest)
+    for gone in {each for each in folders.values() if isinstance(each, str)} - set(newest.values()):
+        try:
+            os.unlink(os.path.join(place, f"{gone}.json"))
+        except OSError:
+            continue
+
+
+def _object(path: str) -> dict[str, Any]:
+    try:
+        found = json.loads(places.plain(path, MOST_BYTES * 4))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write(path: str, value: dict[str, Any]) -> None:
+    """Whole or not at all. Raises OSError."""
+    part = f"{path}.{os.getpid()}.part"
+    try:
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with open(fd, "w", encoding="utf-8") as file:
+            json.dump(value, file)
+        os.replace(part, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise

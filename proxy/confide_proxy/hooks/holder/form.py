@@ -1,0 +1,164 @@
+"""Stored texts as a model may see them: quoted, on one line, and unable to end the block that they stand in or to hide anything in it.
+
+Pure. What comes from the daemon is read with suspicion: what has another form than agreed, or no class that may come unasked, is not there.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from confide_proxy.hooks import block
+
+HIT_CHARS: Final = 240
+SUMMARY_CHARS: Final = 480
+HITS: Final = 3
+NOTES: Final = 8
+HIT_TOKENS: Final = 300
+BRIEFING_TOKENS: Final = 600
+TRUSTED: Final = ("owner", "agent", "derived")
+"""The classes of what may come before a model unasked. One that a newer daemon has is not among them."""
+CUT: Final = " …"
+_PLACE_CHARS: Final = 96
+_NAME_CHARS: Final = 32
+_CHARS_PER_TOKEN: Final = 3.0
+"""At least, of what is quoted."""
+_RUN: Final = re.compile(r"[A-Za-z]+|[0-9]+|[^\sA-Za-z0-9]")
+_LETTERS: Final = 7
+_DIGITS: Final = 3
+_OTHER: Final = 1.25
+_MARGIN: Final = 1.08
+"""Letters and digits of one token, tokens of one letter that is not ASCII, and what makes the estimate one that is hardly ever below."""
+_ESCAPES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Unicode's categories of controls, bidi marks, tags, halves of pairs, letters of nobody, and ends of lines."""
+_INVISIBLE: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""Letters and marks of other categories that nobody sees: a text can be written in variation selectors alone."""
+_DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
+_LEVELS: Final = {"core": 0, "high": 1}
+
+
+class Quoted(NamedTuple):
+    """A line of a block.
+
+    Attributes:
+        document: project and path of what it quotes.
+        place: the same, with the line that the quoted piece begins at.
+        is_whole: all of the piece stands in it.
+    """
+
+    line: str
+    document: str
+    place: str
+    is_whole: bool
+
+
+def plain(text: str, most: int) -> str:
+    """A text as it may stand in a block: one line of at most so many characters, escapes among them."""
+    looked_at = _INVISIBLE.sub("", text[: 16 * most])
+    shown = "".join(" " if unicodedata.category(letter) in _HIDDEN else letter for letter in looked_at)
+    parts = [_escaped(letter) for letter in " ".join(shown.split())]
+    if sum(map(len, parts)) <= most and len(text) <= 16 * most:
+        return "".join(parts)
+    length = 0
+    for place, part in enumerate(parts):
+        length += len(part)
+        if length > most - len(CUT):
+            return "".join(parts[:place]).rstrip() + CUT
+    return "".join(parts) + CUT
+
+
+def _escaped(letter: str) -> str:
+    # Full width brackets and the like are read as brackets too.
+    return _ESCAPES.get(letter if letter.isascii() else unicodedata.normalize("NFKC", letter), letter)
+
+
+def tokens(text: str) -> float:
+    """How many it is, at most, as near as that can be said without a tokenizer (a test compares with a real one)."""
+    spent = 1.0
+    for run in _RUN.findall(text):
+        if run.isascii():
+            spent += 1 if len(run) == 1 else -(-len(run) // (_DIGITS if run.isdecimal() else _LETTERS))
+        else:
+            spent += _OTHER if run < "\U00010000" else 2 * _OTHER
+    return spent * _MARGIN
+
+
+def hits(result: Mapping[str, Any]) -> list[Quoted]:
+    """What a search found, the best first, as far as it may come unasked."""
+    return [each for found in _items(result.get("results")) if (each := _hit(found)) is not None]
+
+
+def notes(result: Mapping[str, Any], projects: Iterable[str]) -> list[Quoted]:
+    """The notes of a list that are of importance core or high and of these projects; core first, as they were in the list."""
+    wanted = frozenset(projects)
+    found = [
+        (_LEVELS[note["level"]], each)
+        for note in _items(result.get("memories"))
+        if note.get("level") in _LEVELS and note.get("project") in wanted and (each := _note(note)) is not None
+    ]
+    return [each for _, each in sorted(found, key=lambda one: one[0])][:NOTES]
+
+
+def summary(note: Mapping[str, Any], content: str) -> Quoted | None:
+    """The line for the summary of a session, of which `memory_list` tells and `content` is the text; None where it may not come unasked."""
+    return _quoted(note, "updated", content, most=SUMMARY_CHARS, prefix="Last session, ")
+
+
+def within(lines: Iterable[Quoted], budget: int) -> list[Quoted]:
+    """As many of them as the budget of tokens has room for, the frame counted."""
+    kept: list[Quoted] = []
+    spent = tokens(block.framed([], age_s=86_400.0))
+    for each in lines:
+        cost = tokens(each.line)
+        if spent + cost <= budget:
+            spent += cost
+            kept.append(each)
+    return kept
+
+
+def _items(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _hit(found: dict[str, Any]) -> Quoted | None:
+    snippet, heading, line = found.get("snippet"), found.get("heading"), found.get("startLine")
+    if found.get("supersededBy") or not isinstance(snippet, str) or type(line) is not int:
+        return None
+    is_headed = isinstance(heading, str) and heading and heading not in snippet
+    return _quoted(found, "updatedAt", f"{heading}: {snippet}" if is_headed else snippet, line=line)
+
+
+def _note(found: dict[str, Any]) -> Quoted | None:
+    title, snippet = found.get("title"), found.get("snippet")
+    if not isinstance(title, str) or not isinstance(snippet, str):
+        return None
+    text = snippet.removeprefix("# ").removeprefix(title).lstrip(" .:-") or title
+    said = snippet if snippet.startswith(title) and not snippet.startswith("# ") else f"{title}: {text}"
+    return _quoted(found, "updated", title if text == title else said)
+
+
+def _quoted(
+    found: Mapping[str, Any], dated: str, text: str, *, line: int = 0, most: int = HIT_CHARS, prefix: str = ""
+) -> Quoted | None:
+    path, project, author, day = found.get("path"), found.get("project"), found.get("author"), found.get(dated)
+    if not (isinstance(path, str) and isinstance(project, str) and isinstance(author, str) and isinstance(day, str)):
+        return None
+    kind = found.get("class")
+    if kind not in TRUSTED or not _DAY.match(day):
+        return None
+    quoted = plain(text, most)
+    # Scripts and code of which a letter takes more tokens have fewer of them, rather than the other lines none.
+    if (cost := tokens(quoted)) > most / _CHARS_PER_TOKEN:
+        quoted = plain(text, int(most * most / _CHARS_PER_TOKEN / cost))
+    if not quoted:
+        return None
+    where = plain(path, _PLACE_CHARS) + (f":{line}" if line > 1 else "")
+    told = f"- {prefix}{where} ({kind}, by {plain(author, _NAME_CHARS)}, {day[:10]}): {quoted}"
+    document = f"{project}\0{path}"
+    # What the daemon itself has cut ends so too.
+    return Quoted(told, document, f"{document}\0{line}", not quoted.endswith("…"))

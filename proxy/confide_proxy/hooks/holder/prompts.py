@@ -1,0 +1,86 @@
+"""What of a prompt is asked of the memory, if anything: most of what people say needs no memory, and every hit costs tokens for good.
+
+Pure: no I/O, no model. What is kept out here is never searched for; the rest is kept down by `recall.HIT_SCORE`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+MOST_CHARS: Final = 1000
+LEAST_WORDS: Final = 3
+"""Content words that a question has."""
+
+_OPENED: Final = re.compile(r"(?:<|&lt;)(confide-memory|hook_context)(?:>|&gt;)", re.IGNORECASE)
+_CLOSED: Final = {
+    name: re.compile(rf"(?:<|&lt;)/{name}(?:>|&gt;)", re.IGNORECASE) for name in ("confide-memory", "hook_context")
+}
+_FENCE: Final = re.compile(r" {0,3}(```|~~~)")
+_WORD: Final = re.compile(r"[^\W_][\w'’.+#-]*")
+_NO_QUESTIONS: Final = ("/", "!", "#")
+"""How commands of clients, shells and notes begin."""
+
+_EMPTY: Final = frozenset(
+    """a an and are as at be been being but by can could did do does doing done for from had has have he her him his i i'd i'll i'm
+    if in into is it it's its just let let's may me might must my no not now of off ok okay on or out own please shall she should
+    so some such than thanks thank that that's the their them then there these they this those to too up us very was were will
+    with would yeah yes you your also here all any again more back down over well""".split()  # noqa: SIM905 - a list of quoted words would fill a screen
+)
+"""Words that say nothing by themselves. Question words and "we" are not among them: they are what asks for memory."""
+_EVERYDAY: Final = frozenset(
+    """add after again anything apply before big bit block branch bug build bump change changed changes check clean cleanup close
+    code comment comments commit compile continue correct could create debug delete deploy diff directory docs done edit error
+    errors everything everywhere example examples execute explain extract file files fine finish first five fix fixed fixes
+    folder format four function get give go good great hello help hey hi how implement improve indent install instead keep
+    largest last less line lines lint linter logs long longer look looks made main make merge method module modules more move
+    name names need needed next nice number numbers one open option other others output part parts pass perfect print proceed
+    project pull push put read rebase redo refactor release remove rename repeat repo rerun rest restart result results retry
+    revert review rewrite run same save script second short shorten shorter show showed shown simplify small smallest something
+    sort split start statement step steps stop stopped style summarise summarize tell test tests thing things third three tidy
+    told try tweak two type types typo undo update use value values variable version versions want wanted warning warnings what
+    when where which who whole why work works write wrong""".split()  # noqa: SIM905
+)
+"""What instructions to a coding agent and words about its last answer consist of; whoever says nothing else asks nothing of a memory."""
+
+
+def question(prompt: str) -> str:
+    """What to search for; "" for nothing."""
+    text = _without_blocks(prompt).strip()
+    if text.startswith(_NO_QUESTIONS):
+        return ""
+    text = " ".join(_without_code(text).split())[:MOST_CHARS]
+    words = [word.casefold().rstrip(".'’-") for word in _WORD.findall(text)]
+    content = [word for word in words if word not in _EMPTY and not word.isdecimal()]
+    if len(content) < LEAST_WORDS or all(word in _EVERYDAY for word in content):
+        return ""
+    return text
+
+
+def _without_blocks(text: str) -> str:
+    """Without what we or the client have put before the prompt, which Gemini repeats in it; what is not closed goes to the end."""
+    kept: list[str] = []
+    place = 0
+    while (opened := _OPENED.search(text, place)) is not None:
+        kept.append(text[place : opened.start()])
+        closed = _CLOSED[opened[1].lower()].search(text, opened.end())
+        if closed is None:
+            return " ".join(kept)
+        place = closed.end()
+    return " ".join([*kept, text[place:]])
+
+
+def _without_code(text: str) -> str:
+    """Without what stands between fences; what is not closed goes to the end."""
+    kept: list[str] = []
+    fence = ""
+    for line in text.split("\n"):
+        found = _FENCE.match(line)
+        if found is None:
+            if not fence:
+                kept.append(line)
+        elif not fence:
+            fence = found[1]
+        elif fence == found[1]:
+            fence = ""
+    return "\n".join(kept)

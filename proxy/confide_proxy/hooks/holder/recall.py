@@ -1,0 +1,275 @@
+"""What the seat's holder answers a hook: briefings and hits, asked of the daemon over the session's own link, within a hook's time.
+
+A machine whose link is down has briefings alone, from its disk: hits need the classes that the daemon keeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from confide_crypto.errors import ConfideError, DeniedError
+from confide_memory.answers import ask
+from confide_memory.documents import GLOBAL_PROJECT
+from confide_proxy.errors import KeyLockedError, NotJoinedError, NotSetUpError
+from confide_proxy.hooks import block, briefings, events
+from confide_proxy.hooks.holder import form, prompts
+from confide_proxy.hooks.holder.shown import Shown
+from confide_proxy.sealing.tool_calls import Asked, SealedCalls
+from confide_proxy.sync import project as projects
+from confide_proxy.sync.project_names import before
+
+if TYPE_CHECKING:
+    from confide_proxy.link.link import Link
+    from confide_proxy.paths import Paths
+    from confide_proxy.sealing.context import Sealing
+
+log = logging.getLogger(__name__)
+
+HIT_SCORE: Final = 0.4
+"""What a hit scores at least (`python -m bench.hook_prompts`). Of 120 everyday prompts without an answer 100 % got nothing beside 50
+notes, and 93 % beside our own documents; of 52 with an answer 10 % lost it. At 0.3 it were 99, 82 and 8 %, at 0.5 100, 98 and 17 %.
+Of 40 prompts that nothing was chosen by, 95 and 80 % got nothing."""
+ANSWER_S: Final = 0.33
+"""What a hook leaves of its time for an answer, when it has started and connected."""
+KNOWN_S: Final = 60.0
+"""Which project a folder is, is looked up again after so long: it costs three processes of git."""
+MOST_KNOWN: Final = 64
+SETTLE_S: Final = 2.0
+"""Turns that end within this time have one new briefing."""
+_LISTED: Final = 40
+_FOUND: Final = 8
+_REQUEST_S: Final = 5.0
+_LOOK_S: Final = 0.01
+_CLASSES: Final = "confide/classes"
+_SUMMARY: Final = "session-summary"
+_FOR_A_PERSON = (KeyLockedError, NotJoinedError, NotSetUpError, DeniedError)
+"""Why a link is down that only a person can mend."""
+_MESSAGE_CHARS: Final = 400
+
+
+class Recall:
+    """Answers hooks. Runs in the event loop of the process that holds the seat."""
+
+    def __init__(self, paths: Paths, link: Link, sealing: Sealing, folders: list[Path]) -> None:
+        """`folders`: of the projects that this process serves, whose briefings are made when the link comes up."""
+        self._paths = paths
+        self._state = os.fspath(paths.state)
+        self._link = link
+        self._sealing = sealing
+        self._folders = [os.path.realpath(folder) for folder in folders]
+        self._shown = Shown(os.path.join(self._state, "hooks", "shown.json"))
+        self._known: dict[str, tuple[float, tuple[str, str] | None]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._keeping: asyncio.Task[None] | None = None
+        self._is_kept = True
+
+    async def begin(self) -> None:
+        """This process has sat down."""
+        await asyncio.to_thread(self._shown.load)
+
+    def on_up(self) -> None:
+        """The link is up."""
+        for folder in self._folders:
+            self._refresh_soon(folder)
+
+    def end(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+
+    async def answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """What a hook is told: `context` for the model, `message` for the person. Nothing where there is nothing, or not in time."""
+        kind, folder, session = (_text(asked, name) for name in ("kind", "cwd", "session"))
+        if not os.path.isabs(folder):
+            return {}
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                if kind == events.START:
+                    return await self._start(folder, session, _text(asked, "source"))
+                if kind == events.PROMPT:
+                    return await self._prompt(folder, session, asked)
+                if kind == "turn":
+                    self._refresh_soon(folder)
+        except TimeoutError:
+            log.info("a hook was not answered in time")
+        except ConfideError as error:
+            log.info("a hook was not answered: %s", type(error).__name__)
+        return {}
+
+    # -- starts ---------------------------------------------------------------------------------------------------
+
+    async def _start(self, folder: str, session: str, source: str) -> dict[str, Any]:
+        if not self._shown.starts(session, source, is_anew=source in events.ANEW):
+            return {}
+        answer = await self._briefed(folder, session)
+        if message := self._needed(session):
+            answer["message"] = message
+        self._keep_shown()
+        return answer
+
+    async def _briefed(self, folder: str, session: str) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(ANSWER_S * 0.75):
+                lines = await self._refreshed(folder) if self._link.is_up else None
+        except (ConfideError, TimeoutError):
+            lines = None
+        if lines is None:
+            context = await asyncio.to_thread(briefings.read, self._state, folder)
+        else:
+            self._shown.add(session, [each.document for each in lines if each.is_whole])
+            context = block.framed([each.line for each in lines]) if lines else ""
+        return {"context": context} if context else {}
+
+    def _needed(self, session: str) -> str:
+        """What a person must do before there is a memory at all; once a session."""
+        reason = self._link.reason
+        if self._link.is_up or not isinstance(reason, _FOR_A_PERSON):
+            return ""
+        told = form.plain(f"Confide: {reason}" + (f". {reason.hint}" if reason.hint else ""), _MESSAGE_CHARS)
+        if self._shown.has(session, told):
+            return ""
+        self._shown.add(session, [told])
+        return told
+
+    # -- prompts --------------------------------------------------------------------------------------------------
+
+    async def _prompt(self, folder: str, session: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+        prompt = asked.get("prompt")
+        question = prompts.question(prompt) if isinstance(prompt, str) else ""
+        if not question or not await self._is_linked():
+            return {}
+        found = await self._search(folder, question)
+        fresh = [each for each in found if not self._is_shown(session, each)]
+        kept = form.within(fresh[: form.HITS], form.HIT_TOKENS)
+        if not kept:
+            return {}
+        # Before the answer is written: the same event may be here a second time already.
+        self._shown.add(session, [each.place for each in kept])
+        self._keep_shown()
+        return {"context": block.framed([each.line for each in kept])}
+
+    def _is_shown(self, session: str, hit: form.Quoted) -> bool:
+        return self._shown.has(session, hit.place) or self._shown.has(session, hit.document)
+
+    async def _is_linked(self) -> bool:
+        """Whether the link is up; a first attempt is waited for as long as the hook has time."""
+        while self._link.is_up is None and self._link.reason is None:  # noqa: ASYNC110 - the link tells its session alone
+            await asyncio.sleep(_LOOK_S)
+        return bool(self._link.is_up)
+
+    async def _search(self, folder: str, question: str) -> list[form.Quoted]:
+        project = await self._project(folder)
+        if project is None:
+            return []
+        arguments = {"query": question, "maxResults": _FOUND, "minScore": HIT_SCORE}
+        # Whatever of it is a credential goes out as its placeholder, or not at all.
+        sealed = SealedCalls(self._sealing, project)
+        given = await sealed.arguments(self._link, Asked("memory_search", arguments, project), is_lookup=True)
+        return form.hits(await self._look_up(project, "memory_search", given))
+
+    # -- briefings ------------------------------------------------------------------------------------------------
+
+    def _refresh_soon(self, folder: str) -> None:
+        """Make the briefing of a folder's project anew, in a moment."""
+        task = self._tasks.get(folder)
+        if task is None or task.done():
+            self._tasks = {name: each for name, each in self._tasks.items() if not each.done()}
+            if len(self._tasks) < MOST_KNOWN:
+                self._tasks[folder] = asyncio.get_running_loop().create_task(self._refresh(folder))
+
+    async def _refresh(self, folder: str) -> None:
+        await asyncio.sleep(SETTLE_S)
+        try:
+            async with asyncio.timeout(_REQUEST_S):
+                await self._refreshed(folder)
+        except (ConfideError, TimeoutError) as error:
+            log.info("no new briefing: %s", type(error).__name__)
+
+    async def _refreshed(self, folder: str) -> list[form.Quoted] | None:
+        """The lines of a folder's briefing as they are now, which the disk gets too; None where the folder is no known project."""
+        project = await self._project(folder)
+        if project is None:
+            return None
+        lines = form.within(await self._lines(project), form.BRIEFING_TOKENS)
+        root = (await self._found(folder) or ("", folder))[1]
+        name = hashlib.blake2b(f"{project}\0{root}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        try:
+            await asyncio.to_thread(briefings.save, self._state, root, name, [each.line for each in lines])
+        except OSError as error:
+            log.info("a briefing could not be kept: %s", error.strerror)
+        return lines
+
+    async def _lines(self, project: str) -> list[form.Quoted]:
+        listed = {"sort": "importance", "limit": _LISTED}
+        newest = {"type": [_SUMMARY], "sort": "updated", "limit": 1, "project": project}
+        important, summaries = await asyncio.gather(
+            self._look_up(project, "memory_list", listed), self._look_up(project, "memory_list", newest)
+        )
+        notes = form.notes(important, (project, GLOBAL_PROJECT))
+        summary = await self._summary(project, summaries)
+        # The last session's comes last, and has its room before the least important note has.
+        return (
+            [*notes[:-1], summary, *notes[-1:]]
+            if summary and len(notes) == form.NOTES
+            else [*notes, *([summary] if summary else [])]
+        )
+
+    async def _summary(self, project: str, listed: Mapping[str, Any]) -> form.Quoted | None:
+        memories = listed.get("memories")
+        note = memories[0] if isinstance(memories, list) and memories else None
+        if not isinstance(note, dict) or note.get("class") not in form.TRUSTED or not isinstance(note.get("id"), str):
+            return None
+        content = (await self._look_up(project, "memory_get", {"id": note["id"]})).get("content")
+        return form.summary(note, content) if isinstance(content, str) else None
+
+    # -- the daemon -----------------------------------------------------------------------------------------------
+
+    async def _look_up(self, project: str, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        # What is of another class is not even looked at; what comes all the same is left out by `form`.
+        meta = {_CLASSES: list(form.TRUSTED)}
+        body = {"project": project, "tool": tool, "arguments": dict(arguments), "meta": meta}
+        result: dict[str, Any] = (await ask(self._link, "lookup", body, timeout_s=_REQUEST_S))["result"]
+        return result
+
+    async def _project(self, folder: str) -> str | None:
+        found = await self._found(folder)
+        return found[0] if found else None
+
+    async def _found(self, folder: str) -> tuple[str, str] | None:
+        """Name and root of the project that a folder is in; None where nobody has decided yet which it is."""
+        known = self._known.pop(folder, None)
+        if known is None or time.monotonic() - known[0] > KNOWN_S:
+            known = (time.monotonic(), await asyncio.to_thread(_identified, self._paths, folder))
+        self._known[folder] = known
+        while len(self._known) > MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        return known[1]
+
+    def _keep_shown(self) -> None:
+        self._is_kept = False
+        if self._keeping is None or self._keeping.done():
+            self._keeping = asyncio.get_running_loop().create_task(self._keep())
+
+    async def _keep(self) -> None:
+        while not self._is_kept:
+            self._is_kept = True
+            await asyncio.to_thread(self._shown.save, self._shown.kept())
+
+
+def _identified(paths: Paths, folder: str) -> tuple[str, str] | None:
+    claim = projects.identify(Path(folder))
+    if not claim.is_project:
+        return GLOBAL_PROJECT, folder
+    found = before(paths, claim)
+    return (found.name, os.fspath(found.root)) if found else None
+
+
+def _text(asked: Mapping[str, Any], name: str) -> str:
+    value = asked.get(name)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,104 @@
+"""Where a hook finds what it needs, without what `confide_proxy.paths` costs to load; a test compares the two."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+HOME_VARIABLE: Final = "CONFIDE_HOME"
+MOST_ADDRESS: Final = 103
+"""Bytes of a Unix socket's path: 104 with the NUL at its end on macOS, 108 on Linux."""
+MOST_CONFIG: Final = 64 * 1024
+_PROJECT_FILE: Final = ".confide.toml"
+_DEEPEST: Final = 64
+
+
+def find() -> tuple[str, str]:
+    """The state folder and `proxy.toml`."""
+    home = os.environ.get(HOME_VARIABLE)
+    if home:
+        root = os.path.abspath(os.path.expanduser(home))
+        return os.path.join(root, "proxy"), os.path.join(root, "proxy.toml")
+    if sys.platform == "linux":
+        data = os.environ.get("XDG_DATA_HOME", "").strip() or os.path.expanduser("~/.local/share")
+        settings = os.environ.get("XDG_CONFIG_HOME", "").strip() or os.path.expanduser("~/.config")
+        return os.path.join(data, "confide", "proxy"), os.path.join(settings, "confide", "proxy.toml")
+    import platformdirs
+
+    data, settings = platformdirs.user_data_dir("confide"), platformdirs.user_config_dir("confide")
+    return os.path.join(data, "proxy"), os.path.join(settings, "proxy.toml")
+
+
+def addresses(state: str) -> list[str]:
+    """Where the seat's holder may listen: in the state folder, or in a runtime folder where that path is too long for a socket.
+
+    Raises OSError: there is no state folder.
+    """
+    own = os.path.join(state, "hooks.sock")
+    if len(os.fsencode(own)) <= MOST_ADDRESS:
+        return [own]
+    status = os.stat(state)
+    name = f"confide-{status.st_dev:x}-{status.st_ino:x}.sock"
+    said = os.environ.get("XDG_RUNTIME_DIR")
+    folders = dict.fromkeys([*([said] if said else []), f"/run/user/{os.geteuid()}"])
+    found = [os.path.join(folder, name) for folder in folders if _is_private(folder)]
+    return [each for each in found if len(os.fsencode(each)) <= MOST_ADDRESS]
+
+
+def is_off(config: str, cwd: str) -> bool:
+    """Whether `proxy.toml` or the `.confide.toml` of a folder above `cwd` says `hooks = false`, or cannot be read."""
+    if _says_off(config, is_ours=True):
+        return True
+    folder = os.path.realpath(cwd) if cwd else ""
+    for _ in range(_DEEPEST):
+        if not folder:
+            return False
+        if _says_off(os.path.join(folder, _PROJECT_FILE), is_ours=False):
+            return True
+        above = os.path.dirname(folder)
+        if above == folder:
+            return False
+        folder = above
+    return False
+
+
+def plain(path: str, most: int) -> bytes:
+    """At most so many bytes of a plain file. Raises OSError: it is not there, or is no plain file, which might not end."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with open(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(None, "no plain file")
+        return file.read(most)
+
+
+def _says_off(path: str, *, is_ours: bool) -> bool:
+    try:
+        if is_ours:
+            path = os.path.realpath(path)  # a person may keep it elsewhere, and link to it
+        data = plain(path, MOST_CONFIG + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return is_ours
+    if b"hooks" not in data:
+        return False
+    import tomllib  # as long as all else that a hook loads: only who says something of hooks pays for it
+
+    try:
+        table: dict[str, Any] = tomllib.loads(data.decode("utf-8")) if len(data) <= MOST_CONFIG else {}
+    except (ValueError, RecursionError):
+        return True  # whatever it was meant to say
+    return table.get("hooks") is False
+
+
+def _is_private(folder: str) -> bool:
+    try:
+        status = os.stat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077

@@ -1,0 +1,205 @@
+"""Whatever happens to a hook, its client sees an exit code of 0 and nothing else; and what it may cost has an end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from tests.e2e.hooks.test_hook import QUESTION, context, fired, listening, outcomes, said
+from tests.support.deadline import DEADLINE_S
+from tests.support.programs.forked import Program
+from tests.support.programs.processes import CONFIDE, Machine, stands_still, wait_until
+from tests.support.programs.wire import Wire
+
+from confide_proxy.hooks import counts, places, process
+
+LATEST_S = 0.45
+
+
+def test_what_is_no_event_costs_nothing_and_says_nothing(tmp_path: Path) -> None:
+    """With nobody listening: broken and huge input, events of no client, events of all clients. What went wrong is counted, in a word."""
+    machine = Machine(tmp_path, "ann")
+    for raw in (
+        b"",
+        b"{",
+        b"[]",
+        b"\xff\xfe\x00",
+        b'"' + b"a" * 300_000 + b'"',
+        b"{" * 200_000,
+        b" " * 10_000_000 + b"{}",
+    ):
+        assert fired(machine, "", raw=raw) is None
+    assert outcomes(machine) == ["- failed"] * 7
+    assert [each[4] for each in counts.read(str(machine.home / "proxy"))].count("too-large") == 2
+    for event in ("PreToolUse", "Notification", "", "x" * 5000, "\u202e"):
+        assert fired(machine, event) is None
+    for event in (
+        "SessionStart",
+        "UserPromptSubmit",
+        "Stop",
+        "PreCompact",
+        "PostCompact",
+        "SubagentStop",
+        "SessionEnd",
+        "AfterAgent",
+    ):
+        assert fired(machine, event, prompt=QUESTION, transcript_path="/nowhere", compact_summary="x" * 1000) is None
+    assert outcomes(machine)[-8:-6] == ["SessionStart absent", "UserPromptSubmit absent"]
+    shutil.rmtree(machine.home / "proxy")
+    assert fired(machine, "UserPromptSubmit", prompt=QUESTION) is None
+    assert not (machine.home / "proxy").exists()
+
+
+def test_a_hook_whose_client_is_gone_ends_as_well(tmp_path: Path) -> None:
+    """Nobody writes to it, nobody reads it, nothing is open: it is gone within its time."""
+    machine = Machine(tmp_path, "ann")
+    began = time.monotonic()
+    with Program([CONFIDE, "hook"], cwd=machine.project, env=machine.env, stdin=subprocess.PIPE) as silent:
+        assert silent.wait(DEADLINE_S) == 0
+        assert time.monotonic() - began >= process.DEADLINE_S
+    asked = json.dumps({"hook_event_name": "PermissionRequest", "tool_name": "mcp__confide__memory_read"})
+    for shell in ("{} hook <&-", "echo '{}' | {} hook >&-", "echo '{}' | {} hook | true"):
+        line = shell.format(CONFIDE) if shell.count("{}") == 1 else shell.format(asked, CONFIDE)
+        done = subprocess.run(
+            ["sh", "-c", line], cwd=machine.project, env=machine.env, capture_output=True, timeout=DEADLINE_S
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b""), line
+
+
+def test_a_full_disk_takes_nothing_but_what_would_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer still comes; what cannot be counted is not."""
+    state = tmp_path / "proxy"
+    state.mkdir()
+    monkeypatch.setenv("CONFIDE_HOME", str(tmp_path))
+    written: list[bytes] = []
+
+    def full(fd: int, data: bytes) -> int:
+        if fd != 1:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        written.append(data)
+        return len(data)
+
+    asked = {"hook_event_name": "PermissionRequest", "tool_name": "mcp__confide__memory_read"}
+    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(process.Hook, "_stdin", lambda _hook: json.dumps(asked).encode())
+    process.Hook(time.monotonic()).run()
+    assert b"allow" in b"".join(written)
+    assert counts.read(str(state)) == []
+
+
+def test_a_socket_that_is_not_this_users_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever put it there: one of another user's, one at whose other end somebody else is, a file, a link to another place."""
+    state = tmp_path / "p"
+    state.mkdir()
+    address = state / "hooks.sock"
+    if len(os.fsencode(address)) > 100:
+        pytest.skip("this folder's path is too long for a socket")
+    hook = process.Hook(time.monotonic())
+    hook._state = str(state)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(address))
+        listener.listen()
+        found = hook._connected()
+        assert found is not None
+        found.close()
+        me = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: me + 1)
+        assert hook._connected() is None
+        monkeypatch.undo()
+        monkeypatch.setattr(process, "is_same_user", lambda _connection: False)
+        assert hook._connected() is None
+        monkeypatch.undo()
+        elsewhere = state / "elsewhere.sock"
+        address.rename(elsewhere)
+        address.symlink_to(elsewhere)
+        assert hook._connected() is None
+    address.unlink()
+    address.write_text("no socket")
+    assert hook._connected() is None
+
+
+def test_whatever_a_listener_says_is_passed_on_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No JSON, another form, too much, half a line, nothing: silence, and one word in the counts."""
+    address = tmp_path / "proxy/hooks.sock"
+    address.parent.mkdir()
+    if len(os.fsencode(address)) > places.MOST_ADDRESS:
+        pytest.skip("this folder's path is too long for a socket")
+    monkeypatch.setenv("CONFIDE_HOME", str(tmp_path))
+    asked = {"hook_event_name": "UserPromptSubmit", "prompt": QUESTION, "cwd": str(tmp_path)}
+    monkeypatch.setattr(process.Hook, "_stdin", lambda _hook: json.dumps(asked).encode())
+    monkeypatch.setattr(process, "DEADLINE_S", 0.1)
+    answers = [
+        b"\n",
+        b"no\n",
+        b"[]\n",
+        b'{"context": 7, "message": []}\n',
+        b"x" * 300_000,
+        b'{"context": "half',
+        b"",
+        b"{}\n",
+    ]
+    written: list[bytes] = []
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(address))
+        listener.listen()
+
+        def lie(answer: bytes) -> None:
+            peer, _ = listener.accept()
+            with peer, contextlib.suppress(OSError):
+                peer.recv(65_536)
+                peer.sendall(answer)
+
+        for answer in answers:
+            teller = threading.Thread(target=lie, args=(answer,))
+            teller.start()
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "write", lambda fd, data: len(data) if fd != 1 else written.append(data))
+                process.Hook(time.monotonic()).run()
+            teller.join()
+    assert written == []
+
+
+async def test_a_holder_that_is_stopped_or_killed_is_followed(tmp_path: Path) -> None:
+    """Fifty hooks at once; a stopped listener costs less than half a second; after a kill -9 another session sits down, and knows what
+    was shown."""
+    async with listening(tmp_path) as (machine, _, first):
+
+        async def asked(session: str) -> str:
+            return context(await said(machine, "UserPromptSubmit", prompt=QUESTION, session_id=session))
+
+        found = await asyncio.gather(*(asked(f"s{number}") for number in range(50)))
+        assert all(each == "" or "We chose postgres" in each for each in found)
+        assert len(outcomes(machine)) == 50
+        assert {each.split()[1] for each in outcomes(machine)} <= {counts.ANSWERED, counts.LATE, counts.SILENT}
+        async with asyncio.timeout(DEADLINE_S):
+            while not await asked("a"):  # noqa: ASYNC110 - a hook is asked until it is answered, as fifty have just been
+                await asyncio.sleep(0.1)
+
+        kept = machine.home / "proxy/hooks/shown.json"
+        await asyncio.to_thread(wait_until, "it to be kept", lambda: len(json.loads(kept.read_text())) == 51)
+        first.process.send_signal(signal.SIGSTOP)
+        await asyncio.to_thread(wait_until, "the holder to stand still", lambda: stands_still(first.process.pid))
+        assert await asked("b") == ""
+        last = counts.read(str(machine.home / "proxy"))[-1]
+        assert last[2] == counts.LATE
+        assert process.DEADLINE_S * 1000 - 50 <= last[3] < LATEST_S * 1000
+
+        with await asyncio.to_thread(Wire, machine) as second:
+            await asyncio.to_thread(second.open)
+            first.process.kill()
+            async with asyncio.timeout(DEADLINE_S):
+                while not await asked("b"):  # noqa: ASYNC110 - the same
+                    await asyncio.sleep(0.1)
+            assert await asked("a") == ""  # it was shown that already
+            assert "We chose postgres" in await asked("c")
