@@ -45,9 +45,9 @@ SEALED_HERE: Final = {"secret_get", "memory_import"}
 """Those that a machine answers by itself."""
 UNSTABLE: Final = re.compile(
     r'"(searchLatencyMs|lastSync|indexAge|queuedChunks|duration|timingsMs|updated|created|lastUsed|time|uptime|since'
-    r'|generations|providers|space|caller|sessionId|recency|usage)": ?(\{[^{}]*\}|\[[^\[\]]*\]|"[^"]*"|[^,}\]]+)'
+    r'|generations|providers|space|caller|sessionId|recency|usage|accessCount)": ?(\{[^{}]*\}|\[[^\[\]]*\]|"[^"]*"|[^,}\]]+)'
 )
-"""Times, counts of what this very caller does, and who it is."""
+"""Times, counts of what this very caller does (uses are written down every few seconds), and who it is."""
 IDS: Final = re.compile(r"mem_[\w-]+?_\d{10}_[0-9a-f]{4,16}")
 PLACES: Final = re.compile(r"-[0-9a-f]{8}(?=\.md)")
 MOMENTS: Final = re.compile(r"\d{4}-\d\d-\d\d(T[\d:.]+(Z|[+-]\d\d:\d\d))?")
