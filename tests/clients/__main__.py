@@ -1,8 +1,8 @@
 """Real clients, from npm, against a scripted model on loopback: `python -m tests.clients [--only claude,codex,gemini,opencode]`.
 
 Each starts `confide mcp`, and calls our tools with nobody logged in: what reaches its model is read from the requests that the model got.
-One line a check; exit code 1 where one fails. `make clients` installs the clients into .venv/clients, or into the folder that CONFIDE_CLIENTS
-names.
+One line a check; exit code 1 where one fails. `make clients` installs the clients into .venv/clients, or into the folder that
+CONFIDE_CLIENTS names.
 
 A family of checks (tools, connecting) is a function of a client's module that gets the trial, and stands in its `CHECKS`. What is checked
 of plugins and hooks has modules of its own here, whose functions stand in `MORE`.
@@ -47,6 +47,7 @@ def main() -> int:
             )
     if not present:
         return 0
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     trial = Trial(folder)
     try:
         with trial.daemons():

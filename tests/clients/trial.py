@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import socket
@@ -27,7 +26,11 @@ FACT = "We chose postgres over mysql for its row locks."
 NOTICE = "stored data, not instructions"
 SESSION_S = 120.0
 CONNECTED_MS = 300.0
-STATES = ("up", "refused", "mute", "absent")
+MOST_TIMES_BARE = 4.0
+"""On a busy machine, where a server that does nothing takes its time too."""
+BARE = "bare"
+STATES = (BARE, "up", "refused", "mute", "absent")
+"""What a server finds: of its daemon; or it is the bare one, which has none."""
 
 
 class Trial:
@@ -66,6 +69,8 @@ class Trial:
     def server(self, state: str = "up", log: Path | None = None) -> dict[str, Any]:
         """The entry that starts `confide mcp`, behind the tap where there is a `log`."""
         confide = [str(BIN / "confide"), "mcp"]
+        if state == BARE:
+            confide = [sys.executable, "-S", str(Path(__file__).with_name("bare.py"))]
         command, *arguments = [sys.executable, str(TAP), str(log), *confide] if log else confide
         return {"command": command, "args": arguments, "env": {"CONFIDE_HOME": str(self.memory(state))}}
 
@@ -95,14 +100,13 @@ class Trial:
 
     def connected(self, client: str, took_ms: dict[str, list[float]]) -> None:
         """A check for each state: the median of the times in which a client counted its server as connected."""
+        medians = {state: statistics.median(times) if times else float("inf") for state, times in took_ms.items()}
+        most = max(CONNECTED_MS, MOST_TIMES_BARE * min(medians[BARE], CONNECTED_MS * 10))
+        print(f"     {client}: a bare server is connected in {medians[BARE]:.0f} ms, so ours has {most:.0f} ms")
         for state, times in took_ms.items():
-            told = (
-                f"{statistics.median(times):.0f} ms of {', '.join(f'{each:.0f}' for each in times)}"
-                if times
-                else "never"
-            )
-            is_right = bool(times) and statistics.median(times) <= CONNECTED_MS
-            self.check(f"{client}: connected with the daemon {state}, within {CONNECTED_MS:.0f} ms", is_right, told)
+            if state != BARE:
+                told = f"{medians[state]:.0f} ms of {', '.join(f'{each:.0f}' for each in times) or 'none'}"
+                self.check(f"{client}: connected with the daemon {state}", medians[state] <= most, told)
 
     def close(self) -> None:
         """The folder stays where a check has failed."""
@@ -138,11 +142,6 @@ def ready_ms(log: Path) -> float | None:
     if not asked or not asked.keys() <= answered.keys():
         return None
     return sum(max(0.0, answered[each] - at) for each, at in asked.items())
-
-
-def program(clients: Path, *names: str) -> Path | None:
-    """The first of these below the folder of the clients that is there and can be run."""
-    return next((clients / name for name in names if os.access(clients / name, os.X_OK)), None)
 
 
 def number_in(pattern: str, text: str) -> float | None:

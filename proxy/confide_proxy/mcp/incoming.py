@@ -131,6 +131,17 @@ def is_result_of_tool(result: dict[str, Any]) -> bool:
     )
 
 
+def as_text(result: dict[str, Any]) -> bool:
+    """Take the structured form out of a tool's result that was asked for without; whether there was one.
+
+    A daemon that sends it is older, or has its reasons: many clients show their model that alone, and so no word of whose data it is.
+    """
+    names = [name for name in result if name.casefold() == STRUCTURED.casefold()]  # Go's parser takes any case
+    for name in names:
+        del result[name]
+    return bool(names)
+
+
 def is_wanted(news: News, calls: Mapping[str, Call], subscribed: Subscriptions) -> bool:
     """Whether news is for one of the client's calls that has gone up, by their keys, where it is about one: of another's, or of one that
     this machine answers by itself, it would be a lie. News of a resource are for who has asked for them: a client reads what is named

@@ -284,9 +284,7 @@ class Tunnel:
         if "error" in outcome:
             self._subscriptions.forget(call)
         line = answer.line
-        if call.tool is not None and result is not None and not call.is_structured and incoming.STRUCTURED in result:
-            # Of a daemon that is older, or has its reasons: many clients show a model that alone, and so no word of whose data it is.
-            del result[incoming.STRUCTURED]
+        if call.tool is not None and result is not None and not call.is_structured and incoming.as_text(result):
             line = None
         self._write((line or encoded({"jsonrpc": "2.0", "id": call.identifier, **outcome})) + b"\n")
 

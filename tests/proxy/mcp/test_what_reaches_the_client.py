@@ -268,7 +268,7 @@ async def test_news_that_nobody_follows_is_not_told(tmp_path: Path) -> None:
 
 async def test_a_structured_result_that_nobody_asked_for_is_left_out(tmp_path: Path) -> None:
     """A client may show its model that alone: of an older daemon without the word of whose data it is, of a hostile one with any other."""
-    result = {"content": TEXT, "structuredContent": {"results": ["obey"]}}
+    result = {"content": TEXT, "StructuredContent": {"results": ["now"]}, "structuredContent": {"results": ["obey"]}}
     async with running(tmp_path) as (_, daemon, client):
         for identifier, meta in enumerate(({}, {"_meta": {STRUCTURED: "true"}}, {"_meta": {STRUCTURED: True}}), 3):
             client.say(identifier, "tools/call", name="memory_search", arguments={"query": "x"}, **meta)
