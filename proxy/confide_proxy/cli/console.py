@@ -6,7 +6,9 @@ import asyncio
 import inspect
 import json
 import re
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import cache, wraps
@@ -207,8 +209,36 @@ def one_line(text: str) -> str:
 
 
 def row(text: str) -> None:
-    """One line of a list."""
-    say(one_line(text))
+    """One line of a list, `fitted`."""
+    say("\n".join(fitted(one_line(text))))
+
+
+def fitted(line: str, indent: int | None = None) -> list[str]:
+    """A line as a terminal shows it: one that is wider goes on below, broken between words, where its second column begins. Never at the
+    edge: what begins there only this program may say. In a pipe a line is a line.
+
+    Args:
+        indent: the columns before what goes on; by its first column if left out.
+    """
+    if not sys.stdout.isatty() or len(line) <= (width := shutil.get_terminal_size().columns):
+        return [line]
+    if indent is None:
+        first = _FIRST_COLUMN.match(line)
+        indent = first.end() if first else _INDENT
+    indent = indent if indent <= width // 2 else _INDENT
+    return textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=" " * indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+        expand_tabs=False,
+        replace_whitespace=False,
+    )
+
+
+_FIRST_COLUMN: Final = re.compile(r" *\S+ {2,}")
+_INDENT: Final = 4
 
 
 class Styled(str):

@@ -29,6 +29,7 @@ from confide_proxy.cli.console import (
     clock,
     command,
     counted,
+    fitted,
     folder_of,
     one_line,
     say,
@@ -55,6 +56,8 @@ _AHEAD_S: Final = 86_400.0
 _FUTURE_S: Final = 300.0
 _LINK_S: Final = 15.0
 _LATE_SHARE: Final = 0.1
+_STATE: Final = 10
+"""Columns of a line beside the name of its check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +105,10 @@ async def doctor(
         for each in found:
             state = "fixed" if each.isFixed else each.state
             style = {"problem": "red", "hint": "yellow"}.get(state, "green")
-            say(styled((f"{state:<7}", style), f" {each.check:<{width}}  {one_line(each.detail)}"))
+            lines = fitted(f"{state:<7} {each.check:<{width}}  {one_line(each.detail)}", width + _STATE)
+            say(styled((lines[0][:7], style), "\n".join([lines[0][7:], *lines[1:]])))
             if each.hint and not each.isFixed:
-                say(f"{'':<{width + 9}} {one_line(each.hint)}")
+                say("\n".join(fitted(f"{'':<{width + _STATE}}{one_line(each.hint)}", width + _STATE)))
 
     return Output([asdict(each) for each in found], tell, exit_code=0 if is_well else 1)
 

@@ -25,6 +25,7 @@ from confide_proxy.cli.console import (
     ProjectDir,
     TakesRevision,
     command,
+    fitted,
     identified,
     note,
     one_line,
@@ -78,7 +79,7 @@ async def search(
     ] = False,
     project: ProjectDir = Path(),
 ) -> Output:
-    """Find the right lines."""
+    """The best comes first, with its file, its lines and its date. In a terminal the words that match are bold."""
     if not query.strip():
         raise InputError("the question is empty", hint='write what you look for: confide search "why postgres"')
     arguments: dict[str, Any] = {"query": query, "maxResults": limit}
@@ -114,13 +115,16 @@ def _tell_hit(hit: dict[str, Any], mark: str, words: re.Pattern[str] | None) -> 
     where = f"{hit['path']}:{hit['startLine']}-{hit['endLine']}"
     about = [mark, _when(hit), f"[{hit['project']}]", str(hit["heading"])]
     facts = "  ".join(one_line(part) for part in about if part.strip())
-    say(styled((one_line(where), "bold"), "  ", (facts, "dim")))
+    lines = fitted(f"{one_line(where)}  {facts}", 4)
+    head = lines[0][: len(where)]
+    say(styled((head, "bold"), ("\n".join([lines[0][len(head) :], *lines[1:]]), "dim")))
     for newer in hit.get("supersededBy", ()):
         row(f"    superseded by {newer['title']} ({newer['path']})")
     if has_clash(hit["snippet"]):
         row(f"    two versions of some lines: keep what is right, and delete the marks: confide edit {hit['path']}")
     for line in hit["snippet"].splitlines():
-        say(styled("    ", *_marked(line.rstrip(), words)) if line.strip() else "")
+        for part in fitted(f"    {line.rstrip()}"):
+            say(styled(*_marked(part, words)) if part.strip() else "")
 
 
 def _marked(line: str, words: re.Pattern[str] | None) -> Iterator[str | tuple[str, str]]:
