@@ -95,6 +95,9 @@ class Listener:
             asyncio.LimitOverrunError,
         ):
             pass  # a hook that was killed, or somebody else's idea of one
+        except Exception as error:
+            # A fault of ours must not stay unseen; its text may quote anything.
+            log.error("a hook was not answered: %s", type(error).__name__)
         finally:
             self._at_once -= 1
             writer.close()

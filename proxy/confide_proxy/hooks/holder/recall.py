@@ -131,10 +131,11 @@ class Recall:
         reason = self._link.reason
         if self._link.is_up or not isinstance(reason, _FOR_A_PERSON):
             return ""
-        told = form.plain(f"Confide: {reason}" + (f". {reason.hint}" if reason.hint else ""), _MESSAGE_CHARS)
-        if self._shown.has(session, told):
+        told = form.plain(f"Confide: {reason}" + (f"; hint: {reason.hint}" if reason.hint else ""), _MESSAGE_CHARS)
+        persons = f"{session}\0person"  # who remembers what the model forgets
+        if self._shown.has(persons, told):
             return ""
-        self._shown.add(session, [told])
+        self._shown.add(persons, [told])
         return told
 
     # -- prompts --------------------------------------------------------------------------------------------------

@@ -8,15 +8,16 @@ in its place, and the frozen one lets go when it goes on.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from confide_proxy.hooks.holder.listener import Listener
-from confide_proxy.hooks.holder.recall import Recall
 from confide_proxy.locks import Seat
 
 if TYPE_CHECKING:
+    from confide_proxy.hooks.holder.listener import Listener
+    from confide_proxy.hooks.holder.recall import Recall
     from confide_proxy.link.link import Link
     from confide_proxy.paths import Paths
     from confide_proxy.sealing.context import Sealing
@@ -56,8 +57,11 @@ class Hooks:
 
     async def _hold(self, seat: Seat) -> None:
         """Listen for as long as hooks find this process."""
-        recall = Recall(self._paths, self._link, self._sealing, self._folders)
-        listener = Listener(str(self._paths.state), recall.answer)
+        # Imported late: all sessions look for the seat, and one of them needs what answers, with a megabyte of Unicode's tables.
+        answers = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.holder.recall")
+        sockets = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.holder.listener")
+        recall: Recall = answers.Recall(self._paths, self._link, self._sealing, self._folders)
+        listener: Listener = sockets.Listener(str(self._paths.state), recall.answer)
         await recall.begin()
         await listener.open()
         was_up = False
