@@ -79,6 +79,10 @@ class Session:
                 # Behind the link's imports, and in a thread: the client's first calls wait for none of it.
                 seat = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.holder.seat")
                 group.create_task(seat.Hooks(self._paths, self.link, self.sealing, [self._root]).run())
+            if self._config.learn.is_on:
+                from confide_proxy.mcp.learning import learn
+
+                group.create_task(learn(self._paths, self._config))
 
     def _on_news(self) -> None:
         self._spawn(self._streamer.look_again())

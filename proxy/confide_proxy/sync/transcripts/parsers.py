@@ -22,8 +22,15 @@ MAX_MENTION_CHARS = 160
 _BRANCH_CHARS = 128
 _TELLING = ("command", "cmd", "file_path", "notebook_path", "path", "pattern", "url", "query", "description")
 """What says best which call it was, in this order. Other arguments may be whole files."""
-_INJECTED = re.compile(r"<(confide-memory|system-reminder)\b[^>]*>.*?</\1>", re.DOTALL)
-_CUT_OFF = re.compile(r"^<(?:confide-memory|system-reminder)\b[^>]*>.*", re.DOTALL | re.MULTILINE)
+_INJECTED = re.compile(
+    r"(?:<|&lt;)(confide-memory|system-reminder|hook_context)\b(?:[^<>&]|&(?!gt;))*(?:>|&gt;).*?(?:<|&lt;)/\1(?:>|&gt;)",
+    re.DOTALL,
+)
+"""Some clients escape what a hook says."""
+_CUT_OFF = re.compile(
+    r"^(?:<|&lt;)(?:confide-memory|system-reminder|hook_context)\b(?:[^<>&]|&(?!gt;))*(?:>|&gt;).*",
+    re.DOTALL | re.MULTILINE,
+)
 """One that is not closed goes on to the end; in the middle of a line it is only talked about."""
 _SURROGATES = re.compile("[\0\ud800-\udfff]")
 _CONFIDE = re.compile(r"(?:^|__|_)confide(?:_\w+?)?__(\w+)$")
@@ -43,6 +50,8 @@ class Entry:
         time: ISO 8601 in UTC to the second.
         session: its id as the line has it.
         cwd: the working folder.
+        calls: tools that it calls: the client's id of each, and its line in the text.
+        outcomes: of calls that were made: the id, and whether the tool says that it failed. What it says beside that is not read.
     """
 
     role: Role | None = None
@@ -51,6 +60,8 @@ class Entry:
     branch: str = ""
     session: str = ""
     cwd: str = ""
+    calls: tuple[tuple[str, str], ...] = ()
+    outcomes: tuple[tuple[str, bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
