@@ -47,7 +47,8 @@ log = logging.getLogger(__name__)
 SEAT: Final = "learn"
 QUIET_S: Final = 60.0
 """After the last pointer: a person who goes on talking is not learned from meanwhile."""
-LOOK_S: Final = 5.0
+LOOK_S: Final = 2.0
+"""A look is one system call."""
 TROUBLE_S: Final = 300.0
 WINDOW: Final = 5
 """Exchanges that are judged together, at most."""

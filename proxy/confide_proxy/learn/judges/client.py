@@ -33,6 +33,8 @@ _CHARS_A_TOKEN: Final = 4
 _OVERHEAD_TOKENS: Final = 4_000
 """What a client adds to a question of its own, where it does not say what it spent."""
 _OURS: Final = {"CONFIDE_LEARNING": "1", "CONFIDE_HOOKS": "off"}
+_SESSIONS: Final = frozenset({"CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT", "CLAUDE_CODE_SESSION_ID"})
+"""Of the session that has started us: in it a client refuses to begin another one."""
 _SETTINGS: Final = json.dumps({"disableAllHooks": True})
 _NO_SERVERS: Final = json.dumps({"mcpServers": {}})
 
@@ -141,7 +143,7 @@ class ClientCommand:
         return _Command([program, "exec", *quiet, *where, *model, "--json", *files, "-"], answer)
 
     async def _run(self, arguments: list[str], given: bytes, place: str) -> bytes:
-        environment = {**os.environ, **_OURS}
+        environment = {name: value for name, value in os.environ.items() if name not in _SESSIONS} | _OURS
         process = await asyncio.create_subprocess_exec(
             *arguments,
             stdin=asyncio.subprocess.PIPE,
