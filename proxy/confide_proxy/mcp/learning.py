@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+
 from confide_proxy.config import ProxyConfig
 from confide_proxy.learn.learner import Learner
 from confide_proxy.mcp.client import Client
 from confide_proxy.paths import Paths
+
+log = logging.getLogger(__name__)
 
 
 def learner(paths: Paths, config: ProxyConfig) -> Learner:
@@ -15,4 +19,7 @@ def learner(paths: Paths, config: ProxyConfig) -> Learner:
 
 async def learn(paths: Paths, config: ProxyConfig) -> None:
     """Learn until cancelled, in turns with the other processes of this machine."""
-    await learner(paths, config).run()
+    try:
+        await learner(paths, config).run()
+    except Exception as error:  # noqa: BLE001 - a transcript of next year's client must not end the memory of a session
+        log.warning("nothing more is learned in this session: %s", type(error).__name__)

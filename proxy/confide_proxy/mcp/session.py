@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 UNKNOWN = "the daemon has tools that this version does not know, which the agent is not shown; an update of confide brings them"
 _CATALOGUE_DEADLINE_S = 10.0
+_LINK_LOOK_S = 1.0
 
 
 class Session:
@@ -80,9 +81,14 @@ class Session:
                 seat = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.holder.seat")
                 group.create_task(seat.Hooks(self._paths, self.link, self.sealing, [self._root]).run())
             if self._config.learn.is_on:
-                from confide_proxy.mcp.learning import learn
+                group.create_task(self._learn())
 
-                group.create_task(learn(self._paths, self._config))
+    async def _learn(self) -> None:
+        while not self.link.is_up:  # no start waits for what it loads
+            await asyncio.sleep(_LINK_LOOK_S)
+        from confide_proxy.mcp.learning import learn
+
+        await learn(self._paths, self._config)
 
     def _on_news(self) -> None:
         self._spawn(self._streamer.look_again())
