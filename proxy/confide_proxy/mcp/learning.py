@@ -21,5 +21,6 @@ async def learn(paths: Paths, config: ProxyConfig) -> None:
     """Learn until cancelled, in turns with the other processes of this machine."""
     try:
         await learner(paths, config).run()
-    except Exception as error:  # noqa: BLE001 - a transcript of next year's client must not end the memory of a session
+    except Exception as error:
+        # A transcript of next year's client must not end the memory of a session.
         log.warning("nothing more is learned in this session: %s", type(error).__name__)

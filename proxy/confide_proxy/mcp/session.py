@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 
 UNKNOWN = "the daemon has tools that this version does not know, which the agent is not shown; an update of confide brings them"
 _CATALOGUE_DEADLINE_S = 10.0
-_LINK_LOOK_S = 1.0
 
 
 class Session:
@@ -64,6 +63,7 @@ class Session:
         sealed = SealedCalls(self.sealing, project.name, flush=self.files.flush)
         tunnel.attach(self.link, Fallback(paths, config, project, self.link, sealed), sealed)
         self._group: asyncio.TaskGroup
+        self._learns = False
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -80,13 +80,9 @@ class Session:
                 # Behind the link's imports, and in a thread: the client's first calls wait for none of it.
                 seat = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.holder.seat")
                 group.create_task(seat.Hooks(self._paths, self.link, self.sealing, [self._root]).run())
-            if self._config.learn.is_on:
-                group.create_task(self._learn())
 
     async def _learn(self) -> None:
-        while not self.link.is_up:  # no start waits for what it loads
-            await asyncio.sleep(_LINK_LOOK_S)
-        from confide_proxy.mcp.learning import learn
+        from confide_proxy.mcp.learning import learn  # only who asks for it pays for it
 
         await learn(self._paths, self._config)
 
@@ -98,6 +94,9 @@ class Session:
         self._tunnel.on_up()
         self._spawn(self.sealing.reseal(self.link))
         self._spawn(self._refresh_catalogue(attached["catalogue"]))
+        if self._config.learn.is_on and not self._learns:
+            self._learns = True  # from the first link on: no start waits for what it loads
+            self._spawn(self._learn())
 
     def _on_down(self, reason: ConfideError) -> None:
         self._streamer.on_down()
