@@ -6,6 +6,7 @@ further than this module.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -20,6 +21,11 @@ READ_BYTES: Final = 8 * 2**20
 """Of a transcript at once; the rest comes next, so that a long one is never in memory."""
 MOST_EXCHANGES: Final = 50
 _MOST_SAID: Final = 400
+_OURS: Final = re.compile(r"\[tool confide memory_(?:store|update)\]$")
+_FOREIGN: Final = re.compile(
+    r"\[tool (?:WebFetch|WebSearch|web_\w+|browser\w*|(?!confide )\w+__\w+)\b|\[tool \w+: .*\b(?:curl|wget|lynx|w3m|https?://)",
+    re.IGNORECASE,
+)
 _INTERRUPTED: Final = "[Request interrupted"
 
 
@@ -30,11 +36,18 @@ class Said:
     Attributes:
         text: a call's is its one line: `[tool Bash: make test]`.
         failed: of a call whether the tool says so; None where nothing was heard of it.
+        stored: of a call of Confide's own tools, what it has stored: (project, path, revision).
     """
 
     role: Literal["user", "assistant", "call"]
     text: str
     failed: bool | None = None
+    stored: tuple[str, str, int] | None = None
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is a call whose answer strangers may have written: a web page, or a tool of another MCP server."""
+        return self.role == "call" and bool(_FOREIGN.match(self.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +62,11 @@ class Exchange:
     @property
     def user(self) -> str:
         return self.said[0].text
+
+    def tainted(self) -> list[tuple[str, str, int]]:
+        """What the agent stored in it after it had read what strangers wrote (docs/classes.md)."""
+        first = next((at for at, said in enumerate(self.said) if said.is_foreign), len(self.said))
+        return [said.stored for said in self.said[first:] if said.stored is not None]
 
 
 @dataclass(slots=True)
@@ -113,9 +131,11 @@ class _Open:
         self._called: dict[str, int] = {}
 
     def take(self, entry: Entry, sealer: Sealer, reading: Reading) -> None:
-        for call, failed in entry.outcomes:
-            if (at := self._called.pop(call, None)) is not None:
-                self.said[at] = Said("call", self.said[at].text, failed)
+        for outcome in entry.outcomes:
+            if (at := self._called.pop(outcome.call, None)) is not None:
+                called = self.said[at].text
+                stored = outcome.stored if _OURS.match(called) and not outcome.failed else None
+                self.said[at] = Said("call", called, outcome.failed, stored)
         if not entry.role or not entry.text or len(self.said) >= _MOST_SAID:
             return
         if entry.role == "assistant" and not self.said:

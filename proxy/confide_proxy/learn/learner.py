@@ -54,7 +54,7 @@ WINDOW: Final = 5
 """Exchanges that are judged together, at most."""
 _BEHIND_BYTES: Final = 4 * 2**20
 """Of a transcript that is new here so much before its first pointer is read: learning was off when the rest was said."""
-_ENDS: Final = frozenset({"Stop", "SessionEnd", "AfterAgent", "session.idle"})
+_ENDS: Final = frozenset({"Stop", "SessionEnd", "AfterAgent", "session.idle", "stop"})
 """Events at which the agent has said all."""
 _AT_AN_END: Final = frozenset({"SessionEnd"})
 

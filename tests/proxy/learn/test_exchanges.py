@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.documents.notes import Agent, text_of
 from tests.support.documents.transcripts import ClaudeSession, text
 from tests.support.sealing.sealers import SEALER
 
 from confide_proxy.learn.exchanges import READ_BYTES, Reading, Said, read
-from confide_proxy.sync.transcripts.parsers import Parser
+from confide_proxy.sync.transcripts.parsers import Parser, stored_in
 from confide_proxy.sync.transcripts.source import PARSERS
 
 CLAUDE, CODEX = PARSERS["claude-code"], PARSERS["codex"]
@@ -87,6 +88,42 @@ def test_what_our_tools_answered_is_not_there(talk: ClaudeSession) -> None:
     assert "Fridays" not in repr(reading(talk.path).exchanges)
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "is_tainted"),
+    [
+        ("WebFetch", {"url": "https://example.org/"}, True),
+        ("WebSearch", {"query": "walrus"}, True),
+        ("mcp__issues__read", {}, True),
+        ("Bash", {"command": "curl -s https://example.org/x"}, True),
+        ("Bash", {"command": "make test"}, False),
+        ("mcp__plugin_confide_confide__memory_search", {"query": "walrus"}, False),
+    ],
+)
+def test_what_is_stored_after_strangers_were_read_is_tainted(
+    talk: ClaudeSession, name: str, given: dict[str, Any], is_tainted: bool
+) -> None:
+    """A web page, another server's tool: what the agent stores behind it in that turn; not before it, not in the next turn."""
+    store = {"type": "tool_use", "name": "mcp__confide__memory_store", "input": {"content": "x"}}
+    said = "Stored in memory/notes/{}.md [app] as note mem_x_1_2, revision {}."
+    talk.user("look it up")
+    talk.assistant({**store, "id": "t1"}, {"type": "tool_use", "id": "t2", "name": name, "input": given})
+    talk.user(result("t1", said.format("before", 1), failed=False))
+    talk.user(result("t2", said.format("a-lie", 9), failed=False))
+    talk.assistant(
+        {**store, "id": "t3"}, {**store, "id": "t4"}, {**store, "id": "t5", "name": "mcp__confide__memory_update"}
+    )
+    talk.user(result("t3", said.format("behind", 2), failed=False))
+    talk.user(result("t4", said.format("failed", 3), failed=True))
+    update = [{"type": "text", "text": "The note mem_x_1_2 in memory/notes/up.md [app] has another text: revision 4."}]
+    talk.user([{"type": "tool_result", "tool_use_id": "t5", "content": update}])
+    talk.user("and now without")
+    talk.assistant({**store, "id": "t6"})
+    talk.user(result("t6", said.format("next", 5), failed=False))
+    first, second = reading(talk.path).exchanges
+    behind = [("app", "memory/notes/behind.md", 2), ("app", "memory/notes/up.md", 4)]
+    assert (first.tainted(), second.tainted()) == (behind if is_tainted else [], [])
+
+
 def test_credentials_are_sealed_before_anything_is_judged(talk: ClaudeSession) -> None:
     """What goes to a judge has a placeholder, and the secret of it is at hand for the daemon."""
     talk.user(f"remember that the token is {TOKEN}")
@@ -149,3 +186,18 @@ def test_a_hundred_megabytes_are_read_in_parts(talk: ClaudeSession) -> None:
     assert found.is_full
     assert found.end > 4 * READ_BYTES
     assert [exchange.user for exchange in reading(talk.path, found.end).exchanges] == ["behind it"]
+
+
+async def test_what_a_store_says_is_understood(agent: Agent) -> None:
+    """The words of the daemon's own tools: where something was stored, and in which revision."""
+    note = await agent.note("narwhals float", title="Narwhals [of the north]")
+    for tool, arguments in (
+        ("memory_store", {"content": "walruses float"}),
+        ("memory_store", {"content": "seals float", "title": "Seals"}),
+        ("memory_update", {"id": note, "content": "narwhals swim"}),
+    ):
+        answer = await agent.client.call_tool(tool, arguments)
+        stored = answer.structured_content or {}
+        assert stored_in(text_of(answer)) == (stored["project"], stored["path"], stored["revision"])
+    search = await agent.client.call_tool("memory_search", {"query": "walruses"})
+    assert stored_in(text_of(search)) is None

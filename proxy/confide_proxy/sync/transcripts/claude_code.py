@@ -15,11 +15,13 @@ from typing import Any
 
 from confide_proxy.sync.transcripts.parsers import (
     Entry,
+    Outcome,
     Parser,
     UnknownLineError,
     cleaned,
     mention,
     record_of,
+    stored_in,
     text_in,
     utc,
 )
@@ -81,10 +83,10 @@ def _calls(blocks: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
             yield text_in(block, "id"), mention(text_in(block, "name"), block.get("input"))
 
 
-def _outcomes(blocks: list[dict[str, Any]]) -> Iterator[tuple[str, bool]]:
+def _outcomes(blocks: list[dict[str, Any]]) -> Iterator[Outcome]:
     for block in blocks:
         if text_in(block, "type") == "tool_result":
-            yield text_in(block, "tool_use_id"), block.get("is_error") is True
+            yield Outcome(text_in(block, "tool_use_id"), block.get("is_error") is True, stored_in(block.get("content")))
 
 
 def _text(content: Any, *, is_user: bool) -> str:

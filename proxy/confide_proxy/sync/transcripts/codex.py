@@ -13,11 +13,13 @@ from typing import Any
 
 from confide_proxy.sync.transcripts.parsers import (
     Entry,
+    Outcome,
     Parser,
     UnknownLineError,
     cleaned,
     mention,
     record_of,
+    stored_in,
     text_in,
     utc,
 )
@@ -74,8 +76,9 @@ def _item(item: dict[str, Any], time: str) -> Entry:
         return Entry("assistant", call, time, calls=((text_in(item, "call_id"), call),))
     if kind in _OMITTED:
         is_outcome = kind.endswith("_call_output")
-        failed = is_outcome and _has_failed(item.get("output"))
-        return Entry(time=time, outcomes=((text_in(item, "call_id"), failed),) if is_outcome else ())
+        output = item.get("output")
+        outcome = Outcome(text_in(item, "call_id"), is_outcome and _has_failed(output), stored_in(_said_in(output)))
+        return Entry(time=time, outcomes=(outcome,) if is_outcome else ())
     raise UnknownLineError("an unknown item of a rollout")
 
 
@@ -109,6 +112,16 @@ def _has_failed(output: Any) -> bool:
         return isinstance(metadata, dict) and metadata.get("exit_code") not in (0, None)
     found = _EXIT.search(output, 0, _HEAD_CHARS)
     return found is not None and int(found[1]) != 0
+
+
+def _said_in(output: Any) -> Any:
+    """What a tool said: in an output it may be a text, a JSON text with the result of an MCP call, or such a result."""
+    if isinstance(output, str) and output.startswith(("{", "[")):
+        try:
+            output = json.loads(output)
+        except (ValueError, RecursionError):
+            return output
+    return output.get("content") if isinstance(output, dict) else output
 
 
 def _call(kind: str, item: dict[str, Any]) -> str:
