@@ -71,16 +71,17 @@ def test_an_error_that_was_put_right_is_found_with_its_cause() -> None:
 
 
 def test_the_rules_are_precise_on_turns_that_they_were_not_fitted_to() -> None:
-    """At least nine of ten on the half that was kept aside (bench/learning); and not by finding nothing."""
-    score = bench.scored("held-out")
-    assert score.exchanges >= 75
-    assert score.precision >= 0.9
-    assert score.right >= score.wanted // 2
+    """At least nine of ten on the half that was kept aside, and on what was written later (bench/learning); not by finding nothing."""
+    for half in ("held-out", bench.LATER):
+        score = bench.scored(half)
+        assert score.exchanges >= 45
+        assert score.precision >= 0.9
+        assert score.right >= score.wanted // 2
 
 
 def test_what_they_find_passes_the_checks() -> None:
     """The quotes of rules stand in the transcript by the way they are made."""
-    for half in bench.HALVES:
+    for half in (*bench.HALVES, bench.LATER):
         for _keep, turn in bench.turns(half):
             found = rules.judge([turn])
             assert len(checked(found, [turn])) == len(found)

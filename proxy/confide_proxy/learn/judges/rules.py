@@ -37,15 +37,18 @@ _LEAD: Final = (
     r"one\ (?:more\ )?thing|before\ we\ continue|for\ next\ time|next\ time)\b[,.:;!-]*\s*)*"
 )
 """What sentences begin with that says nothing. With escaped blanks: it stands in verbose patterns."""
+_LASTING: Final = _any(
+    "repo/repository/project/codebase/team/company/organi[sz]ation/monorepo/package/service/cluster/database"
+)
 _MOMENT: Final = re.compile(
-    r"""\b(?:
-      this\ (?:one|file|function|test|bug|branch|pr|error|line|time|session|commit|page|message|ticket|button|step|case|loop|method)
-    | that\ (?:one|file|function|test|line|button|part|bit|idea)
-    | these | those
-    | the\ (?:other|first|second|third|last|next|previous|above|following|same)\ (?:one|file|option|version|function|test|line|two|three)
-    | the\ other\ one | the\ \w+\ (?:one|option|version)$
-    | for\ now | right\ now | just\ this\ once | this\ once | temporarily | for\ the\ moment | not\ now | not\ yet | yet$ | at\ three
-    | today | tonight | tomorrow | until\ then | in\ (?:ten|five|\d+)\ minutes | lol
+    rf"""\b(?:
+      this(?:\ (?!{_LASTING}\b)\w+|[,.;!]|$)
+    | that\ (?:one|file|function|test|line|button|part|bit|idea|old)
+    | these | those | for\ that | for\ the\ demo | a\ spike | some\ day | enough | lol
+    | the\ (?:other|first|second|third|last|previous|above|following)\b | the\ \w+\ (?:one|option|version)$
+    | the\ (?:same|next)\ (?:one|file|option|version|function|test|line|error|two|three)\b
+    | for\ now | right\ now | just\ this\ once | temporarily | for\ the\ moment | not\ now | not\ yet | yet$
+    | today | tonight | tomorrow | until\ then | in\ (?:ten|five|\d+)\ minutes | (?:on|at)\ (?:three|\d+\ ?[ap]m)
     | lines?\ \d+ | (?:see|as|said|the)\ (?:above|below) | screenshot | I\ mean | I\ meant
     | continue\ without | take\ a\ break | cherry-pick
     )\b""",
@@ -58,6 +61,12 @@ _ABOUT_A_TEXT: Final = re.compile(
     re.IGNORECASE,
 )
 """An order to make something in which such a sentence stands."""
+_ABOUT_TEXTS: Final = re.compile(
+    r"^(?:you are an?\b|act as\b|acceptance criteria|user story|(?:the )?customer says|implement (?:this|the following))"
+    r"|\b(?:copy|paste|add|put|write)\b[^\n]{0,80}(?:\binto\b|\bdocs?\b|\bpage\b|\bprompt\b|\.md\b)[^\n]{0,40}[:.]",
+    re.IGNORECASE,
+)
+"""A whole message that plays a part, gives a specification, or dictates a text: its rules are not for us."""
 
 _REMEMBER: Final = re.compile(
     rf"""^{_LEAD}(?:(?:could|can|would)\ you\ (?:please\ )?)?
@@ -71,29 +80,41 @@ _REMEMBER: Final = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _NO_MEMORY: Final = re.compile(
-    r"^(?:when|how|what|who|why|where|which|to|me|us|you|whether|if|doing|seeing|anything|it|this|your|my|what|the\ time)\b",
+    rf"^{_any('when/how/what/who/why/where/which/to/me/us/you/whether/if/doing/seeing/anything/it/this/your/my/the time')}\b"
+    r"|^(?:answer|reply|be|don['’]?t)\b",
     re.IGNORECASE,
 )
 """Behind "remember": a question, an order for now, talk of the past."""
 
-_NO_ORDER: Final = _any("mind/seen?/ha[ds]/been/said/heard/on/the/a/an/true/false/again/in")
-_NO_LIKING: Final = _any("it/the idea/to see/to have/to know/that/this/a/an")
+_ORDERS: Final = _any(
+    "use/run/write/put/add/commit/push/force-push/merge/rebase/squash/ask/prefer/keep/name/format/document/test/check/review/explain/"
+    "answer/import/install/edit/touch/label/deploy/mock/hard-?code/ever/shorten/abbreviate/include"
+)
+"""What an agent does itself, again and again. What a program does ("always redirect") is a specification."""
+_ADDED_TO: Final = _any("add/write/show/touch/change/create/make/commit/edit/use/need/propose/review/push")
+_NO_WISH: Final = _any("if/the/this/that/it/to/not/you to/coffee/option")
 _DOINGS: Final = _any("always/never/please/explain/run/add/put/use/write/ask/show/include/mention/don['’]?t")
+_NO_HABIT: Final = _any(r"see/saw/get/got/hear/ha[dsv]e?/need/want/did/were/was/found/\w+ed")
+_ASKS_TO_KEEP: Final = re.compile(
+    rf"^{_LEAD}(?:could|can|would)\ you\ (?:please\ )?(?:remember|keep\ in\ mind|make\ a\ note)(?:\ that\b|:)",
+    re.IGNORECASE,
+)
 _PREFERENCE: Final = re.compile(
     rf"""^{_LEAD}(?:
-      (?:from\ now\ on|going\ forward|in\ (?:the\ )?future\ (?:please|always|never|use|put|write|show|do|don['’]?t))\b
-    | (?:please\ )?(?:you\ (?:should|must|have\ to)\ )?(?:always|never)\ (?!{_NO_ORDER}\b)[a-z]+(?<!s)\s
-    | I(?:['’]d|\ would)?\ (?:(?:really|strongly|generally|usually|always)\ )?
-      (?:prefer|rather\ have|like(?!\ {_NO_LIKING}\b)|hate|dislike|don['’]?t\ like|do\ not\ like)\s
+      (?:(?:from\ now\ on|going\ forward),?\ (?!(?:the|it|this|that|there|two)\b)\w+
+         |in\ (?:the\ )?future\ (?:please|always|never|use|put|write|show|do|don['’]?t))\b
+    | (?:please\ )?(?:you\ (?:should|must|have\ to)\ )?(?:always|never)\ {_ORDERS}\b
+    | I(?:['’]d|\ would)?\ (?:(?:really|strongly|generally|usually|always)\ )?(?:prefer|rather\ (?:have|you))\ (?!{_NO_WISH}\b)
+    | I\ (?:really\ )?(?:hate|dislike|don['’]?t\ like|do\ not\ like)\ (?!(?:{_NO_WISH}|how|when)\b)\w+
+    | I\ always\ want\ (?!to\b)
     | I\ want\ you\ to\ (?:always|never)\b
-    | I\ want\ [^.?]+,\ (?:always|everywhere|in\ every\b|for\ every\b|in\ all\b)
     | in\ general,?\ I\ prefer\b
-    | we\ (?:always|never|usually|only|don['’]?t\ ever|generally)\ (?!see\b|saw\b|get\b|got\b|had\b|hear)[a-z]
-    | (?:our|the)\ (?:team|convention|rule|policy|standard|style|guideline)s?\ (?:here\ |in\ this\ \w+\ )?
-      (?:is|are|prefers?|requires?|says?)\s
-    | as\ a\ (?:general\ )?rule\b
+    | we\ (?:always|never|usually|only|don['’]?t\ ever|generally)\ (?!{_NO_HABIT}\b)[a-z]
+    | our\ (?:team|convention|rule|policy|standard|style|guideline)s?\ (?:here\ |in\ this\ \w+\ )?(?:is|are|prefers?|requires?|says?)\s
+    | the\ (?:convention|rule|policy)\ (?:(?:here|in\ this\ \w+)\ is\s|is\ (?:that|to)\s)
+    | as\ a\ (?:general\ )?rule,?\ (?!of\b)
     | in\ (?:this|our)\ (?:repo(?:sitory)?|project|codebase|team|company)\ (?:we|please|always|never|use)\b
-    | (?:whenever|when|every\ time|each\ time)\ you\ [^?]+?,?\ {_DOINGS}\b
+    | (?:whenever|when|if|every\ time|each\ time)\ you\ {_ADDED_TO}\b[^?]*?,?\ {_DOINGS}\b
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -113,9 +134,9 @@ _CORRECTION: Final = re.compile(
       (?:no|nope|wrong|that['’]?s\ (?:wrong|not\ right|incorrect)|incorrect|not\ quite)(?:\s+no)*\s*[,.:;!-]+\s*(?:but\s+)?(?P<after>.+)
     | actually,?\ (?P<actually>.+)
     | (?:please\ )?(?P<dont>(?:don['’]?t|do\ not|stop)\ {_DONE_AGAIN}\b.+)
-    | (?P<should>you\ should\ (?:use|always|never|not)\ .+)
+    | (?P<should>you\ should\ (?:use|always|never|not)\ .+\b(?:not|instead|rather)\b.+)
     | (?P<not>not\ [\w.+#/-]+[.,;]\ (?:use|it['’]?s|we\ use)\ .+)
-    | (?P<instead>instead\ of\ [\w.+#/-]+,?\ (?:please\ )?use\ .+)
+    | (?P<instead>instead\ of\ (?!\d)[\w.+#/-]+,?\ (?:please\ )?use\ .+)
     )$""",
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
@@ -136,9 +157,15 @@ _CONTRASTS: Final = re.compile(
     r"|\b(?:are lower case|in this codebase|here)\b|;",
     re.IGNORECASE,
 )
+_OURS_IS: Final = re.compile(r"(?:use|we)\b|the [\w ]+ is called\b", re.IGNORECASE)
+_WITH_A_REASON: Final = re.compile(
+    r"[,.;:] (?!just\b|please\b|only\b|and\b)\w+|\b(?:because|since|instead|here|every|everywhere|in (?:this|our) \w+)\b",
+    re.IGNORECASE,
+)
+"""A "don't" that says why, or what in its place: others are of the moment."""
 _NOT_A_RULE: Final = re.compile(
     rf"^{_any('go/undo/let/I/it/that/this/they/thanks/please/can/could/need/problem/wait/look/try/still')}(?:['’]s)?\b"
-    r"|^use (?:this|that|the other|it)\b|^the (?:test|function|button|second|first|error|code)\b",
+    r"|^use (?:this|that|the other|it)\b|^the (?:test|function|button|second|first|error|code|bug|issue|problem|fix|change|old|new)\b",
     re.IGNORECASE,
 )
 _DECISION: Final = re.compile(
@@ -160,7 +187,7 @@ _REASON: Final = re.compile(
 )
 _FIRM: Final = re.compile(r"^(?:decided|agreed)\b|^decision:", re.IGNORECASE)
 _NO_DECISION: Final = re.compile(
-    r"^(?:nothing|to (?:meet|wait|take|go|leave|stop)|that you|a (?:random|bad|wrong)|it|this)\b"
+    r"^on [^,]*, \w+|^that[ ,]+(?:because|since)|^(?:nothing|to (?:meet|wait|take|go|leave|stop)|that you|a (?:random|bad|wrong)|it|this)\b"
     r"|^the (?:wrong|first|second|shorter|other|name)\b",
     re.IGNORECASE,
 )
@@ -212,7 +239,7 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def _of_a_person(text: str) -> Iterator[Finding]:
-    if len(text) > MOST_TYPED_CHARS or text.startswith(("/", "!", "#")):
+    if len(text) > MOST_TYPED_CHARS or text.startswith(("/", "!", "#")) or _ABOUT_TEXTS.search(text):
         return
     for sentence in sentences(text):
         if len(sentence) > _LONGEST_SENTENCE or "(redacted:" in sentence or len(words_of(sentence)) < _LEAST_WORDS:
@@ -231,7 +258,7 @@ def _remembered(sentence: str) -> Finding | None:
     if found is None:
         return None
     what = found["what"]
-    is_asked = sentence.endswith("?") and not re.match(rf"^{_LEAD}(?:could|can|would) you", sentence, re.IGNORECASE)
+    is_asked = sentence.endswith("?") and not _ASKS_TO_KEEP.match(sentence)
     if is_asked or _NO_MEMORY.match(what) or _MOMENT.search(what) or len(words_of(what)) < _LEAST_WORDS - 1:
         return None
     return Finding(_capital(what.rstrip("?")), sentence, "remember")
@@ -254,7 +281,9 @@ def _kind(sentence: str) -> str:
         is_bare = bool(corrected["after"] or corrected["actually"])
         if is_bare and (_NOT_A_RULE.match(what) or not _STATES.search(what)):
             return ""
-        if is_bare and not _CONTRASTS.search(what) and not re.match(r"(?:use|we|the [\w ]+ is)\b", what, re.IGNORECASE):
+        if is_bare and not _CONTRASTS.search(what) and not _OURS_IS.match(what):
+            return ""
+        if corrected["dont"] and not _WITH_A_REASON.search(what):
             return ""
         if len(words_of(what)) >= 3:
             return "correction"
