@@ -42,6 +42,7 @@ BENCHES = (
     "secrets",
     "hooks",
     "hook_prompts",
+    "learning.rules",
 )
 
 

@@ -47,6 +47,35 @@ class Policy(NamedTuple):
         return str(getattr(self, source))
 
 
+MODES: Final = ("off", "suggest", "auto")
+JUDGES: Final = ("rules", "local", "client")
+
+
+class Learning(NamedTuple):
+    """What is learned from sessions, and who judges (docs/learning.md).
+
+    Attributes:
+        mode: one of `MODES`.
+        judges: of `JUDGES`, in the order in which they are asked: the next one if one cannot.
+        local_url: where a server with OpenAI's interface listens on this machine; no other machine is asked.
+        local_model: which of its models.
+        client_model: which model the client's own command is asked for; "" for its cheapest.
+        calls_a_day, tokens_a_day: how much the client's command may be asked in a day.
+    """
+
+    mode: str = "off"
+    judges: tuple[str, ...] = ("rules",)
+    local_url: str = "http://127.0.0.1:11434/v1"
+    local_model: str = "qwen2.5:3b"
+    client_model: str = ""
+    calls_a_day: int = 100
+    tokens_a_day: int = 200_000
+
+    @property
+    def is_on(self) -> bool:
+        return self.mode != "off"
+
+
 TRANSCRIPT_SOURCES = ("claude-code", "codex")
 """Whose transcripts can be read; a test keeps it equal to the registry of their parsers."""
 
@@ -70,6 +99,7 @@ class ProxyConfig:
         transcript_quiet_s: how long a transcript must be quiet before what is too little for a batch is sent.
         hooks: answer the hooks of clients: what they put before a model (docs/hooks.md).
         secrets: the section [secrets], what becomes of credentials.
+        learn: the section [learn], what is learned from sessions.
     """
 
     toolsets: tuple[str, ...] = ("core",)
@@ -87,6 +117,7 @@ class ProxyConfig:
     transcript_quiet_s: int = 60
     hooks: bool = True
     secrets: Policy = Policy()  # noqa: RUF009 - it is frozen
+    learn: Learning = Learning()  # noqa: RUF009 - it is frozen
 
 
 _DEFAULTS = {field.name: field.default for field in fields(ProxyConfig)}
@@ -134,6 +165,16 @@ def policy_of(path: Path, table: Any) -> Policy:
     return Policy(**{key: _checked_action(path, key, value) for key, value in table.items()})
 
 
+def learning_of(path: Path, table: Any) -> Learning:
+    """What the section [learn] of the configuration in `path` says.
+
+    Raises ConfigError: it is no table, or holds a key or a value that is not ours.
+    """
+    if not isinstance(table, dict):
+        raise _wrong(path, "'learn'", 'it is a section: [learn] with mode = "suggest"')
+    return Learning(**{key: _checked_learning(path, key, value) for key, value in table.items()})
+
+
 def is_fingerprint(value: Any) -> bool:
     return isinstance(value, str) and len(value) == _FINGERPRINT_CHARS and set(value) <= set("0123456789abcdef")
 
@@ -144,6 +185,8 @@ def _checked(path: Path, key: str, value: Any) -> Any:
         raise _unknown(path, key, shown, _DEFAULTS)
     if key == "secrets":
         return policy_of(path, value)
+    if key == "learn":
+        return learning_of(path, value)
     default = _DEFAULTS[key]
     if key == "toolsets" and isinstance(value, str):
         value = [value]  # "all" is what people write
@@ -183,6 +226,40 @@ def _checked_action(path: Path, key: str, value: Any) -> Any:
             raise _wrong(path, shown, "it takes fingerprints as confide scan prints them, 24 hex digits each")
         return tuple(value)
     return value
+
+
+def _checked_learning(path: Path, key: str, value: Any) -> Any:
+    shown = f"'{key}' in [learn]"
+    if key not in Learning._fields:
+        raise _unknown(path, key, shown, Learning._fields)
+    if key == "mode":
+        if value not in MODES:
+            raise _wrong(path, shown, f"it is one of {', '.join(MODES)}")
+        return value
+    if key == "judges":
+        if not isinstance(value, list) or not value or any(judge not in JUDGES for judge in value):
+            raise _wrong(path, shown, f"it takes a list of {', '.join(JUDGES)}, in the order in which they are asked")
+        return tuple(dict.fromkeys(value))
+    default = Learning._field_defaults[key]
+    if type(value) is not type(default):
+        raise _wrong(path, shown, f"it takes {'a string' if isinstance(default, str) else 'a whole number'}")
+    if type(value) is int and not 0 <= value <= 10**9:
+        raise _wrong(path, shown, "it is at least 0 and at most 1,000,000,000")
+    if key == "local_url" and not is_loopback(value):
+        raise _wrong(path, shown, "it is of this machine alone: http://127.0.0.1:PORT/v1")
+    return value
+
+
+def is_loopback(url: Any) -> bool:
+    """Whether a URL leads to this machine, by an address or by the name that every machine has for itself."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        host, _port = parts.hostname, parts.port
+    except ValueError:
+        return False
+    return parts.scheme == "http" and parts.username is None and host in ("127.0.0.1", "::1", "localhost")
 
 
 def _unknown(path: Path, key: str, shown: str, options: Collection[str]) -> ConfigError:

@@ -37,6 +37,7 @@ ConfideError (confide_crypto.errors)
 ├── ReaderMissingError   importing that store takes a library that is not installed
 ├── InputError           what was given to a command is no text that it takes
 ├── DeclinedError        nobody said yes to what cannot be undone
+├── LearningError        nothing is learned as things are, or there is no such suggestion
 ├── EditorError          no editor is set, or it cannot be run
 ├── ToolError            a tool call cannot be done as asked, here or at the daemon (confide_memory.errors)
 └── UnfitAnswerError     the daemon's answer is not of the agreed form (confide_memory.errors)
@@ -304,6 +305,10 @@ class InputError(ConfideError):
 
 
 class DeclinedError(ConfideError):
+    exit_code = EXIT_INPUT
+
+
+class LearningError(ConfideError):
     exit_code = EXIT_INPUT
 
 

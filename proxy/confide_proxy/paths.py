@@ -67,6 +67,8 @@ class Paths:
     """Which folder has which project's name, and by whose word."""
     transcripts = _InState("transcripts")
     """How far the transcripts of this machine's sessions have been sent."""
+    learn = _InState("learn")
+    """Where to learn from, how far that is done, and what was found; there only where learning is on."""
     fingerprint_key = _InState("fingerprint.key")
     """The key of this machine's names for credentials."""
     known = _InState("known")

@@ -40,6 +40,16 @@ def test_no_file_means_defaults(tmp_path: Path) -> None:
         ("keepalive_s = 301", "wrong value", "at most 300"),
         ("renew_s = 3601", "wrong value", "at most 3,600"),
         ("extra = ['a', 1]", "wrong value", "list of strings"),
+        ("learn = true", "wrong value", r"[learn]"),
+        ("learn.mode = 'always'", "wrong value", "off, suggest, auto"),
+        ("learn.judges = ['oracle']", "wrong value", "rules, local, client"),
+        ("learn.judges = []", "wrong value", "rules, local, client"),
+        ("learn.local_modle = 'x'", "unknown option", "local_model"),
+        ("learn.calls_a_day = -1", "wrong value", "at least 0"),
+        ("learn.calls_a_day = true", "wrong value", "a whole number"),
+        ("learn.local_url = 'http://10.0.0.1/v1'", "wrong value", "this machine"),
+        ("learn.local_url = 'http://127.0.0.1@evil.example/'", "wrong value", "this machine"),
+        ("learn.local_url = 'http://[::1'", "wrong value", "this machine"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, text: str, problem: str, hint: str | None) -> None:

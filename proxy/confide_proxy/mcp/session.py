@@ -63,6 +63,7 @@ class Session:
         sealed = SealedCalls(self.sealing, project.name, flush=self.files.flush)
         tunnel.attach(self.link, Fallback(paths, config, project, self.link, sealed), sealed)
         self._group: asyncio.TaskGroup
+        self._learns = False
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -80,6 +81,11 @@ class Session:
                 seat = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.holder.seat")
                 group.create_task(seat.Hooks(self._paths, self.link, self.sealing, [self._root]).run())
 
+    async def _learn(self) -> None:
+        from confide_proxy.mcp.learning import learn  # only who asks for it pays for it
+
+        await learn(self._paths, self._config)
+
     def _on_news(self) -> None:
         self._spawn(self._streamer.look_again())
 
@@ -88,6 +94,9 @@ class Session:
         self._tunnel.on_up()
         self._spawn(self.sealing.reseal(self.link))
         self._spawn(self._refresh_catalogue(attached["catalogue"]))
+        if self._config.learn.is_on and not self._learns:
+            self._learns = True  # from the first link on: no start waits for what it loads
+            self._spawn(self._learn())
 
     def _on_down(self, reason: ConfideError) -> None:
         self._streamer.on_down()

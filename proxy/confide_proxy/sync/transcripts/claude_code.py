@@ -8,17 +8,20 @@ blocks; an answer is written as several lines, a block in each. User records als
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from confide_proxy.sync.transcripts.parsers import (
     Entry,
+    Outcome,
     Parser,
     UnknownLineError,
     cleaned,
     mention,
     record_of,
+    stored_in,
     text_in,
     utc,
 )
@@ -31,6 +34,7 @@ _SILENT = frozenset(
     }
 )  # fmt: skip
 """Records that are no message; an `api-request-blob` holds one again, as it went to the model."""
+_CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 _OMITTED = frozenset({"thinking", "redacted_thinking", "tool_result", "fallback"})
 _ECHO = re.compile(
     r"<(local-command-stdout|local-command-stderr|local-command-caveat|bash-stdout|bash-stderr|command-message|"
@@ -66,8 +70,23 @@ def _parse(line: bytes) -> Entry:
         raise UnknownLineError("neither a message nor a known record")
     if any(record.get(flag) is True for flag in ("isSidechain", "isMeta", "isCompactSummary", "isApiErrorMessage")):
         return where
-    text = _text(message.get("content"), is_user=kind == "user")
+    content = message.get("content")
+    text = _text(content, is_user=kind == "user")
+    blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    where = replace(where, calls=tuple(_calls(blocks)), outcomes=tuple(_outcomes(blocks)))
     return replace(where, role="user" if kind == "user" else "assistant", text=text) if text else where
+
+
+def _calls(blocks: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    for block in blocks:
+        if text_in(block, "type") in _CALLS:
+            yield text_in(block, "id"), mention(text_in(block, "name"), block.get("input"))
+
+
+def _outcomes(blocks: list[dict[str, Any]]) -> Iterator[Outcome]:
+    for block in blocks:
+        if text_in(block, "type") == "tool_result":
+            yield Outcome(text_in(block, "tool_use_id"), block.get("is_error") is True, stored_in(block.get("content")))
 
 
 def _text(content: Any, *, is_user: bool) -> str:
@@ -84,7 +103,7 @@ def _block(block: dict[str, Any], *, is_user: bool) -> str:
     if kind == "text":
         text = text_in(block, "text")
         return _said(text) if is_user else cleaned(text)
-    if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
+    if kind in _CALLS:
         return mention(text_in(block, "name"), block.get("input"))
     if kind in _OMITTED or kind.endswith("_tool_result"):
         return ""

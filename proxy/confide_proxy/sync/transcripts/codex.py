@@ -13,11 +13,13 @@ from typing import Any
 
 from confide_proxy.sync.transcripts.parsers import (
     Entry,
+    Outcome,
     Parser,
     UnknownLineError,
     cleaned,
     mention,
     record_of,
+    stored_in,
     text_in,
     utc,
 )
@@ -32,6 +34,8 @@ _OMITTED = frozenset(
 _CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call"})
 _INSERTED = ("<environment_context>", "<user_instructions>", "<turn_aborted>", "<permissions", "<recommended_plugins>")
 """What Codex says in the user's place begins so."""
+_EXIT = re.compile(r"(?:exit code|exited with code):? (\d{1,9})", re.IGNORECASE)
+_HEAD_CHARS = 400
 _AGENTS_FILE = "# AGENTS.md instructions for "
 _NAME = re.compile(r"rollout-[0-9T-]*?-?([0-9a-f]{8}-[0-9a-f-]{27})")
 _ROLLOUT = re.compile(r"rollout-([A-Za-z0-9_-]{1,90})")
@@ -68,9 +72,13 @@ def _item(item: dict[str, Any], time: str) -> Entry:
         text = _content(item.get("content"), is_user=role == "user")
         return Entry("user" if role == "user" else "assistant", text, time) if text else Entry(time=time)
     if kind in _CALLS:
-        return Entry("assistant", _call(kind, item), time)
+        call = _call(kind, item)
+        return Entry("assistant", call, time, calls=((text_in(item, "call_id"), call),))
     if kind in _OMITTED:
-        return Entry(time=time)
+        is_outcome = kind.endswith("_call_output")
+        output = item.get("output")
+        outcome = Outcome(text_in(item, "call_id"), is_outcome and _has_failed(output), stored_in(_said_in(output)))
+        return Entry(time=time, outcomes=(outcome,) if is_outcome else ())
     raise UnknownLineError("an unknown item of a rollout")
 
 
@@ -87,6 +95,33 @@ def _content(content: Any, *, is_user: bool) -> str:
         elif kind == "input_image":
             parts.append("[image]")
     return "\n\n".join(part for part in parts if part)
+
+
+def _has_failed(output: Any) -> bool:
+    """Whether a command ended with another code than 0, as far as its output begins with that."""
+    if isinstance(output, dict):
+        return output.get("success") is False or _has_failed(output.get("content"))
+    if not isinstance(output, str):
+        return False
+    if output.startswith("{"):
+        try:
+            table = json.loads(output)
+        except (ValueError, RecursionError):
+            return False
+        metadata = table.get("metadata") if isinstance(table, dict) else None
+        return isinstance(metadata, dict) and metadata.get("exit_code") not in (0, None)
+    found = _EXIT.search(output, 0, _HEAD_CHARS)
+    return found is not None and int(found[1]) != 0
+
+
+def _said_in(output: Any) -> Any:
+    """What a tool said: in an output it may be a text, a JSON text with the result of an MCP call, or such a result."""
+    if isinstance(output, str) and output.startswith(("{", "[")):
+        try:
+            output = json.loads(output)
+        except (ValueError, RecursionError):
+            return output
+    return output.get("content") if isinstance(output, dict) else output
 
 
 def _call(kind: str, item: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from confide_memory.documents import parsed
 
@@ -22,15 +22,43 @@ MAX_MENTION_CHARS = 160
 _BRANCH_CHARS = 128
 _TELLING = ("command", "cmd", "file_path", "notebook_path", "path", "pattern", "url", "query", "description")
 """What says best which call it was, in this order. Other arguments may be whole files."""
-_INJECTED = re.compile(r"<(confide-memory|system-reminder)\b[^>]*>.*?</\1>", re.DOTALL)
-_CUT_OFF = re.compile(r"^<(?:confide-memory|system-reminder)\b[^>]*>.*", re.DOTALL | re.MULTILINE)
+_INJECTED = re.compile(
+    r"(?:<|&lt;)(confide-memory|system-reminder|hook_context)\b(?:[^<>&]|&(?!gt;))*(?:>|&gt;).*?(?:<|&lt;)/\1(?:>|&gt;)",
+    re.DOTALL,
+)
+"""Some clients escape what a hook says."""
+_CUT_OFF = re.compile(
+    r"^(?:<|&lt;)(?:confide-memory|system-reminder|hook_context)\b(?:[^<>&]|&(?!gt;))*(?:>|&gt;).*",
+    re.DOTALL | re.MULTILINE,
+)
 """One that is not closed goes on to the end; in the middle of a line it is only talked about."""
 _SURROGATES = re.compile("[\0\ud800-\udfff]")
+_STORED = re.compile(
+    r"^Stored in (?P<path>[^\n]{1,512}?) \[(?P<project>[^\]\n]{1,256})\](?: as note \S{1,200})?, revision (?P<revision>\d{1,9})\b"
+    r"|^The note \S{1,200} in (?P<path2>[^\n]{1,512}?) \[(?P<project2>[^\]\n]{1,256})\] [^\n]{1,64}: revision (?P<revision2>\d{1,9})\b",
+    re.MULTILINE,
+)
+_MOST_HEAD = 4096
 _CONFIDE = re.compile(r"(?:^|__|_)confide(?:_\w+?)?__(\w+)$")
 
 
 class UnknownLineError(ValueError):
     """A line that is broken, or of a kind that the parser does not know."""
+
+
+class Outcome(NamedTuple):
+    """How a call went.
+
+    Attributes:
+        call: the client's id of it.
+        failed: whether the tool says so.
+        stored: (project, path, revision) where it says that it has stored something, in the words of Confide's own tools. Any tool may say
+            that: who asks looks at which one was called.
+    """
+
+    call: str
+    failed: bool
+    stored: tuple[str, str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +71,8 @@ class Entry:
         time: ISO 8601 in UTC to the second.
         session: its id as the line has it.
         cwd: the working folder.
+        calls: tools that it calls: the client's id of each, and its line in the text.
+        outcomes: how calls went that were made before. What tools say beside that is not read.
     """
 
     role: Role | None = None
@@ -51,6 +81,8 @@ class Entry:
     branch: str = ""
     session: str = ""
     cwd: str = ""
+    calls: tuple[tuple[str, str], ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +162,17 @@ def mention(tool: str, arguments: Any) -> str:
     line = _line(sendable(said))
     name = " ".join(sendable(tool).split())[:64] or "unnamed"
     return f"[tool {name}: {line}]" if line else f"[tool {name}]"
+
+
+def stored_in(answer: Any) -> tuple[str, str, int] | None:
+    """What `Outcome.stored` says, of an answer that is a text or a list of blocks; as `memory_store` and `memory_update` word it."""
+    if isinstance(answer, list):
+        answer = next((text_in(block, "text") for block in answer if isinstance(block, dict)), "")
+    found = _STORED.search(answer, 0, _MOST_HEAD) if isinstance(answer, str) else None
+    if found is None:
+        return None
+    path, project, revision = (found[name] or found[f"{name}2"] for name in ("path", "project", "revision"))
+    return sendable(project), sendable(path), int(revision)
 
 
 def _line(said: str) -> str:

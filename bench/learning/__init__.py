@@ -1,0 +1,1 @@
+"""How often the judge of rules is right (docs/learning.md): labelled turns of everyday sessions, in two halves."""

@@ -1,0 +1,4 @@
+"""What stays of a session (docs/learning.md): exchanges are read from the client's transcript, judged, checked, and suggested or stored.
+
+Off until the configuration says otherwise. It must not import `mcp` or `cli`: who holds the seat gives it a way to the daemon.
+"""

@@ -1,0 +1,176 @@
+"""Exchanges of a session: what a person said, and all that the agent said and called up to their next words.
+
+Read from a transcript by its parser, so without outputs of tools, thinking and what was put in; and sealed, so no credential comes
+further than this module.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+from confide_proxy.errors import BlockedError
+from confide_proxy.sync.transcripts.files import MAX_TEXT_CHARS, whole_lines
+from confide_proxy.sync.transcripts.parsers import Entry, Parser, UnknownLineError
+
+if TYPE_CHECKING:
+    from confide_proxy.sealing.sealer import Sealed, Sealer, Secret
+
+READ_BYTES: Final = 8 * 2**20
+"""Of a transcript at once; the rest comes next, so that a long one is never in memory."""
+MOST_EXCHANGES: Final = 50
+_MOST_SAID: Final = 400
+_OURS: Final = re.compile(r"\[tool confide memory_(?:store|update)\]$")
+_FOREIGN: Final = re.compile(
+    r"\[tool (?:WebFetch|WebSearch|web_\w+|browser\w*|(?!confide )\w+__\w+)\b|\[tool \w+: .*\b(?:curl|wget|lynx|w3m|https?://)",
+    re.IGNORECASE,
+)
+_INTERRUPTED: Final = "[Request interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One message, or one call of a tool.
+
+    Attributes:
+        text: a call's is its one line: `[tool Bash: make test]`.
+        failed: of a call whether the tool says so; None where nothing was heard of it.
+        stored: of a call of Confide's own tools, what it has stored: (project, path, revision).
+    """
+
+    role: Literal["user", "assistant", "call"]
+    text: str
+    failed: bool | None = None
+    stored: tuple[str, str, int] | None = None
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is a call whose answer strangers may have written: a web page, or a tool of another MCP server."""
+        return self.role == "call" and bool(_FOREIGN.match(self.text))
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One exchange; `said` begins with the person's words. `begin` and `end` are offsets in the transcript's file."""
+
+    begin: int
+    end: int
+    said: tuple[Said, ...]
+    time: str = ""
+
+    @property
+    def user(self) -> str:
+        return self.said[0].text
+
+    def tainted(self) -> list[tuple[str, str, int]]:
+        """What the agent stored in it after it had read what strangers wrote (docs/classes.md)."""
+        first = next((at for at, said in enumerate(self.said) if said.is_foreign), len(self.said))
+        return [said.stored for said in self.said[first:] if said.stored is not None]
+
+
+@dataclass(slots=True)
+class Reading:
+    """What was read.
+
+    Attributes:
+        exchanges: the last one may go on in the file.
+        end: where the reading ended.
+        is_full: there may be more behind it.
+        unknown: lines that were broken, too long, or of a kind that is not known.
+        secrets: what was sealed; the daemon has to have those that a kept text names.
+    """
+
+    exchanges: list[Exchange] = field(default_factory=list)
+    end: int = 0
+    is_full: bool = False
+    unknown: int = 0
+    secrets: dict[str, Secret] = field(default_factory=dict, repr=False)
+
+
+def read(fd: int, parser: Parser, begin: int, sealer: Sealer) -> Reading:
+    """The exchanges from an offset on, `READ_BYTES` or `MOST_EXCHANGES` of them at most. Blocks.
+
+    Raises OSError: the file cannot be read; KeyFileError: as `Sealer.seal`.
+    """
+    reading = Reading(end=begin)
+    open_exchange = _Open(begin)
+    for end, line in whole_lines(fd, begin):
+        try:
+            if line is None:
+                raise UnknownLineError("too long")
+            entry = parser.parse(line) if line.strip() else None
+        except UnknownLineError:
+            reading.unknown += 1
+            entry = None
+        if entry is not None:
+            if entry.role == "user" and not entry.text.startswith(_INTERRUPTED):
+                if open_exchange.said:
+                    reading.exchanges.append(open_exchange.closed(reading.end))
+                    if len(reading.exchanges) >= MOST_EXCHANGES or reading.end - begin >= READ_BYTES:
+                        reading.is_full = True
+                        return reading
+                open_exchange = _Open(reading.end, entry.time)
+            open_exchange.take(entry, sealer, reading)
+        reading.end = end
+        if end - begin >= 4 * READ_BYTES:  # an agent that works for hours: the exchange is cut
+            reading.is_full = True
+            break
+    if open_exchange.said:
+        reading.exchanges.append(open_exchange.closed(reading.end))
+    return reading
+
+
+class _Open:
+    """An exchange that is being read."""
+
+    def __init__(self, begin: int, time: str = "") -> None:
+        self.said: list[Said] = []
+        self._begin = begin
+        self._time = time
+        self._called: dict[str, int] = {}
+
+    def take(self, entry: Entry, sealer: Sealer, reading: Reading) -> None:
+        for outcome in entry.outcomes:
+            if (at := self._called.pop(outcome.call, None)) is not None:
+                called = self.said[at].text
+                stored = outcome.stored if _OURS.match(called) and not outcome.failed else None
+                self.said[at] = Said("call", called, outcome.failed, stored)
+        if not entry.role or not entry.text or len(self.said) >= _MOST_SAID:
+            return
+        if entry.role == "assistant" and not self.said:
+            return  # of an exchange that began before
+        lines = {line for _id, line in entry.calls}
+        spoken = "\n\n".join(part for part in entry.text.split("\n\n") if part not in lines)
+        if spoken and (text := _sealed(spoken, sealer, reading)):
+            self.said.append(Said(entry.role, text))
+        elif entry.role == "user":
+            self.said.append(Said("user", ""))  # it is not let out, and what follows is still an exchange
+        for call, line in entry.calls:
+            if text := _sealed(line, sealer, reading):
+                self._called[call] = len(self.said)
+                self.said.append(Said("call", text))
+
+    def closed(self, end: int) -> Exchange:
+        return Exchange(self._begin, end, tuple(self.said), self._time)
+
+
+def _sealed(text: str, sealer: Sealer, reading: Reading) -> str:
+    try:
+        # Before it is cut, which could leave half of a credential that is not known for one any more.
+        sealed = sealer.seal(text, "transcripts", is_sensitive=False)
+    except BlockedError:
+        return ""
+    reading.secrets.update(secrets_of(sealed))
+    return sealed.text[:MAX_TEXT_CHARS]
+
+
+def secrets_of(sealed: Sealed) -> dict[str, Secret]:
+    """The secrets of a sealed text, by the placeholders that stand for them."""
+    by_value = {(secret.kind, secret.value): secret for secret in sealed.secrets}
+    found = {}
+    for placeholder, value in sealed.values.items():
+        kind = placeholder.split(":")[1]
+        if secret := by_value.get((kind, value.encode("utf-8", "surrogatepass"))):
+            found[placeholder] = secret
+    return found

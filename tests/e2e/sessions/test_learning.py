@@ -1,0 +1,135 @@
+"""From what a person said in a session to a note that a search finds, with the real programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.documents.exchanges import Pointed
+from tests.support.documents.transcripts import SESSION, ClaudeSession, text, tool
+from tests.support.programs.processes import Machine, wait_until
+from tests.support.programs.wire import Wire
+
+OTHER = "0a6afc57-2f31-4cb4-8ff0-01247f50c64d"
+TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """One for all, with a daemon of its own."""
+    alone = Machine(tmp_path_factory.mktemp("learning"), "laptop")
+    yield alone
+    alone.stop_local_daemon()
+
+
+def configure(machine: Machine, mode: str) -> None:
+    (machine.home / "proxy.toml").write_text(f'[learn]\nmode = "{mode}"\n')
+
+
+def session(machine: Machine, name: str = SESSION) -> Pointed:
+    projects = Path(machine.env["HOME"]) / ".claude" / "projects"
+    return Pointed(machine.home / "proxy", machine.home / "proxy.toml", projects, machine.project, name)
+
+
+def suggestions(machine: Machine, *options: str) -> dict[str, dict[str, Any]]:
+    return {each["text"]: each for each in machine.json("learned", *options)["suggestions"]}
+
+
+def test_what_a_person_said_becomes_a_note_that_is_found(machine: Machine) -> None:
+    """Off it learns nothing and says so. On: suggested, accepted, found; edited; refused for good; taken back. No credential anywhere."""
+    assert "learning is off" in machine.run("learn", code=7)
+    assert not (machine.home / "proxy" / "learn").exists()
+    configure(machine, "suggest")
+    talk = session(machine)
+    talk.talk.user("why do the walrus invoices round wrong?")
+    talk.talk.assistant(
+        {"type": "thinking", "thinking": "Always use thinking-markers."}, tool("Bash", command="make walrus")
+    )
+    talk.talk.user([{"type": "tool_result", "tool_use_id": "toolu_1", "content": "Never trust output-markers here."}])
+    talk.talk.assistant(text("They are floats."))
+    talk.said("No, never use floats for walrus money, only integer cents.")
+    talk.said("From now on answer in German, please.")
+    talk.said("We chose narwhals over walruses because they float.")
+    talk.said(f"Remember that the token of the walrus mirror is {TOKEN}")
+    talk.point("SessionEnd")
+    told = machine.json("learn")
+    assert (told["exchanges"], told["found"], told["waiting"]) == (5, 5, 5)
+    found = suggestions(machine)
+    cents = found["Never use floats for walrus money, only integer cents."]
+    german = found["From now on answer in German, please."]
+    narwhals = found["We chose narwhals over walruses because they float."]
+    token = next(each for said, each in found.items() if "(sealed:github-token:" in said and each["kind"] == "remember")
+    shown = machine.run("learned")
+    assert cents["id"] in shown
+    assert 'said: "No, never use floats for walrus money, only integer cents."' in shown
+    assert "marker" not in shown
+    assert f"stored: {'memory/notes/'}" in machine.run("learned", "accept", cents["id"][:6], token["id"])
+    (hit, *_) = machine.json("search", "walrus money floats or cents")["results"]
+    assert "integer cents" in hit["snippet"]
+    assert "source: hook" in (machine.project / hit["path"]).read_text()
+    machine.run("learned", "edit", german["id"], "--text", "Answer in German with Ada.")
+    assert any("Answer in German with Ada." in file.read_text() for file in (machine.project / "memory").rglob("*.md"))
+    machine.run("learned", "refuse", narwhals["id"])
+    assert "is refused already" in machine.run("learned", "accept", narwhals["id"], code=7)
+    session(machine, OTHER).said("We chose narwhals over walruses because they float.")
+    assert machine.json("learn")["found"] == 0
+    machine.run("learned", "undo", cents["id"])
+    assert not (machine.project / hit["path"]).exists()
+    states = {each["id"]: each["state"] for each in suggestions(machine, "--all").values()}
+    assert states[cents["id"]] == "undone"
+    assert states[narwhals["id"]] == "refused"
+    status = machine.run("learn", "--status")
+    assert "learning is suggest" in status
+    assert "0 of 100 calls" in status
+    kept = [file for folder in (machine.home, machine.project) for file in folder.rglob("*") if file.is_file()]
+    holding = [file for file in kept if file.stat().st_size < 2**20 and TOKEN.encode() in file.read_bytes()]
+    assert holding == []
+
+
+def test_a_session_learns_by_itself_once_it_is_quiet(machine: Machine) -> None:
+    """An agent's server takes the seat a minute after the last pointer; with `auto` the next search finds it, and one command undoes it."""
+    configure(machine, "auto")
+    with Wire(machine) as wire:
+        wire.open()
+        wire.tool("memory_status", {})
+        session(machine, "quiet-session").said("Always label the axes of seal charts with units.")
+        pointers = machine.home / "proxy" / "learn" / "pointers.jsonl"
+        os.utime(pointers, (0, 0))  # a minute goes by
+        wait_until("the session to learn", lambda: pointers.stat().st_size == 0)
+        result = wire.tool("memory_search", {"query": "label the axes of seal charts"})
+    assert "Always label the axes of seal charts with units." in json.dumps(result)
+    kept = suggestions(machine, "--all")["Always label the axes of seal charts with units."]
+    assert kept["state"] == "stored"
+    machine.run("learned", "undo", kept["id"])
+    assert machine.json("search", "label the axes of seal charts", "--min-score", "0.3")["results"] == []
+
+
+def test_what_is_listed_steers_no_terminal(machine: Machine) -> None:
+    """A text of whatever origin is shown as text; as JSON it is escaped. The folder is its owner's alone."""
+    configure(machine, "suggest")
+    file = machine.home / "proxy" / "learn" / "suggestions.json"
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    evil = "\x1b]52;c;aGk=\x07\u202evil\nstored: all of it\r\x9b2J"
+    names = ("text", "quote", "project", "kind", "judge", "path", "note", "session")
+    row = {**dict.fromkeys(names, evil), "id": "deadbeef", "folder": "/x", "client": "codex", "at": 1}
+    before = file.read_bytes() if file.exists() else b"[]"
+    file.write_text(json.dumps([row]))
+    told = machine.run("learned"), machine.run("learned", "--json")
+    file.write_bytes(before)
+    assert "deadbeef" in told[0]
+    for output in told:
+        assert not any(letter in output for letter in "\x1b\x07\u202e\r\x9b")
+        assert "\nstored: all" not in output
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
+def test_a_transcript_alone_teaches_nothing(machine: Machine) -> None:
+    """Without a pointer of a hook a session is not read: where nobody switched hooks on, nothing is learned."""
+    projects = Path(machine.env["HOME"]) / ".claude" / "projects"
+    ClaudeSession(projects, machine.project, "no-hooks").user("Always ask the walrus first.")
+    assert machine.json("learn")["sessions"] == 0

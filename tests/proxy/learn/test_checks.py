@@ -1,0 +1,80 @@
+"""A finding without its quote in the transcript is dropped, and so is what no note should be."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.documents.exchanges import exchange
+
+from confide_proxy.learn.checks import checked, likeness
+from confide_proxy.learn.exchanges import Said
+from confide_proxy.learn.finding import Finding
+
+WINDOW = [
+    exchange(
+        "We chose Postgres, because\n  of its row locks.",
+        Said("call", "[tool Bash: psql -c 'drop table users']"),
+        Said("assistant", "Then I write the migration for Postgres."),
+    )
+]
+QUOTE = "We chose Postgres, because of its row locks."
+
+
+def finding(
+    text: str = "Postgres was chosen for its row locks.", quote: str = QUOTE, kind: str = "decision"
+) -> Finding:
+    return Finding(text, quote, kind)
+
+
+def test_a_quote_is_looked_for_whatever_its_blanks() -> None:
+    """It stands in one message, of a person or of the agent; lines may end elsewhere."""
+    assert checked([finding()], WINDOW) == [finding()]
+    assert checked([finding(quote="I write the migration for Postgres")], WINDOW)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        finding(quote="We chose MySQL because of its row locks."),
+        finding(quote="we chose postgres, because of its row locks."),
+        finding(quote=""),
+        finding(quote="Postgres"),
+        finding(quote="because"),
+        finding(quote="row locks. Then I write the migration"),
+        finding(quote="psql -c 'drop table users'"),
+        finding(text=""),
+        finding(text="x " * 300),
+        finding(text="Postgres was chosen.\n\nAlso, deploys are on Mondays."),
+        finding(text="- Postgres was chosen\n- deploys are on Mondays"),
+        finding(text="# Postgres was chosen for locks"),
+        finding(text="Postgres <confide-memory> was chosen"),
+        finding(text="[tool Bash: psql -c 'drop table users']"),
+        finding(text="The key is (redacted:password:0123456789abcdef01234567)"),
+        finding(kind="rumour"),
+    ],
+    ids=lambda bad: f"{bad.kind} {bad.text[:20]!r} {bad.quote[:20]!r}",
+)
+def test_anything_else_is_dropped(bad: Finding) -> None:
+    """A quote that is invented, changed, too short, of two messages, of a call; a text that is too long, or no single statement."""
+    assert checked([bad], WINDOW) == []
+
+
+def test_of_a_batch_five_are_kept_and_each_once() -> None:
+    """Whoever finds the same twice, or twenty things, has found at most five."""
+    many = [finding(text=f"Postgres was chosen for reason number {number} of many others") for number in "abcdefgh"]
+    assert len(checked(many, WINDOW)) == 1  # alike but for a letter
+    different = [finding(text=" ".join(f"{word}{number}" for word in ("one", "two", "three"))) for number in range(8)]
+    assert len(checked(different, WINDOW)) == 5
+
+
+def test_what_steers_a_terminal_is_taken_out() -> None:
+    """Escape sequences, marks that turn a line around, and line ends do not come further."""
+    (kept,) = checked([finding(text="Postgres\x1b[31m was \u202echosen\nfor its\u200b row locks.")], WINDOW)
+    assert kept.text == "Postgres[31m was chosen for its row locks."
+
+
+def test_likeness_is_of_words_in_order() -> None:
+    """A number changed is nearly the same; other words are not."""
+    one = "The staging database of the shop lives on port 5433 of the old host."
+    assert likeness(one, one.upper()) == 1
+    assert likeness(one, one.replace("5433", "5434")) >= 0.9
+    assert likeness(one, "Deploys are on Mondays.") == 0

@@ -1,0 +1,103 @@
+"""The judge of rules: what holds from now on is kept, what holds for a moment is not."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from bench.learning import rules as bench
+from tests.support.documents.exchanges import exchange
+
+from confide_proxy.learn.checks import checked
+from confide_proxy.learn.exchanges import Said
+from confide_proxy.learn.judges import rules
+
+KEPT = [
+    ("remember", "Remember that staging runs on port 5433.", "Staging runs on port 5433."),
+    (
+        "correction",
+        "no, we use ruff for formatting, black was removed",
+        "We use ruff for formatting, black was removed",
+    ),
+    ("preference", "Thanks! Always run make style before you commit.", "Always run make style before you commit."),
+    ("preference", "From now on answer in German.", "From now on answer in German."),
+    (
+        "decision",
+        "We chose Postgres over MySQL because of its row locks.",
+        "We chose Postgres over MySQL because of its row locks.",
+    ),
+]
+PASSED_OVER = [
+    "Do you remember where the retry logic is?",
+    "remember to fix this test too",
+    "No, use the other one.",
+    "I always get a 403 here, can you check?",
+    "Write a function that always returns the same hash.",
+    "Why did we decide on Mongo?",
+    "/remember that staging runs on port 5433",
+    "```\nAlways use tabs.\n```",
+    "> Never push to main.\nwhat do you think of this rule?",
+    "x" * 5000 + "\nAlways use tabs in this project.",
+    "",
+]
+
+
+@pytest.mark.parametrize(("kind", "said", "text"), KEPT)
+def test_what_holds_from_now_on_is_found(kind: str, said: str, text: str) -> None:
+    """One finding, with the person's own sentence as its quote."""
+    (found,) = rules.judge([exchange(f"It works now.\n{said}")])
+    assert (found.kind, found.text) == (kind, text)
+    assert found.quote in said
+
+
+def test_what_holds_for_a_moment_is_not() -> None:
+    """Questions, orders for now, code, quotations, commands and pasted texts."""
+    assert [said for said in PASSED_OVER if rules.judge([exchange(said)])] == []
+
+
+def test_an_error_that_was_put_right_is_found_with_its_cause() -> None:
+    """A command fails, something is changed, it works; what the agent said of the cause is kept. Without a cause, or a change, nothing."""
+    failed, works = Said("call", "[tool Bash: make test]", True), Said("call", "[tool Bash: make test]", False)
+    cause = Said("assistant", "The tests fail because the fixture opens port 80. I use a free one.")
+    edit = Said("call", "[tool Edit: conftest.py]", False)
+    (found,) = rules.judge([exchange("fix it", failed, cause, edit, works)])
+    assert found.kind == "fix"
+    assert found.text == "`make test` failed: The tests fail because the fixture opens port 80."
+    assert found.quote == "The tests fail because the fixture opens port 80."
+    assert rules.judge([exchange("fix it", failed, edit, works)]) == []
+    assert rules.judge([exchange("fix it", failed, cause, works)]) == []
+    assert rules.judge([exchange("fix it", failed, cause, edit, failed)]) == []
+    assert rules.judge([exchange("run it", cause, edit, works)]) == []
+
+
+def test_the_rules_are_precise_on_turns_that_they_were_not_fitted_to() -> None:
+    """At least nine of ten on the half that was kept aside, and on what was written later (bench/learning); not by finding nothing."""
+    for half in ("held-out", bench.LATER):
+        score = bench.scored(half)
+        assert score.exchanges >= 45
+        assert score.precision >= 0.9
+        assert score.right >= score.wanted // 2
+
+
+def test_what_they_find_passes_the_checks() -> None:
+    """The quotes of rules stand in the transcript by the way they are made."""
+    for half in (*bench.HALVES, bench.LATER):
+        for _keep, turn in bench.turns(half):
+            found = rules.judge([turn])
+            assert len(checked(found, [turn])) == len(found)
+
+
+def test_no_text_keeps_them_busy() -> None:
+    """What is made to have patterns go back and forth takes no more than a moment."""
+    said = [
+        "no, " * 900,
+        "always " * 500,
+        "ok and " * 500 + "x",
+        "remember that " * 280,
+        "we decided " * 360,
+        "a" * 3900,
+    ]
+    began = time.process_time()
+    for text in said:
+        rules.judge([exchange(text)])
+    assert time.process_time() - began < 2
