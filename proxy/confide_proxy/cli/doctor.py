@@ -44,8 +44,8 @@ from confide_proxy.errors import FolderError
 from confide_proxy.hooks import counts
 from confide_proxy.link import daemon, founding, local
 from confide_proxy.link import identity as identities
+from confide_proxy.link.connection_terms import attach_body
 from confide_proxy.link.identity import Form
-from confide_proxy.mcp.connection_terms import attach_body
 from confide_proxy.offline.journal import Journal
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.folder import Folder

@@ -46,9 +46,9 @@ from confide_proxy.errors import (
     UnsealableError,
 )
 from confide_proxy.link import daemon
+from confide_proxy.link.connection_terms import RELINK_DEADLINE_S
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.mcp import catalogue as catalogues
-from confide_proxy.mcp.connection_terms import RELINK_DEADLINE_S
 from confide_proxy.offline.operations import is_empty, new_id
 from confide_proxy.sync.project import Project
 

@@ -236,9 +236,9 @@ class Watch:
         teller: Teller,
         ended: asyncio.Future[ConfideError],
     ) -> None:
+        from confide_proxy.link.connection_terms import attach_body
         from confide_proxy.link.key_rotation import MachineKeys
         from confide_proxy.link.link import Callbacks, Link
-        from confide_proxy.mcp.connection_terms import attach_body
         from confide_proxy.mcp.fallback import Fallback
         from confide_proxy.offline.outage import backlog
         from confide_proxy.sealing.context import Sealing

@@ -21,12 +21,12 @@ from confide_memory.tools.call import SAID, STRUCTURED
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError, UnfitAnswerError
+from confide_proxy.link.connection_terms import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S, attach_body
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.link.link import ATTACH_DEADLINE_S, CONNECT_DEADLINE_S, attach, end, open_connection
 from confide_proxy.link.receipts import Receipts
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import incoming
-from confide_proxy.mcp.connection_terms import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S, attach_body
 from confide_proxy.mcp.incoming import PROGRESS, Answered, News
 from confide_proxy.offline.outage import backlog
 from confide_proxy.paths import Paths

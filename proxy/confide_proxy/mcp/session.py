@@ -14,10 +14,10 @@ from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools.call import catalogue_hash
 from confide_proxy.config import ProxyConfig
+from confide_proxy.link.connection_terms import attach_body
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.link.link import Callbacks, Link
 from confide_proxy.mcp import catalogue as catalogues
-from confide_proxy.mcp.connection_terms import attach_body
 from confide_proxy.mcp.fallback import Fallback
 from confide_proxy.mcp.tunnel import Tunnel
 from confide_proxy.offline.outage import backlog

@@ -21,10 +21,10 @@ from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_memory.tools.call import Answer
 from confide_proxy import VERSION
 from confide_proxy.errors import LATER, KeyLockedError
+from confide_proxy.link.connection_terms import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S, RELINK_DEADLINE_S
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import incoming, jsonrpc
 from confide_proxy.mcp.catalogue import Catalogue
-from confide_proxy.mcp.connection_terms import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S, RELINK_DEADLINE_S
 from confide_proxy.mcp.incoming import CANCELLED, Answered, Asked, News
 from confide_proxy.mcp.jsonrpc import (
     INVALID_PARAMS,
