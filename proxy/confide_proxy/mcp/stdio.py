@@ -199,6 +199,8 @@ class Engine:
         outlet.start()  # from here on it is the loop that writes, and must not wait for the client
         self._tunnel = tunnel
         self._ready = threading.Event()
+        self._opening = threading.Lock()
+        self._is_open = False  # from then on it is the loop alone that uses the tunnel
         self._slots = threading.Semaphore(_LINES_IN)
         # The loop makes these three before it says that it is ready.
         self._loop: asyncio.AbstractEventLoop
@@ -209,7 +211,14 @@ class Engine:
         self._thread.start()
 
     def receive(self, line: bytes) -> None:
-        """Hand a line to the loop; waits while `_LINES_IN` are not taken yet, which is the client's back-pressure."""
+        """Hand a line to the loop; waits while `_LINES_IN` are not taken yet, which is the client's back-pressure.
+
+        Until the loop takes lines, which it does once it knows what project this is, what needs no daemon is answered here: a daemon that
+        is to be asked about the folder's name may be mute.
+        """
+        with self._opening:
+            if not self._is_open and self._tunnel.answer_locally(line):
+                return
         self._ready.wait()
         self._slots.acquire()
         self._loop.call_soon_threadsafe(self._waiting.put_nowait, line)
@@ -265,6 +274,8 @@ class Engine:
         else:  # where desktop programs start what they start
             project = projects.shared(here.global_folder)
             _say(f"confide: {claim.root} is no project, so this session has only the memory that all projects share")
+        with self._opening:
+            self._is_open = True
         session = Session(here, config, project, self._tunnel)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(session.run()), group.create_task(self._pump())]

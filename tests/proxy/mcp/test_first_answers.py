@@ -7,6 +7,7 @@ daemon that is mute it used to wait nine seconds for that.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ import pytest
 from psutil import Process
 from tests.support.crypto.channels import HOST
 from tests.support.daemon.scripted import Client, Setting, Slow, running
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.mcp_session import session
 from tests.support.programs.processes import Machine, wait_until
 from tests.support.programs.wire import Wire
@@ -79,6 +81,30 @@ def test_all_that_a_client_asks_first_is_answered_in_its_place(tmp_path: Path) -
                 )
                 again = [wire.ask("resources/list"), wire.ask("ping")]
                 assert [wire.next()["id"] for _ in again] == again
+
+
+def test_a_folder_that_is_new_keeps_no_client_waiting(tmp_path: Path) -> None:
+    """Whether it has the name that it gives itself is asked of the daemon first, which may take seconds: no list waits for that."""
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    (fresh / ".git").mkdir()
+    (fresh / ".confide.toml").write_text('name = "fresh"\n')
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as mute:
+        machine = pinned(tmp_path, mute.getsockname()[1])
+        with Wire(machine, "--project", str(fresh)) as wire:
+            wire.ask("server/discover", MODERN)
+            assert wire.next()["id"] == 1
+            mute.settimeout(DEADLINE_S)
+            connection, _ = mute.accept()  # so the daemon is being asked
+            with connection:
+                wire.ask("subscriptions/listen", {**MODERN, "notifications": {"toolsListChanged": True}})
+                assert wire.next()["method"] == ACKNOWLEDGED
+                for method in LISTS:
+                    asked = wire.ask(method, MODERN)
+                    assert wire.next()["id"] == asked
+                assert wire.process.stderr is not None
+                os.set_blocking(wire.process.stderr.fileno(), False)
+                assert b"fresh" not in (wire.process.stderr.read() or b"")  # which it says once it knows
 
 
 async def test_the_official_client_listens_while_the_daemon_is_mute(tmp_path: Path) -> None:
