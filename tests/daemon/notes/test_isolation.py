@@ -279,6 +279,13 @@ async def test_no_resource_prompt_or_request_tells_of_it(daemon: Serving, kind: 
             recalled = await other.client.get_prompt("recall", {"topic": "Where does it sleep in the vault?"})
             assert CANARY not in recalled.model_dump_json()
             for op, body in (
+                # Before a stranger imports something under the same id.
+                (
+                    "lookup",
+                    {"project": HIDDEN, "tool": "memory_search", "arguments": {"query": "Where does it sleep?"}},
+                ),
+                ("lookup", {"project": HIDDEN, "tool": "memory_list", "arguments": {}}),
+                ("lookup", {"project": OPEN, "tool": "memory_get", "arguments": {"id": hidden.id}}),
                 ("projects", {"project": OPEN}),
                 ("documents", {"project": HIDDEN}),
                 ("changes", {"project": HIDDEN}),
@@ -287,12 +294,6 @@ async def test_no_resource_prompt_or_request_tells_of_it(daemon: Serving, kind: 
                 ("import", {"project": HIDDEN, "records": [{"id": hidden.id, "content": "mine"}]}),
                 ("import", {"project": OPEN, "records": [{"id": hidden.id, "content": "mine"}], "dryRun": True}),
                 ("history", {"project": OPEN, "path": hidden.path}),
-                (
-                    "lookup",
-                    {"project": HIDDEN, "tool": "memory_search", "arguments": {"query": "Where does it sleep?"}},
-                ),
-                ("lookup", {"project": HIDDEN, "tool": "memory_list", "arguments": {}}),
-                ("lookup", {"project": OPEN, "tool": "memory_get", "arguments": {"id": hidden.id}}),
             ):
                 try:
                     told = json.dumps(await box.request(op, body))
