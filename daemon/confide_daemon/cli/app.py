@@ -162,7 +162,10 @@ def main() -> NoReturn:
         message, hint = complaint(error, "confided")
         say(f"confided: {message}\nhint: {hint}")
         sys.exit(error.exit_code)
-    except typer.Abort:
+    except typer.Abort as error:  # a question that nobody answers
+        if isinstance(error.__cause__ or error.__context__, EOFError):
+            say("confided: the input ended before the answer\nhint: answer it, or say --yes where the command has it")
+            sys.exit(1)
         sys.exit(130)
     except ConfideError as error:
         say(f"confided: {error.with_hint}")

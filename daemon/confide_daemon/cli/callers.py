@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from confide_crypto.errors import EXIT_INPUT, ConfideError
 from confide_daemon.cli.console import (
     Config,
     Data,
@@ -217,7 +218,12 @@ def revoke(
         if not (yes or here.is_quiet) and can_ask():
             words = fingerprint_words(enrollment.named(state.registry, name).public_key)
             # It comes back by a new invite alone, with another key.
-            typer.confirm(f"Shut out {name}  {words}  for good?", abort=True, err=True)
+            if not typer.confirm(f"Shut out {name}  {words}  for good?", err=True):
+                error = ConfideError(
+                    "nothing was changed", hint=f"with --yes nobody is asked: confided revoke {name} --yes"
+                )
+                error.exit_code = EXIT_INPUT
+                raise error
         gone = enrollment.revoke(state.registry, name)
         revocations = Revocations.configured(here.config(), state)
         if revocations is not None:
@@ -270,7 +276,6 @@ def confirm(caller: Caller, given: str | None = None) -> None:
 
     Raises ConfideError where they are others, or nobody can be asked.
     """
-    from confide_crypto.errors import ConfideError
     from confide_crypto.keys.identity import fingerprint_words, typed_words
 
     if given is None and not can_ask():

@@ -81,14 +81,14 @@ def logs(
         )
         error.exit_code = EXIT_UNREACHABLE
         raise error
-    found = _last(log, lines)
+    found, end = _last(log, lines)
     if here.is_quiet:
         return Output({"unit": None, "path": str(log), "lines": found})
     say(f"{log}:")
     for line in found:
         typer.echo(line)
     if follow:
-        _follow(log)
+        _follow(log, end)
     return None
 
 
@@ -116,20 +116,22 @@ def _is_of_unit() -> bool:
     return any((folder / UNIT).exists() for folder in (config / "systemd/user", Path("/etc/systemd/user")))
 
 
-def _last(log: Path, count: int) -> list[str]:
-    """The last lines, of the file before it too where it was turned over a moment ago. What a library or a native error has written there
-    steers no terminal."""
+def _last(log: Path, count: int) -> tuple[list[str], int]:
+    """The last lines, of the file before it too where it was turned over a moment ago, and where they end in the file. What a library or
+    a native error has written there steers no terminal."""
     kept: deque[str] = deque(maxlen=count)
+    end = 0
     for path in (log.with_name(f"{log.name}.1"), log):
         with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as file:
             kept.extend(printable(line.rstrip("\n")) for line in file)
-    return list(kept)
+            end = file.tell()
+    return list(kept), end
 
 
-def _follow(log: Path) -> None:
-    """Until Ctrl-C; a file that is turned over is followed by the new one."""
+def _follow(log: Path, end: int) -> None:
+    """Until Ctrl-C, from there on: nothing that is written meanwhile is left out. A file that is turned over is followed by the new one."""
     file = log.open(encoding="utf-8", errors="replace")
-    file.seek(0, os.SEEK_END)
+    file.seek(end)
     while True:
         if text := file.read():
             typer.echo("\n".join(map(printable, text.split("\n"))), nl=False)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from tests.support.programs.confided import Confided
 
+from confide_daemon.cli import app, callers
 from confide_daemon.datadir.log_file import FILES, LogFile
 
 
@@ -27,6 +33,51 @@ def test_it_is_stopped_and_its_log_is_shown(ready: Confided) -> None:
     for told in (ready.run("logs").stdout, ready.json("logs")["lines"][0]):
         assert "a name of" in told
         assert not {"\x1b", "\x07", "\x9b"} & set(told)
+
+
+def test_the_log_is_followed_and_a_new_file_too(ready: Confided) -> None:
+    """`logs -f` goes on with what comes, also when the file was turned over."""
+    log = ready.data / "confided.log"
+    log.write_text("before\n")
+    following = ready.start("logs", "-f", "-n", "1")
+    assert following.stdout is not None
+    assert following.stdout.readline() == "before\n"
+    with log.open("a") as file:
+        file.write("behind \x1b[2J\n")
+    assert following.stdout.readline().startswith("behind ")
+    log.rename(log.with_name("confided.log.1"))
+    log.write_text("anew\n")
+    assert following.stdout.readline() == "anew\n"
+
+
+def test_revoke_asks_and_a_no_changes_nothing(ready: Confided, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the end of the input; with `--yes` nobody is asked."""
+    ready.enroll("laptop")
+    monkeypatch.setattr(callers, "can_ask", lambda: True)
+    for typed, code, said in (
+        ("n\n", 7, "confided: nothing was changed\nhint: "),
+        ("", 1, "the input ended before the answer\nhint: "),
+        ("y\n", 0, "Shut out laptop"),
+    ):
+        err = io.StringIO()
+        monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+        monkeypatch.setattr(sys, "argv", ["confided", "revoke", "laptop"])
+        with patch.dict(os.environ, ready.env), patch.object(sys, "stderr", err), pytest.raises(SystemExit) as ended:
+            app.main()
+        assert (ended.value.code, said in err.getvalue()) == (code, True), err.getvalue()
+        assert bool(ready.json("callers")) == (code != 0)
+
+
+def test_without_its_extra_it_says_what_to_install(tmp_path: Path) -> None:
+    """A sentence, a way out and the code of the configuration, in place of a traceback."""
+    script = "import sys; sys.modules['apsw'] = None\nfrom confide_daemon.__main__ import main\nmain()"
+    env = {**os.environ, "CONFIDE_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", script, "init"], env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3, done
+    assert done.stderr.splitlines() == [
+        "confided: the daemon's part is not installed here (no module apsw)",
+        "hint: install confide with its extra daemon: pip install '.[daemon]' in the clone",
+    ]
 
 
 @pytest.mark.parametrize("is_running", [False, True])
