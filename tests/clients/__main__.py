@@ -16,12 +16,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.clients import claude, codex, gemini, opencode
+from tests.clients import claude, codex, gemini, installed, opencode
 from tests.clients.trial import Trial
 
 ROOT = Path(__file__).parents[2]
 CLIENTS = {"claude": claude, "codex": codex, "gemini": gemini, "opencode": opencode}
-MORE: dict[str, tuple[Callable[[Trial], None], ...]] = {}
+MORE: dict[str, tuple[Callable[[Trial], None], ...]] = {**installed.INSTALLED}
 """Further checks, by the client that they need."""
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support.programs.forked import BIN
 
 import confide_proxy
 from confide_proxy import VERSION
@@ -91,6 +92,18 @@ def test_without_confide_the_hooks_say_nothing(tmp_path: Path) -> None:
         ["/bin/sh", "-c", LINE], env={"PATH": str(empty)}, input=b'{"a": 1}\n', capture_output=True, timeout=60
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b'answered {"a": 1}\n', b"")
+
+
+def test_the_hooks_of_the_plugin_reach_the_real_program(tmp_path: Path) -> None:
+    """Every event's line, as a client runs it: here a question about a tool of ours, which needs nobody else to answer."""
+    (tmp_path / "proxy").mkdir(mode=0o700)
+    asked = {"hook_event_name": "PermissionRequest", "tool_name": "mcp__plugin_confide_confide__memory_store"}
+    env = {"PATH": f"{BIN}:/usr/bin:/bin", "CONFIDE_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    for tool, is_answered in ((asked["tool_name"], True), ("mcp__confide__secret_get", False)):
+        told = json.dumps({**asked, "tool_name": tool, "cwd": str(tmp_path)}).encode()
+        done = subprocess.run(["/bin/sh", "-c", LINE], env=env, input=told, capture_output=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert (b'"behavior": "allow"' in done.stdout) == is_answered, done
 
 
 def test_the_server_is_started_without_placeholders() -> None:
