@@ -1,8 +1,9 @@
 """The precision of the rules on labelled turns, with Wilson intervals: `python -m bench learning.rules`.
 
-Both files were written for this project, under its licence, by who wrote the rules; most of what holds nothing was made to look as if it
+Both files were written for this project, under its licence, by who wrote the rules. Most of what holds nothing was made to look as if it
 did. A line is one exchange, with the kinds of what of it is worth keeping. Its hash decides which half of `turns.jsonl` it belongs to;
-the rules were fitted to the development half. `later.jsonl` was written when the rules were done, and nothing was fitted to it.
+the rules were fitted to the development half, which has all that is marked `fitted` too. `later.jsonl` was written when the rules were
+done, and nothing was fitted to it.
 An exchange counts as right if something of it is to be kept and one thing was; each further finding of it counts as wrong.
 """
 
@@ -68,7 +69,7 @@ def turns(half: str) -> Iterator[tuple[list[str], Exchange]]:
     file = FOLDER / ("later.jsonl" if half == LATER else "turns.jsonl")
     for line in file.read_text(encoding="utf-8").splitlines():
         turn = json.loads(line)
-        if half in (LATER, half_of(turn["said"])):
+        if half in (LATER, HALVES[0] if turn.get("fitted") else half_of(turn["said"])):
             said = tuple(Said(role, text, *rest) for role, text, *rest in turn["said"])
             yield turn["keep"], Exchange(0, 1, said)
 

@@ -343,7 +343,7 @@ async def _serve(paths: Paths, config: ProxyConfig, served: list[Project], telle
             roots = [project.root for project in served]
             tasks.append(group.create_task(Hooks(paths, watches[0].link, watches[0].sealing, roots).run()))
         if config.learn.is_on:
-            from confide_proxy.mcp.learning import learn
+            from confide_proxy.mcp.client import learn
 
             tasks.append(group.create_task(learn(paths, config)))
         ended.add_done_callback(lambda _ended: stop.set())

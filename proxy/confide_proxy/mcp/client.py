@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -34,6 +35,8 @@ from confide_proxy.sealing.context import Sealing
 from confide_proxy.sealing.tool_calls import Asked, SealedCalls
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.workspace import Files
+
+log = logging.getLogger(__name__)
 
 _PROTOCOL = "2026-07-28"
 _META = "io.modelcontextprotocol/"
@@ -209,3 +212,17 @@ class Client:
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(lost)
+
+
+async def learn(paths: Paths, config: ProxyConfig) -> None:
+    """Learn until cancelled, in turns with the other processes of this machine (docs/learning.md).
+
+    With connections of its own, for as long as there is something to keep: its project is seldom the session's.
+    """
+    from confide_proxy.learn.learner import Learner  # only who asks for it pays for it
+
+    try:
+        await Learner(paths, config, lambda project: Client(paths, config, project)).run()
+    except Exception as error:
+        # A transcript of next year's client must not end the memory of a session.
+        log.warning("nothing more is learned in this session: %s", type(error).__name__)

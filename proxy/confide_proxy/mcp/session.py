@@ -82,7 +82,7 @@ class Session:
                 group.create_task(seat.Hooks(self._paths, self.link, self.sealing, [self._root]).run())
 
     async def _learn(self) -> None:
-        from confide_proxy.mcp.learning import learn  # only who asks for it pays for it
+        from confide_proxy.mcp.client import learn  # only who asks for it pays for it
 
         await learn(self._paths, self._config)
 
