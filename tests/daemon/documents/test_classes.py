@@ -146,6 +146,9 @@ async def test_who_wrote_it_decides(tmp_path: Path) -> None:
             agent, "Said after a web page was read.", title="Web", meta={"confide/class": "untrusted"}
         )
         assert await class_of(laptop, doubted["path"]) == UNTRUSTED
+        pulled: Any = {"class": "untrusted"}  # a machine that knows of a file that no person has saved it
+        await put(laptop, "memory/pulled.md", "Somebody else has committed this line about kites.\n", **pulled)
+        assert await class_of(laptop, "memory/pulled.md") == UNTRUSTED
         refused = await agent.call_tool("memory_store", {"content": "x"}, meta={"confide/class": "root"})
         assert refused.is_error
         for argument in ("class", "trust", "trusted", "made"):
