@@ -61,6 +61,7 @@ TERMS: dict[str, tuple[str, ...]] = {
     "caller": ("peer",),
     "channel": (),
     "clash": ("conflict",),
+    "class": ("trust level", "provenance"),
     "client": (),
     "credential": (),
     "custody": ("escrow",),

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from confide_crypto.errors import RequestError
+from confide_memory.classes import CLASSES, UNTRUSTED
 from confide_memory.documents import MAX_SENT, Asks, send_text, text_hash
 from confide_memory.errors import UnfitAnswerError
 from confide_memory.forms import (
@@ -48,6 +49,8 @@ MAX_EXPORTED: Final = 100_000
 """Documents in one answer, which has at most 16 MiB."""
 _MAX_NAMED: Final = 2 * MAX_FILES
 """Files in one list of a comparison."""
+MAX_DOUBTED: Final = 10_000
+"""Parts of a document that are untrusted."""
 MAX_TOLD_CHARS: Final = 256
 """Of a name or a reason that a machine tells; what is longer is cut."""
 _MAX_MARK: Final = 256
@@ -162,6 +165,12 @@ def _beginning(body: Mapping[str, Any], name: str) -> str | None:
     return None if value is None else value[:MAX_TOLD_CHARS]
 
 
+def _class(body: Mapping[str, Any], name: str) -> str:
+    """As it is, where it is one that is known here; a daemon that does not say it keeps none."""
+    value = body.get(name)
+    return value if value in CLASSES else UNTRUSTED
+
+
 _size: Final = count(2**53 - 1)
 _linked: Final[Mapping[str, Kind]] = {"linked": items(MAX_LISTED, each(shown))}
 _told: Final = optional(shown, "")
@@ -219,6 +228,7 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
             bytes=_size,
             deleted=flag(),
             clash=flag(),
+            **{"class": _class},
         )
     },
     "documents": {
@@ -233,6 +243,7 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
             title=_told,
             id=optional(shown),
             clash=flag(),
+            **{"class": _class},
         ),
         "total": _size,
     },
@@ -255,6 +266,14 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
         )
     },
     "restore": {"revision": revision, "changed": flag()},
+    # Where texts come from.
+    "trust": {
+        "class": _class,
+        "hash": content_hash,
+        "doubted": records(MAX_DOUBTED, first=_size, last=_size, why=shown),
+        "trusted": flag(),
+    },
+    "lower": {"lowered": flag(), "class": _class},
     # Projects.
     "projects": {
         "projects": records(MAX_LISTED, name=project, files=_size, updated=moment, linked=flag()),

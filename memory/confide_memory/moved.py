@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from confide_crypto.errors import RequestError
+from confide_memory.classes import CLASSES
 from confide_memory.documents import MAX_TEXT_BYTES
 from confide_memory.forms import (
     Kind,
     bounded,
+    choice,
     content_hash,
     count,
     data,
@@ -57,6 +59,13 @@ def _parts(body: Mapping[str, Any], name: str) -> list[str]:
     return found
 
 
+def _lines(item: Any) -> tuple[int, int]:
+    match item:
+        case [int(first), int(last)] if 0 <= first <= last <= MAX_TEXT_BYTES:
+            return first, last
+    raise RequestError("invalid", "lines are not [first, last]")
+
+
 _document: Final[Mapping[str, Kind]] = {"project": project, "path": text, "revision": revision}
 
 moved_revision: Final[Mapping[str, Kind]] = {
@@ -67,6 +76,9 @@ moved_revision: Final[Mapping[str, Kind]] = {
     "time": _whole,
     "bytes": optional(_whole, 0),
     "packed": optional(data(_MAX_PACKED)),
+    "made": optional(choice(CLASSES)),
+    "by": optional(choice(CLASSES)),
+    "doubted": optional(items(MAX_PARTS, _lines), ()),
 }
 moved_document: Final[Mapping[str, Kind]] = {
     "id": optional(_whole, 0),
@@ -76,6 +88,7 @@ moved_document: Final[Mapping[str, Kind]] = {
     "bare": flag(),
     "uses": _whole,
     "used": _whole,
+    "trusted": optional(items(MAX_PARTS, each(content_hash)), ()),
 }
 moved_session: Final[Mapping[str, Kind]] = {
     "id": optional(_whole, 0),

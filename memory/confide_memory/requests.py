@@ -19,6 +19,7 @@ from confide_crypto.sealing.pairing import ANSWER_LENGTH, REQUEST_LENGTH
 from confide_crypto.sealing.roster import MAX_ENTRIES
 from confide_crypto.sealing.roster_entry import MAX_ENTRY_BYTES, MAX_EPOCHS
 from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH
+from confide_memory.classes import CLASSES, OWNER
 from confide_memory.documents import BUCKETS, MAX_SENT
 from confide_memory.forms import (
     HASH_CHARS,
@@ -191,6 +192,7 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "text": text,
         "hash": text,
         "sent": optional(items(MAX_SENT, _digest), ()),
+        "class": optional(choice(CLASSES), OWNER),
     },
     "remove": {
         "project": project,
@@ -216,6 +218,9 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
     },
     "deleted": {"project": project},
     "restore": {"project": project, "path": text, "revision": optional(number(2**53))},
+    # Where texts come from.
+    "trust": {"project": project, "path": text, "hash": optional(content_hash)},
+    "lower": {"project": project, "path": text, "revision": number(MAX_REVISION)},
     # Projects.
     "projects": {"project": project},
     "links": {"project": project},

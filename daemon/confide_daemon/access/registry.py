@@ -224,6 +224,14 @@ class Registry:
             now = self.clock()
             record(database, now, "rotating", alias=caller.alias, public_key=public_key, session=session, by=public_key)
 
+    def note_trust(self, public_key: bytes, content: str, *, session: str) -> None:
+        """Write into the audit log that a person at this caller's machine trusts a text, known by its hash alone."""
+        with self.transaction() as database:
+            caller = caller_now(database, public_key)
+            alias = caller.alias if caller else None
+            told = {"alias": alias, "public_key": public_key, "session": session, "by": public_key}
+            record(database, self.clock(), "trusted", detail=f"text {content[:16]}", **told)  # type: ignore[arg-type]
+
     def succeed(self, successor: bytes) -> Caller | None:
         """Put the successor in its caller's place, whose old key is gone with it; None if it is nobody's successor."""
         with self.transaction() as database:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from confide_crypto.errors import RequestError
+from confide_daemon.documents import provenance
 from confide_daemon.documents.writer import Derive
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.moving import (
@@ -198,15 +199,23 @@ class Moving:
             store.moving.require_room()
             newest: dict[int, str | None] = {}
             for one, text in load.revisions:
-                document = store.moving.take(one, text)
-                if document is not None:
+                origin = one.origin or provenance.unknown(one.project, one.path, text)
+                document, is_newest = store.moving.take(one, text, origin)
+                if is_newest:
                     newest[document] = text
+                if text is not None:
+                    provenance.remark(store, document, one.path, text, origin)
             for dropped in load.dropped:
                 store.moving.drop(*dropped)
-            for row in store.documents.by_id(list(newest)):
-                self._derive(store, row, newest[row.id], time.time())
+            trusting = [store.documents.find(known.project, known.path) for known in load.documents if known.trusted]
             for known in load.documents:
                 store.moving.take_document(known)
+            for row in store.documents.by_id(list(newest)):
+                self._derive(store, row, newest[row.id], time.time())
+            for row in store.documents.by_id([row.id for row in trusting if row is not None and row.id not in newest]):
+                # What a person has trusted of it comes after its text.
+                found = store.documents.revision(row.id, row.revision)
+                self._derive(store, row, None if found is None else found.text, time.time())
             for session in load.sessions:
                 store.moving.take_session(session)
             for link in load.links:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from confide_memory.classes import UNTRUSTED
+
 
 @dataclass(frozen=True, slots=True)
 class PutResult:
@@ -53,6 +55,7 @@ class DocumentText:
     author: str
     updated_at: str
     document: int = 0  # its number in the space
+    class_: str = UNTRUSTED
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.documents import transcripts
+from confide_daemon.documents import provenance, transcripts
 from confide_daemon.documents.results import Comparison, DocumentText, PutResult
 from confide_daemon.documents.writer import LOST_HINT, Derive, Gone, Writer, compare_states, states
 from confide_daemon.errors import BadNameError, DamagedError, NotFoundError
@@ -44,7 +44,10 @@ def _read(store: Store, project: str, path: str, revision: int | None) -> Docume
     if found.text is None:
         raise NotFoundError(f"revision {found.number} deleted the document", hint="ask for the one before")
     updated_at = iso(found.created_at)
-    return DocumentText(row.project, row.path, found.text, found.number, found.hash, found.author, updated_at, row.id)
+    class_ = store.classes.class_of(row.id, found.number)
+    return DocumentText(
+        row.project, row.path, found.text, found.number, found.hash, found.author, updated_at, row.id, class_
+    )
 
 
 def _newest_text(store: Store, project: str, path: str) -> str | None:
@@ -97,6 +100,17 @@ class Documents:
     remove = _in_writer(Writer.remove)
     delete = _in_writer(Writer.delete)
     restore = _in_writer(Writer.restore)
+    trust = _in_writer(Writer.trust)
+    lower = _in_writer(Writer.lower)
+
+    async def doubts(self, project: str, path: str) -> provenance.Doubts:
+        """What of a document is untrusted. Raises NotFoundError."""
+
+        def work(store: Store) -> provenance.Doubts:
+            with store.reading():
+                return provenance.doubts(store, project, path)
+
+        return await self._threads.read(work)
 
     async def read(self, project: str, path: str, *, revision: int | None = None) -> DocumentText:
         """A document, at its newest revision or an older one. Raises NotFoundError, with names like it as a hint."""

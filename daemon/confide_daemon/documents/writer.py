@@ -7,12 +7,14 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from confide_daemon.documents import provenance
 from confide_daemon.documents.merge import Merge, merge_texts
 from confide_daemon.documents.results import Comparison, DeleteResult, PutResult, RemoveResult
 from confide_daemon.errors import ConflictError, DamagedError, NotFoundError, OperationError
-from confide_daemon.store.rows import DocumentRow, OperationRow, PieceChanges
+from confide_daemon.store.rows import DocumentRow, OperationRow, Origin, PieceChanges
 from confide_daemon.store.store import Store
 from confide_memory import documents, markdown
+from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import MAX_SENT, MAX_TEXT_BYTES, REMOVED, bucket_of, text_hash
 from confide_memory.markdown import in_style_of
 
@@ -78,6 +80,7 @@ class Writer:
         author: str,
         base_hash: str | None = None,
         sent: Collection[str] = (),
+        by: str = UNTRUSTED,
     ) -> PutResult:
         """Takes a machine's version of a document, made from revision `base` (0: from none), and merges it where there is a newer one.
 
@@ -96,12 +99,14 @@ class Writer:
             known = ancestor_of(self.store, row, base, base_hash) if row is not None else 0
             is_late = self._is_late(key, digest, known, sent)
             if not is_late or (row is not None and not row.deleted):
-                result = self._put(row, project, path, text, base=known, sent=sent, author=author, is_late=is_late)
+                result = self._put(
+                    row, project, path, text, base=known, sent=sent, author=author, by=by, is_late=is_late
+                )
                 if not is_late:
                     self._note_overtaken(key, digest, known, sent)
                 return result
-            self.store.documents.save(project, path, text, author=author, now=time.time())
-            self.store.documents.save(project, path, None, author=author, now=time.time())
+            saved = self._save(row, project, path, text, author=author, by=by)
+            self._save(saved, project, path, None, author=author, by=by)
             # A second time it is believed: another folder of the machine's, which knows nothing of the deletion, may have such a file.
             self._overtaken[key] = replace(self._overtaken[key], hashes=self._overtaken[key].hashes - {digest})
         raise NotFoundError("the file was deleted on this machine after this was sent")
@@ -116,33 +121,34 @@ class Writer:
         base: int,
         sent: Collection[str],
         author: str,
+        by: str,
         is_late: bool,
     ) -> PutResult:
         # A blank hash: the newest text is lost, and every text is better.
         if row is None or row.deleted or not row.hash:
-            return self._keep(row, project, path, text, author=author)
+            return self._keep(row, project, path, text, author=author, by=by)
         if row.hash == text_hash(text):
             if base == row.revision and not set(sent) <= {row.hash}:
                 # What the machine has taken back by this may still come, made from the same revision: it gets one of its own.
-                return self._keep(row, project, path, text, author=author)
+                return self._keep(row, project, path, text, author=author, by=by)
             return self._result(row, text, changed=False)
         again = self.store.documents.newest_of(row.id, [text_hash(text)], after=base, author=author)
         if is_late:
             if again:
                 return self._result(row, self._text(row), changed=False, merged=True)
-            self.store.documents.save(project, path, text, author=author, now=time.time())
-            return self._keep(row, project, path, self._text(row), author=author, merged=True)
+            self._save(row, project, path, text, author=author, by=by)
+            return self._keep(row, project, path, self._text(row), author=author, by=by, merged=True)
         base = max(again, self.store.documents.newest_of(row.id, sent, after=base), base)
         if base == row.revision:
-            return self._keep(row, project, path, text, author=author)
+            return self._keep(row, project, path, text, author=author, by=by)
         merge = self._merge(row, text, base=base, author=author)
         if not merge.clash and text_hash(merge.text) == row.hash and again == base:
             return self._result(row, merge.text, changed=False, merged=True)
         if merge.text != text:
             # What came in stays in the history as it was sent, whatever the merge made of it: the machine's next version may have
             # been made from it before the answer is there.
-            self.store.documents.save(project, path, text, author=author, now=time.time())
-        return self._keep(row, project, path, merge.text, author=author, merged=True, clash=merge.clash)
+            self._save(row, project, path, text, author=author, by=by)
+        return self._keep(row, project, path, merge.text, author=author, by=by, merged=True, clash=merge.clash)
 
     def _is_late(self, key: tuple[str, str, str], digest: str, base: int, sent: Collection[str]) -> bool:
         """Whether the machine's next version came before this one, as over its next connection: taken for newer, it would undo that."""
@@ -186,6 +192,7 @@ class Writer:
         heading: str | None,
         author: str,
         operation: Operation | None = None,
+        by: str = UNTRUSTED,
     ) -> PutResult:
         """Adds to the end of the document, or of a section, making either when it is missing.
 
@@ -197,7 +204,7 @@ class Writer:
         def change(before: str | None) -> str:
             return in_style_of(before, lambda plain: markdown.append_text(plain or "", text, heading=heading))
 
-        return self._edit(project, path, text, author, operation, change)
+        return self._edit(project, path, text, author, operation, change, by=by)
 
     def replace(
         self,
@@ -208,6 +215,7 @@ class Writer:
         heading: str | None,
         author: str,
         operation: Operation | None = None,
+        by: str = UNTRUSTED,
     ) -> PutResult:
         """Replaces the document, or one section of it. Raises as `append`, and NotFoundError when there is no such section."""
         documents.check_path(path)
@@ -222,23 +230,34 @@ class Writer:
                 )
             return markdown.replace_section(before, text, heading=heading)
 
-        return self._edit(project, path, text, author, operation, lambda before: in_style_of(before, change))
+        return self._edit(project, path, text, author, operation, lambda before: in_style_of(before, change), by=by)
 
     def create(
-        self, project: str, path: str, text: str, *, author: str, operation: Operation | None = None
+        self,
+        project: str,
+        path: str,
+        text: str,
+        *,
+        author: str,
+        operation: Operation | None = None,
+        by: str = UNTRUSTED,
     ) -> PutResult | None:
         """A new document; None where there is one of that name, which stays as it is. Deleted ones of that name come to life."""
-        return self._once(project, path, operation, lambda row: self._created(row, project, path, text, author))
+        return self._once(project, path, operation, lambda row: self._created(row, project, path, text, author, by))
 
-    def create_within(self, project: str, path: str, text: str, *, author: str) -> PutResult | None:
+    def create_within(
+        self, project: str, path: str, text: str, *, author: str, by: str = UNTRUSTED
+    ) -> PutResult | None:
         """As `create`, in a transaction that has begun."""
-        return self._created(self.store.documents.find(project, path), project, path, text, author)
+        return self._created(self.store.documents.find(project, path), project, path, text, author, by)
 
-    def _created(self, row: DocumentRow | None, project: str, path: str, text: str, author: str) -> PutResult | None:
+    def _created(
+        self, row: DocumentRow | None, project: str, path: str, text: str, author: str, by: str
+    ) -> PutResult | None:
         if row is not None and not row.deleted:
             return None
         documents.check_text(text)
-        return self._keep(row, project, path, text, author=author, lines=text.count("\n"))
+        return self._keep(row, project, path, text, author=author, by=by, lines=text.count("\n"))
 
     def edit(
         self,
@@ -249,6 +268,7 @@ class Writer:
         author: str,
         base: int | None = None,
         operation: Operation | None = None,
+        by: str = UNTRUSTED,
     ) -> PutResult:
         """Changes a document that is there, as `change` makes of its text, with the line ends that it has, the text as it is to be.
 
@@ -263,7 +283,7 @@ class Writer:
                 raise ConflictError(base, row.revision)
             return change(before)
 
-        return self._edit(project, path, "", author, operation, checked)
+        return self._edit(project, path, "", author, operation, checked, by=by)
 
     def delete(
         self, project: str, path: str, *, author: str, base: int | None = None, operation: Operation | None = None
@@ -327,6 +347,7 @@ class Writer:
         author: str,
         base: int | None = None,
         operation: Operation | None = None,
+        by: str = UNTRUSTED,
     ) -> PutResult:
         """Makes an older text the newest revision; without a number the newest one that differs from the present one.
 
@@ -336,12 +357,12 @@ class Writer:
         def restored(row: DocumentRow | None) -> PutResult:
             if row is not None and base not in (None, row.revision):
                 raise ConflictError(base, row.revision)
-            return self._restored(row, revision, project, path, author)
+            return self._restored(row, revision, project, path, author, by)
 
         return self._once(project, path, operation, restored)
 
     def _restored(
-        self, row: DocumentRow | None, revision: int | None, project: str, path: str, author: str
+        self, row: DocumentRow | None, revision: int | None, project: str, path: str, author: str, by: str
     ) -> PutResult:
         entries = self.store.documents.revisions(row.id, limit=MOST_LOOKED_BACK) if row is not None else []
         if row is None or not entries:
@@ -357,7 +378,7 @@ class Writer:
             raise NotFoundError(f"revision {revision} deleted the document", hint="name the one before")
         if found.hash == row.hash:
             return self._result(row, found.text, changed=False)
-        return self._keep(row, project, path, found.text, author=author)
+        return self._keep(row, project, path, found.text, author=author, by=by)
 
     def bury(self, project: str, gone: Iterable[Gone], *, author: str) -> None:
         """Deletes what a machine deleted, where it had the newest revision."""
@@ -379,9 +400,8 @@ class Writer:
             return self._derive(self.store, row, revision.text, time.time())
 
     def _tombstone(self, row: DocumentRow, author: str) -> DocumentRow:
-        now = time.time()
-        buried = self.store.documents.save(row.project, row.path, None, author=author, now=now)
-        self._derive(self.store, buried, None, now)
+        buried = self._save(row, row.project, row.path, None, author=author, by=row.made)
+        self._derive(self.store, buried, None, time.time())
         return buried
 
     def _edit(
@@ -392,6 +412,8 @@ class Writer:
         author: str,
         operation: Operation | None,
         change: Callable[[str | None], str],
+        *,
+        by: str,
     ) -> PutResult:
         def edited(row: DocumentRow | None) -> PutResult:
             before = None if row is None or row.deleted else self._text(row)
@@ -399,7 +421,7 @@ class Writer:
             if row is not None and after == before:
                 return self._result(row, after, changed=False, previous=row.hash)
             lines = len(markdown.split_keeping_ends(written.strip("\n")))
-            return self._keep(row, project, path, after, author=author, lines=lines)
+            return self._keep(row, project, path, after, author=author, by=by, lines=lines)
 
         return self._once(project, path, operation, edited)
 
@@ -446,15 +468,48 @@ class Writer:
         text: str,
         *,
         author: str,
+        by: str,
         merged: bool = False,
         clash: bool = False,
         lines: int = 0,
     ) -> PutResult:
-        now = time.time()
         previous = None if row is None or row.deleted else row.hash
-        saved = self.store.documents.save(project, path, text, author=author, now=now)
-        self._derive(self.store, saved, text, now)
+        saved = self._save(row, project, path, text, author=author, by=by)
+        self._derive(self.store, saved, text, time.time())
         return self._result(saved, text, changed=True, merged=merged, clash=clash, previous=previous, lines=lines)
+
+    def _save(
+        self, row: DocumentRow | None, project: str, path: str, text: str | None, *, author: str, by: str
+    ) -> DocumentRow:
+        """A new revision of the document, which is `row` now; None: it is deleted. `by`: the class of who writes."""
+        now = time.time()
+        if text is None:
+            origin = Origin(row.made if row is not None else UNTRUSTED, (), by)
+            return self.store.documents.save(project, path, None, author=author, now=now, origin=origin)
+        found = provenance.written(self.store, row, path, text, by)
+        saved = self.store.documents.save(project, path, text, author=author, now=now, origin=found.origin)
+        provenance.keep(self.store, saved, text, found)
+        return saved
+
+    def trust(self, project: str, path: str, content: str, *, author: str) -> str:
+        """A person trusts the text that a document holds, whose hash is `content`; its class now. Raises as `provenance.trust`."""
+        with self.store.writing():
+            row, text = provenance.trust(self.store, project, path, content, by=author)
+            return self._judged_again(row, text)
+
+    def lower(self, project: str, path: str, revision: int) -> str | None:
+        """What an agent added in a revision is untrusted from now on; the class that the document has now, None where nothing is lowered.
+
+        Raises NotFoundError.
+        """
+        with self.store.writing():
+            found = provenance.lower(self.store, project, path, revision)
+            return None if found is None else self._judged_again(*found)
+
+    def _judged_again(self, row: DocumentRow, text: str) -> str:
+        for known in self.store.documents.by_id([row.id]):
+            self._derive(self.store, known, text, time.time())
+        return self.store.documents.by_id([row.id])[0].class_
 
     def _result(
         self,

@@ -29,6 +29,7 @@ from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
 from confide_memory import front_matter
 from confide_memory import note as notes
+from confide_memory.classes import AGENT, lowest
 from confide_memory.note import IMPORTANCE, MAX_KEYWORDS, MAX_RELATIONS, MAX_TAGS, Note, Relation
 
 # Notes that are compared at a time, so that no matrix grows with their square.
@@ -151,6 +152,8 @@ class Deduplication:
             lambda text: front_matter.edit(text, merger.changes),
             author=author,
             base=merger.newest.revision,
+            # Words of all of them are in it from now on.
+            by=lowest((AGENT, *(row.class_ for row in older))),
             check=check,
         )
 

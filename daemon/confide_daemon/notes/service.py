@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 
 from rapidfuzz import fuzz, process, utils
 
+from confide_daemon.documents.provenance import BY_RULE
 from confide_daemon.documents.results import PutResult
 from confide_daemon.documents.writer import Operation, Writer
 from confide_daemon.errors import NotFoundError, ToolError
@@ -31,6 +32,7 @@ from confide_daemon.store.tables.notes import folded
 from confide_daemon.store.threads import StoreThreads
 from confide_memory import front_matter, note_names
 from confide_memory import note as notes
+from confide_memory.classes import DERIVED, TRUSTED, UNTRUSTED, lowest
 from confide_memory.documents import check_path, check_text
 from confide_memory.note import Note
 
@@ -110,9 +112,18 @@ class Notes:
     _change: Change
 
     async def store(
-        self, draft: Draft, *, project: str, author: str, operation: Operation | None = None, look: Look | None = None
+        self,
+        draft: Draft,
+        *,
+        project: str,
+        author: str,
+        operation: Operation | None = None,
+        look: Look | None = None,
+        by: str = UNTRUSTED,
     ) -> Stored:
         """Writes a new note, unless its place has one that says exactly the same; `look` sees to the vectors of its pieces.
+
+        `by`: the class of who writes; where the note says that a rule made it, it is no higher than that.
 
         Raises InvalidPathError, InvalidTextError, TooLargeError, or OperationError: its id was used for another change.
         """
@@ -120,13 +131,14 @@ class Notes:
         identity, path = draft.named(seed)
         text = check_text(draft.text(identity, notes.scope_of(project, draft.task_id)))
         check_path(path)
+        made = lowest((by, DERIVED)) if draft.source == BY_RULE else by
 
         def work(store: Store) -> Stored:
             if operation is None or store.operations.find(operation.id) is None:
                 twin = store.notes.twin(project, draft.task_id, notes.digest_of(draft.body))
                 if twin is not None:
                     return Stored(twin, None)
-            result = self._writer.create(project, path, text, author=author, operation=operation)
+            result = self._writer.create(project, path, text, author=author, operation=operation, by=made)
             row = _row_at(store, project, path)
             return Stored(row, result)
 
@@ -180,7 +192,10 @@ class Notes:
         def work(store: Store) -> list[tuple[NoteRow, str]]:
             with store.reading():
                 # The levels above it come first, so that a few of them do not push these out.
-                listed = _listed(store, projects, "importance", limit * len(notes.IMPORTANCE))
+                # Nobody asks for one of these, so what is untrusted is not among them.
+                wanted = NoteFilter(projects=projects, classes=TRUSTED)
+                most = limit * len(notes.IMPORTANCE)
+                listed = store.note_listing.page(wanted, sort="importance", limit=most, offset=0)
                 chosen = [row for row, _ in listed.notes if notes.level_of(row.importance) == level][:limit]
                 texts = [store.documents.revision(row.document, row.revision) for row in chosen]
             pairs = zip(chosen, texts, strict=True)
@@ -222,6 +237,7 @@ class Notes:
         author: str,
         base: int | None = None,
         operation: Operation | None = None,
+        by: str = UNTRUSTED,
         check: Callable[[Store], None] | None = None,
     ) -> PutResult:
         """Changes a note's document, from its text to another. Raises as `Writer.edit`, UnreadableError, InvalidTextError, TooLargeError.
@@ -232,7 +248,9 @@ class Notes:
         def work(store: Store) -> PutResult:
             if check is not None and (operation is None or store.operations.find(operation.id) is None):
                 check(store)
-            return self._writer.edit(row.project, row.path, change, author=author, base=base, operation=operation)
+            return self._writer.edit(
+                row.project, row.path, change, author=author, base=base, operation=operation, by=by
+            )
 
         return await self._written(work)
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from confide_daemon.access.registry import Registry
+from confide_daemon.documents import provenance
 from confide_daemon.documents.writer import Derive
 from confide_daemon.errors import StorageError
 from confide_daemon.store.rows import StoredText
@@ -94,6 +95,8 @@ class StoredTexts:
             outcome, document = store.texts.rewrite(change, before, text)
             if outcome == "rewritten":
                 store.marks.put(UNERASED, 1.0)
+                if (changed := store.texts.document_of(change)) is not None:
+                    provenance.sealed(store, changed)
             for row in store.documents.by_id([document] if document is not None else []):
                 self._derive(store, row, text, time.time())
             return outcome

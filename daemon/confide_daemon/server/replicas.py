@@ -20,6 +20,7 @@ from confide_daemon.documents.results import PutResult
 from confide_daemon.errors import GrantError
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import WrittenBack
+from confide_memory.classes import OWNER
 from confide_memory.documents import source_of
 
 log = logging.getLogger(__name__)
@@ -148,7 +149,9 @@ class Copies:
                 grants = self._grants()
                 grants.require_write(change.project, change.path)
                 told = _told(answer, held)
-                kept = await self._space.documents.put(change.project, change.path, **told, author=grants.alias)
+                kept = await self._space.documents.put(
+                    change.project, change.path, **told, author=grants.alias, by=OWNER
+                )
         except (TimeoutError, ConnectionLost):
             why = "this machine has not confirmed that its file is gone; it goes with the next sync"
             return WrittenBack(False, gone, f"deleted, but {why}")
@@ -303,7 +306,7 @@ class Copies:
             told = _told(answer, held, taken)
             grants = self._grants()
             grants.require_write(project, path)
-            merged = await self._space.documents.put(project, path, **told, author=grants.alias)
+            merged = await self._space.documents.put(project, path, **told, author=grants.alias, by=OWNER)
             taken.append(answer["hash"])
             if merged.revision != result.revision:
                 self._publish(Change.of(project, path, merged, result.hash))

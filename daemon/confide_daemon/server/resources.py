@@ -19,6 +19,7 @@ from confide_crypto.errors import ConfideError
 from confide_daemon.errors import NotFoundError, ToolError
 from confide_daemon.store.rows import DocumentRow, NoteRow
 from confide_daemon.tools.context import ToolContext
+from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import GLOBAL_PROJECT, iso, source_of
 from confide_memory.note import level_of
 
@@ -191,7 +192,10 @@ async def _project(context: ToolContext, name: str) -> str:
     about = {row.path for row in notes}
     lines = [stored(f"Memory of {name}."), f"# Memory of {name}\n\n{len(rows)} files.\n"]
     lines += ["\n## Notes\n\n"] if notes else []
-    lines += [f"- {row.title} ({level_of(row.importance)}, {iso(row.updated_at)[:10]}): {row.id}\n" for row in notes]
+    lines += [
+        f"- {row.title} ({level_of(row.importance)}, {iso(row.updated_at)[:10]}{_marked(row)}): {row.id}\n"
+        for row in notes
+    ]
     files = [row for row in rows if row.path not in about]
     lines += ["\n## Files\n\n"] if files else []
     lines += [f"- {row.path}, {iso(row.updated_at)[:10]}, by {row.author}\n" for row in files[:MOST_NOTES]]
@@ -209,15 +213,21 @@ async def _document(context: ToolContext, uri: str) -> tuple[str, dict[str, Any]
             continue
         context.space.usage.count([document.document])
         said = f"{path} [{project}], revision {document.revision}, by {document.author}, {document.updated_at}."
+        said += " Nobody vouches for it." if document.class_ == UNTRUSTED else ""
         meta = {
             "confide/project": project,
             "confide/path": path,
             "confide/author": document.author,
             "confide/source": source_of(path),
             "confide/revision": document.revision,
+            "confide/class": document.class_,
         }
         return stored(said) + document.text, meta
     raise NotFoundError("there is no such file", hint="resources/list has those there are")
+
+
+def _marked(row: NoteRow) -> str:
+    return f", {row.class_}" if row.class_ == UNTRUSTED else ""
 
 
 def _told(row: NoteRow) -> str:

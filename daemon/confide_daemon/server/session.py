@@ -34,6 +34,7 @@ from confide_daemon.server.mcp import AgentServer, Incoming, nobody
 from confide_daemon.server.rates import Rate
 from confide_daemon.server.replicas import Change, ConnectedMachine, Copies
 from confide_daemon.server.requests import Operation
+from confide_daemon.server.requests.classes import ClassRequests
 from confide_daemon.server.requests.devices import RosterRequests
 from confide_daemon.server.requests.moving import ALONE, BESIDE, MovingRequests
 from confide_daemon.server.requests.projects import ProjectRequests
@@ -62,7 +63,7 @@ DRAIN_DEADLINE_S = 5.0
 FINISH_DEADLINE_S = 60.0
 """For changes whose connection is gone. Beyond, the other machines are told by their next comparison."""
 CHANGING = frozenset({"compare", "put", "remove", "restore", "import", "refill"})
-"""The requests that change documents of which the other machines are told."""
+"""The requests that change documents of which the other machines are told; of a class (`trust`, `lower`) they are not."""
 _CHANGING_DEVICES = frozenset({"extend", "pair", "pair-answer", "invite"})
 """What changes the devices of a space, which must not while it is on its way: there would be two lists that go on from one."""
 # For a CLOSE to a caller that is shut out; one that does not read is cut off.
@@ -141,10 +142,11 @@ class Session:
         sealed = SealedRequests(space, self._caller_now, self._rosters.epoch_for, self._desk.unsealed)
         session_id = self.connection.session_id
         moving = MovingRequests(space, self._caller_now, self._desk, session_id, self._close_others)
-        for family in (self._sync, projects, transfer, sealed, moving):
+        classes = ClassRequests(space, self._caller_now, self._desk, self._registry, session_id)
+        for family in (self._sync, projects, transfer, sealed, moving, classes):
             self._requests |= family.operations
         # Of more projects than a machine attaches, or of the space as a whole.
-        operations = {*transfer.operations, *sealed.operations, *moving.operations}
+        operations = {*transfer.operations, *sealed.operations, *moving.operations, *classes.operations}
         self._unattached = {"transcript", "receipt", "documents", "changes", *operations}
 
     @property

@@ -45,8 +45,10 @@ from confide_daemon.tools import (
 )
 from confide_daemon.tools import list as listing
 from confide_daemon.tools.context import Definition, ToolContext, ToolResult
+from confide_memory.classes import AGENT, lowest
+from confide_memory.classes import CLASSES as ALL_CLASSES
 from confide_memory.tools.arguments import check
-from confide_memory.tools.call import CODE, OPERATION, SAID, SENT
+from confide_memory.tools.call import CLASS, CLASSES, CODE, OPERATION, SAID, SENT
 
 log = logging.getLogger(__name__)
 
@@ -137,6 +139,8 @@ class Origin:
     operation: str | None = None  # the id under which it may send it again
     said: datetime | None = None  # when it was made, by that machine's clock, with its time zone
     sent: tuple[Any, Any] | None = None  # project and path of the file that it has just put if it had changed
+    class_: str = AGENT  # of what the call stores
+    classes: frozenset[str] | None = None  # that a search may give; None: all
 
     @classmethod
     def of(cls, operation: Any, said: Any, sent: Any = None) -> Origin:
@@ -157,11 +161,24 @@ class Origin:
     @classmethod
     def of_meta(cls, meta: Mapping[str, Any] | None) -> Origin:
         """What the `_meta` of a tool call says. Raises as `of`."""
-        return cls.of(meta.get(OPERATION), meta.get(SAID), meta.get(SENT)) if meta else cls()
+        if not meta:
+            return cls()
+        class_, classes = meta.get(CLASS, AGENT), meta.get(CLASSES, list(ALL_CLASSES))
+        if class_ not in ALL_CLASSES or not isinstance(classes, list) or not {*map(str, classes)} <= {*ALL_CLASSES}:
+            raise RequestError("invalid", f"a class is one of {', '.join(ALL_CLASSES)}")
+        asked = None if CLASSES not in meta else frozenset(classes)
+        return replace(cls.of(meta.get(OPERATION), meta.get(SAID), meta.get(SENT)), class_=class_, classes=asked)
 
     def within(self, context: ToolContext) -> ToolContext:
         """The surroundings of the call, with this."""
-        return replace(context, operation=self.operation, said=self.said, sent=self.sent)
+        return replace(
+            context,
+            operation=self.operation,
+            said=self.said,
+            sent=self.sent,
+            class_=self.class_,
+            classes=self.classes,
+        )
 
 
 def definitions(toolsets: Sequence[str]) -> tuple[Definition, ...]:
@@ -248,7 +265,7 @@ async def call_again(
     """Make a call that waited on a machine.
 
     Args:
-        body: `operation`, `said`, `tool`, `arguments` (PROTOCOL.md 9).
+        body: `operation`, `said`, `tool`, `arguments`, `class` (PROTOCOL.md 9).
         surroundings: those of a call in a project.
 
     Returns:
@@ -260,6 +277,8 @@ async def call_again(
     if not isinstance(name, str) or not isinstance(arguments, dict) or body.get("operation") is None:
         raise RequestError("invalid", "a call names its operation, its tool and its arguments")
     origin = Origin.of(body["operation"], body.get("said"))
+    if "class" in body:  # what waited is an agent's at best: who said it is not known any more
+        origin = replace(origin, class_=lowest((AGENT, str(body["class"]))))
     # Whatever the connection lists: a command, or another session, may bring what waits.
     waiting = {tool.definition.name: tool for tool in tools(("all",)) if tool.definition.offline == "queue"}
     if name not in waiting:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from confide_memory.classes import UNTRUSTED
+
 
 @dataclass(frozen=True, slots=True)
 class DocumentRow:
@@ -20,6 +22,23 @@ class DocumentRow:
     day: str  # ISO
     chunking: str | None
     clash: bool = False  # its text holds two versions of some lines
+    made: str = UNTRUSTED  # the lowest class of those who wrote it
+    class_: str = UNTRUSTED  # what it counts as
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a text comes from, as far as its daemon knows by itself (docs/classes.md).
+
+    Attributes:
+        made: the lowest class of those who wrote it.
+        doubted: lines (first, last) of it that are untrusted, counted from 1.
+        by: the class of who wrote this revision.
+    """
+
+    made: str = UNTRUSTED
+    doubted: tuple[tuple[int, int], ...] = ()
+    by: str = UNTRUSTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +73,7 @@ class RevisionEntry:
     deleted: bool
     clash: bool
     bytes: int
+    class_: str = UNTRUSTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +89,7 @@ class ListedRow:
     bytes: int
     id: str | None
     title: str | None
+    class_: str = UNTRUSTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +188,7 @@ class NoteRow:
     author: str
     uses: int  # how often it was read, or shown among what a search found
     problems: int  # how many things in its front matter were not understood
+    class_: str = UNTRUSTED
 
 
 class EntityRow(NamedTuple):
@@ -235,6 +257,7 @@ class NoteFilter:
     path: str | None = None
     since: float | None = None
     until: float | None = None
+    classes: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +296,7 @@ class Piece:
     text: str
     heading: str  # "Outer > Inner", empty above the first heading
     tokens: int
+    doubted: bool = True  # it holds lines that are untrusted, whatever its document is
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +335,8 @@ class Filter:
     without_tasks: bool = False
     task: str | None = None
     task_projects: frozenset[str] | None = None
+    # Of the classes, documents that may have such pieces: with `untrusted` those too that hold some lines of it.
+    classes: frozenset[str] | None = None
 
 
 class Place(NamedTuple):
@@ -344,6 +370,7 @@ class HitRow(NamedTuple):
     words: str = ""
     importance: float | None = None  # 0 to 1; None: the document says nothing of it
     uses: int = 0  # how often the document was read, or shown among what a search found
+    class_: str = UNTRUSTED
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import apsw
 
 from confide_daemon.store.database import Damage, Database, connect, storage_errors, transaction
 from confide_daemon.store.migrations import migrate
+from confide_daemon.store.tables.classes import ClassTable
 from confide_daemon.store.tables.documents import DocumentTable, OperationTable, ProjectTable, TranscriptTable
 from confide_daemon.store.tables.keyword import KeywordTable
 from confide_daemon.store.tables.lives import LifeTable
@@ -35,6 +36,7 @@ class Store(Database):
     ) -> None:
         super().__init__(connection, path=path, key=key, damage=damage)
         self.documents = DocumentTable(self)
+        self.classes = ClassTable(self)
         self.projects = ProjectTable(self)
         self.operations = OperationTable(self)
         self.transcripts = TranscriptTable(self)

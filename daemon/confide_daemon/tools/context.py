@@ -17,6 +17,7 @@ from confide_daemon.errors import NotFoundError, ToolError
 from confide_daemon.notes.service import now
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import NoteRow
+from confide_memory.classes import AGENT
 from confide_memory.documents import GLOBAL_PROJECT, has_clash, source_of, text_hash
 from confide_memory.tools.arguments import Parameters
 from confide_memory.tools.call import ALSO_TAKES, ALWAYS_LOADED, ASKS_A_PERSON, LONG_JOB, OFFLINE
@@ -142,6 +143,8 @@ class ToolContext:
     said: datetime | None = None  # when the call was made, by its machine's clock and in its time zone; None for now
     # project and path of a file that the machine has put already, if it had changed, before it made the call
     sent: tuple[Any, Any] | None = None
+    class_: str = AGENT  # of what the call stores, as its machine says
+    classes: frozenset[str] | None = None  # that a search may give; None: all
 
     @property
     def grants(self) -> Grants:

@@ -190,7 +190,7 @@ async def _create(context: ToolContext, project: str) -> None:
     draft = Draft(f"Memory of {project} begins here.", now(), title=project, type="project_context", entity=project)
     grants = context.grants
     grants.require_write(project, draft.named(b"")[1])
-    stored = await context.space.notes.store(draft, project=project, author=grants.alias)
+    stored = await context.space.notes.store(draft, project=project, author=grants.alias, by=context.class_)
     if stored.result is not None:
         await context.machine.write_back(project, stored.row.path, stored.result, stored.result.previous_hash)
 

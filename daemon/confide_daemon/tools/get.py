@@ -21,6 +21,7 @@ from confide_daemon.tools.context import (
     record,
 )
 from confide_daemon.tools.note_fields import ID
+from confide_memory.classes import CLASSES, UNTRUSTED
 from confide_memory.documents import iso
 from confide_memory.note import level_of, scope_of
 
@@ -47,6 +48,7 @@ SUMMARY: dict[str, Any] = {
     "created": TEXT,
     "updated": TEXT,
     "revision": COUNT,
+    "class": {"type": "string", "enum": list(CLASSES)},
     "accessCount": {**COUNT, "description": "How often it was read, or shown among what a search found"},
 }
 
@@ -83,7 +85,8 @@ DEFINITION = Definition(
             "relationCount": {**COUNT, "description": "All of them"},
             "supersededBy": TEXTS,
             "problems": {**TEXTS, "description": "What in its front matter was not understood"},
-        }
+        },
+        optional=("class",),
     ),
     read_only=True,
     idempotent=True,
@@ -122,6 +125,7 @@ def summary(row: NoteRow) -> dict[str, Any]:
         "created": iso(row.created_at),
         "updated": iso(row.updated_at),
         "revision": row.revision,
+        "class": row.class_,
         "accessCount": row.uses,
     }
 
@@ -180,6 +184,7 @@ def _text(found: FullNote, structured: dict[str, Any]) -> str:
     fields = ("type", "category", "entity", "status", "source")
     said = [f"{name}: {structured[name]}" for name in fields if structured[name]]
     said += [f"task: {row.task_id}"] if row.task_id else []
+    said += [row.class_] if row.class_ == UNTRUSTED else []
     said += [f"importance: {structured['level']}"] + ([f"tags: {', '.join(row.tags)}"] if row.tags else [])
     said += [f"keywords: {', '.join(found.note.keywords)}"] if found.note.keywords else []
     said += [f"metadata: {json.dumps(structured['metadata'], ensure_ascii=False)}"] if found.note.metadata else []

@@ -116,6 +116,7 @@ async def _state(
         texts.of_relation(relation, now=context.moment),
         author=context.grants.alias,
         operation=context.operation_of(DEFINITION.name, arguments, part),
+        by=context.class_,
         check=check,
     )
     if result.repeated and not result.hash:

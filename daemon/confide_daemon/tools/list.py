@@ -12,6 +12,7 @@ from confide_daemon.tools.get import SUMMARY, summary
 from confide_daemon.tools.note_fields import PROPERTIES, WORD
 from confide_daemon.tools.search import MAX_TYPES, SCOPES, TASKS, moment
 from confide_memory import front_matter
+from confide_memory.classes import UNTRUSTED
 from confide_memory.tools.call import NOTICE
 
 SNIPPET_CHARS = 160
@@ -47,7 +48,8 @@ DEFINITION = Definition(
                         **SUMMARY,
                         "snippet": {**TEXT, "description": "How it begins"},
                         "problems": {**COUNT, "description": "Things in its front matter that were not understood"},
-                    }
+                    },
+                    optional=("class",),
                 ),
             },
             "total": {**COUNT, "description": "On all pages"},
@@ -79,6 +81,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         path=path,
         since=_since(arguments.get("since")),
         until=_until(arguments.get("until")),
+        classes=context.classes,
     )
     found = await context.space.notes.page(
         wanted, sort=arguments["sort"], limit=arguments["limit"], offset=arguments["offset"]
@@ -123,6 +126,7 @@ def _text(rows: list[NoteRow], entries: list[dict[str, Any]], total: int, offset
         said = [entry["updated"][:10], entry["level"], *filter(None, (row.type, row.category, row.entity, row.status))]
         said += [f"tags {', '.join(row.tags)}"] if row.tags else []
         said += [f"by {row.author}", *([f"from {row.source}"] if row.source else [])]
+        said += ["untrusted"] if row.class_ == UNTRUSTED else []
         said += [f"{row.problems} problems in its front matter"] if row.problems else []
         lines += ["", f"{row.title} ({row.id}) · {row.path} [{row.project}]", " · ".join(said), entry["snippet"]]
     return "\n".join(lines)

@@ -26,6 +26,7 @@ from confide_daemon.tools.context import (
 from confide_daemon.tools.get import RELATION
 from confide_daemon.tools.note_fields import PROPERTIES, WORD
 from confide_memory import documents
+from confide_memory.classes import CLASSES
 from confide_memory.tools.search_text import text_of
 
 RANKS = ["relevance", "balanced", "importance", "recency"]
@@ -98,6 +99,7 @@ DEFINITION = Definition(
                         "source": TEXT,
                         "author": TEXT,
                         "updatedAt": TEXT,
+                        "class": {"type": "string", "enum": list(CLASSES)},
                         "alike": {**COUNT, "description": "Other pieces that say the same and were left out"},
                         "id": {**TEXT, "description": "Of notes, as all that follows"},
                         "title": TEXT,
@@ -105,7 +107,8 @@ DEFINITION = Definition(
                         "supersededBy": {"type": "array", "items": record(_NOTE)},
                         "related": {"type": "array", "items": RELATION},
                     },
-                    optional=("id", "title", "tags", "supersededBy", "related"),
+                    # What this machine finds by itself while the daemon is away has no class, and counts as untrusted.
+                    optional=("class", "id", "title", "tags", "supersededBy", "related"),
                 ),
             },
             "searchMode": {"type": "string", "enum": ["hybrid", "vector", "keyword", "offline"]},
@@ -156,6 +159,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         task_projects=task.projects if task else None,
         reach=context.grants.projects_among(None),
         with_related=arguments.get("includeRelated", False),
+        classes=context.classes,
         is_limited=not context.grants.reaches_all,
     )
     result = await context.space.searcher.search(query)
@@ -231,6 +235,7 @@ def _hit(hit: Hit) -> dict[str, Any]:
         "source": hit.source,
         "author": hit.author,
         "updatedAt": hit.updated_at,
+        "class": hit.class_,
         "alike": hit.alike,
         **note,
     }

@@ -133,7 +133,9 @@ async def _store_file(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
     if is_sensitive(content) or is_sensitive(await context.space.documents.newest_text(project, path) or ""):
         note_fields.refuse_plain(front_matter.split(content)[1])
     change = context.space.documents.append if arguments["mode"] == "append" else context.space.documents.replace
-    result = await change(project, path, content, heading=heading, author=context.grants.alias, operation=operation)
+    result = await change(
+        project, path, content, heading=heading, author=context.grants.alias, operation=operation, by=context.class_
+    )
     if result.repeated and not result.hash:
         gone = WrittenBack(False, result, "it was stored before, and the file has been deleted since")
         return _answer(project, path, result, gone, content)
@@ -160,7 +162,7 @@ async def _store_note(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
     words = [] if draft.tags else suggestions.words_of(said)
     async with context.space.duplicates.looking(draft.body) as look:
         stored = await context.space.notes.store(
-            draft, project=project, author=grants.alias, operation=operation, look=look
+            draft, project=project, author=grants.alias, operation=operation, look=look, by=context.class_
         )
         row = stored.row
         grants = context.grants  # as they are now: what the caller no longer sees is not told of

@@ -81,6 +81,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
             author=context.grants.alias,
             base=base,
             operation=operation,
+            by=context.class_,
         )
         return await _answer(context, identity, project, path, result)
     fields, stated = _fields(arguments), _stated(arguments)
@@ -95,6 +96,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         author=context.grants.alias,
         base=base,
         operation=operation,
+        by=context.class_,
         check=_check(row.id, stated, context.reachable()),
     )
     return await _answer(context, row.id, row.project, row.path, result)

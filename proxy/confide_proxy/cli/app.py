@@ -108,6 +108,12 @@ COMMANDS: Final[Groups] = {
             ("confide restore memory/deploy.md --revision 3",),
         ),
         Entry(
+            "trust",
+            "trust:trust",
+            "Trust what a file or a note says now, so that agents may be shown it unasked.",
+            ("confide trust memory/notes/deploy.md",),
+        ),
+        Entry(
             "import",
             "transfer:import_memories",
             "Take over notes from other programs, after a look at them.",

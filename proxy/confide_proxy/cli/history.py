@@ -16,6 +16,7 @@ import typer
 
 from confide_crypto.errors import RequestError
 from confide_memory.answers import ask, local_time
+from confide_memory.classes import UNTRUSTED
 from confide_memory.commands.group import parsed_by
 from confide_memory.documents import GLOBAL_PROJECT, composed
 from confide_memory.forms import MAX_REVISIONS
@@ -79,6 +80,7 @@ async def history(
         for entry in revisions:
             size = "deleted" if entry["deleted"] else counted(entry["bytes"], "byte")
             clash = "  two versions of some lines" if entry["clash"] else ""
+            clash += "  untrusted" if entry["class"] == UNTRUSTED else ""
             row(f"{entry['revision']:>4}  {local_time(entry['time'])}  {entry['author']:<{width}}  {size}{clash}")
 
     return Output({"project": name, "path": path, "revisions": revisions}, tell)

@@ -13,6 +13,7 @@ import typer
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_memory.answers import ask, local_time
+from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import GLOBAL_PROJECT, composed, has_clash, iso
 from confide_memory.front_matter import split
 from confide_memory.markdown import lines_of
@@ -185,6 +186,7 @@ def _on_disk(here: Here, this: Project, wanted: set[str], below: str) -> list[di
                     "title": title_of(split(text)[1]),
                     "id": None,
                     "clash": has_clash(text),
+                    "class": None,
                 }
             )
     return found
@@ -192,7 +194,8 @@ def _on_disk(here: Here, this: Project, wanted: set[str], below: str) -> list[di
 
 def _of_note(entry: dict[str, Any]) -> dict[str, Any]:
     known = {name: entry[name] for name in ("project", "path", "revision", "author", "title", "id", "tags", "type")}
-    return {**known, "time": entry["updated"], "bytes": None, "lines": None, "clash": False}
+    class_ = entry.get("class", UNTRUSTED)
+    return {**known, "time": entry["updated"], "bytes": None, "lines": None, "clash": False, "class": class_}
 
 
 def _listed(this: Project, found: list[dict[str, Any]], total: int, limit: int, *, is_local: bool = False) -> Output:
@@ -205,6 +208,7 @@ def _listed(this: Project, found: list[dict[str, Any]], total: int, limit: int, 
         for entry in shown:
             size = "" if entry["lines"] is None else counted(entry["lines"], "line")
             clash = "  two versions of some lines" if entry["clash"] else ""
+            clash += "  untrusted" if entry["class"] == UNTRUSTED else ""
             place = f"{entry['path']}{_of(entry, this)}"
             title = entry["title"][:_TITLE]
             row(f"{local_time(entry['time'])}  {place:<{width}}  {size:>9}  {title}{clash}".rstrip())

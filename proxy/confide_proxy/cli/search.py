@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -16,6 +17,7 @@ import typer
 
 from confide_crypto.errors import ConfideError, RequestError, printable
 from confide_memory.answers import local_time
+from confide_memory.classes import OWNER
 from confide_memory.commands.group import parsed_by
 from confide_memory.documents import STOP_WORDS, has_clash
 from confide_memory.tools import call as call_keys
@@ -212,6 +214,8 @@ async def call(
     said = datetime.now().astimezone().isoformat(timespec="seconds")
     asked = Asked(tool, arguments, new_id() if is_queued else None, said if is_queued else None)
     meta = {call_keys.OPERATION: asked.operation, call_keys.SAID: said} if asked.operation else None
+    if meta is not None and sys.stdin.isatty():
+        meta[call_keys.CLASS] = OWNER  # a person sits here; a script's and an agent's commands have no terminal
     began = time.time()
     has_joined = here.paths.link.exists()
     is_starting = has_words and not has_joined and await daemon.answering(here.paths.daemon_data) is None

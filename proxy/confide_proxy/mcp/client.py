@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -127,7 +127,7 @@ class Client:
         *,
         progress: Progress | None = None,
         is_long: bool = False,
-        more_meta: dict[str, str] | None = None,
+        more_meta: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """The structured content of a tool's result; `more_meta` goes along in the call's `_meta`.
 

@@ -114,6 +114,15 @@ def with_operation(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "params": {**params, "_meta": meta}}
 
 
+def without_claims(message: dict[str, Any]) -> dict[str, Any]:
+    """A tool call without what its client says of the class of what is stored (docs/classes.md): that is the machine's to say."""
+    meta = message["params"].get("_meta")
+    if not isinstance(meta, dict) or call_keys.CLASS not in meta:
+        return message
+    kept = {name: value for name, value in meta.items() if name != call_keys.CLASS}
+    return {**message, "params": {**message["params"], "_meta": kept}}
+
+
 class _TwiceError(ValueError):
     """A name stands twice in an object."""
 

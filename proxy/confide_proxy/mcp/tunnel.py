@@ -37,6 +37,7 @@ from confide_proxy.mcp.jsonrpc import (
     encoded,
     key,
     with_operation,
+    without_claims,
 )
 from confide_proxy.mcp.subscriptions import (
     ACKNOWLEDGED,
@@ -368,6 +369,8 @@ class Tunnel:
         if method != _CALL or not isinstance(params, dict):
             return Call(message, line, None, is_repeatable=True)
         tool = str(params.get("name"))
+        if (unclaimed := without_claims(message)) is not message:
+            message, line = unclaimed, encoded(unclaimed)
         offline, is_read_only = self.catalogue.offline.get(tool, "fail"), tool in self.catalogue.read_only
         if offline == "queue":
             message = with_operation(message)

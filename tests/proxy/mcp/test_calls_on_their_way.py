@@ -84,7 +84,12 @@ async def test_progress_is_passed_on(tmp_path: Path) -> None:
 async def test_what_a_client_says_of_its_operation_is_not_taken(tmp_path: Path) -> None:
     """The id under which a store is made once is this machine's; another client's could be that of another store."""
     async with running(tmp_path) as (_, daemon, client):
-        own = {"confide/operation": "0" * 32, "confide/said": "1999-01-01T00:00:00+00:00", "other": 1}
+        own = {
+            "confide/operation": "0" * 32,
+            "confide/said": "1999-01-01T00:00:00+00:00",
+            "confide/class": "owner",
+            "other": 1,
+        }
         for number in (1, 2):
             client.say(number, CALL, name="memory_store", arguments={"content": "x", "title": "t"}, _meta=own)
         client.say(3, CALL, name="memory_store", arguments={"content": "x", "title": "t"}, _meta="none")
@@ -92,6 +97,7 @@ async def test_what_a_client_says_of_its_operation_is_not_taken(tmp_path: Path) 
         metas = [call["params"]["_meta"] for call in daemon.calls]
         assert len({meta["confide/operation"] for meta in metas} | {"0" * 32}) == 4
         assert all(not meta["confide/said"].startswith("1999") for meta in metas)
+        assert all("confide/class" not in meta for meta in metas)
         assert [meta.get("other") for meta in metas] == [1, 1, None]
 
 

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.config import ChunkSettings
+from confide_daemon.documents import provenance
 from confide_daemon.errors import DamagedError, EmbedderError
 from confide_daemon.retrieval.chunker import cut
 from confide_daemon.retrieval.indexing.backfill import Filling
@@ -27,6 +28,7 @@ from confide_daemon.store.store import Store
 from confide_memory import mentions, note, note_names
 from confide_memory.documents import is_note
 from confide_memory.front_matter import split
+from confide_memory.markdown import headings
 from confide_memory.note import Note
 
 
@@ -43,7 +45,7 @@ class Derivation:
     def keep(self, store: Store, row: DocumentRow, text: str | None, now: float) -> PieceChanges:
         """The document has this text now; None: it is deleted, and all that was derived of it goes."""
         found = note.read(row.project, row.path, text) if text is not None and is_note(row.path) else None
-        pieces = [] if text is None else self._pieces(text, found)
+        pieces = [] if text is None else _judged(self._pieces(text, found), text, provenance.judge(store, row, text))
         words = "" if found is None else found.words
         changes = store.pieces.replace(row, pieces, chunking=self.chunking, now=now, words=words)
         if is_note(row.path):
@@ -59,7 +61,9 @@ class Derivation:
         """
         if row.chunking == self.chunking:
             title = before.split("\n", 1)[0].removeprefix("# ")
-            store.pieces.add(row, self._below(added, before.count("\n"), title), now=now)
+            pieces = self._below(added, before.count("\n"), title)
+            # All of a transcript is untrusted, as its document is.
+            store.pieces.add(row, [replace(piece, doubted=False) for piece in pieces], now=now)
 
     def _pieces(self, text: str, found: Note | None) -> list[Piece]:
         """A note is cut without its front matter, and its title stands above all of its headings."""
@@ -83,6 +87,18 @@ class Derivation:
             )
             for piece in cut(text, self.chunks)
         ]
+
+
+def _judged(pieces: Sequence[Piece], text: str, judged: provenance.Judged) -> list[Piece]:
+    """The pieces, each with whether it or a heading above it holds something that is untrusted."""
+    if not judged.doubted:
+        return [replace(piece, doubted=False) for piece in pieces]
+    titles = [one.title for one in headings(text) if judged.holds(one.line, one.line)]
+
+    def is_doubted(piece: Piece) -> bool:
+        return judged.holds(piece.start_line, piece.end_line) or any(title in piece.heading for title in titles)
+
+    return [replace(piece, doubted=is_doubted(piece)) for piece in pieces]
 
 
 def _heading_below(title: str, heading: str) -> str:

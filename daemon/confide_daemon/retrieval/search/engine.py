@@ -7,7 +7,7 @@ what a question asks for; docs/search.md tells it all with an example. It knows 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -68,6 +68,8 @@ FIRST = 20
 # The question's terms may stand in the pieces around.
 REACH = 2
 AROUND = range(-REACH, REACH + 1)
+# Pieces of a class that is not asked for, in documents that are: so many more candidates each leg gives, that none is missed for them.
+MOST_TAKEN_OUT = 1000
 # Ranks that are the same as a whole number of such parts are a tie.
 TIED = 10**6
 
@@ -165,6 +167,9 @@ class _Search:
         store, generation, vector = self._store, self._generation, self._vector
         # A leg that answers alone has the work of two, and gains by it: a point of recall within 1,000 tokens.
         limit = self._weights.candidates * (1 if vector is not None else 2)
+        if self._query.classes is not None:
+            # Of documents that may come back, pieces that may not are taken out behind the legs.
+            limit += store.pieces.doubted(most=MOST_TAKEN_OUT)
         keyword: dict[int, float] = {}
         for allowed in self._views(keyword):
             # What the whole leg says of a piece stays: among fewer rows the same words may count otherwise.
@@ -206,7 +211,7 @@ class _Search:
     def ranked(self) -> list[int]:
         """The candidates by relevance, best first."""
         weights = self._weights
-        legs = self._legs = self.legs()
+        legs = self._legs = self._permitted(self.legs())
         own = relevance(legs, weights)
         if legs.cosines is not None and len(own) > weights.compared:
             # What both legs together put last has no part in it; names that stand as they were asked for always do.
@@ -232,6 +237,23 @@ class _Search:
             ranked.append((-round(factors.rank * TIED), near.get(place.project, 1), piece))
         self._clock.lap("fuse")
         return [piece for _, _, piece in sorted(ranked)]
+
+    def _permitted(self, legs: Legs) -> Legs:
+        """Without pieces of other classes than the query's: a document of an agent's may hold lines that are untrusted."""
+        classes = self._query.classes
+        if classes is None:
+            return legs
+        all_of_them = {*legs.pieces, *legs.vector, *(legs.exact or {})}
+        out = self._store.pieces.of_other_classes(all_of_them, classes)
+        if not out:
+            return legs
+        return replace(
+            legs,
+            keyword=_without(legs.keyword, out),
+            vector=[piece for piece in legs.vector if piece not in out],
+            cosines=None if legs.cosines is None else _without(legs.cosines, out),
+            exact=None if legs.exact is None else _without(legs.exact, out),
+        )
 
     def reranked(self, ranked: list[int], reranker: Reranker) -> list[int]:
         """The candidates with the first of them in the order that the reranker gives them."""
@@ -314,7 +336,8 @@ class _Search:
         today = self._today.isoformat()
         for piece in pieces:
             row = rows.get(piece)
-            if row is None:
+            # Whatever led here: nothing of another class is ever shown.
+            if row is None or (self._query.classes is not None and row.class_ not in self._query.classes):
                 continue
             near = [texts.get((row.document, row.position + step), "") for step in AROUND]
             share = self._terms.share(map(stemmed, (*near, piece_header(row.path, row.heading, row.words))))
@@ -346,7 +369,7 @@ class _Search:
         self._clock.lap("group")
         groups, noted, succession = grouping.groups, Noted(), None
         if notes := [group.document for group in groups if is_note(rows[group.best.place.id].path)]:
-            succession = Succession.of(self._store, notes, query.reach)
+            succession = Succession.of(self._store, notes, query.reach, query.classes)
             if succession:
                 above = self._above(succession, notes)
                 rows |= {row.id: row for _, row in above}
@@ -404,12 +427,22 @@ class _Search:
         notes = self._store.notes.of_documents(documents)
         if not self._query.with_related:
             return Noted(notes, succession)
+        classes = self._query.classes
         links = {one: self._store.mentions.linked(one, limit=MOST_RELATED) for one in documents}
-        return Noted(notes, succession, relatives(self._store, list(notes.values()), self._query.reach), links)
+        if classes is not None:
+            others = self._store.documents.by_id([link.document for found in links.values() for link in found])
+            known = {row.id for row in others if row.class_ in classes}
+            links = {one: [link for link in found if link.document in known] for one, found in links.items()}
+        related = relatives(self._store, list(notes.values()), self._query.reach, classes)
+        return Noted(notes, succession, related, links)
 
 
 def _ordered(scores: Mapping[int, float]) -> dict[int, float]:
     return {piece: scores[piece] for piece in best_first(scores)}
+
+
+def _without(scores: Mapping[int, float], out: Set[int]) -> dict[int, float]:
+    return {piece: score for piece, score in scores.items() if piece not in out}
 
 
 def _is_mixed(query: SearchQuery) -> bool:

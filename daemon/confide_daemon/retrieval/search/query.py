@@ -46,6 +46,8 @@ class SearchQuery:
     # Where notes may lie that hits are superseded by or related with; None: anywhere.
     reach: frozenset[str] | None = None
     with_related: bool = False
+    # What may come back, in the hits and in what is told beside them; None: all classes.
+    classes: frozenset[str] | None = None
     is_limited: bool = False  # the caller reaches a part of the space, and its scores may tell nothing of the rest
 
 
@@ -64,6 +66,7 @@ def filter_of(query: SearchQuery) -> Filter:
         without_tasks=query.without_tasks,
         task=query.task,
         task_projects=query.task_projects,
+        classes=query.classes,
     )
 
 

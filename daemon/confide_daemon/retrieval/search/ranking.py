@@ -187,9 +187,15 @@ class Succession:
         self._circle_of = {document: number for number, circle in enumerate(self._circles) for document in circle}
 
     @classmethod
-    def of(cls, store: Store, documents: Sequence[int], projects: frozenset[str] | None) -> Succession:
-        """As far as notes of these projects tell."""
-        return cls(store.notes.supersession_chains(documents, projects))
+    def of(
+        cls,
+        store: Store,
+        documents: Sequence[int],
+        projects: frozenset[str] | None,
+        classes: frozenset[str] | None = None,
+    ) -> Succession:
+        """As far as notes of these projects and classes tell (None: all)."""
+        return cls(store.notes.supersession_chains(documents, projects, classes))
 
     def __bool__(self) -> bool:
         return bool(self._newer)

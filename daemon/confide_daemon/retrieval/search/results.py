@@ -16,6 +16,7 @@ from confide_daemon.retrieval.search.ranking import Legs, Succession
 from confide_daemon.retrieval.search.scoring import Evidence
 from confide_daemon.store.rows import HitRow, LinkedRow, NoteRow, Place, Supersession
 from confide_daemon.store.store import Store
+from confide_memory.classes import UNTRUSTED, lowest
 from confide_memory.documents import iso
 
 # Two pieces say the same when they share so much of their words and all of their numbers: "budget 5,000" and "budget 6,000" differ.
@@ -202,13 +203,14 @@ class Relative:
 
 
 def relatives(
-    store: Store, notes: Sequence[NoteRow], projects: frozenset[str] | None
+    store: Store, notes: Sequence[NoteRow], projects: frozenset[str] | None, classes: frozenset[str] | None
 ) -> dict[str, tuple[Relative, ...]]:
-    """The notes of these projects that each of the notes is related with, by the id of the latter."""
+    """The notes of these projects and classes that each of the notes is related with, by the id of the latter."""
     identities = [note.id for note in notes]
     relations = store.notes.relations(identities, projects)
     ends = {end for relation in relations for end in (relation.note, relation.other)}
-    known = store.notes.named(sorted(ends), projects)
+    named = store.notes.named(sorted(ends), projects)
+    known = {identity: note for identity, note in named.items() if classes is None or note.class_ in classes}
     found: dict[str, list[Relative]] = {identity: [] for identity in identities}
     for relation in relations:
         for own, other, direction in ((relation.note, relation.other, "to"), (relation.other, relation.note, "from")):
@@ -242,6 +244,7 @@ class Hit:
     superseded_by: tuple[Supersession, ...] = ()
     related: tuple[Relative, ...] | None = None  # None: nobody asked
     order: float | None = None  # what the rank puts it at; None: its score does
+    class_: str = UNTRUSTED  # the lowest of its pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,4 +305,5 @@ def hit_of(group: Group, rows: Mapping[int, HitRow], noted: Noted, shown: Shown)
         superseded_by=noted.succession.by(first.document),
         related=noted.related_of(first.document),
         order=None if shown.order is None else round(shown.order, 4),
+        class_=lowest(row.class_ for row in ordered),
     )

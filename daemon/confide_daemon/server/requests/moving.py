@@ -11,7 +11,7 @@ all of it: authors and times are believed as they come.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from confide_crypto.errors import RequestError
@@ -20,6 +20,7 @@ from confide_daemon.documents.moving import Load
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.server.requests import Operation
 from confide_daemon.spaces.space import Space
+from confide_daemon.store.rows import Origin
 from confide_daemon.store.tables.moving import MovedDocument, MovedLink, MovedRevision, MovedSession, text_of
 from confide_memory.documents import MAX_TEXT_BYTES, SOURCES, check_text, text_hash, unsafe
 from confide_memory.forms import encoded_or_none
@@ -107,8 +108,12 @@ class MovingRequests:
                     "time": one.time,
                     "bytes": one.size,
                     "packed": encoded_or_none(one.packed),
+                    "made": one.origin.made,
+                    "by": one.origin.by,
+                    "doubted": [list(lines) for lines in one.origin.doubted],
                 }
                 for one in found
+                if one.origin is not None
             ],
             "next": found[-1].change if found else None,
             "total": total,
@@ -164,7 +169,7 @@ class MovingRequests:
         load = Load(
             read,
             [(one["project"], one["path"], one["revision"]) for one in dropped],
-            [MovedDocument(**one) for one in documents],
+            [MovedDocument(**{**one, "trusted": tuple(one["trusted"])}) for one in documents],
             [MovedSession(**{**one, "parts": tuple(one["parts"])}) for one in sessions],
             [MovedLink(**one) for one in links],
         )
@@ -195,9 +200,21 @@ def _check_path(path: str) -> None:
 
 
 def _revision(
-    *, project: str, path: str, revision: int, hash: str, author: str, time: int, packed: bytes | None, **_: Any
+    *,
+    project: str,
+    path: str,
+    revision: int,
+    hash: str,
+    author: str,
+    time: int,
+    packed: bytes | None,
+    made: str | None,
+    by: str | None,
+    doubted: Sequence[tuple[int, int]],
+    **_: Any,
 ) -> tuple[MovedRevision, str | None]:
-    one = MovedRevision(0, project, path, revision, hash, author, time, packed)
+    origin = Origin(made, tuple(doubted), by or made) if made is not None else None
+    one = MovedRevision(0, project, path, revision, hash, author, time, packed, origin=origin)
     _check_path(one.path)
     if one.revision < 1 or bool(one.hash) != (packed is not None):
         raise RequestError("invalid", "a revision has a number, and a text if it has a hash")

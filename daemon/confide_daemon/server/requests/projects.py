@@ -15,6 +15,7 @@ from confide_daemon.documents.service import MAX_LISTED
 from confide_daemon.server.replicas import Change
 from confide_daemon.server.requests import Operation
 from confide_daemon.spaces.space import Space
+from confide_memory.classes import OWNER
 from confide_memory.documents import check_stored_path, iso
 
 
@@ -91,6 +92,7 @@ class ProjectRequests:
                     "bytes": entry.bytes,
                     "deleted": entry.deleted,
                     "clash": entry.clash,
+                    "class": entry.class_,
                 }
                 for entry in found
             ]
@@ -112,6 +114,7 @@ class ProjectRequests:
                     "title": one.title,
                     "id": one.row.id,
                     "clash": bool(one.row.clash),
+                    "class": one.row.class_,
                 }
                 for one in found
             ],
@@ -167,7 +170,7 @@ class ProjectRequests:
         grants = self._grants()
         grants.require_write(project, path)
         result = await self._space.documents.restore(
-            project, check_stored_path(path), revision=revision, author=grants.alias
+            project, check_stored_path(path), revision=revision, author=grants.alias, by=OWNER
         )
         if result.changed:
             self._publish(Change.of(project, path, result, result.previous_hash))

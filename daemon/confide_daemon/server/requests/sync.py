@@ -127,14 +127,22 @@ class SyncRequests:
             raise RequestError.of(error) from error
 
     async def _put(
-        self, project: str, path: str, base: int, base_hash: str | None, text: str, hash: str, sent: Sequence[str]
+        self,
+        project: str,
+        path: str,
+        base: int,
+        base_hash: str | None,
+        text: str,
+        hash: str,
+        sent: Sequence[str],
+        class_: str,
     ) -> dict[str, Any]:
         grants = self._grants()
         grants.require_write(project, path)
         if hash != text_hash(check_text(text)):
             raise RequestError("invalid", "the hash is not that of the text", "was the file changed while it was read?")
         result = await self._space.documents.put(
-            project, path, text, base=base, base_hash=base_hash, sent=sent, author=grants.alias
+            project, path, text, base=base, base_hash=base_hash, sent=sent, author=grants.alias, by=class_
         )
         is_same = result.hash == hash
         # After a merge the machine may or may not take the text (it may be edited again): until it says more, its base is the old one.

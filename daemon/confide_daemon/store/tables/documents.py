@@ -19,21 +19,24 @@ from confide_daemon.store.rows import (
     Filter,
     ListedRow,
     OperationRow,
+    Origin,
     ProjectRow,
     RevisionEntry,
     RevisionRow,
     SourceCount,
     TranscriptRow,
 )
+from confide_daemon.store.tables.classes import NOBODYS, lines_as_json
 from confide_daemon.store.tables.keyword import condition_of
 from confide_daemon.store.tables.lives import NUMBERS
+from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import day_of, has_clash, source_of, text_hash
 
 OPERATIONS_KEPT_S = 90 * 86400.0
 """How long a change is known by its id. A machine that comes back later than this does not send what waits there by itself."""
 
-_DOCUMENT = """SELECT d.id, p.name, d.path, d.revision, d.hash, d.deleted, d.author, d.updated_at, d.source, d.day, d.chunking, d.clash
-    FROM document d JOIN project p ON p.id = d.project"""
+_DOCUMENT = """SELECT d.id, p.name, d.path, d.revision, d.hash, d.deleted, d.author, d.updated_at, d.source, d.day, d.chunking, d.clash,
+    d.made, d.class FROM document d JOIN project p ON p.id = d.project"""
 _PAIR = "SELECT min(a.id, b.id), max(a.id, b.id)"
 _OF_NAMES = "FROM project a, project b WHERE a.name = ? AND b.name = ?"
 
@@ -120,7 +123,9 @@ class DocumentTable(Table):
                 (count, now, document),
             )
 
-    def save(self, project: str, path: str, text: str | None, *, author: str, now: float) -> DocumentRow:
+    def save(
+        self, project: str, path: str, text: str | None, *, author: str, now: float, origin: Origin = NOBODYS
+    ) -> DocumentRow:
         """A new revision of the document; None deletes it. Raises SpaceFullError: the space may hold no more."""
         if text is not None:
             self._require_room(project, path)
@@ -130,11 +135,11 @@ class DocumentTable(Table):
         day = day_of(path) or iso_day(now)
         self._rows("INSERT INTO project (name) VALUES (?) ON CONFLICT DO NOTHING", (project,))
         self._rows(
-            """INSERT INTO document (project, path, revision, hash, deleted, author, updated_at, source, day, clash)
-               SELECT id, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM project WHERE name = ?
+            """INSERT INTO document (project, path, revision, hash, deleted, author, updated_at, source, day, clash, made, class)
+               SELECT id, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM project WHERE name = ?
                ON CONFLICT (project, path) DO UPDATE SET revision = max(revision + 1, excluded.revision), hash = excluded.hash,
                deleted = excluded.deleted, author = excluded.author, updated_at = excluded.updated_at, day = excluded.day,
-               clash = excluded.clash""",
+               clash = excluded.clash, made = excluded.made, class = excluded.class""",
             (
                 path,
                 self.number_behind(0),
@@ -145,15 +150,21 @@ class DocumentTable(Table):
                 source_of(path),
                 day,
                 clash,
+                origin.made,
+                UNTRUSTED if origin.doubted else origin.made,
                 project,
             ),
         )
         row = self.find(project, path)
         assert row is not None
+        size = len((text or "").encode())
         self._rows(
-            """INSERT INTO revision (document, number, hash, text, author, created_at, clash, bytes)
-               VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
-            (row.id, row.revision, content_hash, packed, author, now, clash, len((text or "").encode())),
+            """INSERT INTO revision (document, number, hash, text, author, created_at, clash, bytes, by, made, doubted, class)
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+            (
+                *(row.id, row.revision, content_hash, packed, author, now, clash, size),
+                *(origin.by, origin.made, lines_as_json(origin.doubted), row.class_),
+            ),
         )
         return row
 
@@ -209,8 +220,9 @@ class DocumentTable(Table):
 
     def revisions(self, document: int, *, limit: int) -> list[RevisionEntry]:
         """The newest revisions of a document, newest first."""
-        sql = """SELECT number, hash, author, created_at, text IS NULL, clash, bytes, CASE WHEN bytes IS NULL THEN text END
-                 FROM revision WHERE document = ? ORDER BY number DESC LIMIT ?"""
+        sql = """SELECT r.number, r.hash, r.author, r.created_at, r.text IS NULL, r.clash, r.bytes,
+                 coalesce(r.class, d.made_before, 'untrusted'), CASE WHEN r.bytes IS NULL THEN r.text END
+                 FROM revision r JOIN document d ON d.id = r.document WHERE r.document = ? ORDER BY r.number DESC LIMIT ?"""
         return [_entry(row) for row in self._rows(sql, (document, limit))]
 
     def before(self, document: int, number: int) -> int:
@@ -236,8 +248,8 @@ class DocumentTable(Table):
 
     def newest(self, project: str, *, below: str, limit: int) -> list[ListedRow]:
         """The living documents of a project's memory, the last changed first; `below`: of this path or folder, "" for all."""
-        sql = f"""SELECT d.id, d.path, d.revision, d.author, d.updated_at, d.clash, coalesce(r.bytes, length(r.text), 0), n.id, n.title
-                  FROM document d JOIN project p ON p.id = d.project JOIN revision r ON r.document = d.id AND r.number = d.revision
+        sql = f"""SELECT d.id, d.path, d.revision, d.author, d.updated_at, d.clash, coalesce(r.bytes, length(r.text), 0), n.id, n.title,
+                  d.class FROM document d JOIN project p ON p.id = d.project JOIN revision r ON r.document = d.id AND r.number = d.revision
                   LEFT JOIN note n ON n.document = d.id WHERE p.name = ? AND NOT d.deleted AND {_BELOW}
                   ORDER BY d.updated_at DESC, d.path LIMIT ?"""
         rows = self._rows(sql, (project, *_below(below), limit))
@@ -289,7 +301,8 @@ class DocumentTable(Table):
         sql = """SELECT d.id FROM document d WHERE d.deleted AND d.updated_at < ?
                  AND EXISTS (SELECT 1 FROM revision r WHERE r.document = d.id) ORDER BY d.updated_at LIMIT ?"""
         found = [identity for (identity,) in self._rows(sql, (before, limit))]
-        self._rows(f"DELETE FROM revision WHERE document {AMONG}", (json.dumps(found),))
+        for table in ("revision", "doubted_text", "trusted_text"):
+            self._rows(f"DELETE FROM {table} WHERE document {AMONG}", (json.dumps(found),))
         return len(found)
 
     def leave_uncut(self, document: int, *, chunking: str) -> None:
@@ -305,16 +318,16 @@ class DocumentTable(Table):
 
 
 def _document(row: tuple[Any, ...]) -> DocumentRow:
-    identity, project, path, revision, content, deleted, *rest, clash = row
-    values = (identity, project, path, revision, content, bool(deleted), *rest, bool(clash))
+    identity, project, path, revision, content, deleted, *rest, clash, made, class_ = row
+    values = (identity, project, path, revision, content, bool(deleted), *rest, bool(clash), made, class_)
     return DocumentRow(*values)
 
 
 def _entry(row: tuple[Any, ...]) -> RevisionEntry:
-    number, content_hash, author, created_at, deleted, clash, size, packed = row
+    number, content_hash, author, created_at, deleted, clash, size, class_, packed = row
     if packed is not None:  # written before sizes were kept
         size = len(zlib.decompress(packed))
-    return RevisionEntry(number, content_hash, author, created_at, bool(deleted), bool(clash), size or 0)
+    return RevisionEntry(number, content_hash, author, created_at, bool(deleted), bool(clash), size or 0, class_)
 
 
 class ProjectTable(Table):

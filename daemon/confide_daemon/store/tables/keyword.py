@@ -27,6 +27,7 @@ import numpy as np
 from confide_daemon.store.database import AMONG, KEYWORDS, Database, Rows, Table
 from confide_daemon.store.rows import Filter
 from confide_daemon.store.tables.notes import folded
+from confide_memory.classes import UNTRUSTED
 
 # A piece's header (path, headings, date) counts as much as its text.
 HEADER_WEIGHT = 1.0
@@ -364,6 +365,10 @@ def condition_of(rows: Rows, allowed: Filter) -> tuple[str, list[Any]]:
         if day is not None:
             conditions.append(condition)
             values.append(day)
+    if allowed.classes is not None:
+        some = " OR d.class = 'untrusted'" if UNTRUSTED in allowed.classes else ""
+        conditions.append(f"(d.made {AMONG}{some})")
+        values.append(json.dumps(sorted(allowed.classes)))
     for condition, value in _of_notes(rows, allowed):
         conditions.append(condition)
         values += value

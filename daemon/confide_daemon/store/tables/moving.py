@@ -7,10 +7,14 @@ Nothing that is derived is carried: pieces, vectors and notes are made anew from
 
 from __future__ import annotations
 
+import json
 import zlib
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from confide_daemon.store.database import Table
+from confide_daemon.store.rows import Origin
+from confide_daemon.store.tables.classes import lines_as_json, lines_in
+from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import day_of, has_clash, source_of
 
 _MICRO: Final = 1_000_000
@@ -30,6 +34,7 @@ class MovedRevision(NamedTuple):
     time: int
     packed: bytes | None  # zlib of UTF-8; None: not asked for, or deleted
     size: int = 0  # of that
+    origin: Origin | None = None  # None: where it comes from nobody has kept that
 
 
 class MovedDocument(NamedTuple):
@@ -44,6 +49,7 @@ class MovedDocument(NamedTuple):
     bare: bool  # deleted so long ago that no revision is kept: only its number must not come to mean another text
     uses: int
     used: int
+    trusted: tuple[str, ...] = ()  # hashes of the parts that a person has trusted
 
 
 class MovedSession(NamedTuple):
@@ -90,10 +96,14 @@ class MovingTable(Table):
                 last = change
         text = f"{'r.text' if texts else 'NULL'}, coalesce(length(r.text), 0)"
         until = "AND r.change <= ?" if texts else ""
-        sql = f"""SELECT r.change, p.name, d.path, r.number, r.hash, r.author, r.created_at, {text} {_REVISIONS}
+        sql = f"""SELECT r.change, p.name, d.path, r.number, r.hash, r.author, r.created_at, {text},
+                  coalesce(r.made, d.made_before, 'untrusted'), r.doubted, coalesce(r.by, d.made_before, 'untrusted') {_REVISIONS}
                   WHERE r.change > ? {until} ORDER BY r.change LIMIT ?"""
         rows = self._rows(sql, (after, *((last,) if texts else ()), most))
-        return [MovedRevision._make((*row[:6], micros(row[6]), *row[7:])) for row in rows]
+        return [
+            MovedRevision._make((*row[:6], micros(row[6]), *row[7:9], Origin(row[9], lines_in(row[10]), row[11])))
+            for row in rows
+        ]
 
     def revision_count(self) -> int:
         """How many revisions there are."""
@@ -104,8 +114,8 @@ class MovingTable(Table):
         sql = "SELECT EXISTS (SELECT 1 FROM document) OR EXISTS (SELECT 1 FROM sealed_record)"
         return not self._one(sql)
 
-    def take(self, one: MovedRevision, text: str | None) -> int | None:
-        """Keeps a revision as it was; the id of its document where that is its newest now. One that is there is put right.
+    def take(self, one: MovedRevision, text: str | None, origin: Origin) -> tuple[int, bool]:
+        """Keeps a revision as it was: the id of its document, and whether it is its newest now. One that is there is put right.
 
         `text`: what `one.packed` holds, which the caller has compared with its hash.
         """
@@ -122,16 +132,22 @@ class MovingTable(Table):
         document, newest = self._rows(sql, (one.project, one.path))[0]
         clash = text is not None and source_of(one.path) == "memory" and has_clash(text)
         size = len(text.encode()) if text is not None else 0
-        sql = """INSERT INTO revision (document, number, hash, text, author, created_at, clash, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+        class_ = UNTRUSTED if origin.doubted else origin.made
+        values: tuple[Any, ...]
+        sql = """INSERT INTO revision (document, number, hash, text, author, created_at, clash, bytes, by, made, doubted, class)
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
                  ON CONFLICT (document, number) DO UPDATE SET hash = excluded.hash, text = excluded.text, author = excluded.author,
-                 created_at = excluded.created_at, clash = excluded.clash, bytes = excluded.bytes"""
-        self._rows(sql, (document, one.revision, one.hash, one.packed, one.author, seconds, clash, size))
+                 created_at = excluded.created_at, clash = excluded.clash, bytes = excluded.bytes, by = excluded.by,
+                 made = excluded.made, doubted = excluded.doubted, class = excluded.class"""
+        values = (document, one.revision, one.hash, one.packed, one.author, seconds, clash, size)
+        self._rows(sql, (*values, origin.by, origin.made, lines_as_json(origin.doubted), class_))
         if one.revision < newest:
-            return None
+            return int(document), False
         sql = """UPDATE document SET revision = ?, hash = ?, deleted = ?, author = ?, updated_at = ?, clash = ?,
-                 day = coalesce(nullif(?, ''), date(?, 'unixepoch')) WHERE id = ?"""
-        self._rows(sql, (one.revision, one.hash, text is None, one.author, seconds, clash, day, seconds, document))
-        return int(document)
+                 day = coalesce(nullif(?, ''), date(?, 'unixepoch')), made = ?, class = ? WHERE id = ?"""
+        values = (one.revision, one.hash, text is None, one.author, seconds, clash, day, seconds)
+        self._rows(sql, (*values, origin.made, class_, document))
+        return int(document), True
 
     def drop(self, project: str, path: str, revision: int) -> None:
         """Forgets a revision that is not there any more where the space comes from."""
@@ -141,11 +157,15 @@ class MovingTable(Table):
 
     def documents(self, after: int, *, limit: int) -> list[MovedDocument]:
         """Those of which more than revisions is known, by their ids behind `after`."""
-        sql = f"""SELECT d.id, p.name, d.path, d.revision, d.author, d.updated_at, {_BARE}, coalesce(u.uses, 0), coalesce(u.used_at, 0)
+        sql = f"""SELECT d.id, p.name, d.path, d.revision, d.author, d.updated_at, {_BARE}, coalesce(u.uses, 0), coalesce(u.used_at, 0),
+                  (SELECT json_group_array(t.hash) FROM trusted_text t WHERE t.document = d.id)
                   FROM document d JOIN project p ON p.id = d.project LEFT JOIN document_use u ON u.document = d.id
-                  WHERE d.id > ? AND (u.uses > 0 OR {_BARE}) ORDER BY d.id LIMIT ?"""
+                  WHERE d.id > ? AND (u.uses > 0 OR {_BARE} OR EXISTS (SELECT 1 FROM trusted_text t WHERE t.document = d.id))
+                  ORDER BY d.id LIMIT ?"""
         return [
-            MovedDocument._make((*row[:5], micros(row[5]), bool(row[6]), row[7], micros(row[8])))
+            MovedDocument._make(
+                (*row[:5], micros(row[5]), bool(row[6]), row[7], micros(row[8]), tuple(json.loads(row[9])))
+            )
             for row in self._rows(sql, (after, limit))
         ]
 
@@ -160,6 +180,11 @@ class MovingTable(Table):
             day = day_of(one.path) or ""
             values = (one.path, one.revision, one.author, seconds, source_of(one.path), day, seconds, one.project)
             self._rows(sql, values)
+        for trusted in one.trusted:
+            sql = """INSERT INTO trusted_text (document, hash, at, by)
+                     SELECT d.id, ?, ?, ? FROM document d JOIN project p ON p.id = d.project WHERE p.name = ? AND d.path = ?
+                     ON CONFLICT DO NOTHING"""
+            self._rows(sql, (trusted, seconds, one.author, one.project, one.path))
         if one.uses:
             sql = """INSERT INTO document_use (document, uses, used_at)
                      SELECT d.id, ?, ? FROM document d JOIN project p ON p.id = d.project WHERE p.name = ? AND d.path = ?

@@ -98,6 +98,8 @@ class NoteListing(Table):
             add("n.updated_at >= ?", wanted.since)
         if wanted.until is not None:
             add("n.updated_at < ?", wanted.until)
+        if wanted.classes is not None:
+            add(f"(SELECT d.class FROM document d WHERE d.id = n.document) {AMONG}", json.dumps(sorted(wanted.classes)))
         if wanted.path is not None:
             _add_path(wanted.path.removeprefix("./").rstrip("/"), wanted.without_tasks and wanted.task_id is None, add)
         return " AND ".join(conditions), values

@@ -13,7 +13,7 @@ from confide_daemon.store.rows import DocumentRow, NotePiece, NotePlace, NoteRow
 from confide_memory.note import Note
 
 COLUMNS = """n.document, n.id, p.name, d.path, d.revision, n.task, n.title, n.type, n.category, n.entity, n.status, n.source, n.tags,
-    n.importance, n.created_at, n.updated_at, d.author, n.uses, n.problems"""
+    n.importance, n.created_at, n.updated_at, d.author, n.uses, n.problems, d.class"""
 SELECT = f"SELECT {COLUMNS} FROM note n JOIN document d ON d.id = n.document JOIN project p ON p.id = n.project"
 
 # Notes that supersede one; more of them are not told.
@@ -126,18 +126,25 @@ class NoteTable(Table):
         return {note.id: note for note in notes if projects is None or note.project in projects}
 
     def supersessions(
-        self, documents: Sequence[int], projects: frozenset[str] | None, *, most: int = MOST_NEWER
+        self,
+        documents: Sequence[int],
+        projects: frozenset[str] | None,
+        classes: frozenset[str] | None = None,
+        *,
+        most: int = MOST_NEWER,
     ) -> list[Supersession]:
-        """Which notes of these projects say that they supersede one of these documents; the newest first."""
-        reached, names = within("p.name", projects)
+        """Which notes of these projects and classes (None: of any) say that they supersede one of these documents; the newest first."""
+        (reached, names), (chosen, more) = within("p.name", projects), within("d.class", classes)
         sql = f"""SELECT a.document, b.document, b.id, b.title, d.path, p.name FROM note a
                  JOIN note_relation r ON r.other = a.id AND r.kind = 'supersedes' JOIN note b ON b.document = r.document
                  JOIN document d ON d.id = b.document JOIN project p ON p.id = b.project
-                 WHERE a.document {AMONG} AND b.document <> a.document{reached}
+                 WHERE a.document {AMONG} AND b.document <> a.document{reached}{chosen}
                  ORDER BY b.updated_at DESC, b.document LIMIT ?"""
-        return [Supersession(*row) for row in self._rows(sql, (json.dumps(list(documents)), *names, most))]
+        return [Supersession(*row) for row in self._rows(sql, (json.dumps(list(documents)), *names, *more, most))]
 
-    def supersession_chains(self, documents: Sequence[int], projects: frozenset[str] | None) -> list[Supersession]:
+    def supersession_chains(
+        self, documents: Sequence[int], projects: frozenset[str] | None, classes: frozenset[str] | None = None
+    ) -> list[Supersession]:
         """As `supersessions`, of the documents, of what supersedes them, and so on; MOST_FOLLOWED of them at most."""
         values: list[Any] = [json.dumps(list(documents)), MOST_FOLLOWED]
         within = ""
@@ -151,7 +158,7 @@ class NoteTable(Table):
                       CROSS JOIN note b ON b.document = r.document {within} LIMIT ?)
                   SELECT document FROM link"""
         reached = [row[0] for row in self._rows(sql, values)]
-        return self.supersessions(reached, projects, most=MOST_LINKS)
+        return self.supersessions(reached, projects, classes, most=MOST_LINKS)
 
     def twin(self, project: str, task: str | None, digest: bytes) -> NoteRow | None:
         """A note of the same place that says exactly the same."""

@@ -14,7 +14,7 @@ import difflib
 import hashlib
 import json
 from collections import Counter, defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -394,7 +394,8 @@ class PieceTable(Table):
         """Makes these the pieces of the document; those with unchanged text keep their ids and vectors. `words`: see `KeywordTable.add`."""
         other_words = self._one("SELECT words FROM document WHERE id = ?", (document.id,)) != words
         present = self._rows(
-            "SELECT id, hash, position, start_line, end_line, heading FROM chunk WHERE document = ? ORDER BY position",
+            """SELECT id, hash, position, start_line, end_line, heading, doubted FROM chunk WHERE document = ?
+               ORDER BY position""",
             (document.id,),
         )
         hashes = [piece_hash(piece.text) for piece in pieces]
@@ -405,11 +406,10 @@ class PieceTable(Table):
         for position, (piece, digest) in enumerate(zip(pieces, hashes, strict=True)):
             if position in kept:
                 row = present[kept[position]]
-                if row[2:] != (position, piece.start_line, piece.end_line, piece.heading):
-                    self._rows(
-                        "UPDATE chunk SET position = ?, start_line = ?, end_line = ?, heading = ? WHERE id = ?",
-                        (position, piece.start_line, piece.end_line, piece.heading, row[0]),
-                    )
+                place = (position, piece.start_line, piece.end_line, piece.heading, int(piece.doubted))
+                if row[2:] != place:
+                    sql = "UPDATE chunk SET position = ?, start_line = ?, end_line = ?, heading = ?, doubted = ? WHERE id = ?"
+                    self._rows(sql, (*place, row[0]))
                 if row[5] != piece.heading or document.chunking != chunking or other_words:
                     self._keywords.update(row[0], document.path, piece.heading, piece.text, words)
                 continue
@@ -424,9 +424,9 @@ class PieceTable(Table):
     ) -> None:
         place = (document.id, position, piece.start_line, piece.end_line, piece.heading)
         identity = self._one(
-            """INSERT INTO chunk (document, position, start_line, end_line, heading, tokens, hash, text, added_at)
-               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id""",
-            (*place, piece.tokens, digest, piece.text, now),
+            """INSERT INTO chunk (document, position, start_line, end_line, heading, tokens, hash, text, added_at, doubted)
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id""",
+            (*place, piece.tokens, digest, piece.text, now, int(piece.doubted)),
         )
         self._keywords.add(identity, document.path, piece.heading, piece.text, words)
 
@@ -456,10 +456,25 @@ class PieceTable(Table):
         if not pieces:
             return {}
         sql = """SELECT c.id, c.document, c.position, c.start_line, c.end_line, c.heading, c.tokens, c.text, p.name, d.path,
-                 d.source, d.author, d.updated_at, d.words, d.importance, coalesce(u.uses, 0)
+                 d.source, d.author, d.updated_at, d.words, d.importance, coalesce(u.uses, 0),
+                 CASE WHEN c.doubted IS 0 THEN d.made ELSE 'untrusted' END
                  FROM carray(?) j CROSS JOIN chunk c ON c.id = j.value CROSS JOIN document d ON d.id = c.document
                  CROSS JOIN project p ON p.id = d.project LEFT JOIN document_use u ON u.document = d.id"""
         return {row[0]: HitRow._make(row) for row in self._rows(sql, (carried(pieces),))}
+
+    def of_other_classes(self, pieces: Iterable[int], classes: frozenset[str]) -> set[int]:
+        """Those of the pieces that are of none of the classes."""
+        asked = list(pieces)
+        if not asked:
+            return set()
+        sql = f"""SELECT c.id FROM carray(?) j CROSS JOIN chunk c ON c.id = j.value CROSS JOIN document d ON d.id = c.document
+                  WHERE CASE WHEN c.doubted IS 0 THEN d.made ELSE 'untrusted' END NOT {AMONG}"""
+        return {row[0] for row in self._rows(sql, (carried(asked), json.dumps(sorted(classes))))}
+
+    def doubted(self, *, most: int) -> int:
+        """How many pieces hold untrusted lines in documents that are not, counted up to `most`."""
+        sql = "SELECT count(*) FROM (SELECT 1 FROM chunk WHERE doubted = 1 LIMIT ?)"
+        return self._database.remembered.get(("doubted", most), lambda: int(self._one(sql, (most,))))
 
     def texts_around(self, pieces: Sequence[int], *, reach: int) -> dict[tuple[int, int], str]:
         """The texts of the pieces and of so many before and after each in its document, by (document, position)."""

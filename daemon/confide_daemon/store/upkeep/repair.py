@@ -178,9 +178,10 @@ class Repair(Table):
             return False
         packed, size = zlib.compress(text.encode()), len(text.encode())
         self._rows(
-            """INSERT INTO revision (document, number, hash, text, author, created_at, bytes) VALUES (?, ?, ?, ?, ?, ?, ?)
+            """INSERT INTO revision (document, number, hash, text, author, created_at, bytes, made)
+               SELECT ?, ?, ?, ?, ?, ?, ?, CASE class WHEN 'untrusted' THEN class ELSE made END FROM document WHERE id = ?
                ON CONFLICT (document, number) DO UPDATE SET hash = excluded.hash, text = excluded.text, bytes = excluded.bytes""",
-            (document, number, content, packed, author, updated_at, size),
+            (document, number, content, packed, author, updated_at, size, document),
         )
         return True
 

@@ -9,6 +9,8 @@ What every column of a space's database may hold of a text, and what becomes of 
       chunk, keyword (FTS5), vector_<n>     pieces; those whose text changes lose their vectors, and wait for new ones
       document.words, importance, day, cut_hash, pieces, and note, note_tag, note_relation with all their columns
       document_name, document_tag, document_link    all of them
+      doubted_text                          numbers made of some words each, and
+      trusted_text                          hashes of lines: with any text of their document
     traces, removed at the end (`forget_traces`)
       vector_cache                          all of it: vectors of older texts, by hashes of these
       operation.asked, hash, previous       hashes of calls and of texts: who knows all but the password could try them
@@ -101,12 +103,21 @@ class RevisionTexts(Table):
             "UPDATE revision SET text = ?, hash = ?, bytes = ?, clash = ? WHERE change = ?",
             (zlib.compress(data), after, len(data), clash, change),
         )
+        if text.count("\n") != here.count("\n"):
+            # Which lines were untrusted is not known any more: all are.
+            lines = f"[[1,{text.count(chr(10)) + 1}]]"
+            self._rows("UPDATE revision SET doubted = ? WHERE change = ? AND doubted IS NOT NULL", (lines, change))
         # Without the hash that it had, by which passwords could be tried.
         self._rows("INSERT INTO mark VALUES (?, 1) ON CONFLICT DO NOTHING", (f"{_REWRITTEN}{change}",))
         if not is_newest:
             return "rewritten", None
         self._rows("UPDATE document SET hash = ?, clash = ? WHERE id = ?", (after, clash, document))
         return "rewritten", int(document)
+
+    def document_of(self, change: int) -> int | None:
+        """The document that a revision is of; None where it is gone."""
+        found = self._rows("SELECT document FROM revision WHERE change = ?", (change,))
+        return int(found[0][0]) if found else None
 
     def is_rewritten(self, document: int, number: int) -> bool:
         """Whether a revision had another text, which machines may have confirmed. Of what came before this was noted it is not known."""

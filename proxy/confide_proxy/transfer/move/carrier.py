@@ -123,10 +123,11 @@ class Carrier:
         return here
 
     def _is_same(self, here: Holdings, there: Holdings) -> bool:
-        wanted = {key: one for key, one in here.revisions.items() if key not in self.left.unreadable}
+        wanted = here.revisions.keys() - self.left.unreadable
         is_sealed = all(there.secrets.get(one) == self._keys.epoch for one in here.secrets.keys() - self.left.unopened)
         return (
-            wanted == there.revisions
+            wanted == there.revisions.keys()
+            and all(there.has(here, key) for key in wanted)
             and is_sealed
             and not there.secrets.keys() - here.secrets.keys()
             and _known(here) == _known(there)
@@ -150,7 +151,7 @@ class Carrier:
         await self._load("links", [one for key, one in here.links.items() if there.links.get(key) != one])
 
     async def _bring_revisions(self, here: Holdings, there: Holdings) -> None:
-        missing = [one for one, key in sorted(here.order.items()) if there.revisions.get(key) != here.revisions[key]]
+        missing = [one for one, key in sorted(here.order.items()) if not there.has(here, key)]
         wanted, done = set(missing), 0
         at = 0
         while at < len(missing):
@@ -245,7 +246,8 @@ def _size(one: dict[str, Any]) -> int:
 
 def _wire(one: dict[str, Any]) -> dict[str, Any]:
     packed = None if one["packed"] is None else encoded(one["packed"])
-    return {name: one[name] for name in ("project", "path", "revision", "hash", "author", "time")} | {"packed": packed}
+    kept = ("project", "path", "revision", "hash", "author", "time", "made", "by", "doubted")
+    return {name: one[name] for name in kept if one[name] is not None} | {"packed": packed}
 
 
 def _is_whole(one: dict[str, Any]) -> bool:

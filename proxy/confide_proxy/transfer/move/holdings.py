@@ -27,6 +27,7 @@ class Holdings:
 
     Attributes:
         revisions: each with a digest of its hash, author and time.
+        origins: of revisions, where they come from (docs/classes.md); of a daemon that does not keep it there are none.
         order: their ids, and which they are, in the order in which they came.
         deleted: documents whose newest revision deleted them.
         secrets: the epochs of the sealed records, by their ids in hex.
@@ -34,6 +35,7 @@ class Holdings:
     """
 
     revisions: dict[Revision, bytes] = field(default_factory=dict)
+    origins: dict[Revision, str] = field(default_factory=dict)
     order: dict[int, Revision] = field(default_factory=dict)
     living: set[tuple[str, str]] = field(default_factory=set)
     deleted: set[tuple[str, str]] = field(default_factory=set)
@@ -42,6 +44,11 @@ class Holdings:
     links: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     secrets: dict[str, int] = field(default_factory=dict)
     packed_bytes: int = 0
+
+    def has(self, other: Holdings, key: Revision) -> bool:
+        """Whether a revision of the other end's is here as it is there."""
+        origins = self.origins.get(key), other.origins.get(key)
+        return self.revisions.get(key) == other.revisions[key] and (None in origins or origins[0] == origins[1])
 
     @property
     def projects(self) -> set[str]:
@@ -62,6 +69,8 @@ async def held(link: Asks) -> Holdings:
             if key in found.revisions:
                 raise UnfitAnswerError
             found.revisions[key] = digest(one)
+            if one["made"] is not None:
+                found.origins[key] = f"{one['made']} {one['by']} {one['doubted']}"
             found.order[one["id"]] = key
             found.packed_bytes += one["bytes"]
             number, _ = newest.get(key[:2], (0, False))

@@ -1,0 +1,306 @@
+"""Where the texts of a space come from, line by line where it has to be, and what that makes of them (docs/classes.md).
+
+A class is believed of who writes, as the daemon knows that by itself: by which request or tool a text came. It goes with the text: lines
+that are untrusted stay so when they are moved, copied, merged, restored or sent again, since they are known by what they say
+(`text_marks`), not by where they lie. Nothing here raises a class but `trust`, which a person asks for, of the text that lies there now.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from confide_crypto.errors import RequestError
+from confide_daemon.errors import DamagedError, NotFoundError
+from confide_daemon.store.rows import DocumentRow, Origin
+from confide_daemon.store.store import Store
+from confide_daemon.store.tables.classes import Lines
+from confide_memory import front_matter, note
+from confide_memory.classes import AGENT, DERIVED, OWNER, UNTRUSTED, hostile, lowest, text_marks
+from confide_memory.classes.text_marks import Block
+from confide_memory.documents import is_in_memory, is_note, text_hash
+
+MOST_REVISIONS = 100_000
+NEARLY_ALL = 0.8
+WHENCE = "where it comes from"
+IMPORTED, BY_RULE = "import", "hook"
+"""What notes say of their source, which only lowers: they came from another program, or a rule made them of a session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Where a new text comes from, and the blocks of it that are untrusted by themselves, not since others like them are."""
+
+    origin: Origin
+    sources: tuple[Block, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a document counts as, and why: its lines that are untrusted, or that speak to a model, and that nobody has trusted.
+
+    Attributes:
+        is_whole: these lines are of something that is shown with all others: a note, its fields, a file's name.
+    """
+
+    class_: str
+    doubted: tuple[Lines, ...] = ()
+    is_whole: bool = False
+
+    def holds(self, first: int, last: int) -> bool:
+        """Whether any of these lines, both included, is one."""
+        return self.is_whole or any(begin <= last and first <= end for begin, end in self.doubted)
+
+
+def written(store: Store, row: DocumentRow | None, path: str, text: str, by: str) -> Written:
+    """Where a text comes from that this class of writer makes the newest of a document, which is `row` now."""
+    lines = text.split("\n")
+    exact = store.classes.of_text(row.id, text_hash(text)) if row is not None else None
+    if exact is None and not is_in_memory(path):
+        return Written(Origin(UNTRUSTED, (), UNTRUSTED))  # transcripts, and what else is indexed
+    blocks = text_marks.blocks(lines)
+    known = _known(store, lines, blocks)
+    if exact is not None:  # it is what it was, whoever brings it back
+        doubted = dict.fromkeys((*exact.doubted, *known))
+        return Written(Origin(exact.made, tuple(sorted(doubted)), by))
+    living = row if row is not None and not row.deleted else None
+    before, earlier = _before(store, living)
+    present = {line.strip() for line in before}
+    added = [block for block in blocks if any(line.strip() not in present for line in _of(lines, block))]
+    is_doubted = by == UNTRUSTED or (by != OWNER and _speaks(text, added))
+    found: set[Lines] = set(known)
+    if living is None and _is_most(known, lines, blocks):
+        found.update(blocks)  # a file that was moved, with its fields and its short lines
+    made = by if living is None else lowest((by, living.made))
+    sources: list[Block] = []
+    if is_doubted and is_note(path):
+        made = UNTRUSTED  # a note is one statement
+    elif is_doubted:
+        # Of other files these lines alone: a log goes on, and what was in it before is no worse for it.
+        made = AGENT if living is None else lowest((AGENT, living.made))
+        sources = added
+    elif earlier.doubted:
+        lost = {line.strip() for begin, end in earlier.doubted for line in before[begin - 1 : end] if _says(line)}
+        kept = [block for block in blocks if any(line.strip() in lost for line in _of(lines, block))]
+        found.update(kept)
+        if by in (AGENT, DERIVED) and not lost <= {line.strip() for line in lines}:
+            # What an agent puts in the place of untrusted lines may be the same in other words.
+            sources = added
+    found.update(sources)
+    return Written(Origin(made, tuple(sorted(found)), by), tuple(sources))
+
+
+def keep(store: Store, row: DocumentRow, text: str, found: Written) -> None:
+    """Has untrusted lines of a new text known again, wherever they come back; in the transaction that writes it."""
+    if found.sources:
+        _mark(store, row.id, text.split("\n"), found.sources)
+
+
+def judge(store: Store, row: DocumentRow, text: str) -> Judged:
+    """What the newest text of a document counts as; in a transaction that writes, since what is derived of it follows."""
+    origin = store.classes.of_revision(row.id, row.revision) or Origin()
+    judged = _judged(store, row, text, origin)
+    store.classes.count_as(row.id, row.revision, judged.class_)
+    if origin.made == UNTRUSTED and row.source == "memory":
+        lines = text.split("\n")
+        _mark(store, row.id, lines, text_marks.blocks(lines))
+    return judged
+
+
+def trust(store: Store, project: str, path: str, content: str, *, by: str) -> tuple[DocumentRow, str]:
+    """A person trusts a document's text, whose hash is `content`: all that it holds now, and nothing that it may hold later.
+
+    The document and that text, whose derived rows are to follow. Raises NotFoundError; RequestError: it holds another text by now.
+    """
+    row, text = _living(store, project, path)
+    if row.hash != content:
+        raise RequestError(
+            "conflict", "the text has changed since it was shown", "look at it again, and repeat the command"
+        )
+    origin = store.classes.of_revision(row.id, row.revision) or Origin()
+    lines = text.split("\n")
+    doubted = _judged(store, row, text, Origin(AGENT, origin.doubted, origin.by)).doubted
+    store.classes.trust(row.id, [_hash(lines, path, one) for one in doubted], by=by, now=time.time())
+    store.classes.set(row.id, row.revision, Origin(OWNER if origin.made == UNTRUSTED else origin.made, (), origin.by))
+    numbers = _numbers(lines, text_marks.blocks(lines))
+    store.classes.drop_marks(row.id, chain.from_iterable(numbers.values()))
+    return row, text
+
+
+@dataclass(frozen=True, slots=True)
+class Doubts:
+    """What of a document's text, which has this hash, is untrusted: its lines, and why in a few words; none: nothing is."""
+
+    class_: str
+    hash: str
+    lines: tuple[tuple[int, int, str], ...]
+
+
+def doubts(store: Store, project: str, path: str) -> Doubts:
+    """What a person would trust with a document's text. Raises NotFoundError."""
+    row, text = _living(store, project, path)
+    origin = store.classes.of_revision(row.id, row.revision) or Origin()
+    lines = text.split("\n")
+    why = {(one.first, one.last): one.why for one in hostile.find(text)}
+    found = _judged(store, row, text, Origin(AGENT, origin.doubted, origin.by)).doubted
+    told = [(*one, why.get(one, "its file's name" if not one[0] else WHENCE)) for one in found]
+    if origin.made == UNTRUSTED:
+        told.insert(0, (1, len(lines), WHENCE))
+    return Doubts(_judged(store, row, text, origin).class_, row.hash, tuple(told))
+
+
+def lower(store: Store, project: str, path: str, revision: int) -> tuple[DocumentRow, str] | None:
+    """What an agent, or a rule, has added in a revision is untrusted from now on, wherever it is by now.
+
+    The document and its newest text, whose derived rows are to follow; None: nothing of it is there, or a person wrote it. Raises
+    NotFoundError.
+    """
+    row, text = _living(store, project, path)
+    then = store.classes.of_revision(row.id, revision)
+    added = _added_in(store, row, revision)
+    if then is None or then.by not in (AGENT, DERIVED) or not added:
+        return None
+    lines = text.split("\n")
+    _mark(store, row.id, added, text_marks.blocks(added))
+    said = {line.strip() for line in added if _says(line)}
+    blocks = text_marks.blocks(lines)
+    here = {block for block in blocks if any(line.strip() in said for line in _of(lines, block))}
+    here.update(_known(store, lines, blocks))
+    origin = store.classes.of_revision(row.id, row.revision) or Origin()
+    made = UNTRUSTED if is_note(path) and here else origin.made
+    store.classes.set(row.id, row.revision, Origin(made, tuple(sorted({*origin.doubted, *here})), origin.by))
+    return (row, text) if here else None
+
+
+def unknown(project: str, path: str, text: str | None) -> Origin:
+    """Where a text comes from that was written before anybody kept it: as 0012_classes.sql says."""
+    if not is_in_memory(path):
+        return Origin()
+    source = note.read(project, path, text).source if text is not None and is_note(path) else None
+    made = UNTRUSTED if source == IMPORTED else DERIVED if source == BY_RULE else AGENT
+    return Origin(made, (), made)
+
+
+def sealed(store: Store, document: int) -> None:
+    """Some text of a document was sealed in its place: by nothing that is kept here can anybody try what stood there."""
+    if not store.classes.is_kept(document):
+        return
+    store.classes.forget(document)
+    path = next(row.path for row in store.documents.by_id([document]))
+    for entry in store.documents.revisions(document, limit=MOST_REVISIONS):
+        revision = None if entry.deleted else store.documents.revision(document, entry.number)
+        origin = store.classes.of_revision(document, entry.number)
+        if revision is not None and revision.text is not None and origin is not None:
+            remark(store, document, path, revision.text, origin)
+
+
+def remark(store: Store, document: int, path: str, text: str, origin: Origin) -> None:
+    """Has what is untrusted of a revision known again, where that was lost."""
+    if is_in_memory(path) and (origin.made == UNTRUSTED or origin.doubted):
+        lines = text.split("\n")
+        blocks = text_marks.blocks(lines)
+        some = [one for one in blocks if any(begin <= one.last and one.first <= end for begin, end in origin.doubted)]
+        _mark(store, document, lines, blocks if origin.made == UNTRUSTED else some)
+
+
+def _judged(store: Store, row: DocumentRow, text: str, origin: Origin) -> Judged:
+    if origin.made == UNTRUSTED:
+        return Judged(UNTRUSTED)
+    trusted = store.classes.trusted(row.id)
+    lines = text.split("\n")
+    said = [(one.first, one.last) for one in hostile.find(text)]
+    named = [(0, 0)] if hostile.is_hostile(_words(row.path)) else []
+    all_of_them = dict.fromkeys((*origin.doubted, *said, *named))
+    doubted = tuple(sorted(one for one in all_of_them if _hash(lines, row.path, one) not in trusted))
+    head = front_matter.split(text)[0].count("\n")
+    is_whole = bool(doubted) and (is_note(row.path) or any(first <= head for first, _ in doubted))
+    return Judged(UNTRUSTED if doubted else origin.made, doubted, is_whole)
+
+
+def _words(path: str) -> str:
+    return path.removesuffix(".md").translate(str.maketrans("-_/.", "    "))
+
+
+def _hash(lines: Sequence[str], path: str, doubted: Lines) -> str:
+    first, last = doubted
+    return text_hash("\n".join(lines[first - 1 : last]) if first else f"\0{path}")
+
+
+def _known(store: Store, lines: Sequence[str], blocks: Sequence[Block]) -> list[Block]:
+    """The blocks that share text with what is untrusted somewhere in the space."""
+    if not store.classes.has_marks():
+        return []
+    numbers = _numbers(lines, blocks)
+    there = store.classes.known_marks(frozenset().union(*numbers.values()))
+    return text_marks.known(numbers, there)
+
+
+def _numbers(lines: Sequence[str], blocks: Iterable[Block]) -> dict[Block, frozenset[int]]:
+    """What the blocks are known again by; not those of front matter: notes of one second share its dates."""
+    head = front_matter.split("\n".join(lines))[0].count("\n")
+    return text_marks.marks(lines, [block for block in blocks if block.first > head])
+
+
+def _is_most(known: Iterable[Block], lines: Sequence[str], blocks: Iterable[Block]) -> bool:
+    """Whether these blocks are nearly all words of a text, its front matter apart."""
+    head = front_matter.split("\n".join(lines))[0].count("\n")
+    theirs, whole = (
+        sum(len(line.split()) for block in some if block.first > head for line in _of(lines, block))
+        for some in (known, blocks)
+    )
+    return whole > 0 and theirs >= NEARLY_ALL * whole
+
+
+def _mark(store: Store, document: int, lines: Sequence[str], blocks: Iterable[Block]) -> None:
+    numbers = _numbers(lines, blocks)
+    if found := frozenset().union(*numbers.values()):
+        store.classes.add_marks(document, found)
+
+
+def _before(store: Store, row: DocumentRow | None) -> tuple[list[str], Origin]:
+    if row is None:
+        return [], Origin(OWNER)
+    try:
+        revision = store.documents.revision(row.id, row.revision)
+    except DamagedError:
+        revision = None
+    origin = store.classes.of_revision(row.id, row.revision) or Origin()
+    return (revision.text or "").split("\n") if revision is not None else [], origin
+
+
+def _living(store: Store, project: str, path: str) -> tuple[DocumentRow, str]:
+    row = store.documents.find(project, path)
+    revision = store.documents.revision(row.id, row.revision) if row is not None and not row.deleted else None
+    if row is None or revision is None or revision.text is None:
+        raise NotFoundError("no such document", hint="confide ls lists those there are")
+    return row, revision.text
+
+
+def _added_in(store: Store, row: DocumentRow, number: int) -> list[str]:
+    """The lines of a revision that were not in the one before, blank ones between."""
+    try:
+        then = store.documents.revision(row.id, number)
+        earlier = store.documents.revision(row.id, store.documents.before(row.id, number))
+    except DamagedError:
+        return []
+    if then is None or then.text is None:
+        return []
+    there = set((earlier.text or "").split("\n")) if earlier is not None else set()
+    return ["" if line in there else line for line in then.text.split("\n")]
+
+
+def _of(lines: Sequence[str], block: Block) -> Sequence[str]:
+    return lines[block.first - 1 : block.last]
+
+
+def _says(line: str) -> bool:
+    """Whether a line says enough to be known by: not a mark of markdown alone."""
+    return sum(character.isalnum() for character in line) >= 8
+
+
+def _speaks(text: str, blocks: Iterable[Block]) -> bool:
+    """Whether what speaks to a model in a text stands in one of the blocks."""
+    found = hostile.find(text)
+    return bool(found) and any(one.first <= block.last and block.first <= one.last for block in blocks for one in found)

@@ -1,0 +1,65 @@
+"""The requests about where texts come from (docs/classes.md, PROTOCOL.md 9.9): `trust`, by which a person raises a class, and `lower`.
+
+Both are for whoever may write the document; a person's trust besides for a device of the space. No tool does either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from confide_crypto.errors import RequestError
+from confide_daemon.access.callers import Caller
+from confide_daemon.access.registry import Registry
+from confide_daemon.sealing.rosters import RosterDesk
+from confide_daemon.server.requests import Operation
+from confide_daemon.spaces.space import Space
+from confide_memory.documents import check_stored_path, source_of
+
+
+class ClassRequests:
+    """One connection's."""
+
+    def __init__(
+        self, space: Space, caller: Callable[[], Caller], desk: RosterDesk, registry: Registry, session: str
+    ) -> None:
+        """`caller` is asked at each step; `session`: the id of this one, for the audit log."""
+        self._space = space
+        self._caller = caller
+        self._desk = desk
+        self._registry = registry
+        self._session = session
+        self.operations: dict[str, Operation] = {"trust": self._trust, "lower": self._lower}
+
+    async def _trust(self, project: str, path: str, hash: str | None) -> dict[str, Any]:
+        path = self._writable(project, path)
+        doubts = await self._space.documents.doubts(project, path)
+        self._writable(project, path)
+        if hash is None:
+            lines = [{"first": first, "last": last, "why": why} for first, last, why in doubts.lines]
+            return {"class": doubts.class_, "hash": doubts.hash, "doubted": lines, "trusted": False}
+        caller = self._caller()
+        roster = await asyncio.to_thread(self._desk.rosters.current, caller.space_id)
+        if roster is not None and caller.public_key not in roster.devices:
+            hint = "a device of the space approves this machine, or trusts the text itself"
+            raise RequestError("denied", "this machine is not among the devices of its space", hint)
+        self._writable(project, path)
+        if hash != doubts.hash:
+            problem = "the text has changed since it was shown"
+            raise RequestError("conflict", problem, "look at it again, and repeat the command")
+        # Before it is done: what cannot be written down is not done.
+        await asyncio.to_thread(self._registry.note_trust, caller.public_key, hash, session=self._session)
+        class_ = await self._space.documents.trust(project, path, hash, author=self._caller().grants.alias)
+        return {"class": class_, "hash": hash, "doubted": [], "trusted": True}
+
+    async def _lower(self, project: str, path: str, revision: int) -> dict[str, Any]:
+        path = self._writable(project, path)
+        class_ = await self._space.documents.lower(project, path, revision)
+        return {"lowered": class_ is not None, "class": class_}
+
+    def _writable(self, project: str, path: str) -> str:
+        if source_of(check_stored_path(path)) != "memory":
+            raise RequestError("invalid", "a transcript stays untrusted", "store what is worth keeping of it")
+        self._caller().grants.require_write(project, path)
+        return path
