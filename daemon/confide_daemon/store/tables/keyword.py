@@ -83,12 +83,14 @@ class KeywordTable(Table):
         if documents is not None:
             among, some = [json.dumps(list(documents))], f" WHERE document {AMONG}"
             which = f"AND +rowid IN (SELECT id FROM chunk{some})"
-        counted = f"SELECT count(*) FROM (SELECT 1 FROM keyword WHERE keyword MATCH ? {which} LIMIT {most})"
+        # One statement for all: each by itself takes twice as long.
+        counted = f"""SELECT (SELECT count(*) FROM (SELECT 1 FROM keyword WHERE keyword MATCH term.value {which} LIMIT {most}))
+                  FROM json_each(?) term ORDER BY term.key"""
         total = self._database.remembered.get(
             ("pieces", tuple(among)), lambda: int(self._rows(f"SELECT count(*) FROM chunk{some}", among)[0][0])
         )
         with self._database.leg(KEYWORDS):
-            return tuple(int(self._rows(counted, (match, *among))[0][0]) for match in matches), total
+            return tuple(int(row[0]) for row in self._rows(counted, (*among, json.dumps(list(matches))))), total
 
     def _best_by_themselves(self, match: str, documents: Sequence[int] | None, limit: int) -> list[tuple[int, float]]:
         """BM25 as if there were no other rows; of many that match the newest.
