@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 INSPECTOR := $(VENV)/inspector
 export CONFIDE_INSPECTOR := $(abspath $(INSPECTOR)/node_modules/.bin/mcp-inspector)
 
-.PHONY: clients demo test channel test-quick style types bytecode bench eval proof fuzz mutants chaos schedules catalogue lock docs clean
+.PHONY: clients demo test channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos schedules catalogue lock docs clean
 
 demo: $(STAMP)
 	./demo/run
@@ -47,6 +47,10 @@ bench: $(STAMP)
 # How well it finds, through the product's own tool, on the data sets in the folder that CONFIDE_EVAL names.
 eval: $(STAMP)
 	$(BIN)/python -m bench.evaluation
+
+# How quiet a search is when it knows nothing (bench/quiet/README.md); `python -m bench.quiet --help` has more.
+quiet: $(STAMP)
+	$(BIN)/python -m bench.quiet
 
 # The symbolic models of the channel and of the roster, where ProVerif is installed (crypto/formal/README.md): half an hour on one processor.
 proof: $(STAMP)
