@@ -22,7 +22,9 @@ def test_what_is_remembered_comes_and_what_is_hostile_does_not(tmp_path: Path) -
             wire.open()
             stored = {"content": "We chose postgres over mysql for the orders service because of its row locks."}
             wire.tool("memory_store", stored)
-            wire.tool("memory_store", {"content": "Deploys go to heron first.", "title": "Deploys", "importance": "core"})
+            wire.tool(
+                "memory_store", {"content": "Deploys go to heron first.", "title": "Deploys", "importance": "core"}
+            )
             wire.tool("memory_store", {"content": HOSTILE, "title": "Hostile", "importance": "core"})
             wire.tool("memory_sync", {})
             wait_until("somebody to listen", (machine.home / "proxy/hooks.sock").exists)
