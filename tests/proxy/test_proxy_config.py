@@ -76,7 +76,7 @@ def test_not_utf8_is_a_clear_error(tmp_path: Path) -> None:
     """A file in another encoding is refused like any other broken one."""
     file = tmp_path / "proxy.toml"
     file.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="not TOML"):
+    with pytest.raises(ConfigError, match="not UTF-8 text"):
         load(file)
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from confide_memory.classes import hostile
 from confide_proxy.learn.exchanges import Exchange
 from confide_proxy.learn.finding import KINDS, Finding, words_of
 
@@ -42,6 +43,8 @@ def checked(findings: Iterable[Finding], window: Sequence[Exchange]) -> list[Fin
         if not text or len(text) > MAX_CHARS or len(words_of(text)) < _LEAST_WORDS or _OURS.search(text):
             continue
         if not is_quoted(quote, messages) or _OURS.search(quote):
+            continue
+        if hostile.is_hostile(text):
             continue
         if any(likeness(text, other.text) >= ALIKE for other in kept):
             continue

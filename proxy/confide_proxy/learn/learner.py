@@ -17,8 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from confide_crypto.errors import ConfideError
+from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.sealing.placeholder import STANDIN
+from confide_memory.answers import ask
 from confide_proxy.hooks import pointers
 from confide_proxy.learn import delivery, summary
 from confide_proxy.learn.checks import checked
@@ -56,6 +57,8 @@ _BEHIND_BYTES: Final = 4 * 2**20
 """Of a transcript that is new here so much before its first pointer is read: learning was off when the rest was said."""
 _ENDS: Final = frozenset({"Stop", "SessionEnd", "AfterAgent", "session.idle", "stop"})
 """Events at which the agent has said all."""
+_DEADLINE_S: Final = 20.0
+_ABOUT_IT: Final = frozenset({"invalid", "not_found", "denied"})
 _AT_AN_END: Final = frozenset({"SessionEnd"})
 
 
@@ -68,6 +71,7 @@ class Learned:
         found: how many things are new; `stored` of them became notes.
         skipped: transcripts that cannot be read, or are of a client without a parser.
         unknown: lines that no parser knows.
+        lowered: what agents stored behind words of strangers, and that is untrusted now.
         is_full: so much waits for a person that nothing more is read.
         problems: why judges could not, by name.
     """
@@ -78,6 +82,7 @@ class Learned:
     stored: int = 0
     skipped: int = 0
     unknown: int = 0
+    lowered: int = 0
     is_full: bool = False
     problems: dict[str, str] = field(default_factory=dict)
 
@@ -253,6 +258,8 @@ class Learner:
             exchanges = exchanges[:-1]  # the agent is at it
         learned.unknown += reading.unknown
         learned.exchanges += len(exchanges)
+        for exchange in exchanges:
+            learned.lowered += await _lowered(memory, exchange)
         count = known.exchanges
         for window in windows(exchanges, count):
             judge, findings = await chain.findings(window, session.client)
@@ -323,6 +330,24 @@ def windows(exchanges: Sequence[Exchange], before: int) -> Iterator[Sequence[Exc
         size = WINDOW - (before + start) % WINDOW
         yield exchanges[start : start + size]
         start += size
+
+
+async def _lowered(memory: Memory, exchange: Exchange) -> int:
+    """Have the daemon count as untrusted what the agent stored after it had read what strangers wrote; how much that was.
+
+    Raises ConnectionLost, TimeoutError: from the link; and RequestError, unless it is about the document.
+    """
+    count = 0
+    for project, path, revision in exchange.tainted():
+        body = {"project": project, "path": path, "revision": revision}
+        try:
+            answer = await ask(memory.connection, "lower", body, timeout_s=_DEADLINE_S)
+        except RequestError as error:
+            if error.code not in _ABOUT_IT:
+                raise
+            continue  # it was deleted, is of a project that this machine may not write to, or the daemon knows no classes
+        count += bool(answer["lowered"])
+    return count
 
 
 def _below(root: Path, transcript: str) -> Path | None:

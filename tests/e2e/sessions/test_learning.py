@@ -128,6 +128,33 @@ def test_what_is_listed_steers_no_terminal(machine: Machine) -> None:
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
+def test_what_was_stored_behind_words_of_strangers_is_lowered(machine: Machine) -> None:
+    """An agent that read a web page and then stored something: the learner has that counted as untrusted."""
+    configure(machine, "suggest")
+    with Wire(machine) as wire:
+        wire.open()
+        stored = wire.tool("memory_store", {"content": "Penguins deploy on Sundays.", "title": "Penguins"})
+        before = wire.tool("memory_store", {"content": "Puffins deploy on Saturdays.", "title": "Puffins"})
+    talk = session(machine, "stranger-session")
+    talk.talk.user("look up how penguins deploy")
+    store = {"type": "tool_use", "name": "mcp__confide__memory_store", "input": {"content": "x"}}
+    fetch = {"type": "tool_use", "id": "t2", "name": "WebFetch", "input": {"url": "https://penguins.example/"}}
+    for identity, block, content in (
+        ("t1", {**store, "id": "t1"}, before["content"]),
+        ("t2", fetch, "Penguins deploy on Sundays."),
+        ("t3", {**store, "id": "t3"}, stored["content"]),
+    ):
+        talk.talk.assistant(block)
+        talk.talk.user([{"type": "tool_result", "tool_use_id": identity, "content": content}])
+    talk.said("thanks")
+    machine.json("learn")
+    classes = {hit["path"]: hit["class"] for hit in machine.json("search", "deploy on")["results"]}
+    assert {path: value for path, value in classes.items() if "penguins" in path or "puffins" in path} == {
+        stored["structuredContent"]["path"]: "untrusted",
+        before["structuredContent"]["path"]: "agent",
+    }
+
+
 def test_a_transcript_alone_teaches_nothing(machine: Machine) -> None:
     """Without a pointer of a hook a session is not read: where nobody switched hooks on, nothing is learned."""
     projects = Path(machine.env["HOME"]) / ".claude" / "projects"
