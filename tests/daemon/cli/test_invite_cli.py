@@ -87,7 +87,7 @@ def test_an_invite_that_nobody_uses_ends_with_its_time(ready: Confided) -> None:
         (["laptop", "--scope", "root"], 7, "the scopes are read, write, admin"),
         (["laptop", "--space", "nowhere"], 7, "there is no space named 'nowhere'"),
         (["laptop", "--url", "https://x"], 6, "confide://"),
-        ([], 2, "Missing argument"),
+        ([], 2, "missing argument"),
     ],
 )
 def test_what_an_invite_cannot_be(ready: Confided, arguments: list[str], code: int, said: str) -> None:

@@ -134,7 +134,7 @@ def test_the_code_to_scan_is_beside_the_string(ready: Confided) -> None:
         (["laptop", "--expires", "soon"], 7, "use 1h, 2d or 90d"),
         (["laptop", "--expires", "0d"], 7, "is not a length of time"),
         (["ls", "laptop"], 2, "unexpected extra argument"),
-        (["rm"], 2, "Missing argument"),
+        (["rm"], 2, "missing argument"),
     ],
 )
 def test_what_an_invite_cannot_be(ready: Confided, arguments: list[str], code: int, said: str) -> None:
@@ -327,7 +327,7 @@ async def test_an_access_ends_where_it_is_connected_and_the_refusal_says_when(re
         (["grant", "laptop", "--scope", "raed"], 7, "did you mean read?"),
         (["grant", "laptop", "--expires", "tomorrow"], 7, "is not a length of time"),
         (["rename", "laptop", "bad name"], 7, "cannot name a machine"),
-        (["aprove", "laptop"], 2, "Did you mean 'approve'?"),
+        (["aprove", "laptop"], 2, "did you mean confided callers approve?"),
         (["show", "invited"], 7, "confided invite rm invited"),
     ],
 )
