@@ -126,7 +126,7 @@ def test_a_daemon_on_demand_is_forked_as_well(tmp_path: Path) -> None:
     machine.run("key", "show")
     for start in (subprocess.Popen, Program):
         machine = Machine(tmp_path, start.__name__)
-        assert result(start, machine, (CONFIDE, "search", "anything"))[0] == 0
+        assert result(start, machine, (CONFIDE, "start"))[0] == 0
         address = machine.local_daemon
         assert address is not None
         process = psutil.Process(address["pid"])

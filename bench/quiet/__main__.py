@@ -1,9 +1,9 @@
 """How quiet a search is when it knows nothing: precision, recall, what gets nothing, and whether scores mean what they say.
 
-    python -m bench.quiet [--model local|none] [--side development|kept-aside] [--threshold 0.25] [--prompts 0.4] [--fit]
+    python -m bench.quiet [--model local|none] [--side development|kept-aside] [--threshold 0.25] [--prompts 0.4]
 
-Each share comes with two 95 % intervals: Wilson's, and one by drawing whole memories. `--fit` prints the weights that the development
-side gives. The kept-aside side is for judging: look seldom, and write down when (README.md).
+Each share comes with two 95 % intervals: Wilson's, and one by drawing whole memories. The kept-aside side is for judging: look seldom, and
+write down when (README.md).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Sequence
 
 from bench.quality import embedder
-from bench.quiet import fit
 from bench.quiet.measure import Answer, answers, reference, share
 from bench.quiet.others import is_there as others_are_there
 from bench.quiet.others import other_answers
@@ -31,11 +30,6 @@ def main() -> None:
     parser.add_argument("--side", choices=["development", "kept-aside"], default="development")
     parser.add_argument("--threshold", type=float, default=0.25, help="of a search")
     parser.add_argument("--prompts", type=float, default=0.4, help="of hits that come unasked")
-    parser.add_argument(
-        "--fit",
-        action="store_true",
-        help="print the weights that the development side and the sets of `make eval` give",
-    )
     arguments = parser.parse_args()
     found = asyncio.run(measured(arguments.model, kept_aside=arguments.side == "kept-aside"))
     others = asyncio.run(other_answers(embedder(arguments.model))) if others_are_there() else []
@@ -50,10 +44,6 @@ def main() -> None:
     for name in dict.fromkeys(answer.origin for answer in others):
         print(f"\n## {name}")
         print_shares([answer for answer in others if answer.origin == name], arguments.threshold)
-    if arguments.fit and arguments.side == "development":
-        names = fit.KEYWORD if arguments.model == "none" else fit.HYBRID
-        fitted = fit.weights([*found, *others], names)
-        print("\n## weights: " + ", ".join(f"{name} {value:.2f}" for name, value in fitted.items()))
 
 
 async def measured(model: str, *, kept_aside: bool) -> list[Answer]:

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from confide_daemon.retrieval.search.query import MOST_TERMS, keyword_query, question
 from confide_daemon.retrieval.search.ranking import ORIGINAL, Legs, Weights, recency_of, relevance, votes
-from confide_daemon.retrieval.search.scoring import CosineScale, Evidence, saturate
-from confide_daemon.retrieval.search.terms import MOST_COUNTED, Counts, Terms, stem_line
+from confide_daemon.retrieval.search.scoring import CosineScale, Evidence, Terms, saturate, stem_line
 from confide_daemon.store.rows import Place
 from confide_daemon.store.tables.keyword import index_words
 
@@ -26,7 +25,7 @@ def test_nothing_in_a_question_acts_as_query_syntax(text: str, keywords: list[st
     asked = question(text, keywords)
     for match in filter(None, (asked.match, asked.exact)):
         DATABASE.execute("SELECT rowid FROM t WHERE t MATCH ?", (match,)).fetchall()
-    assert 0.0 <= Terms(asked.terms).held(stem_line(text)).terms <= 1.0001
+    assert 0.0 <= Terms(asked.terms).share([stem_line(text)]) <= 1.0001
 
 
 @pytest.mark.parametrize(
@@ -61,8 +60,9 @@ def test_keywords_that_repeat_the_question_prove_nothing_more() -> None:
     asked = "why did we choose postgres"
     for keywords, share in (((), 0.54), (asked.split(), 0.54), (("server",), 1.0)):
         made = question(asked, keywords)
-        held = Terms(made.terms, made.also).held(stem_line("we run postgres on that server"))
-        assert held.terms == pytest.approx(share, abs=0.01)
+        assert Terms(made.terms, made.also).share([stem_line("we run postgres on that server")]) == pytest.approx(
+            share, abs=0.01
+        )
 
 
 def test_a_pasted_log_is_cut_short() -> None:
@@ -127,58 +127,23 @@ def test_short_notes_that_were_stored_one_after_the_other_vote_too() -> None:
 
 def test_a_score_says_how_likely_an_answer_is() -> None:
     """Most when words and meaning agree; a likeness of meaning alone may pass too; little of each does not."""
-    answer = Evidence(0.7, 0.8, 0.8, vector=0.6, best=0.6, margin=0.4).score
-    in_other_words = Evidence(0.0, 0.0, 0.0, vector=0.5, best=0.5, margin=0.1).score
-    nothing = Evidence(0.4, 0.3, 0.3, vector=0.15, best=0.25, margin=0.1).score
+    answer = Evidence(keyword=0.7, terms=0.8, vector=0.6, best=0.6).score
+    in_other_words = Evidence(keyword=0.0, terms=0.0, vector=0.5, best=0.5).score
+    nothing = Evidence(keyword=0.4, terms=0.3, vector=0.15, best=0.25).score
     assert answer > 0.8 > in_other_words > 0.25 > nothing
-    assert Evidence(0.6, 0.8, 0.8).score > 0.25 > Evidence(0.2, 0.2, 0.2).score
-    assert Evidence(0.2, 0.2, 0.2, is_named=True).score > 0.25
+    assert Evidence(keyword=0.6, terms=0.8).score > 0.25 > Evidence(keyword=0.3, terms=0.3).score
+    assert Evidence(keyword=0.3, terms=0.3, is_named=True).score > 0.25
 
 
-@given(st.lists(st.floats(0, 1), min_size=7, max_size=7), st.integers(0, 6), st.floats(0, 1))
-def test_more_evidence_never_lowers_a_score(before: list[float], index: int, more: float) -> None:
-    """Whatever else is known; and what is missing never raises one."""
+@given(*(st.floats(0, 1) for _ in range(4)), st.integers(0, 3), st.floats(0, 1))
+def test_more_evidence_never_lowers_a_score(
+    keyword: float, terms: float, vector: float, best: float, index: int, more: float
+) -> None:
+    """Whatever else is known."""
+    before = [keyword, terms, vector, best]
     after = [max(value, more) if position == index else value for position, value in enumerate(before)]
-    lower, higher = (before, after) if index != 3 else (after, before)
-    assert 0.0 <= Evidence(*lower).score <= Evidence(*higher).score <= 1.0
-    assert Evidence(*lower[:4]).score <= Evidence(*higher[:4]).score
-
-
-def test_a_rare_term_says_more_than_a_common_one() -> None:
-    """By how many pieces hold it, and most where it is missing."""
-    asked = question("postgres server").terms
-    counts = Counts((2, MOST_COUNTED), 10_000)
-    rare, common = (Terms(asked, counts=counts).held(stem_line(text)) for text in ("our postgres", "our server"))
-    assert rare.terms > 0.6 > common.terms
-    assert common.missing > rare.missing > 0.0
-    around = Terms(asked, counts=counts).held(stem_line("our postgres"), stem_line("of the server"))
-    assert (around.terms, around.missing) == (pytest.approx(1.0), 0.0)
-    assert around.stated == rare.stated
-
-
-def test_what_no_note_holds_says_little_among_few() -> None:
-    """Hardly any word stands in a store of one note; among ten thousand it is known to be missing."""
-    asked = question("why did we choose postgres, issue 42").terms
-    few, many = (
-        Terms(asked, counts=Counts(tuple(int(term.ways == (("postgres",),)) for term in asked), pieces))
-        for pieces in (1, 10_000)
-    )
-    line = stem_line("we run postgres")
-    assert few.held(line).terms > many.held(line).terms
-    assert few.held(line).missing < 0.5 < many.held(line).missing
-
-
-def test_words_that_every_text_has_ask_for_nothing() -> None:
-    """A piece that holds both words of "do it" is no answer to it."""
-    assert Terms(question("do it").terms).held(stem_line("we do it on mondays")).terms < 0.4
-
-
-def test_a_keyword_stands_in_for_what_is_missing() -> None:
-    """The heaviest term first."""
-    made = question("postgres trouble", ("database",))
-    terms = Terms(made.terms, made.also, Counts((1, 5, 1), 1000))
-    assert terms.held(stem_line("trouble again")).missing > 1.0
-    assert terms.held(stem_line("database trouble")).missing == 0.0
+    assert 0.0 <= Evidence(*before).score <= Evidence(*after).score <= 1.0
+    assert Evidence(*before[:2]).score <= Evidence(*after[:2]).score
 
 
 def test_cosines_of_another_model_are_brought_to_one_scale() -> None:
@@ -209,7 +174,7 @@ def test_saturated_bm25_stays_below_one() -> None:
 )
 def test_the_share_of_a_questions_terms(asked: str, text: str, share: float) -> None:
     """By weight: a name counts as one thing."""
-    assert Terms(question(asked).terms).held(stem_line(text)).terms == pytest.approx(share)
+    assert Terms(question(asked).terms).share([stem_line(text)]) == pytest.approx(share)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ DOCUMENT = (Path(__file__).parents[3] / "docs" / "search.md").read_text(encoding
 FILES = re.findall(r"^`(memory/\S+)`\n\n```markdown\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)
 (QUESTION,) = re.findall(r"^> (.*)$", DOCUMENT, re.MULTILINE)
 ROW = re.compile(r"^\| `(memory/\S+):(\d+)-(\d+)` \| (.*) \|$", re.MULTILINE)
-COLUMNS = ("bm25", "relevance", "votes", "dated", "exact", "rank", "keyword", "terms", "stated", "missing")
+COLUMNS = ("bm25", "relevance", "votes", "dated", "exact", "rank", "keyword", "terms")
 
 
 async def test_the_worked_example_comes_out_as_it_is_written(tmp_path: Path) -> None:
@@ -44,14 +44,14 @@ async def test_the_worked_example_comes_out_as_it_is_written(tmp_path: Path) -> 
 def test_the_formulas_have_the_products_numbers() -> None:
     """Of the ranking and of the score."""
     weights = Weights()
-    v = VECTOR
+    h, k, v = HYBRID, KEYWORD, VECTOR
     for formula in (
         f"relevance = {weights.vector} × (cosine − last) / (best − last) + {weights.keyword} × bm25 / best bm25",
         ", ".join(str(vote) for vote in weights.votes[:-1]) + f" and {weights.votes[-1]} of the relevance",
         f"`dated` is {1 + weights.dated} for",
         f"`source` is {weights.sessions} for",
-        _formula(HYBRID),
-        _formula(KEYWORD),
+        f"{h['keyword']} × keyword + {h['vector']} × vector + {h['terms']} × terms + {h['best']} × best − {-h['constant']}`",
+        f"{k['keyword']} × keyword + {k['terms']} × terms − {-k['constant']}`",
         f"{v['vector']:.0f} × vector − {-v['constant']}`",
         f"`{weights.balanced_score} × score + {weights.balanced_recency} × recency + {weights.balanced_importance} × importance"
         f" + {weights.balanced_usage} × usage`, and {weights.balanced_project} more",
@@ -60,12 +60,3 @@ def test_the_formulas_have_the_products_numbers() -> None:
         f"the best {engine.CLOSELY_AT_LEAST} by relevance",
     ):
         assert formula in DOCUMENT
-
-
-def _formula(weights: dict[str, float]) -> str:
-    """`x = 1.4 × keyword + … − 4.9`, as the document writes it."""
-    parts = [
-        f"{'−' if weight < 0 else '+'} {abs(weight)}" + ("" if name == "constant" else f" × {name}")
-        for name, weight in weights.items()
-    ]
-    return "x = " + " ".join(parts).removeprefix("+ ")

@@ -57,18 +57,6 @@ async def first(space: Space, text: str) -> Hit:
     return (await space.searcher.search(SearchQuery(text))).hits[0]
 
 
-async def test_a_number_that_nothing_holds_hides_no_answer_in_a_tiny_memory(space: Space) -> None:
-    """Of a store of one file hardly any word of a prompt is known; that says nothing against the one note that fits."""
-    await put(space, {"memory/decisions.md": "# Decisions\n\n- we chose Postgres for its row level security\n"})
-    for asked in (
-        "why did we choose postgres",
-        "why did we choose postgres, issue 42",
-        "#42: postgres row level security",
-    ):
-        assert (await first(space, asked)).path == "memory/decisions.md"
-    assert not (await space.searcher.search(SearchQuery("fix the typo in line 42"))).hits
-
-
 async def test_names_and_words_of_every_script_are_found_first(space: Space) -> None:
     """In either spelling, by their beginning, inside of a run without blanks; and at the default threshold."""
     await put(space, NOTES)

@@ -48,8 +48,7 @@ from confide_daemon.retrieval.search.results import (
     hit_of,
     relatives,
 )
-from confide_daemon.retrieval.search.scoring import WORDS_ONLY, CosineScale, Evidence, saturate
-from confide_daemon.retrieval.search.terms import MOST_COUNTED, Counts, Terms, stem_line
+from confide_daemon.retrieval.search.scoring import WORDS_ONLY, CosineScale, Evidence, Terms, saturate, stem_line
 from confide_daemon.store.rows import Filter, HitRow, Place
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.keyword import piece_header
@@ -155,7 +154,7 @@ class _Search:
         wide = None if self._days is None else of_days(self._question, self._days.latest(MOST_TERMS))
         self._asks_for_days = wide is not None
         self._question = wide or self._question
-        self._terms: Terms | None = None
+        self._terms = Terms(self._question.terms, self._question.also)
         self._clock = _Clock(timings)
         self._timings = timings
         self._places: dict[int, Place] = {}
@@ -330,27 +329,24 @@ class _Search:
         rows = self._store.pieces.hits(pieces)
         texts = self._store.pieces.texts_around(pieces, reach=REACH)
         self._clock.lap("fetch")
-        stemmed, terms = self._stemmed, self._weighed_terms()
+        stemmed = self._stemmed
         cosines = legs.cosines if cosines is None else cosines
         is_measured = cosines is not None and (generation is None or generation.provider not in WORDS_ONLY)
-        best, middle = self._field(cosines) if cosines and is_measured else (None, 0.0)
+        best = scale.of(max(cosines.values(), default=0.0)) if cosines and is_measured else None
         today = self._today.isoformat()
         for piece in pieces:
             row = rows.get(piece)
             # Whatever led here: nothing of another class is ever shown.
             if row is None or (self._query.classes is not None and row.class_ not in self._query.classes):
                 continue
-            near = [stemmed(texts.get((row.document, row.position + step), "")) for step in AROUND]
-            own = f"{near.pop(REACH)} {stemmed(piece_header(row.path, row.heading, row.words))}"
-            words = terms.held(own, " ".join(near))
+            near = [texts.get((row.document, row.position + step), "") for step in AROUND]
+            share = self._terms.share(map(stemmed, (*near, piece_header(row.path, row.heading, row.words))))
             cosine = (cosines or {}).get(piece)
             vector = scale.of(cosine) if cosine is not None and is_measured else None
             keyword = saturate(legs.keyword.get(piece, 0.0))
             place, factors = self._places[piece], self._factors[piece]
-            is_named = (terms.point_at_pieces and piece in (legs.exact or {})) or (
-                self._asks_for_days and factors.dated > 1
-            )
-            evidence = Evidence(keyword, *words, vector, best, (best or 0.0) - middle, is_named=is_named)
+            is_named = piece in (legs.exact or {}) or (self._asks_for_days and factors.dated > 1)
+            evidence = Evidence(keyword, share, vector, best, is_named=is_named)
             factors.evidence = evidence
             score = evidence.score if self._weights.ranking != "original" else min(1.0, factors.relevance)
             factors.score = score
@@ -361,25 +357,6 @@ class _Search:
             usage = usage_of(row.uses, self._weights)
             yield Candidate(place, factors.rank, score, cosine, keyword, fresh, importance, usage), row
         self._clock.lap("score")
-
-    def _weighed_terms(self) -> Terms:
-        """The question's terms with how rare they are here, counted once."""
-        if self._terms is None:
-            asked = self._question
-            having, pieces = self._store.keywords.holding(
-                [term.match for term in (*asked.terms, *asked.also)],
-                filter_of(self._query),
-                most=MOST_COUNTED,
-                is_limited=self._query.is_limited,
-            )
-            self._terms = Terms(asked.terms, asked.also, Counts(having, pieces))
-            self._clock.lap("rarity")
-        return self._terms
-
-    def _field(self, cosines: Mapping[int, float]) -> tuple[float, float]:
-        """The best cosine and the middle one of the candidates, as the packaged model would give them."""
-        ordered = sorted(cosines.values())
-        return self._scale.of(ordered[-1]), self._scale.of(ordered[(len(ordered) - 1) // 2])
 
     def found(self, ranked: Sequence[int]) -> Found:
         query = self._query

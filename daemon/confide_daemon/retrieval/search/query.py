@@ -86,8 +86,6 @@ QUOTED = re.compile(r'"([^"]{1,200})"')
 LONGEST = 8
 NAME_WEIGHT = 2 * LONGEST**0.5
 BIGRAM_WEIGHT = 2**0.5
-# Of a word that every text has, where there is no other: "go on" asks for nothing that can be found.
-STOP_WEIGHT = 0.3
 # A single word, or a name, is also looked for as a beginning, from this length on.
 SHORTEST_PREFIX = 3
 
@@ -102,11 +100,6 @@ class Term:
     weight: float
     is_name: bool = False
     is_beginning: bool = False  # the last word of a run may go on
-
-    @property
-    def match(self) -> str:
-        """The FTS5 query of the rows that hold it."""
-        return " OR ".join(_quoted(way) + (" *" if self.is_beginning else "") for way in self.ways)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +155,7 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> Que
     is_single = not match and len(chosen) == 1 and len(chosen[0]) > SHORTEST_PREFIX
     for word in chosen:
         if word not in named and word not in skipped:
-            weight = min(len(word), LONGEST) ** 0.5 * (STOP_WEIGHT if word in STOP_WORDS else 1.0)
-            terms[(word,)] = Term(((word,),), weight, is_beginning=is_single)
+            terms[(word,)] = Term(((word,),), min(len(word), LONGEST) ** 0.5, is_beginning=is_single)
     if is_single:
         match[_quoted(chosen) + " *"] = None
     else:

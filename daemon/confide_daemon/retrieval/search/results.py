@@ -161,7 +161,7 @@ def explained(
     hits = []
     for piece in pieces:
         found = factors[piece]
-        evidence = found.evidence or Evidence(0.0, 0.0, 0.0)
+        evidence = found.evidence or Evidence(0.0, 0.0)
         numbers = {
             "bm25": legs.keyword.get(piece),
             "cosine": cosines.get(piece),
@@ -172,12 +172,9 @@ def explained(
             "source": found.source,
             "rank": found.rank,
             "terms": evidence.terms,
-            "stated": evidence.stated,
-            "missing": evidence.missing,
             "keyword": evidence.keyword,
             "vector": evidence.vector,
             "best": evidence.best,
-            "margin": evidence.margin,
             "ownScore": found.score,
             "order": found.order,
         }
