@@ -315,7 +315,7 @@ def test_what_cannot_be_imported_says_why(machine: Machine, tmp_path: Path) -> N
     assert "openssl pkey" in machine.run("key", "import", str(file), code=4)
     file.write_text("# a note\nnothing of ours\n")
     assert "not an identity file" in machine.run("key", "import", str(file), code=4)
-    assert "no such file" in machine.run("key", "import", str(tmp_path / "none"), code=4)
+    assert "is not there" in machine.run("key", "import", str(tmp_path / "none"), code=4)
     assert not key_file(machine).exists()
 
 

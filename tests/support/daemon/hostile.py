@@ -66,6 +66,13 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
     "pull": {"revision": 1, "hash": text_hash(EVIL.replace("\ud800", "")), "text": EVIL},
     "call": {"result": {"path": EVIL, "warnings": [EVIL]}},
     "lookup": {"result": {"results": [{"path": EVIL, "snippet": EVIL, "class": "owner"}], "memories": []}},
+    "trust": {
+        "class": "untrusted",
+        "hash": HASH,
+        "doubted": [{"first": 1, "last": 2, "why": EVIL}],
+        "trusted": False,
+    },
+    "lower": {"lowered": True, "class": "untrusted"},
     "history": {
         "revisions": [{"revision": 1, "author": EVIL, "time": TIME, "bytes": 2, "deleted": False, "clash": False}]
     },
