@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from confide_crypto.errors import RequestError
 from confide_crypto.sealing.placeholder import STANDIN
+from confide_memory.classes import DERIVED
 from confide_memory.errors import ToolError
 from confide_memory.note_names import MAX_TITLE
+from confide_memory.tools.call import CLASS
 from confide_proxy.learn.checks import ALIKE
 from confide_proxy.learn.suggestions import SUMMARY, Suggestion
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 SOURCE: Final = "hook"
 """What the daemon knows a note of the learner's by, and gives it the class `derived`."""
-_DERIVED: Final = {"confide/class": "derived"}
+_DERIVED: Final = {CLASS: DERIVED}
 """The same of a call, which says it of every revision (docs/classes.md)."""
 _CATEGORIES: Final = {"preference": "preferences", "correction": "preferences", "decision": "decisions"}
 _TITLE_CHARS: Final = min(72, MAX_TITLE)
