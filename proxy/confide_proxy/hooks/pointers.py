@@ -32,6 +32,8 @@ _MOST_MORE: Final = 8
 _MOST_CONFIG: Final = 2**20
 _LOCK_S: Final = 0.1
 """Who holds it for longer is stopped, and a hook does not wait for that."""
+_PATIENT_LOCK_S: Final = 5.0
+"""The learner has time, and fifty hooks at once may be before it."""
 _LOOK_AGAIN_S: Final = 0.001
 _REOPENED: Final = 5
 _MODES: Final = ("suggest", "auto")
@@ -139,12 +141,12 @@ def read(state: str | os.PathLike[str]) -> tuple[list[dict[str, Any]], bytes]:
 def forget(state: str | os.PathLike[str], lines: bytes) -> None:
     """Take out the lines that `read` has given; none where the file was shortened since, so that they come once more.
 
-    Raises OSError: the disk refuses; then all of them are still there.
+    Raises OSError: the disk refuses, or somebody has held the lock for `_PATIENT_LOCK_S`; then all of them are still there.
     """
     file = os.path.join(state, "learn", "pointers.jsonl")
     if not lines or not os.path.exists(file):
         return
-    fd = _locked(file)
+    fd = _locked(file, _PATIENT_LOCK_S)
     try:
         data = _all(fd)
         if data.startswith(lines):
@@ -171,9 +173,9 @@ def _pointer(line: bytes) -> dict[str, Any] | None:
     return {**found, "more": kept}
 
 
-def _locked(file: str) -> int:
+def _locked(file: str, wait_s: float = _LOCK_S) -> int:
     """The file, with its lock, as it is called now: another process may have put a shorter one in its place. Raises OSError."""
-    end = time.monotonic() + _LOCK_S
+    end = time.monotonic() + wait_s
     for _ in range(_REOPENED):
         fd = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:

@@ -104,6 +104,20 @@ def test_many_at_once_lose_none(state: Path) -> None:
     assert sorted(seen) == sorted(written)
 
 
+def test_the_reader_waits_longer_than_a_hook(state: Path) -> None:
+    """Where hook after hook has the lock, a hook gives up and the learner does not."""
+    append(state, offset=1)
+    _, lines = pointers.read(state)
+    held = os.open(state / "learn" / "pointers.jsonl", os.O_RDWR)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    assert not append(state, offset=2)
+    release = threading.Timer(2 * pointers._LOCK_S, os.close, (held,))
+    release.start()
+    pointers.forget(state, lines)
+    release.join()
+    assert pointers.read(state)[0] == []
+
+
 def test_a_torn_line_costs_no_other(state: Path) -> None:
     """What somebody who was killed has left half written is passed over; the next pointer stands on a line of its own."""
     append(state, offset=1)
