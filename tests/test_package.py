@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.support.archives import unpack
 
 from confide_proxy import VERSION
 
@@ -50,8 +51,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from the sdist, as whoever has no wheel for their system does."""
     unpacked = tmp_path_factory.mktemp("unpacked")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(unpacked, filter="data")
+    unpack(sdist, unpacked)
     (source,) = unpacked.iterdir()
     return build(source, tmp_path_factory.mktemp("wheel"), "wheel")
 

@@ -89,10 +89,11 @@ class Succession:
         """
         match body:
             case {"static": str(static), "key": str(key), "until": int(until), "old": str(by_old), "new": str(by_new)}:
-                if not isinstance(until, bool) and 0 <= until <= _LATEST:
-                    new_static, new_key = from_hex(static, KEY_LENGTH), from_hex(key, KEY_LENGTH)
-                    signatures = from_hex(by_old, SIGNATURE_LENGTH), from_hex(by_new, SIGNATURE_LENGTH)
-                    return cls(old_static, old_key, new_static, new_key, until, *signatures)
+                if isinstance(until, bool) or not 0 <= until <= _LATEST:
+                    raise ValueError("not a rotation statement")
+                new_static, new_key = from_hex(static, KEY_LENGTH), from_hex(key, KEY_LENGTH)
+                signatures = from_hex(by_old, SIGNATURE_LENGTH), from_hex(by_new, SIGNATURE_LENGTH)
+                return cls(old_static, old_key, new_static, new_key, until, *signatures)
         raise ValueError("not a rotation statement")
 
     def to_json(self) -> dict[str, Any]:

@@ -222,8 +222,9 @@ def _read_welcome(data: bytes, daemon_static: bytes, own_words: str) -> tuple[by
                 peer_key, proof = from_hex(key, KEY_LENGTH), from_hex(signature, SIGNATURE_LENGTH)
             except ValueError:
                 raise broken from None
-            if verify(peer_key, _DAEMON_LABEL, daemon_static, proof):
-                return peer_key, welcome
+            if not verify(peer_key, _DAEMON_LABEL, daemon_static, proof):
+                raise broken
+            return peer_key, welcome
         case {"error": {"code": "denied", "reason": str(reason), **rest}}:
             hint = rest.get("hint")
             raise DeniedError(sentence(reason), own_words, hint=sentence(hint) if isinstance(hint, str) else None)

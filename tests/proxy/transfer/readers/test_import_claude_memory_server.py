@@ -2,10 +2,10 @@
 
 import shutil
 import sqlite3
-import tarfile
 from pathlib import Path
 
 import pytest
+from tests.support.archives import unpack
 
 from confide_proxy.errors import UnreadableError
 from confide_proxy.transfer.reader import Losses, Record
@@ -17,8 +17,7 @@ FIXTURE = Path(__file__).parents[3] / "fixtures" / "importing" / "claude-memory-
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """The data folder that the server wrote."""
-    with tarfile.open(FIXTURE) as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(FIXTURE, tmp_path)
     return tmp_path / "data"
 
 

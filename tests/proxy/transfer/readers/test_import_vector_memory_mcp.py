@@ -4,10 +4,10 @@ import os
 import shutil
 import sqlite3
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
+from tests.support.archives import unpack
 from tests.support.sealing.sealers import SEALER
 
 from confide_proxy.config import ProxyConfig
@@ -26,8 +26,7 @@ BUILDS, LAPTOPS, TEXT, THROWN, REPLACED, HANDOFF = (
 @pytest.fixture
 def lance(tmp_path: Path) -> Path:
     """The LanceDB database that it wrote."""
-    with tarfile.open(FIXTURES / "memories.db.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(FIXTURES / "memories.db.tar.gz", tmp_path)
     return tmp_path / "memories.db"
 
 
