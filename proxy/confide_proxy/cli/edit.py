@@ -21,6 +21,7 @@ from confide_crypto.errors import ConfideError, RequestError
 from confide_memory.answers import ask, local_time
 from confide_memory.documents import GLOBAL_PROJECT, composed, is_in_memory, is_note
 from confide_memory.tools import call as call_keys
+from confide_proxy.cli.completion import memory_paths
 from confide_proxy.cli.console import (
     DEADLINE_S,
     Here,
@@ -65,7 +66,10 @@ class Target:
 @command
 async def rm(
     here: Here,
-    names: Annotated[list[str], typer.Argument(metavar="PATH|ID...", help="As confide ls or a search shows them.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH|ID...", help="As confide ls or a search shows them.", autocompletion=memory_paths),
+    ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     is_global: IsGlobal = False,
     project: ProjectDir = Path(),
@@ -117,7 +121,9 @@ async def rm(
 @command
 def edit(
     here: Here,
-    name: Annotated[str, typer.Argument(metavar="PATH|ID", help="As confide ls or a search shows it.")],
+    name: Annotated[
+        str, typer.Argument(metavar="PATH|ID", help="As confide ls or a search shows it.", autocompletion=memory_paths)
+    ],
     is_global: IsGlobal = False,
     project: ProjectDir = Path(),
 ) -> Output:

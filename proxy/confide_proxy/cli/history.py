@@ -20,6 +20,7 @@ from confide_memory.classes import UNTRUSTED
 from confide_memory.commands.group import parsed_by
 from confide_memory.documents import GLOBAL_PROJECT, composed
 from confide_memory.forms import MAX_REVISIONS
+from confide_proxy.cli.completion import memory_paths, project_names
 from confide_proxy.cli.console import (
     DEADLINE_S,
     QUESTION_S,
@@ -47,7 +48,12 @@ transcript_app = typer.Typer(help="The transcripts of your sessions.", no_args_i
 
 _DOCUMENT = re.compile(rf"sessions/\d{{4}}-\d\d-\d\d-({'|'.join(TRANSCRIPT_SOURCES)})-([A-Za-z0-9_-]+)\.md")
 _SESSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
-PathOf = Annotated[str, typer.Argument(metavar="PATH", help="As a search shows it, e.g. memory/2026-11-20.md.")]
+PathOf = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATH", help="As a search shows it, e.g. memory/2026-11-20.md.", autocompletion=memory_paths
+    ),
+]
 IsGlobal = Annotated[bool, typer.Option("--global", "-g", help="The memory that all projects share.")]
 
 
@@ -202,7 +208,9 @@ async def projects(here: Here, project: ProjectDir = Path()) -> Output:
 @command
 async def link(
     here: Here,
-    other: Annotated[str | None, typer.Argument(help="The project, as `confide projects` names it.")] = None,
+    other: Annotated[
+        str | None, typer.Argument(help="The project, as `confide projects` names it.", autocompletion=project_names)
+    ] = None,
     project: ProjectDir = Path(),
 ) -> Output:
     """Let searches in this folder's project look in another one too, and the other way round; without a name, list the links."""
@@ -212,7 +220,9 @@ async def link(
 @command
 async def unlink(
     here: Here,
-    other: Annotated[str, typer.Argument(help="The project, as `confide projects` names it.")],
+    other: Annotated[
+        str, typer.Argument(help="The project, as `confide projects` names it.", autocompletion=project_names)
+    ],
     project: ProjectDir = Path(),
 ) -> Output:
     """End a link."""

@@ -18,6 +18,7 @@ from confide_memory.documents import GLOBAL_PROJECT, composed, has_clash, iso
 from confide_memory.front_matter import split
 from confide_memory.markdown import lines_of
 from confide_memory.note_names import title_of
+from confide_proxy.cli.completion import memory_paths, project_names
 from confide_proxy.cli.console import (
     DEADLINE_S,
     Here,
@@ -45,10 +46,19 @@ _MOST_NOTES: Final = 100
 """Of one answer of `memory_list`."""
 _TITLE: Final = 72
 Below = Annotated[
-    str, typer.Argument(metavar="[PATH]", help="This file, or the files of this folder.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="[PATH]",
+        help="This file, or the files of this folder.",
+        show_default=False,
+        autocompletion=memory_paths,
+    ),
 ]
 Project_ = Annotated[
-    str | None, typer.Option("--only", metavar="PROJECT", help="Another project, as confide projects names it.")
+    str | None,
+    typer.Option(
+        "--only", metavar="PROJECT", help="Another project, as confide projects names it.", autocompletion=project_names
+    ),
 ]
 IsGlobal = Annotated[bool, typer.Option("--global", "-g", help="The memory that all projects share, alone.")]
 

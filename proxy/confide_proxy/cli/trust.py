@@ -10,6 +10,7 @@ import typer
 
 from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT, composed
+from confide_proxy.cli.completion import memory_paths
 from confide_proxy.cli.console import (
     DEADLINE_S,
     Here,
@@ -35,7 +36,10 @@ IsGlobal = Annotated[bool, typer.Option("--global", "-g", help="In the memory th
 @command
 async def trust(
     here: Here,
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="As confide ls or a search shows it.")],
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH...", help="As confide ls or a search shows it.", autocompletion=memory_paths),
+    ],
     is_global: IsGlobal = False,
     project: ProjectDir = Path(),
 ) -> Output:
