@@ -252,6 +252,11 @@ class Model:
         return "failed" if self._settled.is_set() else "loading"
 
     @property
+    def is_up(self) -> bool:
+        """Whether it is there, and answered when it was last asked."""
+        return self._embedder is not None and self.breaker.status.state is BreakerState.CLOSED
+
+    @property
     def failure(self) -> ConfideError | None:
         """Why the model cannot be used, or, while it loads, why it could not be loaded yet."""
         return self._failure

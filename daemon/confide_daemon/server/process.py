@@ -21,6 +21,7 @@ from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import BadNameError, DescriptorsError, LockedError
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.server.limits import MAX_STRANGERS
+from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.jobs import carry_out
 from confide_daemon.server.server import Daemon, Listen
 from confide_daemon.spaces import models
@@ -56,16 +57,19 @@ def run(
 
 async def _serve(folder: DataFolder, config: DaemonConfig, where: Listen, *, on_demand: bool) -> None:
     with closing(open_state(folder)) as state:
+        exposition = Exposition.configured(config.metrics)
         revocations = Revocations.configured(config, state)
         for name in revocations.apply(state.registry) if revocations else ():
-            log.warning("%s was revoked later than this data folder was copied: revoked again", name)
+            extra = {"event": "machine revoked again"}
+            log.warning("%s was revoked later than this data folder was copied: revoked again", name, extra=extra)
         room = make_room(config.server.max_sessions, spaces=len(state.registry.spaces()))
         config = replace(config, server=replace(config.server, max_sessions=room))
         spaces = _spaces(state, config, on_demand=on_demand)
         # What is loaded by now stays. Looked at again in every full collection, it would stop all calls for 100 ms, and a flood of
         # connections leaves enough garbage for one every few seconds.
         gc.freeze()
-        await Daemon(state, config, spaces, revocations=revocations).run(where)
+        daemon = Daemon(state, config, spaces, revocations=revocations, exposition=exposition, is_on_demand=on_demand)
+        await daemon.run(where)
 
 
 async def work(

@@ -173,6 +173,26 @@ class Spaces:
         # Whoever wants no model has none that could fail.
         return found - {"embedding"} if self._is_without_model else found
 
+    # What the operator is shown: answered from memory
+
+    def opened(self) -> dict[str, Space]:
+        """Those that are open, by their ids."""
+        return {space_id: entry.space for space_id, entry in self._entries.items() if entry.space is not None}
+
+    def states(self) -> dict[str, str]:
+        """How each is that was ever asked for: `open`, `locked`, `closed` or `damaged`."""
+        return dict.fromkeys(self._unreadable, "damaged") | {
+            space_id: _state(entry) for space_id, entry in self._entries.items()
+        }
+
+    def waiting(self) -> dict[str, int]:
+        """How many pieces of each open one wait for their vectors."""
+        return {space_id: space.waiting for space_id, space in self.opened().items()}
+
+    def providers(self) -> dict[str, bool]:
+        """Whether each of the models can be asked now, by its provider."""
+        return {model.label: model.is_up for model in self._models if model.name != NO_MODEL}
+
     async def look_at_all(self) -> None:
         """Looks at the spaces that nobody uses yet, and opens those that something is wrong with, so that it is put right and told of."""
         for space_id in self._state.registry.spaces().values():
@@ -327,8 +347,19 @@ class Spaces:
 
     @property
     def _is_without_model(self) -> bool:
-        embedders = [self._embedder] if isinstance(self._embedder, Model) else self._embedder
-        return all(embedder.name == NO_MODEL for embedder in embedders)
+        return all(model.name == NO_MODEL for model in self._models)
+
+    @property
+    def _models(self) -> Sequence[Model]:
+        return [self._embedder] if isinstance(self._embedder, Model) else self._embedder
+
+
+def _state(entry: Entry) -> str:
+    if entry.space is not None:
+        return "damaged" if "storage" in entry.space.ailments() else "open"
+    if isinstance(entry.failure, LockedError) or entry.custodian.is_locked:
+        return "locked"
+    return "closed" if entry.failure is None else "damaged"
 
 
 def glance(path: Path, key: bytes) -> bool:
