@@ -38,6 +38,8 @@ notes, and 93 % beside our own documents; of 52 with an answer 10 % lost it. At 
 Of 40 prompts that nothing was chosen by, 95 and 80 % got nothing."""
 ANSWER_S: Final = 0.33
 """What a hook leaves of its time for an answer, when it has started and connected."""
+DAEMON_S: Final = 0.25
+"""What of it the daemon has at a start; the rest is for the briefing on the disk."""
 KNOWN_S: Final = 60.0
 """Which project a folder is, is looked up again after so long: it costs three processes of git."""
 MOST_KNOWN: Final = 64
@@ -115,7 +117,7 @@ class Recall:
 
     async def _briefed(self, folder: str, session: str) -> dict[str, Any]:
         try:
-            async with asyncio.timeout(ANSWER_S * 0.75):
+            async with asyncio.timeout(DAEMON_S):
                 lines = await self._refreshed(folder) if self._link.is_up else None
         except (ConfideError, TimeoutError):
             lines = None
