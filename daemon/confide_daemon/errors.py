@@ -22,6 +22,7 @@
     ├── ListenError                 the socket cannot be bound
     ├── DescriptorsError            the process may open too few files to serve anybody
     ├── AlreadyServedError          another process serves this data folder
+    ├── NotServedError              no process serves it that could be asked
     └── NotFoundError, InvalidPathError, InvalidTextError, TooLargeError, ToolError
                                     (confide_memory.errors: what both ends raise about names, texts and tools)
 
@@ -209,3 +210,12 @@ class AlreadyServedError(ConfideError):
         super().__init__(
             f"another confided serves {folder}", hint="stop it first, or choose another folder with --data"
         )
+
+
+class NotServedError(ConfideError):
+    """A command has something to ask of the daemon that runs; `problem`: why nobody answers, if one does run."""
+
+    exit_code = EXIT_UNREACHABLE
+
+    def __init__(self, folder: Path, problem: str = "it is not running", *, hint: str | None = None) -> None:
+        super().__init__(f"cannot ask the daemon of {folder}: {problem}", hint=hint or "start it with: confided serve")

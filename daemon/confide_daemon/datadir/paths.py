@@ -53,6 +53,8 @@ class DataFolder:
     """Held by the one process that serves this folder."""
     address = _Named("daemon.address")
     """Where that process can be reached, as JSON; absent while none serves."""
+    control = _Named("daemon.sock")
+    """Where the owner's commands ask that process; absent while none serves."""
     log = _Named("confided.log")
     """Of a daemon that a proxy has started on demand, which makes it."""
 

@@ -41,6 +41,7 @@ from confide_daemon.datadir import instance
 from confide_daemon.datadir.identity import LiveKeys
 from confide_daemon.errors import ListenError, LockedError
 from confide_daemon.sealing.rosters import RosterDesk
+from confide_daemon.server.control import Control
 from confide_daemon.server.jobs import Work
 from confide_daemon.server.limits import HTTP_DEADLINE_S, GuardedConnection, Refusals, Strangers, limit_http
 from confide_daemon.server.rates import Rate, Rates
@@ -101,6 +102,7 @@ class Daemon:
         self._audit = AuditLog(state.registry.transaction)
         self._leaving: set[asyncio.Task[None]] = set()
         self._work = Work(state.registry, spaces)
+        self.control = Control(state.folder.control)
         self.desk = RosterDesk(state.registry, spaces.rosters)
         spaces.on_news = self.desk.announce
         self._callers = Callers(
@@ -133,6 +135,7 @@ class Daemon:
         looking = asyncio.create_task(self._look_at_spaces())
         self._work.begin()
         try:
+            await self.control.open()
             await self._write_address(url)
             log.info("confided %s listens on %s", __version__, instance.bound(url, self._bound))
             if on_ready:
@@ -141,6 +144,7 @@ class Daemon:
         finally:
             self._stop.set()  # whoever is between its welcome and its session sees it, and goes no further
             instance.remove(self._state.folder.address)
+            await self.control.close()
             server.close(close_connections=False)
             await self._close_sessions()
             self._strangers.cut_all()
