@@ -56,6 +56,11 @@ def _vocabulary() -> tuple[tiktoken.Encoding, NDArray[np.int64]]:
     return made, lengths
 
 
+def forget() -> None:
+    """Lets go of the tables, some 25 MB; the next text that is counted loads them again."""
+    _vocabulary.cache_clear()
+
+
 # tiktoken's matching is quadratic in a run without a break (100,000 times the same letter takes seconds), so very long texts
 # are counted in slices; the count may then be too high by one token a slice.
 SLICE = 2048
