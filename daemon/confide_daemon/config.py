@@ -385,6 +385,7 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
         "search.usage_full": (search.usage_full, 1, 10**9),
         **{f"search.{name}": (getattr(search, name), 0, 10) for name in BALANCED},
         "embedding.threads": (embedding.threads, 1, 256),
+        "embedding.unload_after_s": (embedding.unload_after_s, 0, 10**9),
         "notes.duplicate_similarity": (config.notes.duplicate_similarity, 0.5, 1),
         "at_rest.lock_after_s": (config.at_rest.lock_after_s, 1, 10**9),
         "history.deleted_days": (config.history.deleted_days, 1, 36_500),
