@@ -5,6 +5,7 @@
     │   ├── DamagedError            a part of it cannot be read any more
     │   └── WrongKeyError           a key that does not open a database
     ├── SpaceFullError              a space holds all that it may
+    ├── CrowdedError                as many spaces are in use as may be open at once
     ├── LockedError                 a space whose key its machines keep, and none of them has brought it
     ├── ConflictError               a document that has another revision than the one that was to be changed
     ├── OperationError              an operation's id that was used for something else
@@ -86,6 +87,17 @@ class LockedError(ConfideError):
         super().__init__(
             "this space is locked until one of its machines connects",
             hint=hint or "connect with a machine that is among its devices; a new one is approved on one of them first",
+        )
+
+
+class CrowdedError(ConfideError):
+    code = "busy"
+    exit_code = EXIT_UNREACHABLE
+
+    def __init__(self, count: int) -> None:
+        super().__init__(
+            f"cannot open the space: {count} others are in use, and no more may be open at once",
+            hint="try again in a moment; whoever runs the daemon allows more with max_open_spaces in daemon.toml",
         )
 
 
@@ -199,7 +211,7 @@ class DescriptorsError(ConfideError):
     def __init__(self, allowed: int, needed: int) -> None:
         super().__init__(
             f"cannot serve: this process may open {allowed} files, and {needed} are the least it needs",
-            hint="raise the limit: ulimit -n 8192, or LimitNOFILE=8192 in its systemd unit",
+            hint=f"raise the hard limit to {max(8192, needed)} or more: ulimit -Hn as root, or LimitNOFILE= in its systemd unit",
         )
 
 

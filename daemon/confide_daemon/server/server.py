@@ -263,7 +263,8 @@ class Daemon:
         """Run the session of a caller. Raises StorageError where its space cannot be opened."""
         space: Space | None = None
         with suppress(LockedError):
-            space = await self.spaces.get(caller.space_id)
+            async with self.spaces.held(caller.space_id) as space:
+                pass
         # Whoever was revoked while the space was being opened had no session yet that could be closed.
         current = self._callers.current(connection.peer_key)
         if current is None or current.space_id != caller.space_id:

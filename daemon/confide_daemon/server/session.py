@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 import anyio
@@ -121,10 +121,12 @@ class Session:
         """Why the caller is shut out, once it is; from then on it may do nothing."""
         # By these a machine comes to its keys, so they are answered while the space is locked.
         self._rosters = RosterRequests(desk, spaces, self._caller_now, self._ask)
+        self._copies = Copies(self._ask, self._held, lambda: self.grants, self._publish)
         self._requests: dict[str, Operation] = {}
         if space is not None:
             self._use(space)
         self._agent = AgentServer(
+            self._held,
             self._refusal,
             self._tracked,
             lambda report: self._surroundings(self._project, report),
@@ -133,9 +135,22 @@ class Session:
         self._to_server, self._server_in = anyio.create_memory_object_stream[Incoming](MESSAGE_QUEUE)
         self._server_out, self._from_server = anyio.create_memory_object_stream[SessionMessage](MESSAGE_QUEUE)
 
+    @contextlib.asynccontextmanager
+    async def _held(self) -> AsyncIterator[Space]:
+        """The space, open within this; it may have been closed since the last call. Raises RequestError: it is locked, or does not open."""
+        self._require_unlocked()
+        async with contextlib.AsyncExitStack() as holding:
+            try:
+                space = await holding.enter_async_context(self._spaces.held(self.caller.space_id))
+            except ConfideError as error:
+                raise RequestError.of(error) from error
+            if space is not self._space:
+                self._use(space)
+            yield space
+
     def _use(self, space: Space) -> None:
+        """Answer from it what is asked from now on."""
         self._space = space
-        self._copies = Copies(self._ask, space, lambda: self.grants, self._publish)
         self._sync = SyncRequests(space, self._copies, lambda: self.grants, self._publish)
         projects = ProjectRequests(space, lambda: self.grants, self._publish_here_too)
         transfer = TransferRequests(space, lambda: self.grants, self._publish_here_too)
@@ -268,17 +283,21 @@ class Session:
             return {}
         if op == "rotate":
             return await self._rotate(body)
-        if op in _CHANGING_DEVICES:
-            self._require_settled()
+        if op in _CHANGING_DEVICES and self._space is not None:
+            async with self._held():
+                self._require_settled()
         if op in self._rosters.operations:
             answered = await self._tracked(_answer(self._rosters.operations, op, body))
             if op == "unlock" and self._space is None and not answered["isLocked"]:
                 # Whoever reads the answer may go on at once.
-                space = await self._spaces.get(self.caller.space_id)
-                if self._space is None:
-                    self._use(space)
+                async with self._spaces.held(self.caller.space_id) as space:
+                    if self._space is None:
+                        self._use(space)
             return answered
-        self._require_unlocked()
+        async with self._held():
+            return await self._on_request_of_space(op, body)
+
+    async def _on_request_of_space(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
         self._require_settled(op)
         if op == "attach":
             return await self._attach(**read(op, body))
@@ -316,8 +335,8 @@ class Session:
             raise RequestError("busy", "another machine of this space is still busy", "try again") from None
 
     async def _on_stream(self, op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
-        self._require_unlocked()
-        self._require_settled(op)
+        async with self._held():
+            self._require_settled(op)
         if op == "transcript":
             self._sync.check_transcript(params)
             listed = await body.read(transcripts.MAX_BATCH_BYTES)
@@ -422,7 +441,7 @@ class Session:
                 proxy_version=self._proxy_version,
                 space=self.caller.space,
                 scope=self.caller.scope,
-                last_sync=self._sync.compared_at,
+                last_sync=self._copies.compared_at,
             ),
             min_score=self._min_score,
             sealing=self._rosters.facts,
@@ -451,7 +470,7 @@ class Session:
             work.close()
             problem = f"{MAX_LEFT} changes of this connection that did not end in time are under way still"
             raise RequestError("unavailable", problem, "try again in a moment")
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(self._holding(work))
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
         try:
@@ -461,6 +480,14 @@ class Session:
                 self._left.add(task)
                 task.add_done_callback(self._left.discard)
             raise
+
+    async def _holding(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """Run something with the space open until its end, also when whoever asked for it is gone."""
+        try:
+            async with self._held():
+                return await work
+        finally:
+            work.close()
 
     async def _finish(self) -> None:
         """Let what was begun end: soon, since whoever asks the machine is told that it is gone."""
