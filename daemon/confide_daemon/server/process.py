@@ -20,8 +20,8 @@ from confide_daemon.config import FEWEST_OPEN, DaemonConfig, parse_listen
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import BadNameError, DescriptorsError, LockedError
 from confide_daemon.sealing.vault import Vault
-from confide_daemon.server.jobs import carry_out
 from confide_daemon.server.limits import MAX_STRANGERS
+from confide_daemon.server.operator.jobs import carry_out
 from confide_daemon.server.server import Daemon, Listen
 from confide_daemon.spaces import models
 from confide_daemon.spaces.pool import Spaces

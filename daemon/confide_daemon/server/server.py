@@ -41,9 +41,9 @@ from confide_daemon.datadir import instance
 from confide_daemon.datadir.identity import LiveKeys
 from confide_daemon.errors import ListenError, LockedError
 from confide_daemon.sealing.rosters import RosterDesk
-from confide_daemon.server.control import Control
-from confide_daemon.server.jobs import Work
 from confide_daemon.server.limits import HTTP_DEADLINE_S, GuardedConnection, Refusals, Strangers, limit_http
+from confide_daemon.server.operator.control import Control
+from confide_daemon.server.operator.jobs import Work
 from confide_daemon.server.rates import Rate, Rates
 from confide_daemon.server.session import Session
 from confide_daemon.spaces.maintenance import LOOK_S

@@ -21,7 +21,7 @@ from tests.support.programs.confided import Confided
 from confide_crypto.errors import RequestError
 from confide_daemon.datadir import control as commands
 from confide_daemon.errors import LockedError, NotServedError
-from confide_daemon.server.control import MOST_AT_ONCE, Control
+from confide_daemon.server.operator.control import MOST_AT_ONCE, Control
 
 
 async def connected(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -157,7 +157,7 @@ async def test_a_verb_answers_fails_or_takes_too_long_each_in_its_form(path: Pat
 
 async def test_silent_ones_keep_nobody_out_for_long(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many as may ask at once say nothing: whoever comes next hears that it is busy, until their time is over."""
-    monkeypatch.setattr("confide_daemon.server.control.READ_S", 1.0)
+    monkeypatch.setattr("confide_daemon.server.operator.control.READ_S", 1.0)
     control = Control(path)
     await control.open()
     silent = [await connected(path) for _ in range(MOST_AT_ONCE)]
