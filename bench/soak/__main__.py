@@ -1,8 +1,8 @@
 """`make soak`: a daemon with fifty spaces and two hundred machines at work, for six hours; `SOAK_S=180` for three minutes.
 
-For the first third the daemon is killed (-9) again and again and started anew; then one process has to last. All the time machines store,
-edit, search, go away and come back, and spaces that are idle are closed. Every while a snapshot is made and proven. At the end each line that was
-acknowledged must stand in exactly one file, once.
+For the first third the daemon is killed (-9) again and again and started anew; then one process has to last. Machines store, edit,
+search, go away and come back all the time, and spaces that are idle are closed. Every while a snapshot is made and proven.
+At the end each line that was acknowledged must stand in exactly one file, once.
 
 It fails if a line is lost or doubled, if descriptors or threads grow, if a write-ahead log passes 16 MiB, or if a snapshot is not proven.
 From two hours on it also fails if memory grows by more than 1 MiB an hour, or searches end slower than 1.2 times as they began.
