@@ -16,6 +16,7 @@
     ├── VaultError                  the vault that keeps the sealed records cannot be used now
     ├── ConfigError                 daemon.toml: not readable, not TOML, unknown option, wrong value
     ├── DataFolderError             the data folder: not set up, or a part of it is missing
+    ├── UpgradeNeededError          the data folder is of an older version, and nobody has said that it may be changed
     ├── RotationError               the daemon's key cannot be rotated or ended as asked
     ├── GrantError                  the caller has no grant for what it asks
     ├── TakenError                  a name or key that is to be enrolled is there already, or one that is meant is not
@@ -177,6 +178,18 @@ class DataFolderError(ConfideError):
 
     def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
         super().__init__(f"the data folder {path} {problem}", hint=hint)
+
+
+class UpgradeNeededError(ConfideError):
+    """The data folder is of an older version, and is left as it is until the daemon of this one is started."""
+
+    exit_code = EXIT_CONFIG
+
+    def __init__(self, path: Path, written_by: str, this: str, *, hint: str | None = None) -> None:
+        super().__init__(
+            f"the data folder {path} was written by confided {written_by}; this is {this}",
+            hint=hint or "confided serve upgrades it when it starts; what that does says: confided upgrade --check",
+        )
 
 
 class RotationError(ConfideError):

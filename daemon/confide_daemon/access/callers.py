@@ -31,7 +31,7 @@ SPACE_ID_BYTES = 8
 
 Closed = Literal["revoked", "rotated", "disabled", "expired"]
 _COLUMNS = """public_key, alias, space, spaces.id, scope, projects, sources, added_by, added_at, approved_at, expires_at, last_seen_at,
-              revoked_at, successor, invited_by,
+              revoked_at, successor, invited_by, proxy_version,
               (SELECT other.alias FROM callers AS other WHERE other.public_key = callers.invited_by)"""
 
 
@@ -141,6 +141,7 @@ class Caller:
         bytes | None
     )  # the key that may take this one's place (PROTOCOL.md 7.10), and in a revoked row the one that has
     invited_by: bytes | None  # the key of the caller whose invite it used; None: the operator let it in
+    proxy_version: str | None  # of confide on its machine, when that attached last; None: it has not
     inviter: str | None  # what that caller is called
 
     @property

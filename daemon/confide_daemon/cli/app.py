@@ -65,6 +65,12 @@ COMMANDS: Final[Groups] = {
     ),
     "Data": (
         Entry("doctor", "status:doctor", "Check everything, and put right what can be.", ("confided doctor --fix",)),
+        Entry(
+            "upgrade",
+            "upgrade:upgrade",
+            "Bring the data folder to this version, or say what that would do.",
+            ("confided upgrade --check",),
+        ),
         Entry("reindex", "status:reindex", "Rebuild the index from the documents.", ("confided reindex",)),
         Entry(
             "bench",
@@ -135,6 +141,8 @@ OTHER_WORDS: Final = {
     "events": "audit",
     "index": "reindex",
     "rebuild": "reindex",
+    "migrate": "upgrade",
+    "update": "upgrade",
     "keys": "key",
     # In the groups:
     "list": "ls",

@@ -57,6 +57,9 @@ def serve(
         int | None,
         typer.Option("--idle-exit", min=1, help="Seconds without a connection until an on-demand daemon ends."),
     ] = None,
+    no_snapshot: Annotated[
+        bool, typer.Option("--no-snapshot", help="Upgrade a folder of an older version without a snapshot of it.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every call (never its content).")] = False,
 ) -> None:
     """Serve until told to stop (SIGTERM, Ctrl-C)."""
@@ -76,7 +79,14 @@ def serve(
     if not on_demand and sys.stderr.isatty():
         say(f"confided serves at {listen or settings.server.listen}; Ctrl-C stops it")
         say("Next, in another terminal: confided invite laptop --url confide://THIS-HOST:PORT")
-    process.run(found.data, settings, listen=listen, idle_exit_s=idle_exit, on_demand=on_demand)
+    process.run(
+        found.data,
+        settings,
+        listen=listen,
+        idle_exit_s=idle_exit,
+        on_demand=on_demand,
+        wants_snapshot=not no_snapshot,
+    )
     lock.release()
 
 

@@ -22,6 +22,7 @@ from confide_daemon.errors import BadNameError, DescriptorsError, LockedError
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.server.limits import MAX_STRANGERS
 from confide_daemon.server.operator.jobs import carry_out
+from confide_daemon.server.operator.upgrading import upgrade
 from confide_daemon.server.server import Daemon, Listen
 from confide_daemon.spaces import models
 from confide_daemon.spaces.pool import Spaces
@@ -40,14 +41,24 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 def run(
-    folder: DataFolder, config: DaemonConfig, *, listen: str | None, idle_exit_s: int | None, on_demand: bool
+    folder: DataFolder,
+    config: DaemonConfig,
+    *,
+    listen: str | None,
+    idle_exit_s: int | None,
+    on_demand: bool,
+    wants_snapshot: bool = True,
 ) -> None:
     """Serve until told to stop; on demand, on a free port of this machine and until nobody is connected.
+
+    `wants_snapshot`: whether a folder of an older version is changed only after a snapshot of it.
 
     Raises ConfideError: what keeps the daemon from serving.
     """
     # A process that crashes would leave on the disk what it holds in memory, keys of spaces among it.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    if folder.identity.exists():
+        upgrade(folder, on_demand=on_demand, wants_snapshot=wants_snapshot)
     if on_demand:
         create(folder)
         where = Listen(LOOPBACK, 0, float(idle_exit_s or config.server.idle_exit_s))

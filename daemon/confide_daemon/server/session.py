@@ -28,7 +28,7 @@ from confide_daemon import __version__
 from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.access.registry import Registry
 from confide_daemon.documents import transcripts
-from confide_daemon.errors import GrantError, LockedError
+from confide_daemon.errors import GrantError, LockedError, StorageError
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.server.mcp import AgentServer, Incoming, nobody
 from confide_daemon.server.rates import Rate
@@ -50,6 +50,7 @@ from confide_memory.documents import GLOBAL_PROJECT, MAX_TEXT_BYTES, iso, receiv
 from confide_memory.forms import project as project_of
 from confide_memory.requests import read
 from confide_memory.tools.call import catalogue_hash
+from confide_memory.versions import UNKNOWN, parsed
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ FINISH_DEADLINE_S = 60.0
 """For changes whose connection is gone. Beyond, the other machines are told by their next comparison."""
 CHANGING = frozenset({"compare", "put", "remove", "restore", "import", "refill"})
 """The requests that change documents of which the other machines are told; of a class (`trust`, `lower`) they are not."""
+_OF_TOOLS = frozenset({"call", "lookup"})
 _CHANGING_DEVICES = frozenset({"extend", "pair", "pair-answer", "invite"})
 """What changes the devices of a space, which must not while it is on its way: there would be two lists that go on from one."""
 # For a CLOSE to a caller that is shut out; one that does not read is cut off.
@@ -301,6 +303,8 @@ class Session:
         self._require_settled(op)
         if op == "attach":
             return await self._attach(**read(op, body))
+        if op not in self._requests and op not in _OF_TOOLS:
+            raise _unknown()
         if op not in self._unattached:
             project = project_of(body)
             if op == "call":
@@ -367,6 +371,7 @@ class Session:
             raise RequestError.of(error) from error
         self._toolsets = toolsets
         self._machine, self._proxy_version = machine, proxy_version
+        await self._note_version(proxy_version)
         self._copies.projects.add(project)
         (self._copies.watched.add if watches else self._copies.watched.discard)(project)
         if self._project is None or self._project == GLOBAL_PROJECT:
@@ -382,6 +387,13 @@ class Session:
             "restores": standing.restores,
             "backTo": None if standing.back_to is None else iso(standing.back_to),
         }
+
+    async def _note_version(self, version: str) -> None:
+        """Write down what the machine runs, for who upgrades the daemon. What cannot be written down now is at the next `attach`."""
+        if parsed(version) is None or version == self.caller.proxy_version:
+            return
+        with contextlib.suppress(StorageError):
+            await asyncio.to_thread(self._registry.note_proxy_version, self.connection.peer_key, version)
 
     async def _rotate(self, body: dict[str, Any]) -> dict[str, Any]:
         """Note the caller's new key, which is in force from its first handshake on (PROTOCOL.md 7.10)."""
@@ -516,14 +528,14 @@ class Session:
 
 
 async def _answer(operations: Mapping[str, Operation], op: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    operation = operations.get(op)
-    if operation is None:
-        hint = "do the versions of confide and confided fit?"
-        raise RequestError("invalid", "this daemon does not know that request", hint)
     try:
-        return await operation(**read(op, body))
+        return await operations[op](**read(op, body))
     except ConfideError as error:
         raise RequestError.of(error) from error
+
+
+def _unknown() -> RequestError:
+    return RequestError("unavailable", f"confided {__version__} {UNKNOWN}", "a later version may: upgrade confided")
 
 
 def _id_in(data: bytes) -> str | int | None:
