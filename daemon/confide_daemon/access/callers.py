@@ -189,6 +189,11 @@ def require_free(database: apsw.Connection, alias: str) -> None:
         raise TakenError(f"there is a caller named {alias} already", hint=hint)
 
 
+def new_space_id() -> str:
+    """By chance; no two spaces have had one."""
+    return secrets.token_hex(SPACE_ID_BYTES)
+
+
 def insert_caller(
     database: apsw.Connection,
     public_key: bytes,
@@ -202,8 +207,7 @@ def insert_caller(
     invited_by: bytes | None = None,
 ) -> Caller:
     """Enroll a key, and make its space where it does not exist."""
-    space_id = secrets.token_hex(SPACE_ID_BYTES)
-    database.execute("INSERT OR IGNORE INTO spaces VALUES (?, ?, ?)", (space, space_id, now))
+    database.execute("INSERT OR IGNORE INTO spaces VALUES (?, ?, ?)", (space, new_space_id(), now))
     drop_invites_by(database, public_key)  # into the space that it was in before
     known = caller_now(database, public_key)
     if known is not None and known.revoked_at is not None and known.revoked_at >= now:

@@ -79,6 +79,13 @@ COMMANDS: Final[Groups] = {
             ("confided bench",),
         ),
         Entry(
+            "space",
+            "spaces:space_app",
+            "List the spaces; remove one that nobody needs any more.",
+            ("confided space ls",),
+            inner={"ls": ("confided space ls",), "rm": ("confided space rm old",)},
+        ),
+        Entry(
             "custody",
             "jobs:custody",
             "Show or change who keeps the key of a space's database.",
@@ -144,6 +151,7 @@ OTHER_WORDS: Final = {
     "migrate": "upgrade",
     "update": "upgrade",
     "keys": "key",
+    "spaces": "space",
     # In the groups:
     "list": "ls",
     "delete": "rm",

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 
 from confide_crypto.errors import ConfideError, KeyFileError
+from confide_daemon.access import space_removal
 from confide_daemon.access.registry import State
 from confide_daemon.datadir.key_state import Custody, Keeper
 from confide_daemon.documents.history import DELETED_DAYS
@@ -99,6 +100,7 @@ class Spaces:
         self.on_news: Callable[[str], None] = lambda _space_id: None
         """Told of a space whose machines should look again: it is unlocked, or a key is needed."""
         sweep(state.folder.spaces)
+        space_removal.finish(state)
 
     @asynccontextmanager
     async def held(self, space_id: str) -> AsyncIterator[Space]:
