@@ -234,7 +234,8 @@ def test_a_log_from_before_is_counted_once(tmp_path: Path, clock: Clock) -> None
             audit.record(database, 1e6, "invited", alias="laptop", by=hand)
             audit.record(database, 1e6, "connected", alias="laptop", by=hand)
     with registry.transaction() as database:
-        database.execute("DROP TABLE audit_counts")
+        database.execute("DROP TABLE audit_counts; DROP TABLE caller_changes")
+        database.execute("DROP TRIGGER caller_added; DROP TRIGGER caller_removed; DROP TRIGGER caller_changed")
         database.pragma("user_version", 8)
     registry.close()
     registry = Registry.open(path, KEY, clock=clock)
