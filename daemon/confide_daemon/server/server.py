@@ -31,7 +31,7 @@ from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.keys.identity import format_daemon_key
 from confide_crypto.limits import Timers, websocket_options
 from confide_crypto.transport.open import Connection, accept
-from confide_daemon import __version__
+from confide_daemon import __version__, figures
 from confide_daemon.access.audit import AuditLog
 from confide_daemon.access.authorization import Callers
 from confide_daemon.access.callers import Caller
@@ -42,7 +42,7 @@ from confide_daemon.datadir import instance
 from confide_daemon.datadir.identity import LiveKeys
 from confide_daemon.errors import ListenError, LockedError
 from confide_daemon.sealing.rosters import RosterDesk
-from confide_daemon.server.limits import HTTP_DEADLINE_S, GuardedConnection, Refusals, Strangers, limit_http
+from confide_daemon.server.limits import HTTP_DEADLINE_S, GuardedConnection, Refusals, Strangers, limit_http, result_of
 from confide_daemon.server.operator.control import Control
 from confide_daemon.server.operator.jobs import Work
 from confide_daemon.server.rates import Rate, Rates
@@ -232,8 +232,10 @@ class Daemon:
                 timers=self._timers,
             )
         except Exception as error:
+            figures.HANDSHAKES.labels(result_of(error)).inc()
             self._refusals.note(error)
             return
+        figures.HANDSHAKES.labels("ok").inc()
         ws.let_in()
         key = connection.peer_key
         # Counted from here without a pause, so that many handshakes at once cannot slip past the limit together.
