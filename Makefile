@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 INSPECTOR := $(VENV)/inspector
 export CONFIDE_INSPECTOR := $(abspath $(INSPECTOR)/node_modules/.bin/mcp-inspector)
 
-.PHONY: clients demo test channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos schedules catalogue lock docs clean
+.PHONY: clients demo test channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos schedules soak catalogue lock docs clean
 
 demo: $(STAMP)
 	./demo/run
@@ -75,6 +75,7 @@ chaos: $(STAMP)
 	CONFIDE_EVERY_KILL=200 CONFIDE_CRASH_ROUNDS=200 $(BIN)/python -m pytest -n 2 --timeout 3600 tests/daemon/retrieval/test_generation_kills.py tests/daemon/store/test_store_crash.py
 	CONFIDE_MOVE_KILLS=60 $(BIN)/python -m pytest --timeout 4000 tests/e2e/transfer/test_move.py -k killed
 	CONFIDE_REKEY_STRIDE=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/store/test_rekeying.py
+	CONFIDE_CLOSING_STRIDE=1 $(BIN)/python -m pytest --timeout 1200 tests/daemon/spaces/test_idle_spaces.py -k kill
 	$(MAKE) schedules
 
 # Some ten hours: a schedule in one process takes 2 s, one with real programs took 60 s beside a load of twenty (not measured on an idle machine).
@@ -85,6 +86,11 @@ CHAOS_SEED ?= 0
 CHAOS_SCHEDULES ?= 1000
 schedules: $(STAMP)
 	CONFIDE_CHAOS=$(CHAOS_SCHEDULES) CONFIDE_CHAOS_SEED=$(CHAOS_SEED) $(BIN)/python -m pytest -n 2 tests/chaos
+
+# Six hours: fifty spaces and two hundred machines at work, kills for the first third. `make soak SOAK_S=180` is three minutes.
+SOAK_S ?= 21600
+soak: $(STAMP)
+	$(BIN)/python -m bench.soak --seconds $(SOAK_S)
 
 # uv needs 3 s of a processor for what takes pip 29 s. It knows nothing of pip's settings, so whoever has given pip an index of their own is served by pip.
 WITH_UV := test -z "$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)$$PIP_INDEX_URL" \

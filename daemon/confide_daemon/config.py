@@ -31,6 +31,9 @@ CHUNKINGS = {"small": (48, 0), "original": (400, 80)}
 # What "auto" is in [at_rest] for a daemon that others than its own machine reach.
 SHARED_CUSTODY: Keeper = "caller"
 
+# Fewer would be closed and opened all the time.
+FEWEST_OPEN: Final = 8
+
 # Ways to log in to a vault.
 TOKEN: Final = "token"  # noqa: S105 - no secret
 KUBERNETES: Final = "kubernetes"
@@ -147,6 +150,17 @@ class QuotaConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class SpacesConfig:
+    """What the spaces of a daemon may take of the machine together."""
+
+    close_after_s: int = 900  # one that nobody has used for so long is closed, and opened again for the next who comes
+    max_open_spaces: int = (
+        256  # at once; the longest unused is closed for the next. Each takes some 2 MB and 10 descriptors
+    )
+    cache_mib: int = 512  # of what was read from all databases
+
+
+@dataclass(frozen=True, slots=True)
 class BackupConfig:
     """What is kept beside the data folder, for the day when that is put back from an older copy."""
 
@@ -256,6 +270,7 @@ class DaemonConfig:
     notes: NotesConfig = field(default_factory=NotesConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
     quota: QuotaConfig = field(default_factory=QuotaConfig)
+    spaces: SpacesConfig = field(default_factory=SpacesConfig)
     backup: BackupConfig = field(default_factory=BackupConfig)
     at_rest: AtRestConfig = field(default_factory=AtRestConfig)
     vault: VaultConfig = field(default_factory=VaultConfig)
@@ -414,11 +429,15 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
         "search.usage_full": (search.usage_full, 1, 10**9),
         **{f"search.{name}": (getattr(search, name), 0, 10) for name in BALANCED},
         "embedding.threads": (embedding.threads, 1, 256),
+        "embedding.unload_after_s": (embedding.unload_after_s, 0, 10**9),
         "notes.duplicate_similarity": (config.notes.duplicate_similarity, 0.5, 1),
         "at_rest.lock_after_s": (config.at_rest.lock_after_s, 1, 10**9),
         "history.deleted_days": (config.history.deleted_days, 1, 36_500),
         "quota.space_mib": (config.quota.space_mib, 0, 10**9),
         "quota.documents": (config.quota.documents, 0, 10**9),
+        "spaces.close_after_s": (config.spaces.close_after_s, 1, 10**9),
+        "spaces.max_open_spaces": (config.spaces.max_open_spaces, FEWEST_OPEN, 100_000),
+        "spaces.cache_mib": (config.spaces.cache_mib, 16, 10**6),
     }
     for key, (value, least, most) in bounds.items():
         if not least <= value <= most:

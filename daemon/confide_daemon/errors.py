@@ -5,6 +5,7 @@
     │   ├── DamagedError            a part of it cannot be read any more
     │   └── WrongKeyError           a key that does not open a database
     ├── SpaceFullError              a space holds all that it may
+    ├── CrowdedError                as many spaces are in use as may be open at once
     ├── LockedError                 a space whose key its machines keep, and none of them has brought it
     ├── ConflictError               a document that has another revision than the one that was to be changed
     ├── OperationError              an operation's id that was used for something else
@@ -15,6 +16,7 @@
     ├── VaultError                  the vault that keeps the sealed records cannot be used now
     ├── ConfigError                 daemon.toml: not readable, not TOML, unknown option, wrong value
     ├── DataFolderError             the data folder: not set up, or a part of it is missing
+    ├── UpgradeNeededError          the data folder is of an older version, and nobody has said that it may be changed
     ├── RotationError               the daemon's key cannot be rotated or ended as asked
     ├── GrantError                  the caller has no grant for what it asks
     ├── TakenError                  a name or key that is to be enrolled is there already, or one that is meant is not
@@ -86,6 +88,17 @@ class LockedError(ConfideError):
         super().__init__(
             "this space is locked until one of its machines connects",
             hint=hint or "connect with a machine that is among its devices; a new one is approved on one of them first",
+        )
+
+
+class CrowdedError(ConfideError):
+    code = "busy"
+    exit_code = EXIT_UNREACHABLE
+
+    def __init__(self, count: int) -> None:
+        super().__init__(
+            f"cannot open the space: {count} others are in use, and no more may be open at once",
+            hint="try again in a moment; whoever runs the daemon allows more with max_open_spaces in daemon.toml",
         )
 
 
@@ -167,6 +180,18 @@ class DataFolderError(ConfideError):
         super().__init__(f"the data folder {path} {problem}", hint=hint)
 
 
+class UpgradeNeededError(ConfideError):
+    """The data folder is of an older version, and is left as it is until the daemon of this one is started."""
+
+    exit_code = EXIT_CONFIG
+
+    def __init__(self, path: Path, written_by: str, this: str, *, hint: str | None = None) -> None:
+        super().__init__(
+            f"the data folder {path} was written by confided {written_by}; this is {this}",
+            hint=hint or "confided serve upgrades it when it starts; what that does says: confided upgrade --check",
+        )
+
+
 class RotationError(ConfideError):
     exit_code = EXIT_KEYS
 
@@ -199,7 +224,7 @@ class DescriptorsError(ConfideError):
     def __init__(self, allowed: int, needed: int) -> None:
         super().__init__(
             f"cannot serve: this process may open {allowed} files, and {needed} are the least it needs",
-            hint="raise the limit: ulimit -n 8192, or LimitNOFILE=8192 in its systemd unit",
+            hint=f"raise the hard limit to {max(8192, needed)} or more: ulimit -Hn as root, or LimitNOFILE= in its systemd unit",
         )
 
 

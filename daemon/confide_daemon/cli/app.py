@@ -66,12 +66,25 @@ COMMANDS: Final[Groups] = {
     ),
     "Data": (
         Entry("doctor", "status:doctor", "Check everything, and put right what can be.", ("confided doctor --fix",)),
+        Entry(
+            "upgrade",
+            "upgrade:upgrade",
+            "Bring the data folder to this version, or say what that would do.",
+            ("confided upgrade --check",),
+        ),
         Entry("reindex", "status:reindex", "Rebuild the index from the documents.", ("confided reindex",)),
         Entry(
             "bench",
             "bench:bench",
             "Measure how well and how fast the index answers its owner's own questions.",
             ("confided bench",),
+        ),
+        Entry(
+            "space",
+            "spaces:space_app",
+            "List the spaces; remove one that nobody needs any more.",
+            ("confided space ls",),
+            inner={"ls": ("confided space ls",), "rm": ("confided space rm old",)},
         ),
         Entry(
             "custody",
@@ -139,7 +152,10 @@ OTHER_WORDS: Final = {
     "events": "audit",
     "index": "reindex",
     "rebuild": "reindex",
+    "migrate": "upgrade",
+    "update": "upgrade",
     "keys": "key",
+    "spaces": "space",
     # In the groups:
     "list": "ls",
     "delete": "rm",

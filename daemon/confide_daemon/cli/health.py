@@ -30,6 +30,7 @@ from confide_daemon.store.migrations import migrations
 from confide_daemon.store.store import Store
 from confide_daemon.store.upkeep.integrity import LOSSES
 from confide_memory.documents import iso
+from confide_memory.versions import WINDOW, is_behind
 
 HEALTH_DEADLINE_S = 2.0
 MAX_ANSWER = 4096
@@ -123,6 +124,7 @@ def examine(
     checks = [_check("configuration", lambda: config.load(found.config, must_exist=must_have_config))]
     checks.append(_check("data folder and keys", lambda: open_state(found.data).close()))
     if checks[-1].is_ok:
+        checks.append(_check_versions(found))
         for name, space_id in spaces_of(found, space).items():
             follow(f"{name}: checking", 0, 0)
             checks += _database(found, name, space_id)
@@ -143,6 +145,18 @@ def examine(
     else:
         checks.append(Check("daemon", f"it says: {said}", "what is wrong stands above, or in its log"))
     return checks
+
+
+def _check_versions(found: Paths) -> Check:
+    """Machines that are too old for this daemon. One that is too new is no fault: it says so itself."""
+    with closing(open_state(found.data)) as state:
+        versions = {one.alias: one.proxy_version for one in state.registry.callers() if one.proxy_version}
+    behind = ", ".join(f"{name} has {one}" for name, one in versions.items() if is_behind(one, __version__))
+    ahead = ", ".join(f"{name} has {one}" for name, one in versions.items() if is_behind(__version__, one))
+    far = f"more than {WINDOW} minor versions from {__version__}"
+    if behind:
+        return Check("versions of machines", f"{far}: {behind}", "upgrade confide on these machines")
+    return Check("versions of machines", detail=f"{far}, so this daemon is to be upgraded: {ahead}" if ahead else None)
 
 
 def _database(found: Paths, name: str, space_id: str) -> Iterator[Check]:

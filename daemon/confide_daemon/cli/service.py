@@ -69,6 +69,9 @@ def serve(
     log_format: Annotated[
         LogFormat, typer.Option("--log-format", help="How the log is written: for people, or an object a line.")
     ] = LogFormat.TEXT,
+    no_snapshot: Annotated[
+        bool, typer.Option("--no-snapshot", help="Upgrade a folder of an older version without a snapshot of it.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every call (never its content).")] = False,
 ) -> None:
     """Serve until told to stop (SIGTERM, Ctrl-C)."""
@@ -90,7 +93,14 @@ def serve(
     if not on_demand and sys.stderr.isatty():
         say(f"confided serves at {listen or settings.server.listen}; Ctrl-C stops it")
         say("Next, in another terminal: confided invite laptop --url confide://THIS-HOST:PORT")
-    process.run(found.data, settings, listen=listen, idle_exit_s=idle_exit, on_demand=on_demand)
+    process.run(
+        found.data,
+        settings,
+        listen=listen,
+        idle_exit_s=idle_exit,
+        on_demand=on_demand,
+        wants_snapshot=not no_snapshot,
+    )
     lock.release()
 
 

@@ -17,6 +17,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -110,6 +111,8 @@ class Daemon:
         self._rates = Rates()
         self._audit = AuditLog(state.registry.transaction)
         self._leaving: set[asyncio.Task[None]] = set()
+        # Of its own: a revocation must not wait until one of the others is free.
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="confide-registry")
         self._work = Work(state.registry, spaces)
         self.operator = OperatorDesk(
             state,
@@ -144,6 +147,8 @@ class Daemon:
         # First of all: whoever reads the address may stop the daemon that same moment.
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+        # Before anybody is let in, whose rights could change unseen.
+        self._seen = (self._state.registry.version(), self._state.registry.last_change())
         server = await self._listen(listen)
         url = _url(server)
         self._bound = str(server.sockets[0].getsockname()[0])
@@ -173,6 +178,7 @@ class Daemon:
             auditing.cancel()
             await asyncio.gather(auditing, *self._leaving, return_exceptions=True)
             await self._audit.flush()
+            self._reading.shutdown()
             self._refusals.report(is_last=True)
             log.info("confided ended")
 
@@ -282,7 +288,8 @@ class Daemon:
         """Run the session of a caller. Raises StorageError where its space cannot be opened."""
         space: Space | None = None
         with suppress(LockedError):
-            space = await self.spaces.get(caller.space_id)
+            async with self.spaces.held(caller.space_id) as space:
+                pass
         # Whoever was revoked while the space was being opened had no session yet that could be closed.
         current = self._callers.current(connection.peer_key)
         if current is None or current.space_id != caller.space_id:
@@ -354,7 +361,7 @@ class Daemon:
 
     async def _until_stopped(self, url: str, idle_exit_s: float | None) -> None:
         """Watch the registry and the keys for what other processes change, and the clock for idleness."""
-        version = self._state.registry.version()
+        version, change = self._seen
         busy_at = time.monotonic()
         while not self._stop.is_set():
             due = time.monotonic() + REGISTRY_POLL_S
@@ -366,7 +373,7 @@ class Daemon:
             now = self._state.registry.version()
             if now != version:
                 version = now
-                self._apply_registry()
+                change = await self._apply_registry(change)
                 self._work.look()
                 await self._note_revocations()
             self._end_expired()
@@ -408,15 +415,23 @@ class Daemon:
             except ConfideError as error:
                 log.error("%s", error)
 
-    def _apply_registry(self) -> None:
-        """Give every session its caller's rights as they are now. A read of milliseconds, which no busy thread may hold up."""
-        callers = self._callers.all_current()
+    async def _apply_registry(self, number: int) -> int:
+        """Give every session its caller's rights as they are now, where these changed behind that change; the number of the newest."""
+        connected = {session.connection.peer_key for session in self._sessions}
+        newest, changed = await asyncio.get_running_loop().run_in_executor(
+            self._reading, self._callers.changed_since, number, connected
+        )
         for session in self._sessions:
-            caller = callers.get(session.connection.peer_key)
+            key = session.connection.peer_key
+            if key in connected and key not in changed:
+                continue
+            # Of one that came meanwhile, nobody knows whether that was before the change.
+            caller = changed[key] if key in changed else self._callers.current(key)
             if caller is not None and caller.space_id == session.caller.space_id:
                 session.caller = caller
             else:
                 self._shut_out(session, self._callers.why_closed(session.connection.peer_key))
+        return newest
 
     def _end_expired(self) -> None:
         now = self._state.registry.clock()

@@ -34,11 +34,13 @@ class Entry:
     Attributes:
         custodian: of its key.
         opening: the task that has opened it, or is about to.
-        closing: the task that closes it and forgets its key, while that is under way.
+        closing: the task that closes it, and forgets its key where it is locked, while that is under way.
         changing: the task that changes its key beside everything else.
         unlocking: held by who brings a key, or says who is to keep it.
-        is_unlocked: set while it is open.
+        is_unlocked: set while it is open, or could be opened.
         users: how many connections and jobs need it, or wait for it.
+        holders: how many have it in hand right now: it is not closed before they are done.
+        ailed: what of it did not work when it was closed (`Space.ailments`).
         timer: until its key is forgotten, while nobody does.
         locks_at: when that will be, seconds since 1970.
         stranded: how many of its sealed records are in a vault that is not configured any more, counted when it was opened.
@@ -72,6 +74,8 @@ class Entry:
         self.unlocking = asyncio.Lock()
         self.is_unlocked = asyncio.Event()
         self.users = 0
+        self.holders = 0
+        self.ailed: frozenset[str] = frozenset()
         self.timer: asyncio.TimerHandle | None = None
         self.locks_at: float | None = None
         self.stranded = 0
@@ -87,6 +91,12 @@ class Entry:
         task = self.opening
         is_open = task is not None and task.done() and not task.cancelled() and task.exception() is None
         return task.result() if is_open and task is not None else None
+
+    @property
+    def may_close(self) -> bool:
+        """Whether it is open, and nobody would notice if it were closed."""
+        is_changing = self._rekeying.locked() or self.unlocking.locked()
+        return not (self.holders or is_changing or self.closing) and self.space is not None and not self.space.is_held
 
     def stop_timer(self) -> None:
         if self.timer is not None:
@@ -119,8 +129,8 @@ class Entry:
         if self.custodian.custody.key.keeper == "caller":
             hint = "a device that leaves gives it a new one: confide device rm, or confide key rotate on one of them"
             raise ConfideError("the machines of this space keep its key", hint=hint)
-        space = await self._opened(self._space_id)
         async with self._rekeying:
+            space = await self._opened(self._space_id)
             await self._rekey(space, self.custodian.next_generation(), follow)
         return self.custodian.custody
 

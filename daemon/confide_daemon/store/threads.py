@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from confide_crypto.errors import ConfideError
 from confide_daemon import figures
 from confide_daemon.errors import StorageError
+from confide_daemon.store.page_budget import PageBudget
 from confide_daemon.store.store import Store
 
 T = TypeVar("T")
@@ -28,7 +29,10 @@ LAST_PAGES: Final = 512
 class StoreThreads:
     """Runs functions with a store. `open_reader` is called once in each reading thread."""
 
-    def __init__(self, writer: Store, open_reader: Callable[[], Store]) -> None:
+    def __init__(self, writer: Store, open_reader: Callable[[], Store], pages: PageBudget | None = None) -> None:
+        """`pages`: which the connections share with those of other spaces; None: a budget of their own."""
+        self._pages = pages or PageBudget()
+        self._pages.opened()
         self._writer = writer
         self._open_reader = open_reader
         self._stores: list[Store] = []
@@ -51,7 +55,7 @@ class StoreThreads:
 
         def run() -> T:
             figures.WRITE_WAIT.observe(time.perf_counter() - asked_at)
-            return work(self._writer)
+            return work(self._kept(self._writer))
 
         return await self._submit(self._writing, run)
 
@@ -88,6 +92,7 @@ class StoreThreads:
             if store is not None:
                 self._own.store = None
                 self._stores.remove(store)
+                self._pages.closed()
                 store.close()
             with contextlib.suppress(threading.BrokenBarrierError):
                 all_closed.wait(ALONE_S)
@@ -154,12 +159,19 @@ class StoreThreads:
         if store is None:
             store = self._own.store = self._open_reader()
             self._stores.append(store)
+            self._pages.opened()
+        return self._kept(store)
+
+    def _kept(self, store: Store) -> Store:
+        store.keep_pages(self._pages.share_kib)
         return store
 
     def _close(self) -> None:
         self._examining.shutdown(wait=True)
         self._reading.shutdown(wait=True)
         self._writing.shutdown(wait=True)
+        for _ in (self._writer, *self._stores):
+            self._pages.closed()
         with contextlib.ExitStack() as stack:  # each of them, whatever becomes of the others
             stack.callback(self._writer.close)
             for store in self._stores:

@@ -101,7 +101,7 @@ async def test_a_database_of_a_newer_version_is_left_alone(tmp_path: Path) -> No
     path = tmp_path / "s.db"
     await make(path)
     connection = connect(path, KEY, writer=True)
-    connection.execute("INSERT INTO migration VALUES (9999, 0)")
+    connection.execute("INSERT INTO migration (version, applied_at) VALUES (9999, 0)")
     connection.close()
     with pytest.raises(StorageError, match="newer version") as caught:
         await open_space(path)
