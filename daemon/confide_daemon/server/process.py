@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from confide_daemon.access.jobs import Kind
@@ -44,6 +45,7 @@ def run(
     folder: DataFolder,
     config: DaemonConfig,
     *,
+    config_file: Path,
     listen: str | None,
     idle_exit_s: int | None,
     on_demand: bool,
@@ -51,7 +53,9 @@ def run(
 ) -> None:
     """Serve until told to stop; on demand, on a free port of this machine and until nobody is connected.
 
-    `wants_snapshot`: whether a folder of an older version is changed only after a snapshot of it.
+    Args:
+        config_file: where the configuration is, or would be.
+        wants_snapshot: whether a folder of an older version is changed only after a snapshot of it.
 
     Raises ConfideError: what keeps the daemon from serving.
     """
@@ -64,10 +68,12 @@ def run(
         where = Listen(LOOPBACK, 0, float(idle_exit_s or config.server.idle_exit_s))
     else:
         where = Listen(*_listen(listen or config.server.listen), idle_exit_s=idle_exit_s)
-    asyncio.run(_serve(folder, config, where, on_demand=on_demand))
+    asyncio.run(_serve(folder, config, where, config_file=config_file, on_demand=on_demand))
 
 
-async def _serve(folder: DataFolder, config: DaemonConfig, where: Listen, *, on_demand: bool) -> None:
+async def _serve(
+    folder: DataFolder, config: DaemonConfig, where: Listen, *, config_file: Path, on_demand: bool
+) -> None:
     with closing(open_state(folder)) as state:
         revocations = Revocations.configured(config, state)
         for name in revocations.apply(state.registry) if revocations else ():
@@ -82,7 +88,7 @@ async def _serve(folder: DataFolder, config: DaemonConfig, where: Listen, *, on_
         # What is loaded by now stays. Looked at again in every full collection, it would stop all calls for 100 ms, and a flood of
         # connections leaves enough garbage for one every few seconds.
         gc.freeze()
-        await Daemon(state, config, spaces, revocations=revocations).run(where)
+        await Daemon(state, config, spaces, revocations=revocations, config_file=config_file).run(where)
 
 
 async def work(

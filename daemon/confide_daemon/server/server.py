@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from websockets.asyncio.server import Server as WebsocketServer
@@ -36,12 +37,14 @@ from confide_daemon.access.authorization import Callers
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.registry import State
 from confide_daemon.access.revocations import Revocations
+from confide_daemon.backup.service import Backups
 from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir import instance
 from confide_daemon.datadir.identity import LiveKeys
 from confide_daemon.errors import ListenError, LockedError
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.server.limits import HTTP_DEADLINE_S, GuardedConnection, Refusals, Strangers, limit_http
+from confide_daemon.server.operator.backups import BackupDesk
 from confide_daemon.server.operator.control import Control
 from confide_daemon.server.operator.jobs import Work
 from confide_daemon.server.rates import Rate, Rates
@@ -83,8 +86,9 @@ class Daemon:
         *,
         timers: Timers | None = None,
         revocations: Revocations | None = None,
+        config_file: Path | None = None,
     ) -> None:
-        """`revocations`: where keys that end are noted as well."""
+        """`revocations`: where keys that end are noted as well; `config_file`: goes into backups."""
         self._state = state
         self._config = config
         self.spaces = spaces
@@ -103,6 +107,7 @@ class Daemon:
         self._leaving: set[asyncio.Task[None]] = set()
         self._work = Work(state.registry, spaces)
         self.control = Control(state.folder.control)
+        self._backups = BackupDesk(Backups(state, spaces, config.backup, config_file), self.control)
         self.desk = RosterDesk(state.registry, spaces.rosters)
         spaces.on_news = self.desk.announce
         self._callers = Callers(
@@ -151,6 +156,7 @@ class Daemon:
             await server.wait_closed()
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
+            await self._backups.close()
             await self._work.close()
             await self.spaces.close()
             auditing.cancel()
@@ -354,7 +360,7 @@ class Daemon:
             self._refusals.report()
             if self._keys.is_stale():
                 await self._follow_keys(url)
-            if self._open or self._work.is_busy:
+            if self._open or self._work.is_busy or self._backups.is_busy:
                 busy_at = time.monotonic()
             elif idle_exit_s is not None and time.monotonic() - busy_at >= idle_exit_s:
                 log.info("nobody connected for %.0f s", idle_exit_s)
