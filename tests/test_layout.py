@@ -113,7 +113,7 @@ def test_a_hook_loads_next_to_nothing() -> None:
         script = f"from __future__ import annotations; import sys, {names}; print(*sys.modules)"
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
         loaded.append(set(done.stdout.split()))
-    light = ("block", "briefings", "counts", "events", "places", "pointers", "process")
+    light = ("block", "briefings", "counts", "events", "places", "pointers", "process", "starting")
     room = "confide_proxy.hooks"
     assert loaded[1] - loaded[0] == {
         "confide_proxy",

@@ -125,6 +125,20 @@ class Registry:
         with self.reading() as database:
             return select_callers(database, "WHERE revoked_at IS NULL ORDER BY alias")
 
+    def last_change(self) -> int:
+        """The number of the newest change of a caller's rights or access."""
+        with self.reading() as database:
+            return _last_change(database)
+
+    def changes_since(self, number: int) -> tuple[int, frozenset[bytes] | None]:
+        """The newest change's number, and whose rights or access have changed since that one; None: of more than is remembered."""
+        with self.reading() as database:
+            last = _last_change(database)
+            found = [
+                key for (key,) in database.execute("SELECT public_key FROM caller_changes WHERE id > ?", (number,))
+            ]
+        return last, frozenset(found) if len(found) == last - number else None
+
     def brought_in_by(self, keys: Iterable[bytes], added_by: Mapping[bytes, bytes]) -> list[Caller]:
         """The callers that have access because of one: by its invites, by those of machines that it has invited, and so on; by name.
 
@@ -255,6 +269,9 @@ class Registry:
 
     def note_proxy_version(self, public_key: bytes, version: str) -> None:
         """Note the version of confide that a caller's machine has."""
+        caller = self.caller(public_key)
+        if caller is None or caller.proxy_version == version:
+            return
         with self.transaction() as database:
             database.execute("UPDATE callers SET proxy_version = ? WHERE public_key = ?", (version, public_key))
 
@@ -334,6 +351,11 @@ class Registry:
         with self.reading() as database:
             rows = select_callers(database, where, *values)
             return rows[0] if rows else None
+
+
+def _last_change(database: apsw.Connection) -> int:
+    rows: list[Any] = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'caller_changes'").fetchall()
+    return int(rows[0][0]) if rows else 0
 
 
 @dataclass(frozen=True, slots=True)

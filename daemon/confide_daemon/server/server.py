@@ -17,6 +17,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.keys.identity import format_daemon_key
 from confide_crypto.limits import Timers, websocket_options
 from confide_crypto.transport.open import Connection, accept
-from confide_daemon import __version__
+from confide_daemon import __version__, figures
 from confide_daemon.access.audit import AuditLog
 from confide_daemon.access.authorization import Callers
 from confide_daemon.access.callers import Caller
@@ -43,7 +44,7 @@ from confide_daemon.datadir import instance
 from confide_daemon.datadir.identity import LiveKeys
 from confide_daemon.errors import ListenError, LockedError
 from confide_daemon.sealing.rosters import RosterDesk
-from confide_daemon.server.limits import HTTP_DEADLINE_S, GuardedConnection, Refusals, Strangers, limit_http
+from confide_daemon.server.limits import HTTP_DEADLINE_S, GuardedConnection, Refusals, Strangers, limit_http, result_of
 from confide_daemon.server.operator.backups import BackupDesk
 from confide_daemon.server.operator.control import Control
 from confide_daemon.server.operator.jobs import Work
@@ -105,6 +106,8 @@ class Daemon:
         self._rates = Rates()
         self._audit = AuditLog(state.registry.transaction)
         self._leaving: set[asyncio.Task[None]] = set()
+        # Of its own: a revocation must not wait until one of the others is free.
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="confide-registry")
         self._work = Work(state.registry, spaces)
         self.control = Control(state.folder.control)
         self._backups = BackupDesk(Backups(state, spaces, config.backup, config_file), self.control)
@@ -133,6 +136,8 @@ class Daemon:
         # First of all: whoever reads the address may stop the daemon that same moment.
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+        # Before anybody is let in, whose rights could change unseen.
+        self._seen = (self._state.registry.version(), self._state.registry.last_change())
         server = await self._listen(listen)
         url = _url(server)
         self._bound = str(server.sockets[0].getsockname()[0])
@@ -162,6 +167,7 @@ class Daemon:
             auditing.cancel()
             await asyncio.gather(auditing, *self._leaving, return_exceptions=True)
             await self._audit.flush()
+            self._reading.shutdown()
             self._refusals.report(is_last=True)
             log.info("confided ended")
 
@@ -232,8 +238,10 @@ class Daemon:
                 timers=self._timers,
             )
         except Exception as error:
+            figures.HANDSHAKES.labels(result_of(error)).inc()
             self._refusals.note(error)
             return
+        figures.HANDSHAKES.labels("ok").inc()
         ws.let_in()
         key = connection.peer_key
         # Counted from here without a pause, so that many handshakes at once cannot slip past the limit together.
@@ -342,7 +350,7 @@ class Daemon:
 
     async def _until_stopped(self, url: str, idle_exit_s: float | None) -> None:
         """Watch the registry and the keys for what other processes change, and the clock for idleness."""
-        version = self._state.registry.version()
+        version, change = self._seen
         busy_at = time.monotonic()
         while not self._stop.is_set():
             try:
@@ -353,7 +361,7 @@ class Daemon:
             now = self._state.registry.version()
             if now != version:
                 version = now
-                self._apply_registry()
+                change = await self._apply_registry(change)
                 self._work.look()
                 await self._note_revocations()
             self._end_expired()
@@ -395,15 +403,23 @@ class Daemon:
             except ConfideError as error:
                 log.error("%s", error)
 
-    def _apply_registry(self) -> None:
-        """Give every session its caller's rights as they are now. A read of milliseconds, which no busy thread may hold up."""
-        callers = self._callers.all_current()
+    async def _apply_registry(self, number: int) -> int:
+        """Give every session its caller's rights as they are now, where these changed behind that change; the number of the newest."""
+        connected = {session.connection.peer_key for session in self._sessions}
+        newest, changed = await asyncio.get_running_loop().run_in_executor(
+            self._reading, self._callers.changed_since, number, connected
+        )
         for session in self._sessions:
-            caller = callers.get(session.connection.peer_key)
+            key = session.connection.peer_key
+            if key in connected and key not in changed:
+                continue
+            # Of one that came meanwhile, nobody knows whether that was before the change.
+            caller = changed[key] if key in changed else self._callers.current(key)
             if caller is not None and caller.space_id == session.caller.space_id:
                 session.caller = caller
             else:
                 self._shut_out(session, self._callers.why_closed(session.connection.peer_key))
+        return newest
 
     def _end_expired(self) -> None:
         now = self._state.registry.clock()

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from confide_daemon import figures
 from confide_daemon.errors import DamagedError, StorageError
 from confide_daemon.store.database import Damage
 from confide_daemon.store.rows import Breach
@@ -316,6 +317,8 @@ class Upkeep:
     async def _note(self, breaches: Sequence[Breach]) -> None:
         if breaches:
             await self._threads.maintain(lambda store: _note(store, breaches))
+            for breach in breaches:
+                figures.BREACHES.labels(breach.what).inc(breach.rows)
 
     async def _look_up(self) -> None:
         found = await self._threads.examine(lambda store: store.breaches.listed(limit=1000))

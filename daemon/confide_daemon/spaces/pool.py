@@ -374,13 +374,15 @@ class Spaces:
         assert task is not None
         space = task.result()
         entry.ailed = frozenset(space.ailments() - {"embedding"})
-        closing = entry.closing = asyncio.create_task(self._close(space_id, space))
-        closing.add_done_callback(lambda _task: self._closed(entry, closing))
-        await asyncio.shield(closing)
 
-    def _closed(self, entry: Entry, closing: asyncio.Task[None]) -> None:
-        if entry.closing is closing:  # and it is not locked meanwhile
-            entry.closing = None
+        async def close() -> None:
+            await self._close(space_id, space)
+            # Here rather than by who waits for it: whoever comes when this has ended must not find it any more.
+            if entry.closing is asyncio.current_task():  # and it is not locked meanwhile
+                entry.closing = None
+
+        entry.closing = asyncio.create_task(close())
+        await asyncio.shield(entry.closing)
 
     async def _close(self, space_id: str, space: Space) -> None:
         try:

@@ -409,6 +409,15 @@ class Space:
         """Whether a session keeps it still, to carry it to another daemon: nobody but this object knows of that."""
         return self.moving.is_held
 
+    @property
+    def waiting(self) -> int:
+        """How many pieces wait for their vectors, as last seen by who makes them."""
+        return self._indexer.waiting
+
+    async def answer(self) -> None:
+        """Return once its writer's thread is free, and alive."""
+        await self._threads.answer()
+
     def ailments(self) -> set[str]:
         """What of it does not work as it should, in words that tell nothing of what it holds: storage, index, embedding."""
         state = self.upkeep.health().state

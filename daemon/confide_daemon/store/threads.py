@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from confide_crypto.errors import ConfideError
+from confide_daemon import figures
 from confide_daemon.errors import StorageError
 from confide_daemon.store.page_budget import PageBudget
 from confide_daemon.store.store import Store
@@ -50,7 +51,18 @@ class StoreThreads:
 
     async def maintain(self, work: Callable[[Store], T]) -> T:
         """As `write`, for what nobody waits for."""
-        return await self._submit(self._writing, lambda: work(self._kept(self._writer)))
+        asked_at = time.perf_counter()
+
+        def run() -> T:
+            figures.WRITE_WAIT.observe(time.perf_counter() - asked_at)
+            return work(self._kept(self._writer))
+
+        return await self._submit(self._writing, run)
+
+    async def answer(self) -> None:
+        """Return once the writer's thread has come to it; what is closed has nothing to answer for."""
+        if not self._closed:
+            await self._submit(self._writing, lambda: None)
 
     async def examine(self, work: Callable[[Store], T]) -> T:
         """As `read`, in a thread apart, so that it may take longer."""

@@ -1,7 +1,8 @@
 """The process of one `confide hook`: an event on stdin, nothing or one JSON object on stdout; always silent on stderr, always code 0.
 
 It asks whoever holds the seat `hooks` (`seat.py`) over a Unix socket, and dials nothing. A person waits for it at every turn: all that it
-loads is this folder's light half and json, os and socket (a test walks the imports), and all that it waits for has an end.
+loads is this folder's light half and json, os and socket (a test walks the imports), and all that it waits for has an end. While a session
+starts that will answer, a prompt waits for it.
 """
 
 from __future__ import annotations
@@ -15,15 +16,19 @@ import stat
 import struct
 import time
 
-from confide_proxy.hooks import briefings, counts, events, places, pointers
+from confide_proxy.hooks import briefings, counts, events, places, pointers, starting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Final, NoReturn
 
 CONNECT_S: Final = 0.05
-DEADLINE_S: Final = 0.4
-"""From the first line here to the last; the interpreter needs some 15 ms before it."""
+DEADLINE_S: Final = 0.36
+"""From the first line here to the last; the interpreter needs some 15 ms before it, or 50 on a busy machine."""
+AGAIN_S: Final = 0.01
+"""A session that starts is looked for again so soon."""
+LEAST_S: Final = 0.05
+"""With less time left nothing is asked: no search is answered within it."""
 MOST_STDIN: Final = 256 * 1024
 MOST_ANSWER: Final = 64 * 1024
 SWITCH: Final = "CONFIDE_HOOKS"
@@ -96,13 +101,29 @@ class Hook:
         if event.kind == events.PROMPT:
             asked["prompt"] = event.prompt
         outcome, told = self._ask(asked)
+        if event.kind == events.PROMPT and outcome == counts.ABSENT and self._is_awaited(event):
+            while outcome == counts.ABSENT and self._left() > LEAST_S:
+                time.sleep(AGAIN_S)
+                outcome, told = self._ask(asked)
         context, message = told.get("context"), told.get("message")
         if event.kind == events.START and outcome in (counts.ABSENT, counts.LATE):
             context = briefings.read(self._state, event.cwd)
+            if not context:
+                starting.miss(self._state, event.session)
         said = events.answer(
             event, context if isinstance(context, str) else "", message if isinstance(message, str) else ""
         )
         return self._say(said) if said or outcome == counts.ANSWERED else outcome
+
+    def _is_awaited(self, event: events.Event) -> bool:
+        """Whether a session starts that will listen in a moment, and is to be asked something then."""
+        if not starting.is_noted(self._state):
+            return False
+        from confide_proxy.hooks import (
+            prompts,
+        )  # with the regular expressions it needs, which only this wait has time for
+
+        return bool(prompts.question(event.prompt))
 
     def _point(self, event: events.Event) -> str:
         if event.is_summariser:
@@ -159,8 +180,10 @@ class Hook:
             return counts.ABSENT, {}
         with connection:
             try:
-                connection.settimeout(max(0.001, self._left()))
-                connection.sendall(json.dumps(asked).encode() + b"\n")
+                left = max(0.001, self._left())
+                connection.settimeout(left)
+                # What is answered later reaches nobody, and must not count as shown.
+                connection.sendall(json.dumps({**asked, "ms": int(left * 1000)}).encode() + b"\n")
                 if not is_waiting:
                     return counts.SILENT, {}
                 data = bytearray()

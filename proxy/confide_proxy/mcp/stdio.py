@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import queue
 import select
+import signal
 import sys
 import threading
 import types
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 from confide_crypto.errors import ConfideError
 from confide_proxy import config as configs
 from confide_proxy import paths as places
+from confide_proxy.hooks import starting
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp.jsonrpc import MAX_LINE_BYTES
 from confide_proxy.mcp.tunnel import Tunnel
@@ -59,6 +61,11 @@ def run(arguments: list[str]) -> int:
         said = ", ".join(repr(name[:40]) for name in unknown)
         _say(f"confide: toolsets in {here.config} has {said}, which is no group of tools: it is passed over")
         _say(f"hint: the groups are {', '.join(catalogues.TOOLSETS)}, and all")
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # How clients end a session. As an exception it would wait for threads, and get lost in the moment before a read of stdin.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if config.hooks:
+        starting.note(os.fspath(here.state))
     outlet = Outlet(1)
     serve(0, outlet, here, config, project)
     outlet.close(EXIT_DEADLINE_S / 2)

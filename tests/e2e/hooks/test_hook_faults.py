@@ -22,7 +22,7 @@ from tests.support.programs.forked import Program
 from tests.support.programs.processes import CONFIDE, Machine, stands_still, wait_until
 from tests.support.programs.wire import Wire
 
-from confide_proxy.hooks import counts, places, process
+from confide_proxy.hooks import counts, places, process, starting
 
 LATEST_S = 0.45
 
@@ -168,6 +168,56 @@ def test_whatever_a_listener_says_is_passed_on_or_not_at_all(tmp_path: Path, mon
                 process.Hook(time.monotonic()).run()
             teller.join()
     assert written == []
+
+
+def test_a_prompt_waits_for_a_session_that_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of a client that was started for it alone comes before anybody listens; one that asks nothing waits for nobody."""
+    state = tmp_path / "proxy"
+    state.mkdir()
+    address = state / "hooks.sock"
+    if len(os.fsencode(address)) > places.MOST_ADDRESS:
+        pytest.skip("this folder's path is too long for a socket")
+    monkeypatch.setenv("CONFIDE_HOME", str(tmp_path))
+    monkeypatch.setattr(process, "DEADLINE_S", DEADLINE_S)
+    monkeypatch.setattr(starting, "FRESH_S", DEADLINE_S)
+    looks: list[float] = []
+    looked = threading.Event()
+    connected = process.Hook._connected
+
+    def look(hook: process.Hook) -> socket.socket | None:
+        looks.append(time.monotonic())
+        if len(looks) > 1:
+            looked.set()
+        return connected(hook)
+
+    written: list[bytes] = []
+    monkeypatch.setattr(process.Hook, "_connected", look)
+    monkeypatch.setattr(os, "write", lambda fd, data: len(data) if fd != 1 else written.append(data) or len(data))
+
+    def run(prompt: str) -> None:
+        told = {"hook_event_name": "UserPromptSubmit", "prompt": prompt, "cwd": str(tmp_path)}
+        monkeypatch.setattr(process.Hook, "_stdin", lambda _hook: json.dumps(told).encode())
+        process.Hook(time.monotonic()).run()
+
+    run(QUESTION)  # no session starts
+    starting.note(str(state))
+    run("run the tests")
+    assert len(looks) == 2
+    looks.clear()
+    looked.clear()
+    hook = threading.Thread(target=run, args=(QUESTION,))
+    hook.start()
+    assert looked.wait(DEADLINE_S)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(address))
+        listener.listen()
+        peer, _ = listener.accept()
+        with peer:
+            asked = json.loads(peer.recv(65_536))
+            peer.sendall(b'{"context": "a hit"}\n')
+        hook.join()
+    assert 0 < asked["ms"] <= DEADLINE_S * 1000
+    assert b"a hit" in b"".join(written)
 
 
 async def test_a_holder_that_is_stopped_or_killed_is_followed(tmp_path: Path) -> None:

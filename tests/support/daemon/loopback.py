@@ -37,6 +37,7 @@ from confide_daemon.sealing.vault import Vault
 from confide_daemon.server.server import Daemon, Listen
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import LOCK_AFTER_S, Spaces
+from confide_daemon.spaces.room import CLOSE_AFTER_S, MOST_OPEN
 
 
 def text_hash(text: str) -> str:
@@ -121,6 +122,8 @@ async def serving(
     timers: Timers = DEFAULT_TIMERS,
     keeper: Keeper = "server",
     lock_after_s: float = LOCK_AFTER_S,
+    close_after_s: float = CLOSE_AFTER_S,
+    most_open: int = MOST_OPEN,
 ) -> AsyncIterator[Serving]:
     """Serve on a free loopback port until the block ends; `keeper` keeps the keys of spaces that are made."""
     data = DataFolder(folder)
@@ -129,7 +132,16 @@ async def serving(
     handle = embedder or Model.ready(HashedEmbedder())
     config = config or DaemonConfig()
     vault = Vault.open(config.vault) if config.vault.url else None
-    spaces = Spaces(state, IndexSettings(), handle, keeper=keeper, lock_after_s=lock_after_s, vault=vault)
+    spaces = Spaces(
+        state,
+        IndexSettings(),
+        handle,
+        keeper=keeper,
+        lock_after_s=lock_after_s,
+        close_after_s=close_after_s,
+        most_open=most_open,
+        vault=vault,
+    )
     revocations = Revocations.configured(config, state)
     if revocations is not None:
         revocations.apply(state.registry)

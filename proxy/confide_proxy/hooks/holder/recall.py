@@ -18,8 +18,8 @@ from confide_crypto.errors import ConfideError, DeniedError
 from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_proxy.errors import KeyLockedError, NotJoinedError, NotSetUpError
-from confide_proxy.hooks import block, briefings, events
-from confide_proxy.hooks.holder import form, prompts
+from confide_proxy.hooks import block, briefings, events, prompts, starting
+from confide_proxy.hooks.holder import form
 from confide_proxy.hooks.holder.shown import Shown
 from confide_proxy.sealing.tool_calls import Asked, SealedCalls
 from confide_proxy.sync import project as projects
@@ -36,8 +36,10 @@ HIT_SCORE: Final = 0.4
 """What a hit scores at least (`python -m bench.hook_prompts`). Of 120 everyday prompts without an answer 100 % got nothing beside 50
 notes, and 93 % beside our own documents; of 52 with an answer 10 % lost it. At 0.3 it were 99, 82 and 8 %, at 0.5 100, 98 and 17 %.
 Of 40 prompts that nothing was chosen by, 95 and 80 % got nothing."""
-ANSWER_S: Final = 0.33
+ANSWER_S: Final = 0.3
 """What a hook leaves of its time for an answer, when it has started and connected."""
+WAY_S: Final = 0.02
+"""What an answer needs on its way to a hook, of the time that the hook says it has left."""
 DAEMON_S: Final = 0.25
 """What of it the daemon has at a start; the rest is for the briefing on the disk."""
 KNOWN_S: Final = 60.0
@@ -79,7 +81,9 @@ class Recall:
     def on_up(self) -> None:
         """The link is up."""
         for folder in self._folders:
-            self._refresh_soon(folder)
+            self._refresh_soon(
+                folder, settle_s=0.0
+            )  # a session of one prompt is over soon, and the next one begins with it
 
     def end(self) -> None:
         for task in self._tasks.values():
@@ -91,7 +95,7 @@ class Recall:
         if not os.path.isabs(folder):
             return {}
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(_time_for(asked)):
                 if kind == events.START:
                     return await self._start(folder, session, _text(asked, "source"))
                 if kind == events.PROMPT:
@@ -145,17 +149,30 @@ class Recall:
     async def _prompt(self, folder: str, session: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         prompt = asked.get("prompt")
         question = prompts.question(prompt) if isinstance(prompt, str) else ""
-        if not question or not await self._is_linked():
-            return {}
-        found = await self._search(folder, question)
-        fresh = [each for each in found if not self._is_shown(session, each)]
-        kept = form.within(fresh[: form.HITS], form.HIT_TOKENS)
-        if not kept:
+        briefing = await self._first_briefing(folder, session)
+        kept: list[form.Quoted] = []
+        if question and await self._is_linked():
+            found = await self._search(folder, question)
+            fresh = [each for each in found if not self._is_shown(session, each)]
+            kept = form.within(fresh[: form.HITS], form.HIT_TOKENS)
+        if not briefing and not kept:
             return {}
         # Before the answer is written: the same event may be here a second time already.
         self._shown.add(session, [each.place for each in kept])
         self._keep_shown()
-        return {"context": block.framed([each.line for each in kept])}
+        return {"context": block.framed([each.line for each in (*briefing, *kept)])}
+
+    async def _first_briefing(self, folder: str, session: str) -> list[form.Quoted]:
+        """What the start of a session would have said, had anybody listened or the disk had it: mostly in a project's first session."""
+        if self._shown.has_begun(session) or not await asyncio.to_thread(starting.is_missed, self._state, session):
+            return []
+        lines = await self._refreshed(folder) if await self._is_linked() else None
+        if lines is None:
+            return []
+        if not self._shown.starts(session, "startup", is_anew=False):
+            return []  # the same prompt came a second time meanwhile
+        self._shown.add(session, [each.document for each in lines if each.is_whole])
+        return lines
 
     def _is_shown(self, session: str, hit: form.Quoted) -> bool:
         return self._shown.has(session, hit.place) or self._shown.has(session, hit.document)
@@ -178,16 +195,16 @@ class Recall:
 
     # -- briefings ------------------------------------------------------------------------------------------------
 
-    def _refresh_soon(self, folder: str) -> None:
+    def _refresh_soon(self, folder: str, *, settle_s: float = SETTLE_S) -> None:
         """Make the briefing of a folder's project anew, in a moment."""
         task = self._tasks.get(folder)
         if task is None or task.done():
             self._tasks = {name: each for name, each in self._tasks.items() if not each.done()}
             if len(self._tasks) < MOST_KNOWN:
-                self._tasks[folder] = asyncio.get_running_loop().create_task(self._refresh(folder))
+                self._tasks[folder] = asyncio.get_running_loop().create_task(self._refresh(folder, settle_s))
 
-    async def _refresh(self, folder: str) -> None:
-        await asyncio.sleep(SETTLE_S)
+    async def _refresh(self, folder: str, settle_s: float) -> None:
+        await asyncio.sleep(settle_s)
         try:
             async with asyncio.timeout(_REQUEST_S):
                 await self._refreshed(folder)
@@ -263,6 +280,12 @@ class Recall:
         while not self._is_kept:
             self._is_kept = True
             await asyncio.to_thread(self._shown.save, self._shown.kept())
+
+
+def _time_for(asked: Mapping[str, Any]) -> float:
+    """Seconds that an answer may take."""
+    left_ms = asked.get("ms")  # an older hook does not say it
+    return min(ANSWER_S, max(0.0, left_ms / 1000 - WAY_S)) if isinstance(left_ms, int) else ANSWER_S
 
 
 def _identified(paths: Paths, folder: str) -> tuple[str, str] | None:

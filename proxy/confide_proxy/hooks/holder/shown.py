@@ -64,6 +64,10 @@ class Shown:
         keys += [digest for thing in things if (digest := _digest(thing)) not in keys]
         del keys[:-MOST_SHOWN]
 
+    def has_begun(self, session: str) -> bool:
+        """Whether a start of it was noted."""
+        return bool(self._of(session)["starts"])
+
     def starts(self, session: str, source: str, *, is_anew: bool) -> bool:
         """Note a start; whether it is none that was told a moment ago. `is_anew`: nothing of what was shown is left."""
         now = time.time()

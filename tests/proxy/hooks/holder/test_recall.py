@@ -12,7 +12,7 @@ from tests.support.deadline import DEADLINE_S
 from confide_crypto.errors import ConnectionLost, RequestError
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import KeyLockedError, NotJoinedError
-from confide_proxy.hooks import briefings
+from confide_proxy.hooks import briefings, starting
 from confide_proxy.hooks.holder import recall
 from confide_proxy.hooks.holder.recall import Recall
 from confide_proxy.link.key_rotation import MachineKeys
@@ -127,3 +127,37 @@ async def test_a_folder_that_is_nobodys_yet_has_no_memory(here: Here, tmp_path: 
     assert here.link.asked == []
     await here.prompt()
     assert {body["project"] for body in here.link.asked} == {"shop"}
+
+
+async def test_a_start_that_nobody_answered_is_made_up_for_at_the_first_prompt(here: Here) -> None:
+    """Whatever the prompt says, once; in a session that had its briefing nothing comes again."""
+    note = {"title": "Style", "path": "memory/style.md", "project": "shop", "level": "core", "snippet": "We use tabs."}
+    note |= {"author": "laptop", "updated": "2026-11-20T10:00:00Z", "class": "owner"}
+    here.link.says = {"result": {"results": [], "memories": [note]}}
+    state = str(here.paths.state)
+    for session in ("first", "second", "\n"):
+        starting.miss(state, session)
+    here.link.is_up = False
+    here.link.reason = ConnectionLost(truncated=False)
+    assert await here.prompt("first") == {}
+    here.link.is_up = True
+    assert "We use tabs." in (await here.prompt("first", prompt="hello"))["context"]
+    assert await here.prompt("first") == {}
+    await here.start("second")
+    for session in ("second", "third", "\n", ""):
+        assert await here.prompt(session) == {}
+    for number in range(1000):
+        starting.miss(state, f"{number:036}")
+    assert starting.is_missed(state, f"{999:036}")
+    assert (here.paths.state / "hooks/unanswered").stat().st_size < 2 * starting.MOST_BYTES
+
+
+async def test_what_would_come_too_late_for_its_hook_counts_as_never_shown(here: Here) -> None:
+    """A hook that has waited for its session has less time left than others, and says how much."""
+    found = {"path": "memory/a.md", "project": "shop", "startLine": 3, "heading": "", "snippet": "Row locks."}
+    found |= {"author": "laptop", "updatedAt": "2026-11-20T10:00:00Z", "class": "agent"}
+    briefings.save(str(here.paths.state), str(here.folder), "a1", [])
+    here.link.says = {"result": {"results": [found]}}
+    asked = {"kind": "prompt", "cwd": str(here.folder), "session": "s", "prompt": QUESTION}
+    assert await here.recall.answer({**asked, "ms": 1}) == {}
+    assert "Row locks." in (await here.recall.answer({**asked, "ms": 100_000}))["context"]

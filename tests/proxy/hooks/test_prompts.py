@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from confide_proxy.hooks.holder.prompts import MOST_CHARS, question
+from confide_proxy.hooks.prompts import MOST_CHARS, question
 
 
 @pytest.mark.parametrize(

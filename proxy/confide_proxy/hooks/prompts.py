@@ -1,6 +1,6 @@
 """What of a prompt is asked of the memory, if anything: most of what people say needs no memory, and every hit costs tokens for good.
 
-Pure: no I/O, no model. What is kept out here is never searched for; the rest is kept down by `recall.HIT_SCORE`.
+Pure: no I/O, no model. What is kept out here is never searched for; the rest is kept down by `holder.recall.HIT_SCORE`.
 """
 
 from __future__ import annotations
