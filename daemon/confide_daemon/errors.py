@@ -17,6 +17,8 @@
     ├── ConfigError                 daemon.toml: not readable, not TOML, unknown option, wrong value
     ├── DataFolderError             the data folder: not set up, or a part of it is missing
     ├── UpgradeNeededError          the data folder is of an older version, and nobody has said that it may be changed
+    ├── TargetError                 the folder of the backups: not there, not writable, no room, another daemon's
+    ├── SnapshotError               a snapshot that is not whole, was changed, or is of a newer version
     ├── RotationError               the daemon's key cannot be rotated or ended as asked
     ├── GrantError                  the caller has no grant for what it asks
     ├── TakenError                  a name or key that is to be enrolled is there already, or one that is meant is not
@@ -190,6 +192,21 @@ class UpgradeNeededError(ConfideError):
             f"the data folder {path} was written by confided {written_by}; this is {this}",
             hint=hint or "confided serve upgrades it when it starts; what that does says: confided upgrade --check",
         )
+
+
+class TargetError(ConfideError):
+    exit_code = EXIT_STORAGE
+
+    def __init__(self, folder: Path, problem: str, *, hint: str | None = None) -> None:
+        super().__init__(f"the backup folder {folder} {problem}", hint=hint)
+
+
+class SnapshotError(ConfideError):
+    exit_code = EXIT_STORAGE
+
+    def __init__(self, name: str, problem: str, *, hint: str | None = None) -> None:
+        super().__init__(f"the snapshot {name} {problem}", hint=hint)
+        self.problem = problem
 
 
 class RotationError(ConfideError):

@@ -269,6 +269,9 @@ class Registry:
 
     def note_proxy_version(self, public_key: bytes, version: str) -> None:
         """Note the version of confide that a caller's machine has."""
+        caller = self.caller(public_key)
+        if caller is None or caller.proxy_version == version:
+            return
         with self.transaction() as database:
             database.execute("UPDATE callers SET proxy_version = ? WHERE public_key = ?", (version, public_key))
 

@@ -72,6 +72,16 @@ COMMANDS: Final[Groups] = {
             "Bring the data folder to this version, or say what that would do.",
             ("confided upgrade --check",),
         ),
+        Entry(
+            "backup",
+            "backup:backup_app",
+            "Take snapshots of the data folder, and prove them.",
+            ("confided backup init --to /srv/backups/confide", "confided backup", "confided backup ls"),
+            inner={
+                "init": ("confided backup init --to /srv/backups/confide",),
+                "ls": ("confided backup ls",),
+            },
+        ),
         Entry("reindex", "status:reindex", "Rebuild the index from the documents.", ("confided reindex",)),
         Entry(
             "bench",

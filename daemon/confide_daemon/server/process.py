@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from confide_daemon.access.jobs import Kind
@@ -45,6 +46,7 @@ def run(
     folder: DataFolder,
     config: DaemonConfig,
     *,
+    config_file: Path,
     listen: str | None,
     idle_exit_s: int | None,
     on_demand: bool,
@@ -52,7 +54,9 @@ def run(
 ) -> None:
     """Serve until told to stop; on demand, on a free port of this machine and until nobody is connected.
 
-    `wants_snapshot`: whether a folder of an older version is changed only after a snapshot of it.
+    Args:
+        config_file: where the configuration is, or would be.
+        wants_snapshot: whether a folder of an older version is changed only after a snapshot of it.
 
     Raises ConfideError: what keeps the daemon from serving.
     """
@@ -65,10 +69,12 @@ def run(
         where = Listen(LOOPBACK, 0, float(idle_exit_s or config.server.idle_exit_s))
     else:
         where = Listen(*_listen(listen or config.server.listen), idle_exit_s=idle_exit_s)
-    asyncio.run(_serve(folder, config, where, on_demand=on_demand))
+    asyncio.run(_serve(folder, config, where, config_file=config_file, on_demand=on_demand))
 
 
-async def _serve(folder: DataFolder, config: DaemonConfig, where: Listen, *, on_demand: bool) -> None:
+async def _serve(
+    folder: DataFolder, config: DaemonConfig, where: Listen, *, config_file: Path, on_demand: bool
+) -> None:
     with closing(open_state(folder)) as state:
         exposition = Exposition.configured(config.metrics)
         revocations = Revocations.configured(config, state)
@@ -85,7 +91,15 @@ async def _serve(folder: DataFolder, config: DaemonConfig, where: Listen, *, on_
         # What is loaded by now stays. Looked at again in every full collection, it would stop all calls for 100 ms, and a flood of
         # connections leaves enough garbage for one every few seconds.
         gc.freeze()
-        daemon = Daemon(state, config, spaces, revocations=revocations, exposition=exposition, is_on_demand=on_demand)
+        daemon = Daemon(
+            state,
+            config,
+            spaces,
+            revocations=revocations,
+            exposition=exposition,
+            config_file=config_file,
+            is_on_demand=on_demand,
+        )
         await daemon.run(where)
 
 

@@ -146,6 +146,27 @@ class Spaces:
             entry.users -= 1
             self._lock_later(space_id, entry)
 
+    @asynccontextmanager
+    async def still(self, space_id: str) -> AsyncIterator[bytes | None]:
+        """The key of the space's database, None where it is not at hand, while its files are copied.
+
+        Within this no other file takes its place, and one that nobody has open is not opened.
+        """
+        is_known = space_id in self._entries
+        try:
+            entry = self._entry(space_id)
+        except ConfideError:
+            yield None  # nobody can tell who keeps its key, so it cannot be opened either
+            return
+        try:
+            async with entry.unchanged() as key:
+                yield key
+        finally:
+            # Of one that nobody uses, nothing is kept: there may be ten thousand.
+            is_used = entry.opening or entry.closing or entry.users or entry.holders or entry.custodian.is_holding
+            if not is_known and not is_used:
+                self._entries.pop(space_id, None)
+
     async def unlocked(self, space_id: str) -> Space:
         """The space, once a machine has brought its key. Raises StorageError as `get`."""
         entry = self._entry(space_id)
@@ -317,7 +338,8 @@ class Spaces:
     async def _open(self, space_id: str, entry: Entry) -> Space:
         await self._room.enter(space_id)
         try:
-            return await self._open_in_room(space_id, entry)
+            async with entry.door:
+                return await self._open_in_room(space_id, entry)
         except BaseException:
             self._room.left(space_id)
             raise
