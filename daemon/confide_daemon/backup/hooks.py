@@ -6,9 +6,9 @@ What they print goes to the daemon's stderr: it is the operator's own, and says 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -63,18 +63,18 @@ async def run(argv: Sequence[str], places: Mapping[str, str], *, timeout_s: floa
 
 async def _end(process: asyncio.subprocess.Process) -> None:
     """Ends the group, also what of it outlives its first process."""
-    for number, wait_s in ((signal.SIGTERM, END_S), (signal.SIGKILL, END_S)):
+    # Not `asyncio.timeout`, which does not work in a task that is being cancelled (Python 3.11.2).
+    ended = asyncio.ensure_future(process.wait())
+    for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
         except (ProcessLookupError, PermissionError):  # macOS says EPERM of a group of zombies
             break
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                await process.wait()
-                while _has_any(process.pid):  # noqa: ASYNC110 - nobody tells of another's children
-                    await asyncio.sleep(0.02)
-                break
-    await process.wait()
+        deadline = time.monotonic() + END_S
+        await asyncio.wait([ended], timeout=END_S)
+        while _has_any(process.pid) and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+    await ended
 
 
 def _has_any(group: int) -> bool:
