@@ -80,6 +80,8 @@ COMMANDS: Final[Groups] = {
             inner={
                 "init": ("confided backup init --to /srv/backups/confide",),
                 "ls": ("confided backup ls",),
+                "verify": ("confided backup verify",),
+                "prune": ("confided backup prune",),
             },
         ),
         Entry("reindex", "status:reindex", "Rebuild the index from the documents.", ("confided reindex",)),

@@ -161,6 +161,7 @@ class Daemon:
         auditing = asyncio.create_task(self._audit.run())
         looking = asyncio.create_task(self._look_at_spaces())
         self._work.begin()
+        self._backups.start()
         try:
             await self.operator.open()
             await self._write_address(url)
@@ -237,7 +238,7 @@ class Daemon:
 
     def _health(self) -> Response:
         """The same to everybody: behind a tunnel or a proxy every stranger comes from this machine."""
-        ailments = sorted(self.operator.ailments())
+        ailments = sorted(self.operator.ailments() | self._backups.ailments())
         if not ailments:
             return _response(http.HTTPStatus.OK, {"status": "ok", "version": __version__})
         body = {"status": "degraded", "reason": ", ".join(ailments), "version": __version__}

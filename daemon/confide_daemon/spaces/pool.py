@@ -16,7 +16,7 @@ from pathlib import Path
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_daemon.access import space_removal
 from confide_daemon.access.registry import State
-from confide_daemon.datadir.key_state import Custody, Keeper
+from confide_daemon.datadir.key_state import Custody, Keeper, KeyName
 from confide_daemon.documents.history import DELETED_DAYS
 from confide_daemon.embedding import Model
 from confide_daemon.errors import CrowdedError, LockedError, StorageError, WrongKeyError
@@ -166,6 +166,13 @@ class Spaces:
             is_used = entry.opening or entry.closing or entry.users or entry.holders or entry.custodian.is_holding
             if not is_known and not is_used:
                 self._entries.pop(space_id, None)
+
+    def key(self, space_id: str, name: KeyName) -> bytes | None:
+        """A key of a space's database, as it was or is; None where a machine has to bring it."""
+        if name.keeper == "server":
+            return self._state.master.space_key(space_id, name.number)
+        entry = self._entries.get(space_id)
+        return None if entry is None else entry.custodian.key(name)
 
     async def unlocked(self, space_id: str) -> Space:
         """The space, once a machine has brought its key. Raises StorageError as `get`."""
