@@ -42,5 +42,5 @@ def migrate(connection: apsw.Connection, *, now: float) -> None:
         for version, sql in steps:
             if version not in done:
                 with transaction(connection):
-                    connection.execute(sql)
+                    connection.execute(sql, can_cache=False)  # it is made once
                     connection.execute("INSERT INTO migration VALUES (?, ?)", (version, now))
