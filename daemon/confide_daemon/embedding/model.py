@@ -291,6 +291,12 @@ class Model:
         if is_settled:
             call()
 
+    def call_no_longer(self, call: Callable[[], None]) -> None:
+        """Nobody is there any more whom that call would tell: one model outlives many spaces."""
+        with self._lock:
+            if call in self._listeners:
+                self._listeners.remove(call)
+
     def load_again(self) -> None:
         """Somebody has acted: a model that could not be loaded is tried now, if there is any sense in trying."""
         self._hurry.set()
