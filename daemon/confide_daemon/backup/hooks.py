@@ -72,7 +72,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             break
         deadline = time.monotonic() + END_S
         await asyncio.wait([ended], timeout=END_S)
-        while _has_any(process.pid) and time.monotonic() < deadline:
+        while _has_any(process.pid) and time.monotonic() < deadline:  # noqa: ASYNC110 - nobody tells of the end of a group
             await asyncio.sleep(0.02)
     await ended
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from confide_crypto.errors import ConfideError
 from confide_daemon.embedding import memory
 from confide_daemon.embedding.embedder import unit
-from confide_daemon.embedding.resting import RestingEmbedder
+from confide_daemon.embedding.local.resting import RestingEmbedder
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
 
 if TYPE_CHECKING:
