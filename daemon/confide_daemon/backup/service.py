@@ -44,6 +44,14 @@ class Asked:
     name: str = ""  # of a snapshot; "": the newest
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far the snapshots of the configured target are proven."""
+
+    proven_at: float  # when the newest was taken that is proven as a whole, seconds since 1970; 0 where none is
+    unproven: int  # spaces of the newest
+
+
 class Backups:
     """For one data folder."""
 
@@ -118,12 +126,19 @@ class Backups:
         newest = self.history(target_of(self._config, "")).newest
         return schedule.is_due(self._clock(), minute, None if newest is None else newest.made.at)
 
-    def late(self) -> list[str]:
-        """The spaces that should have a proven snapshot by now and have none young enough. Disk. Raises TargetError."""
+    def standing(self) -> tuple[Standing, list[str]]:
+        """How far the snapshots are proven, and the spaces that should have a young proven one by now and have none. Disk.
+
+        Raises TargetError.
+        """
         folder = self._state.folder
         spaces = [one for one in self._state.registry.spaces().values() if folder.space(one).exists()]
         history = self.history(target_of(self._config, ""))
-        return history.unproven(spaces, now=self._clock(), max_age_s=self._config.max_age_s)
+        late = history.unproven(spaces, now=self._clock(), max_age_s=self._config.max_age_s)
+        whole = [one for one in history.whole if one.proof is not None and one.proof.verdict == "proven"]
+        proven = frozenset() if history.newest is None or history.newest.proof is None else history.newest.proof.proven
+        waiting = 0 if history.newest is None else len(history.newest.made.spaces.keys() - proven)
+        return Standing(float(whole[-1].made.at) if whole else 0.0, waiting), late
 
     def history(self, target: Target) -> History:
         """What there is. Raises TargetError: it is not this daemon's target, or cannot be read."""

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, RequestError
-from confide_daemon.backup.service import WHATS, Asked, Backups
+from confide_daemon.backup.service import WHATS, Asked, Backups, Standing
 from confide_daemon.server.operator.control import Control
+from confide_daemon.server.operator.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -43,15 +44,26 @@ class _Task:
 class BackupDesk:
     """Takes what commands ask for, and does by itself what is configured."""
 
-    def __init__(self, backups: Backups, control: Control) -> None:
+    def __init__(self, backups: Backups, control: Control, metrics: Metrics) -> None:
         self._backups = backups
         self._tasks: dict[int, _Task] = {}
         self._last = 0
         self._alone: asyncio.Task[None] | None = None
         self._telling: set[asyncio.Task[None]] = set()
         self._is_late = False
+        self._standing = Standing(0.0, 0)
         control.add("backup", self._begin)
         control.add("backup task", self._tell)
+        metrics.add(
+            "backup_last_proven_timestamp_seconds",
+            "When the newest snapshot was taken that is proven as a whole; 0 where none is.",
+            lambda: self._standing.proven_at,
+        )
+        metrics.add(
+            "backup_spaces_unproven",
+            "Spaces of the newest snapshot that are not proven.",
+            lambda: float(self._standing.unproven),
+        )
 
     def start(self) -> None:
         """Begins to look at the clock, where a target is configured."""
@@ -110,7 +122,8 @@ class BackupDesk:
 
     async def _look(self) -> None:
         try:
-            self._is_late = bool(await asyncio.to_thread(self._backups.late))
+            self._standing, late = await asyncio.to_thread(self._backups.standing)
+            self._is_late = bool(late)
         except ConfideError as error:
             self._is_late = True
             log.error("backup: %s", error)
