@@ -53,8 +53,9 @@ async def test_two_at_once_wait_for_each_other_and_another_process_is_told(
     filled: Backed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(target, "WAIT_S", 0.05)
-    with filled.target.alone(), pytest.raises(TargetError, match="is in use by another confided"):
-        await filled.take()
+    async with filled.target.alone():
+        with pytest.raises(TargetError, match="is in use by another confided"):
+            await filled.take()
 
 
 async def test_a_worker_that_dies_is_told_and_leaves_nothing(filled: Backed, monkeypatch: pytest.MonkeyPatch) -> None:
