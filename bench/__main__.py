@@ -39,6 +39,8 @@ BENCHES = (
     "upload",
     "hostile",
     "idle_callers",
+    "capacity",
+    "daemon_memory",
     "secrets",
     "hooks",
     "hook_prompts",

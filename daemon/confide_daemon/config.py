@@ -43,6 +43,8 @@ _VAULT_PATH: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-
 _ROLE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # What tokens of Vault and OpenBao begin with: service, batch and recovery tokens, new and old.
 _TOKEN_LIKE: Final = re.compile(r"(hv[sbr]|[sbr])\.[A-Za-z0-9_-]{20,}")
+# As `openssl rand -hex 32` makes one.
+_SPOKEN_TOKEN: Final = re.compile(r"[0-9A-Fa-f]{32,}")
 
 _AGE: Final = re.compile(r"([1-9]\d{0,3})([hd])")
 _CLOCK: Final = re.compile(r"(\d\d):(\d\d)")
@@ -270,6 +272,28 @@ def _vault_url_problem(url: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsConfig:
+    """Where a Prometheus may have the daemon's metrics; `confided top` needs none of it."""
+
+    listen: str = ""  # host and port of a socket for metrics alone; "" is none
+    # of mode 0600, with the token alone that a scraper sends; where it is "", `confide-metrics-token` in `$CREDENTIALS_DIRECTORY`
+    token_file: str = ""
+    per_space: bool = False  # whether the largest spaces have series of their own, under their ids
+
+    def problem(self) -> tuple[str, str] | None:
+        """As `VaultConfig.problem`."""
+        if self.listen:
+            try:
+                if not parse_listen(self.listen)[1] or self.listen.count(":") == 0:
+                    raise ValueError("it takes a port of its own, as in 127.0.0.1:9733")
+            except ValueError as error:
+                return "listen", str(error)
+        if KEY_LIKE.fullmatch(self.token_file) or _SPOKEN_TOKEN.fullmatch(self.token_file):
+            return "token_file", "it is the path of a file that holds the token, not the token itself"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonConfig:
     server: ServerConfig = field(default_factory=ServerConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
@@ -282,6 +306,7 @@ class DaemonConfig:
     backup: BackupConfig = field(default_factory=BackupConfig)
     at_rest: AtRestConfig = field(default_factory=AtRestConfig)
     vault: VaultConfig = field(default_factory=VaultConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
 
 
 def load(path: Path, *, must_exist: bool = False) -> DaemonConfig:
@@ -363,7 +388,9 @@ def _secret_in(prefix: str, key: str) -> tuple[str, str]:
     """What secret an unknown option is likely to hold, and where it belongs; "" for none."""
     if prefix.startswith("embedding.") and any(word in key for word in ("key", "token", "secret")):
         return "key", KEY_HINT
-    if prefix == "vault." and (any(word in key for word in ("token", "secret", "password")) or key == "jwt"):
+    if prefix in ("vault.", "metrics.") and (
+        any(word in key for word in ("token", "secret", "password")) or key == "jwt"
+    ):
         return "token", TOKEN_HINT
     return "", ""
 
@@ -421,6 +448,8 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
     _check_embedding(path, embedding)
     if (problem := config.vault.problem()) is not None:
         raise _wrong(path, f"vault.{problem[0]}", problem[1])
+    if (problem := config.metrics.problem()) is not None:
+        raise _wrong(path, f"metrics.{problem[0]}", problem[1])
     bounds = {
         "server.idle_exit_s": (server.idle_exit_s, 1, 10**9),
         "server.max_sessions": (server.max_sessions, 1, 100_000),

@@ -127,7 +127,8 @@ class Callers:
         if caller.public_key != public_key:
             # Everything else is in order, so from here on the old key is gone (PROTOCOL.md 7.10).
             await asyncio.to_thread(self._registry.succeed, public_key)
-            log.info("rotated: %s is now %s", caller.alias, fingerprint_words(public_key))
+            extra = {"event": "machine has its new key", "space": caller.space_id}
+            log.info("rotated: %s is now %s", caller.alias, fingerprint_words(public_key), extra=extra)
         return {"caller": caller.alias, "space": caller.space, "scope": caller.scope, "daemonVersion": __version__}
 
     def _admitted(self, public_key: bytes, invite_id: bytes | None) -> Caller:
@@ -163,7 +164,8 @@ class Callers:
     def _join(self, invite_id: bytes, public_key: bytes) -> Caller:
         outcome = self._invites.join(invite_id, public_key)
         if isinstance(outcome, Joined):
-            log.info("joined: %s %s", outcome.caller.alias, fingerprint_words(public_key))
+            extra = {"event": "machine joined", "space": outcome.caller.space_id}
+            log.info("joined: %s %s", outcome.caller.alias, fingerprint_words(public_key), extra=extra)
             return outcome.caller
         raise denied("invite", public_key, _refusal(outcome))
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final, Self
 
@@ -73,6 +73,7 @@ class Manifest:
     files: Mapping[str, File]  # by their names in the snapshot, with slashes
     spaces: Mapping[str, Database]  # by their ids
     registry: Database
+    digest: bytes = field(default=b"", compare=False)  # the hash of the file that it was read from
 
     def to_bytes(self, identity: Identity) -> bytes:
         """The file, signed."""
@@ -102,7 +103,9 @@ class Manifest:
         try:
             found = json.loads(data)
             if type(found.get("format")) is int and found["format"] > FORMAT:
-                raise SnapshotError(name, "was written by a newer version of confide", hint="upgrade confide here")
+                raise SnapshotError(
+                    name, "was written by a newer version of confide", hint="upgrade confide here", kind="newer"
+                )
             signature = _hex(found.pop("signature"), SIGNATURE_LENGTH)
             made = cls(
                 id=_text(found["id"]),
@@ -113,6 +116,7 @@ class Manifest:
                 files={_file_name(each): _file(file) for each, file in found["files"].items()},
                 spaces={_space_id(each): database(held) for each, held in found["spaces"].items()},
                 registry=database(found["registry"]),
+                digest=hash_of(data),
             )
             body = made._body()
             if _canonical({**body, "signature": signature.hex()}) != data:

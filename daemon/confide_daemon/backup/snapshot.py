@@ -122,8 +122,11 @@ def read_manifest(target: Target, name: str, signers: list[bytes]) -> Manifest:
             with path.open("rb") as file:
                 data = file.read(manifest.MOST_BYTES + 1)
         except FileNotFoundError:
-            problem = "has no manifest" if target.snapshot(name).is_dir() else "is not there"
-            raise SnapshotError(name, problem, hint="confided backup ls shows those that are") from None
+            if target.snapshot(name).is_dir():
+                raise SnapshotError(name, "has no manifest") from None
+            problem = "is not there"
+            hint = "confided backup ls shows those that are"
+            raise SnapshotError(name, problem, hint=hint, kind="missing") from None
     return Manifest.parse(data, name=name, signers=signers)
 
 

@@ -24,7 +24,7 @@ from typing import Final
 
 from confide_crypto.keys.files import sync_folder
 from confide_daemon.datadir.instance import DaemonLock
-from confide_daemon.errors import TargetError
+from confide_daemon.errors import StorageError, TargetError
 
 MARKER: Final = "confide-backup.json"
 MANIFEST: Final = "manifest.json"
@@ -37,7 +37,11 @@ _MARKER_BYTES: Final = 4096
 _ID: Final = re.compile(r"\d{4}-\d\d-\d\dT\d{6}Z")
 _PARTIAL: Final = ".partial-"
 _DELETED: Final = ".deleted-"
+_FETCHED: Final = ".fetched-"
 _PREPARING: Final = ".confide-backup."
+_ROOM_HINT: Final = (
+    "free some space there, keep fewer (keep_daily and others under [backup]), or see confided backup prune"
+)
 WAIT_S: Final = 5.0
 
 
@@ -123,14 +127,9 @@ class Target:
     def check_room(self, size_bytes: int) -> None:
         """Raises TargetError where a snapshot of that size would not leave enough free."""
         with self.errors("be read"):
-            disk = shutil.disk_usage(self.folder)
-        wanted = size_bytes + max(LEAST_FREE, int(disk.total * LEAST_FREE_SHARE))
-        if disk.free < wanted:
-            raise TargetError(
-                self.folder,
-                f"has too little room: {disk.free / 1e6:,.0f} MB are free, and {wanted / 1e6:,.0f} MB are needed",
-                hint="free some space there, keep fewer (keep_daily and others under [backup]), or see confided backup prune",
-            )
+            problem = _lack(self.folder, size_bytes)
+        if problem is not None:
+            raise TargetError(self.folder, f"has too little room: {problem}", hint=_ROOM_HINT)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -156,6 +155,14 @@ class Target:
             (partial / "authorized").mkdir(mode=0o700)
         return partial
 
+    def begin_fetching(self, name: str) -> Path:
+        """An empty folder for a snapshot that is brought back; swept as what was cut off. Call it `alone`."""
+        self.sweep()
+        with self.errors("be written"):
+            folder = self.folder / (_FETCHED + name)
+            folder.mkdir(mode=0o700)
+        return folder
+
     def finish(self, name: str) -> Path:
         """Gives the folder its name, once what is in it is on the disk."""
         partial, whole = self.folder / (_PARTIAL + name), self.folder / name
@@ -178,7 +185,7 @@ class Target:
         """Removes what was cut off: half a snapshot, half of one that was let go. Call it `alone`. Raises TargetError."""
         with self.errors("be written"):
             for entry in list(self.folder.iterdir()):
-                if entry.name.startswith((_PARTIAL, _DELETED)):
+                if entry.name.startswith((_PARTIAL, _DELETED, _FETCHED)):
                     shutil.rmtree(entry)
                 elif entry.name.startswith(_PREPARING):
                     entry.unlink()
@@ -193,6 +200,21 @@ class Target:
             raise TargetError(
                 self.folder, f"cannot {verb}: {why}", hint="is its disk mounted, with room on it?"
             ) from None
+
+
+def check_room(folder: Path, size_bytes: int, what: str) -> None:
+    """The same for another folder. Raises StorageError; `what` cannot be done then."""
+    problem = _lack(folder, size_bytes)
+    if problem is not None:
+        raise StorageError(f"cannot {what}: {folder} has too little room: {problem}", hint="free some space there")
+
+
+def _lack(folder: Path, size_bytes: int) -> str | None:
+    disk = shutil.disk_usage(folder)
+    wanted = size_bytes + max(LEAST_FREE, int(disk.total * LEAST_FREE_SHARE))
+    if disk.free >= wanted:
+        return None
+    return f"{disk.free / 1e6:,.0f} MB are free, and {wanted / 1e6:,.0f} MB are needed"
 
 
 def write(path: Path, data: bytes) -> None:

@@ -32,6 +32,7 @@ COMMANDS: Final[Groups] = {
             ("confided serve --listen 0.0.0.0:7733",),
         ),
         Entry("status", "status:status", "Show whether the daemon runs, and what it holds.", ("confided status",)),
+        Entry("top", "top:top", "Show the running daemon as it works.", ("confided top", "confided top --once")),
         Entry("stop", "running:stop", "Stop the daemon of this data folder.", ("confided stop",)),
         Entry("logs", "running:logs", "Show the daemon's last log lines.", ("confided logs -n 100 -f",)),
     ),
@@ -79,6 +80,8 @@ COMMANDS: Final[Groups] = {
             inner={
                 "init": ("confided backup init --to /srv/backups/confide",),
                 "ls": ("confided backup ls",),
+                "verify": ("confided backup verify",),
+                "prune": ("confided backup prune",),
             },
         ),
         Entry("reindex", "status:reindex", "Rebuild the index from the documents.", ("confided reindex",)),
@@ -140,6 +143,9 @@ OTHER_WORDS: Final = {
     "log": "logs",
     "journal": "logs",
     "info": "status",
+    "stats": "top",
+    "metrics": "top",
+    "monitor": "top",
     "check": "doctor",
     "fix": "doctor",
     "repair": "doctor",
@@ -225,7 +231,7 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def top(
+def program_itself(
     _version: Annotated[
         bool,
         typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version and end."),

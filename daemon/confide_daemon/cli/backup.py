@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from confide_crypto.errors import ConfideError
-from confide_daemon.cli.console import Bar, Config, Data, Here, Json, Output, clock, command, say
+from confide_crypto.errors import EXIT_OK, EXIT_OTHER, EXIT_STORAGE, ConfideError
+from confide_daemon.cli.console import Bar, Config, Data, Here, Json, Output, command, say
 from confide_daemon.datadir.instance import DaemonLock
-from confide_daemon.errors import DataFolderError
+from confide_daemon.errors import EXIT_UNPROVEN, DataFolderError
 
 if TYPE_CHECKING:
     from confide_daemon.backup.service import Asked
@@ -78,19 +78,88 @@ def init(
 @command
 def list_(here: Here, to: To = None) -> Output:
     """List the snapshots, the oldest first."""
-    from confide_daemon.backup.listing import listed
+    from confide_daemon.backup.history import History
     from confide_daemon.backup.service import target_of
 
     with here.opened() as state:
-        found = listed(target_of(here.config().backup, to or ""), state)
+        history = History.read(target_of(here.config().backup, to or ""), state)
+    rows: list[dict[str, Any]] = [
+        {
+            "snapshot": one.id,
+            "at": one.made.at,
+            "spaces": len(one.made.spaces),
+            "sizeBytes": one.size_bytes,
+            "verdict": None if one.proof is None else one.proof.verdict,
+            "said": one.said,
+        }
+        for one in history.whole
+    ]
+    nothing = {"at": None, "spaces": None, "sizeBytes": None, "verdict": None}
+    rows += [{"snapshot": name, **nothing, "said": error.problem} for name, error in history.strange.items()]
 
     def tell() -> None:
-        if not found:
+        if not rows:
             say("there are no snapshots yet")
-        for one in found:
-            typer.echo(f"{one['snapshot']}  {clock(one['at']) if one['at'] else '-':<22}  {one['said']}")
+        for row in rows:
+            size = "" if row["spaces"] is None else f"{row['spaces']} spaces, {row['sizeBytes'] / 1e6:.1f} MB, "
+            typer.echo(f"{row['snapshot']}  {size}{row['said']}")
 
-    return Output(found, tell)
+    return Output(rows, tell)
+
+
+@backup_app.command("verify")
+@command
+def verify_(
+    here: Here,
+    name: Annotated[
+        str, typer.Argument(metavar="[ID]", help="The snapshot, as ls shows it.", show_default="the newest")
+    ] = "",
+    to: To = None,
+) -> Output:
+    """Prove a snapshot: every file, every page, every canary; ends with 10 where some spaces are locked."""
+    from confide_daemon.backup.service import Asked
+
+    done = work(here, Asked("verify", to or "", name))
+    with here.opened() as state:
+        names = {space_id: space for space, space_id in state.registry.spaces().items()}
+    spaces = {names.get(space_id, space_id): verdict for space_id, verdict in done["spaces"].items()}
+    problems = [_named(problem, names) for problem in done["problems"]]
+    told = {**done, "spaces": spaces, "problems": problems}
+
+    def tell() -> None:
+        typer.echo(f"{done['snapshot']}: {_VERDICTS[done['verdict']]}")
+        for space, verdict in spaces.items():
+            typer.echo(f"  {space}: {_VERDICTS[verdict]}")
+        for problem in problems:
+            typer.echo(f"  {problem}")
+
+    return Output(told, tell, exit_code=_EXITS[done["verdict"]])
+
+
+@backup_app.command()
+@command
+def prune(here: Here, to: To = None) -> Output:
+    """Let older snapshots go, as keep_daily and others say; only proven ones let others go."""
+    from confide_daemon.backup.service import Asked
+
+    removed = work(here, Asked("prune", to or ""))["removed"]
+    return Output({"removed": removed}, [f"removed: {name}" for name in removed] or ["nothing to let go"])
+
+
+_VERDICTS: Final = {
+    "proven": "proven",
+    "unproven": "copied, not proven: nobody has its key here now",
+    "differs": "it is not what it was",
+    "unreadable": "it cannot be read",
+}
+_EXITS: Final = {"proven": EXIT_OK, "differs": EXIT_OTHER, "unreadable": EXIT_STORAGE, "unproven": EXIT_UNPROVEN}
+
+
+def _named(problem: str, names: dict[str, str]) -> str:
+    """With the space's name in place of its id, which stands behind the word."""
+    for space_id, name in names.items():
+        problem = problem.replace(f"space {space_id}", name)
+    return problem
 
 
 def work(here: Here, asked: Asked) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import BadNameError, DescriptorsError, LockedError
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.server.limits import MAX_STRANGERS
+from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.jobs import carry_out
 from confide_daemon.server.operator.upgrading import upgrade
 from confide_daemon.server.server import Daemon, Listen
@@ -75,9 +76,11 @@ async def _serve(
     folder: DataFolder, config: DaemonConfig, where: Listen, *, config_file: Path, on_demand: bool
 ) -> None:
     with closing(open_state(folder)) as state:
+        exposition = Exposition.configured(config.metrics)
         revocations = Revocations.configured(config, state)
         for name in revocations.apply(state.registry) if revocations else ():
-            log.warning("%s was revoked later than this data folder was copied: revoked again", name)
+            extra = {"event": "machine revoked again"}
+            log.warning("%s was revoked later than this data folder was copied: revoked again", name, extra=extra)
         sessions, open_spaces = make_room(config.server.max_sessions, config.spaces.max_open_spaces)
         config = replace(
             config,
@@ -88,7 +91,16 @@ async def _serve(
         # What is loaded by now stays. Looked at again in every full collection, it would stop all calls for 100 ms, and a flood of
         # connections leaves enough garbage for one every few seconds.
         gc.freeze()
-        await Daemon(state, config, spaces, revocations=revocations, config_file=config_file).run(where)
+        daemon = Daemon(
+            state,
+            config,
+            spaces,
+            revocations=revocations,
+            exposition=exposition,
+            config_file=config_file,
+            is_on_demand=on_demand,
+        )
+        await daemon.run(where)
 
 
 async def work(

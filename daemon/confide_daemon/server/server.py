@@ -46,7 +46,8 @@ from confide_daemon.errors import ListenError, LockedError
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.server.limits import HTTP_DEADLINE_S, GuardedConnection, Refusals, Strangers, limit_http, result_of
 from confide_daemon.server.operator.backups import BackupDesk
-from confide_daemon.server.operator.control import Control
+from confide_daemon.server.operator.desk import OperatorDesk
+from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.jobs import Work
 from confide_daemon.server.rates import Rate, Rates
 from confide_daemon.server.session import Session
@@ -87,9 +88,18 @@ class Daemon:
         *,
         timers: Timers | None = None,
         revocations: Revocations | None = None,
+        exposition: Exposition | None = None,
         config_file: Path | None = None,
+        is_on_demand: bool = False,
     ) -> None:
-        """`revocations`: where keys that end are noted as well; `config_file`: goes into backups."""
+        """What it serves, and how.
+
+        Args:
+            revocations: where keys that end are noted as well.
+            exposition: where metrics are had over TCP; opened and closed with the daemon.
+            config_file: goes into backups.
+            is_on_demand: it was started by the machine that it serves.
+        """
         self._state = state
         self._config = config
         self.spaces = spaces
@@ -109,8 +119,15 @@ class Daemon:
         # Of its own: a revocation must not wait until one of the others is free.
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="confide-registry")
         self._work = Work(state.registry, spaces)
-        self.control = Control(state.folder.control)
-        self._backups = BackupDesk(Backups(state, spaces, config.backup, config_file), self.control)
+        self.operator = OperatorDesk(
+            state,
+            spaces,
+            lambda: len(self._sessions),
+            per_space=config.metrics.per_space,
+            exposition=exposition,
+            is_on_demand=is_on_demand,
+        )
+        self._backups = BackupDesk(Backups(state, spaces, config.backup, config_file), self.operator.control)
         self.desk = RosterDesk(state.registry, spaces.rosters)
         spaces.on_news = self.desk.announce
         self._callers = Callers(
@@ -144,17 +161,19 @@ class Daemon:
         auditing = asyncio.create_task(self._audit.run())
         looking = asyncio.create_task(self._look_at_spaces())
         self._work.begin()
+        self._backups.start()
         try:
-            await self.control.open()
+            await self.operator.open()
             await self._write_address(url)
             log.info("confided %s listens on %s", __version__, instance.bound(url, self._bound))
+            self.operator.began()
             if on_ready:
                 on_ready(url)
             await self._until_stopped(url, listen.idle_exit_s)
         finally:
             self._stop.set()  # whoever is between its welcome and its session sees it, and goes no further
             instance.remove(self._state.folder.address)
-            await self.control.close()
+            await self.operator.close()
             server.close(close_connections=False)
             await self._close_sessions()
             self._strangers.cut_all()
@@ -219,7 +238,7 @@ class Daemon:
 
     def _health(self) -> Response:
         """The same to everybody: behind a tunnel or a proxy every stranger comes from this machine."""
-        ailments = sorted(self.spaces.ailments())
+        ailments = sorted(self.operator.ailments() | self._backups.ailments())
         if not ailments:
             return _response(http.HTTPStatus.OK, {"status": "ok", "version": __version__})
         body = {"status": "degraded", "reason": ", ".join(ailments), "version": __version__}
@@ -270,7 +289,7 @@ class Daemon:
                 with self.spaces.used(caller.space_id):
                     await self._serve_caller(connection, caller, rate)
             except ConfideError as error:
-                log.error("space %s cannot be opened: %s", caller.space_id, error)
+                log.error("space %s cannot be opened: %s", caller.space_id, error, extra={"space": caller.space_id})
                 await self._explain(connection, error, rate)
 
     async def _serve_caller(self, connection: Connection, caller: Caller, rate: Rate) -> None:
@@ -353,11 +372,12 @@ class Daemon:
         version, change = self._seen
         busy_at = time.monotonic()
         while not self._stop.is_set():
+            due = time.monotonic() + REGISTRY_POLL_S
             try:
                 async with asyncio.timeout(REGISTRY_POLL_S):
                     await self._stop.wait()
             except TimeoutError:
-                pass
+                self.operator.lag.note(time.monotonic() - due)
             now = self._state.registry.version()
             if now != version:
                 version = now
@@ -430,7 +450,9 @@ class Daemon:
     def _shut_out(self, session: Session, word: str) -> None:
         """End a session, beside all others: one that does not read its goodbye must not hold up the rest."""
         if session.ended_by is None:
-            log.info("session %s: %s is shut out: %s", session.connection.session_id, session.caller.alias, word)
+            name, alias = session.connection.session_id, session.caller.alias
+            extra = {"event": f"session shut out: {word}", "session": name, "space": session.caller.space_id}
+            log.info("session %s: %s is shut out: %s", name, alias, word, extra=extra)
             session.ended_by = word
             task = asyncio.create_task(session.shut_out(word))
             self._leaving.add(task)

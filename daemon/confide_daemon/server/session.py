@@ -171,6 +171,10 @@ class Session:
         """What the caller may do, as it is now; nothing once its access has ended."""
         return self.caller.grants.without_any() if self.ended_by else self.caller.grants
 
+    def _facts(self, **more: Any) -> dict[str, Any]:
+        """What a line of the log for programs has beside its text, or, as `event`, in its place: there a machine's name is none of it."""
+        return {"session": self.connection.session_id, "space": self.caller.space_id, **more}
+
     def _caller_now(self) -> Caller:
         if self.ended_by:
             raise GrantError("this machine's access has ended")
@@ -187,7 +191,8 @@ class Session:
     async def run(self) -> None:
         """Serve until the peer closes. Raises ConnectionLost, ProtocolViolation where the link broke, or the peer broke the protocol."""
         started = time.monotonic()
-        log.info("session %s: %s connected", self.connection.session_id, self.caller.alias)
+        connected = self._facts(event="session connected")
+        log.info("session %s: %s connected", self.connection.session_id, self.caller.alias, extra=connected)
         try:
             async with asyncio.TaskGroup() as group:
                 beside = [
@@ -211,7 +216,9 @@ class Session:
         finally:
             for stream in (self._to_server, self._server_in, self._server_out, self._from_server):
                 stream.close()
-            log.info("session %s: ended after %.1f s", self.connection.session_id, time.monotonic() - started)
+            lasted_s = time.monotonic() - started
+            ended = self._facts(event="session ended", duration=lasted_s)
+            log.info("session %s: ended after %.1f s", self.connection.session_id, lasted_s, extra=ended)
             await self._finish()
             if self._space is not None:
                 self._space.moving.release(self.connection.session_id)
@@ -222,7 +229,7 @@ class Session:
             space = await self._spaces.unlocked(self.caller.space_id)
             if self._space is None:
                 self._use(space)
-            log.info("session %s: its space is unlocked", self.connection.session_id)
+            log.info("session %s: its space is unlocked", self.connection.session_id, extra=self._facts())
         await self._copies.run()
 
     async def close(self, code: str) -> None:
@@ -403,7 +410,8 @@ class Session:
             await asyncio.to_thread(self._registry.name_successor, old_key, new_key, session=session_id)
         except ConfideError as error:
             raise RequestError.of(error) from error
-        log.info("session %s: %s will have a new key", session_id, self.caller.alias)
+        extra = self._facts(event="machine will have a new key")
+        log.info("session %s: %s will have a new key", session_id, self.caller.alias, extra=extra)
         return {}
 
     async def _ask(self, op: str, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:

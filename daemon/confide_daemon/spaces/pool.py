@@ -16,7 +16,7 @@ from pathlib import Path
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_daemon.access import space_removal
 from confide_daemon.access.registry import State
-from confide_daemon.datadir.key_state import Custody, Keeper
+from confide_daemon.datadir.key_state import Custody, Keeper, KeyName
 from confide_daemon.documents.history import DELETED_DAYS
 from confide_daemon.embedding import Model
 from confide_daemon.errors import CrowdedError, LockedError, StorageError, WrongKeyError
@@ -167,6 +167,13 @@ class Spaces:
             if not is_known and not is_used:
                 self._entries.pop(space_id, None)
 
+    def key(self, space_id: str, name: KeyName) -> bytes | None:
+        """A key of a space's database, as it was or is; None where a machine has to bring it."""
+        if name.keeper == "server":
+            return self._state.master.space_key(space_id, name.number)
+        entry = self._entries.get(space_id)
+        return None if entry is None else entry.custodian.key(name)
+
     async def unlocked(self, space_id: str) -> Space:
         """The space, once a machine has brought its key. Raises StorageError as `get`."""
         entry = self._entry(space_id)
@@ -234,6 +241,26 @@ class Spaces:
                 found.add("storage")
         # Whoever wants no model has none that could fail.
         return found - {"embedding"} if self._is_without_model else found
+
+    # What the operator is shown: answered from memory
+
+    def opened(self) -> dict[str, Space]:
+        """Those that are open, by their ids."""
+        return {space_id: entry.space for space_id, entry in self._entries.items() if entry.space is not None}
+
+    def states(self) -> dict[str, str]:
+        """How each is that was ever asked for: `open`, `locked`, `closed` or `damaged`."""
+        return dict.fromkeys(self._unreadable, "damaged") | {
+            space_id: _state(entry) for space_id, entry in self._entries.items()
+        }
+
+    def waiting(self) -> dict[str, int]:
+        """How many pieces of each open one wait for their vectors."""
+        return {space_id: space.waiting for space_id, space in self.opened().items()}
+
+    def providers(self) -> dict[str, bool]:
+        """Whether each of the models can be asked now, by its provider."""
+        return {model.label: model.is_up for model in self._models if model.name != NO_MODEL}
 
     async def look_at_all(self) -> None:
         """Looks at the spaces that are closed, in turn, and opens those that something is wrong with, so that it is put right and told of.
@@ -445,8 +472,20 @@ class Spaces:
 
     @property
     def _is_without_model(self) -> bool:
-        embedders = [self._embedder] if isinstance(self._embedder, Model) else self._embedder
-        return all(embedder.name == NO_MODEL for embedder in embedders)
+        return all(model.name == NO_MODEL for model in self._models)
+
+    @property
+    def _models(self) -> Sequence[Model]:
+        return [self._embedder] if isinstance(self._embedder, Model) else self._embedder
+
+
+def _state(entry: Entry) -> str:
+    if entry.space is not None:
+        return "damaged" if "storage" in entry.space.ailments() else "open"
+    if isinstance(entry.failure, LockedError) or entry.custodian.is_locked:
+        return "locked"
+    is_broken = entry.failure is not None and not isinstance(entry.failure, CrowdedError)
+    return "damaged" if is_broken or "storage" in entry.ailed else "closed"
 
 
 def glance(path: Path, key: bytes) -> bool:

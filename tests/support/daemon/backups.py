@@ -27,13 +27,25 @@ class Backed:
         self.target.prepare(daemon.state.identity.public_key, data=daemon.state.folder.root)
         if not daemon.state.folder.backup_key.exists():
             self.code = sealed_keys.make(daemon.state.folder)
-        self.config = BackupConfig(to=str(folder), **options)
-        self.backups = Backups(daemon.state, daemon.daemon.spaces, self.config, None)
+        self.configure(**options)
+
+    def configure(self, **options: Any) -> None:
+        """As daemon.toml would say it."""
+        config = BackupConfig(to=str(self.target.folder), **options)
+        self.backups = Backups(self.daemon.state, self.daemon.daemon.spaces, config, None)
 
     async def take(self) -> Manifest:
         """A snapshot now."""
         done = await self.backups.do(Asked("take"), lambda *_: None)
         return read_manifest(self.target, done["snapshot"], signers_of(self.daemon.state))
+
+    async def verify(self, name: str = "") -> dict[str, Any]:
+        """What a verification of a snapshot, the newest where none is named, finds."""
+        return await self.backups.do(Asked("verify", name=name), lambda *_: None)
+
+    async def prune(self) -> list[str]:
+        """The names of those that were let go."""
+        return list((await self.backups.do(Asked("prune"), lambda *_: None))["removed"])
 
     def space(self, name: str = "laptop") -> str:
         """The id of a space."""

@@ -34,6 +34,7 @@ from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.sealing.vault import Vault
+from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.server import Daemon, Listen
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import LOCK_AFTER_S, Spaces
@@ -122,6 +123,7 @@ async def serving(
     timers: Timers = DEFAULT_TIMERS,
     keeper: Keeper = "server",
     lock_after_s: float = LOCK_AFTER_S,
+    exposition: Exposition | None = None,
     close_after_s: float = CLOSE_AFTER_S,
     most_open: int = MOST_OPEN,
 ) -> AsyncIterator[Serving]:
@@ -145,7 +147,7 @@ async def serving(
     revocations = Revocations.configured(config, state)
     if revocations is not None:
         revocations.apply(state.registry)
-    daemon = Daemon(state, config, spaces, timers=timers, revocations=revocations)
+    daemon = Daemon(state, config, spaces, timers=timers, revocations=revocations, exposition=exposition)
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     run = asyncio.create_task(daemon.run(Listen("127.0.0.1", 0, idle_exit_s), on_ready=ready.set_result))
     try:

@@ -148,11 +148,15 @@ def _prove(asked: dict[str, Any], follow: _Progress) -> dict[str, Any]:
 
     path, key = Path(asked["source"]), bytes.fromhex(asked["key"])
     if asked["kind"] == "registry":
-        from confide_daemon.access.registry import Registry
+        from confide_daemon.store.database import close, connect, storage_errors
 
-        with closing(Registry.open(path, key)) as registry, registry.reading() as database:
-            wrong = [line for (line,) in database.execute("PRAGMA integrity_check") if line != "ok"]
-            schema = int(database.pragma("user_version"))
+        connection = connect(path, key, writer=False)
+        try:
+            with storage_errors("read the registry"):
+                wrong = [line for (line,) in connection.execute("PRAGMA integrity_check") if line != "ok"]
+                schema = int(connection.pragma("user_version"))
+        finally:
+            close(connection)
         return {"wrong": {"pages that cannot be read": len(wrong)} if wrong else {}, "held": {"schema": schema}}
     from confide_daemon.store.migrations import migrations
 

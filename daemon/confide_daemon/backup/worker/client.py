@@ -93,10 +93,10 @@ async def working() -> AsyncIterator[Worker]:
         assert process.stdin is not None
         with contextlib.suppress(OSError):
             process.stdin.close()
-        try:
-            async with asyncio.timeout(END_S if is_done else 0):
-                await process.wait()
-        except TimeoutError:
+        # Not `asyncio.timeout`, which does not work in a task that is being cancelled (Python 3.11.2).
+        ended = asyncio.ensure_future(process.wait())
+        await asyncio.wait([ended], timeout=END_S if is_done else 0)
+        if not ended.done():
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-            await process.wait()
+        await ended

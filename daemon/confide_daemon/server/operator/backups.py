@@ -1,4 +1,7 @@
-"""Backups, as commands ask a running daemon for them over its control socket: begun by one verb, followed by another."""
+"""Backups in a running daemon: at their hour, when a machine brings a key that was missing, and when a command asks.
+
+A command begins one with one verb of the control socket, and follows it with another.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,12 @@ from confide_daemon.server.operator.control import Control
 
 log = logging.getLogger(__name__)
 
+TICK_S: Final = 15.0
+"""How soon it is seen that a snapshot is due, or that a key has come."""
+LOOK_S: Final = 600.0
+"""How often it is looked whether the snapshots are as new as they should be; and behind each change of them."""
+RETRY_S: Final = 900.0
+"""After one that failed, as with a disk that is not there."""
 KEPT: Final = 16
 """Tasks that have ended, for whoever asks once more how they did."""
 
@@ -31,25 +40,64 @@ class _Task:
 
 
 class BackupDesk:
-    """Takes what commands ask for, and tells how far it is."""
+    """Takes what commands ask for, and does by itself what is configured."""
 
     def __init__(self, backups: Backups, control: Control) -> None:
         self._backups = backups
         self._tasks: dict[int, _Task] = {}
         self._last = 0
+        self._alone: asyncio.Task[None] | None = None
+        self._is_late = False
         control.add("backup", self._begin)
         control.add("backup task", self._tell)
+
+    def start(self) -> None:
+        """Begins to look at the clock, where a target is configured."""
+        if self._backups.has_target:
+            self._alone = asyncio.create_task(self._go_on(), name="confide-nightly")
 
     @property
     def is_busy(self) -> bool:
         return any(one.task is not None and not one.task.done() for one in self._tasks.values())
 
+    def ailments(self) -> set[str]:
+        """`backup`, where a space has no proven snapshot that is young enough."""
+        return {"backup"} if self._is_late else set()
+
     async def close(self) -> None:
         """Cuts off what is under way: half a snapshot is not listed, and is removed by the next one."""
         tasks = [one.task for one in self._tasks.values() if one.task is not None]
+        tasks += [self._alone] if self._alone is not None else []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _go_on(self) -> None:
+        loop = asyncio.get_running_loop()
+        failed_at, looked_at = -RETRY_S, -LOOK_S
+        while True:
+            try:
+                if loop.time() - failed_at >= RETRY_S and await asyncio.to_thread(self._backups.is_due):
+                    looked_at = -LOOK_S
+                    await self._backups.nightly()
+                await self._backups.prove_unlocked()
+            except ConfideError as error:
+                failed_at = loop.time()
+                log.error("backup: %s", error)
+            except Exception as error:
+                failed_at = loop.time()
+                log.error("backup broke: %s", type(error).__name__)  # its text may quote anything
+            if loop.time() - looked_at >= LOOK_S:
+                looked_at = loop.time()
+                await self._look()
+            await asyncio.sleep(TICK_S)
+
+    async def _look(self) -> None:
+        try:
+            self._is_late = bool(await asyncio.to_thread(self._backups.late))
+        except ConfideError as error:
+            self._is_late = True
+            log.error("backup: %s", error)
 
     async def _begin(self, said: Mapping[str, Any]) -> dict[str, Any]:
         to, name = said.get("to", ""), said.get("name", "")
@@ -85,3 +133,5 @@ class BackupDesk:
             # Its text may quote anything.
             log.error("backup, %s, broke: %s", asked.what, type(error).__name__)
             made.outcome = {"error": f"the daemon failed at it: {type(error).__name__}", "hint": None, "exit": 1}
+        if self._alone is not None:
+            await self._look()
