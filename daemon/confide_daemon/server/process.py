@@ -64,7 +64,7 @@ def run(
     # A process that crashes would leave on the disk what it holds in memory, keys of spaces among it.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     if folder.identity.exists():
-        upgrade(folder, on_demand=on_demand, wants_snapshot=wants_snapshot)
+        upgrade(folder, config.backup, config_file=config_file, on_demand=on_demand, wants_snapshot=wants_snapshot)
     memory.share_heaps()
     if on_demand:
         create(folder)
