@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 INSPECTOR := $(VENV)/inspector
 export CONFIDE_INSPECTOR := $(abspath $(INSPECTOR)/node_modules/.bin/mcp-inspector)
 
-.PHONY: clients demo test channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos schedules soak catalogue lock docs clean
+.PHONY: capacity clients demo test channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos schedules soak catalogue lock docs clean
 
 demo: $(STAMP)
 	./demo/run
@@ -45,6 +45,11 @@ types: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m bench
+
+# What a daemon carries (docs/capacity.md): a thousand spaces of which 64 are open, and ten thousand of which a thousand are used. Ten minutes.
+capacity: $(STAMP)
+	$(BIN)/python -m bench capacity
+	$(BIN)/python -m bench daemon_memory
 
 # How well it finds, through the product's own tool, on the data sets in the folder that CONFIDE_EVAL names.
 eval: $(STAMP)

@@ -40,6 +40,8 @@ BENCHES = (
     "hostile",
     "idle_callers",
     "metrics",
+    "capacity",
+    "daemon_memory",
     "secrets",
     "hooks",
     "hook_prompts",

@@ -46,6 +46,9 @@ _TOKEN_LIKE: Final = re.compile(r"(hv[sbr]|[sbr])\.[A-Za-z0-9_-]{20,}")
 # As `openssl rand -hex 32` makes one.
 _SPOKEN_TOKEN: Final = re.compile(r"[0-9A-Fa-f]{32,}")
 
+_AGE: Final = re.compile(r"([1-9]\d{0,3})([hd])")
+_CLOCK: Final = re.compile(r"(\d\d):(\d\d)")
+
 KEY_HINT = "write the key into a file of mode 0600 and name that file as key_file; if others have seen daemon.toml, make a new key"
 TOKEN_HINT = (
     "write the token into a file of mode 0600 and name that file as token_file; if others have seen it, revoke it"  # noqa: S105 - no secret
@@ -162,9 +165,38 @@ class SpacesConfig:
 
 @dataclass(frozen=True, slots=True)
 class BackupConfig:
-    """What is kept beside the data folder, for the day when that is put back from an older copy."""
+    """Snapshots of the data folder, and what is kept beside it for the day when it is put back from an older copy."""
 
-    revoked: str = ""  # a folder for the keys of machines that were revoked
+    to: str = ""  # the folder that snapshots go to; `confided backup init` has prepared it
+    at: str = ""  # when one is taken each day, by this machine's clock, as 02:30; "": when somebody says so
+    # the newest of so many days, weeks and months are kept, as restic counts them
+    keep_daily: int = 7
+    keep_weekly: int = 5
+    keep_monthly: int = 12
+    max_age: str = "3d"  # a space without a proven snapshot that is younger is told of by /health
+    # run behind each snapshot, and to bring one back for `verify`: a program and its arguments, with {snapshot}, {name} and {folder}
+    after: tuple[str, ...] = ()
+    fetch: tuple[str, ...] = ()
+    hook_timeout_s: int = 3600  # for one run of them; then it is ended with all that it has started
+    revoked: str = ""  # another folder for the keys of machines that were revoked, beside that of the snapshots
+
+    @property
+    def max_age_s(self) -> float:
+        """Raises ValueError where it is no time."""
+        match = _AGE.fullmatch(self.max_age)
+        if match is None:
+            raise ValueError("it is a number of hours or days, as in 36h or 3d")
+        return int(match[1]) * (3600.0 if match[2] == "h" else 86_400.0)
+
+    @property
+    def minute(self) -> int | None:
+        """The minute of the day that `at` names, None where none. Raises ValueError where it is no time."""
+        if not self.at:
+            return None
+        match = _CLOCK.fullmatch(self.at)
+        if match is None or int(match[1]) > 23 or int(match[2]) > 59:
+            raise ValueError("it is a time of the day, as in 02:30")
+        return int(match[1]) * 60 + int(match[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,6 +440,11 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
     if config.at_rest.custody not in (AUTO, *KEEPERS):
         hint = f"it is one of {', '.join((AUTO, *KEEPERS))}"
         raise _wrong(path, "at_rest.custody", hint)
+    for option in ("minute", "max_age_s"):
+        try:
+            getattr(config.backup, option)
+        except ValueError as error:
+            raise _wrong(path, f"backup.{'at' if option == 'minute' else 'max_age'}", str(error)) from None
     _check_embedding(path, embedding)
     if (problem := config.vault.problem()) is not None:
         raise _wrong(path, f"vault.{problem[0]}", problem[1])
@@ -433,6 +470,11 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
         "notes.duplicate_similarity": (config.notes.duplicate_similarity, 0.5, 1),
         "at_rest.lock_after_s": (config.at_rest.lock_after_s, 1, 10**9),
         "history.deleted_days": (config.history.deleted_days, 1, 36_500),
+        **{
+            f"backup.keep_{span}": (getattr(config.backup, f"keep_{span}"), 0, 10_000)
+            for span in ("daily", "weekly", "monthly")
+        },
+        "backup.hook_timeout_s": (config.backup.hook_timeout_s, 1, 7 * 86_400),
         "quota.space_mib": (config.quota.space_mib, 0, 10**9),
         "quota.documents": (config.quota.documents, 0, 10**9),
         "spaces.close_after_s": (config.spaces.close_after_s, 1, 10**9),

@@ -17,6 +17,9 @@
     ├── ConfigError                 daemon.toml: not readable, not TOML, unknown option, wrong value
     ├── DataFolderError             the data folder: not set up, or a part of it is missing
     ├── UpgradeNeededError          the data folder is of an older version, and nobody has said that it may be changed
+    ├── TargetError                 the folder of the backups: not there, not writable, no room, another daemon's
+    ├── SnapshotError               a snapshot that is not whole, was changed, or is of a newer version
+    ├── HookError                   a program of the operator's that is run with a snapshot
     ├── RotationError               the daemon's key cannot be rotated or ended as asked
     ├── GrantError                  the caller has no grant for what it asks
     ├── TakenError                  a name or key that is to be enrolled is there already, or one that is meant is not
@@ -34,6 +37,7 @@ None of them carries content, a query or a key. `code` is what a peer is answere
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final, Literal
 
 from confide_crypto.errors import (
     EXIT_CONFIG,
@@ -49,6 +53,9 @@ from confide_memory.errors import InvalidTextError as InvalidTextError
 from confide_memory.errors import NotFoundError as NotFoundError
 from confide_memory.errors import TooLargeError as TooLargeError
 from confide_memory.errors import ToolError as ToolError
+
+EXIT_UNPROVEN: Final = 10
+"""Of `confided backup verify`: all of it is whole, and some of it could not be opened, since nobody had the key."""
 
 
 class StorageError(ConfideError):
@@ -189,6 +196,39 @@ class UpgradeNeededError(ConfideError):
         super().__init__(
             f"the data folder {path} was written by confided {written_by}; this is {this}",
             hint=hint or "confided serve upgrades it when it starts; what that does says: confided upgrade --check",
+        )
+
+
+class TargetError(ConfideError):
+    exit_code = EXIT_STORAGE
+
+    def __init__(self, folder: Path, problem: str, *, hint: str | None = None) -> None:
+        super().__init__(f"the backup folder {folder} {problem}", hint=hint)
+
+
+class SnapshotError(ConfideError):
+    exit_code = EXIT_STORAGE
+
+    def __init__(
+        self,
+        name: str,
+        problem: str,
+        *,
+        hint: str | None = None,
+        kind: Literal["changed", "missing", "newer"] = "changed",
+    ) -> None:
+        super().__init__(f"the snapshot {name} {problem}", hint=hint)
+        self.problem = problem
+        self.kind = kind
+
+
+class HookError(ConfideError):
+    """A program of the operator's, run with a snapshot, has failed."""
+
+    def __init__(self, program: str, problem: str) -> None:
+        super().__init__(
+            f"the program {program} of [backup] in daemon.toml {problem}",
+            hint="what it has printed is in the daemon's log: confided logs",
         )
 
 

@@ -19,7 +19,7 @@ from confide_memory.commands.group import Entry, Groups, complaint, program
 
 EXIT_CODES = (
     "Exit codes: 0 ok, 1 other, 2 usage, 3 configuration, 4 keys and permissions, 5 unreachable or port in use, 6 denied or invite, "
-    "7 bad input, 8 storage (disk full, not writable)."
+    "7 bad input, 8 storage (disk full, not writable), 10 a backup that is not wholly proven."
 )
 
 COMMANDS: Final[Groups] = {
@@ -71,6 +71,18 @@ COMMANDS: Final[Groups] = {
             "upgrade:upgrade",
             "Bring the data folder to this version, or say what that would do.",
             ("confided upgrade --check",),
+        ),
+        Entry(
+            "backup",
+            "backup:backup_app",
+            "Take snapshots of the data folder, and prove them.",
+            ("confided backup init --to /srv/backups/confide", "confided backup", "confided backup ls"),
+            inner={
+                "init": ("confided backup init --to /srv/backups/confide",),
+                "ls": ("confided backup ls",),
+                "verify": ("confided backup verify",),
+                "prune": ("confided backup prune",),
+            },
         ),
         Entry("reindex", "status:reindex", "Rebuild the index from the documents.", ("confided reindex",)),
         Entry(

@@ -96,6 +96,7 @@ def serve(
     process.run(
         found.data,
         settings,
+        config_file=found.config,
         listen=listen,
         idle_exit_s=idle_exit,
         on_demand=on_demand,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from confide_crypto.errors import ConfideError
 from confide_daemon.embedding import memory
 from confide_daemon.embedding.embedder import unit
-from confide_daemon.embedding.resting import RestingEmbedder
+from confide_daemon.embedding.local.resting import RestingEmbedder
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
 
 if TYPE_CHECKING:
@@ -290,6 +290,12 @@ class Model:
             is_settled = self._settled.is_set()
         if is_settled:
             call()
+
+    def call_no_longer(self, call: Callable[[], None]) -> None:
+        """Nobody is there any more whom that call would tell: one model outlives many spaces."""
+        with self._lock:
+            if call in self._listeners:
+                self._listeners.remove(call)
 
     def load_again(self) -> None:
         """Somebody has acted: a model that could not be loaded is tried now, if there is any sense in trying."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from confide_daemon.access.jobs import Kind
@@ -18,6 +19,7 @@ from confide_daemon.access.registry import State, create, open_state
 from confide_daemon.access.revocations import Revocations
 from confide_daemon.config import FEWEST_OPEN, DaemonConfig, parse_listen
 from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.embedding import memory
 from confide_daemon.errors import BadNameError, DescriptorsError, LockedError
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.server.limits import MAX_STRANGERS
@@ -45,6 +47,7 @@ def run(
     folder: DataFolder,
     config: DaemonConfig,
     *,
+    config_file: Path,
     listen: str | None,
     idle_exit_s: int | None,
     on_demand: bool,
@@ -52,23 +55,28 @@ def run(
 ) -> None:
     """Serve until told to stop; on demand, on a free port of this machine and until nobody is connected.
 
-    `wants_snapshot`: whether a folder of an older version is changed only after a snapshot of it.
+    Args:
+        config_file: where the configuration is, or would be.
+        wants_snapshot: whether a folder of an older version is changed only after a snapshot of it.
 
     Raises ConfideError: what keeps the daemon from serving.
     """
     # A process that crashes would leave on the disk what it holds in memory, keys of spaces among it.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     if folder.identity.exists():
-        upgrade(folder, on_demand=on_demand, wants_snapshot=wants_snapshot)
+        upgrade(folder, config.backup, config_file=config_file, on_demand=on_demand, wants_snapshot=wants_snapshot)
+    memory.share_heaps()
     if on_demand:
         create(folder)
         where = Listen(LOOPBACK, 0, float(idle_exit_s or config.server.idle_exit_s))
     else:
         where = Listen(*_listen(listen or config.server.listen), idle_exit_s=idle_exit_s)
-    asyncio.run(_serve(folder, config, where, on_demand=on_demand))
+    asyncio.run(_serve(folder, config, where, config_file=config_file, on_demand=on_demand))
 
 
-async def _serve(folder: DataFolder, config: DaemonConfig, where: Listen, *, on_demand: bool) -> None:
+async def _serve(
+    folder: DataFolder, config: DaemonConfig, where: Listen, *, config_file: Path, on_demand: bool
+) -> None:
     with closing(open_state(folder)) as state:
         exposition = Exposition.configured(config.metrics)
         revocations = Revocations.configured(config, state)
@@ -85,7 +93,15 @@ async def _serve(folder: DataFolder, config: DaemonConfig, where: Listen, *, on_
         # What is loaded by now stays. Looked at again in every full collection, it would stop all calls for 100 ms, and a flood of
         # connections leaves enough garbage for one every few seconds.
         gc.freeze()
-        daemon = Daemon(state, config, spaces, revocations=revocations, exposition=exposition, is_on_demand=on_demand)
+        daemon = Daemon(
+            state,
+            config,
+            spaces,
+            revocations=revocations,
+            exposition=exposition,
+            config_file=config_file,
+            is_on_demand=on_demand,
+        )
         await daemon.run(where)
 
 

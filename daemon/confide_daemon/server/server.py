@@ -20,6 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from websockets.asyncio.server import Server as WebsocketServer
@@ -37,12 +38,14 @@ from confide_daemon.access.authorization import Callers
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.registry import State
 from confide_daemon.access.revocations import Revocations
+from confide_daemon.backup.service import Backups
 from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir import instance
 from confide_daemon.datadir.identity import LiveKeys
 from confide_daemon.errors import ListenError, LockedError
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.server.limits import HTTP_DEADLINE_S, GuardedConnection, Refusals, Strangers, limit_http, result_of
+from confide_daemon.server.operator.backups import BackupDesk
 from confide_daemon.server.operator.desk import OperatorDesk
 from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.jobs import Work
@@ -86,6 +89,7 @@ class Daemon:
         timers: Timers | None = None,
         revocations: Revocations | None = None,
         exposition: Exposition | None = None,
+        config_file: Path | None = None,
         is_on_demand: bool = False,
     ) -> None:
         """What it serves, and how.
@@ -93,6 +97,7 @@ class Daemon:
         Args:
             revocations: where keys that end are noted as well.
             exposition: where metrics are had over TCP; opened and closed with the daemon.
+            config_file: goes into backups.
             is_on_demand: it was started by the machine that it serves.
         """
         self._state = state
@@ -122,6 +127,10 @@ class Daemon:
             exposition=exposition,
             is_on_demand=is_on_demand,
         )
+        self._backups = BackupDesk(
+            Backups(state, spaces, config.backup, config_file), self.operator.control, self.operator.metrics
+        )
+        self.operator.also(self._backups.ailments)
         self.desk = RosterDesk(state.registry, spaces.rosters)
         spaces.on_news = self.desk.announce
         self._callers = Callers(
@@ -155,6 +164,7 @@ class Daemon:
         auditing = asyncio.create_task(self._audit.run())
         looking = asyncio.create_task(self._look_at_spaces())
         self._work.begin()
+        self._backups.start()
         try:
             await self.operator.open()
             await self._write_address(url)
@@ -173,6 +183,7 @@ class Daemon:
             await server.wait_closed()
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
+            await self._backups.close()
             await self._work.close()
             await self.spaces.close()
             auditing.cancel()
@@ -380,7 +391,7 @@ class Daemon:
             self._refusals.report()
             if self._keys.is_stale():
                 await self._follow_keys(url)
-            if self._open or self._work.is_busy:
+            if self._open or self._work.is_busy or self._backups.is_busy:
                 busy_at = time.monotonic()
             elif idle_exit_s is not None and time.monotonic() - busy_at >= idle_exit_s:
                 log.info("nobody connected for %.0f s", idle_exit_s)
@@ -411,7 +422,8 @@ class Daemon:
     async def _note_revocations(self) -> None:
         if self._revocations is not None:
             try:
-                await asyncio.to_thread(self._revocations.keep, self._state.registry)
+                changed = await asyncio.to_thread(self._revocations.keep, self._state.registry)
+                self._backups.revocations_changed(changed)
             except ConfideError as error:
                 log.error("%s", error)
 

@@ -176,6 +176,7 @@ class Upkeep:
             try:
                 async with self._lock:
                     await self._round()
+                    await self._threads.rest()
                 self.failure = None
             except StorageError as error:
                 if self._closing:

@@ -16,7 +16,7 @@ from pathlib import Path
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_daemon.access import space_removal
 from confide_daemon.access.registry import State
-from confide_daemon.datadir.key_state import Custody, Keeper
+from confide_daemon.datadir.key_state import Custody, Keeper, KeyName
 from confide_daemon.documents.history import DELETED_DAYS
 from confide_daemon.embedding import Model
 from confide_daemon.errors import CrowdedError, LockedError, StorageError, WrongKeyError
@@ -145,6 +145,34 @@ class Spaces:
         finally:
             entry.users -= 1
             self._lock_later(space_id, entry)
+
+    @asynccontextmanager
+    async def still(self, space_id: str) -> AsyncIterator[bytes | None]:
+        """The key of the space's database, None where it is not at hand, while its files are copied.
+
+        Within this no other file takes its place, and one that nobody has open is not opened.
+        """
+        is_known = space_id in self._entries
+        try:
+            entry = self._entry(space_id)
+        except ConfideError:
+            yield None  # nobody can tell who keeps its key, so it cannot be opened either
+            return
+        try:
+            async with entry.unchanged() as key:
+                yield key
+        finally:
+            # Of one that nobody uses, nothing is kept: there may be ten thousand.
+            is_used = entry.opening or entry.closing or entry.users or entry.holders or entry.custodian.is_holding
+            if not is_known and not is_used:
+                self._entries.pop(space_id, None)
+
+    def key(self, space_id: str, name: KeyName) -> bytes | None:
+        """A key of a space's database, as it was or is; None where a machine has to bring it."""
+        if name.keeper == "server":
+            return self._state.master.space_key(space_id, name.number)
+        entry = self._entries.get(space_id)
+        return None if entry is None else entry.custodian.key(name)
 
     async def unlocked(self, space_id: str) -> Space:
         """The space, once a machine has brought its key. Raises StorageError as `get`."""
@@ -317,7 +345,8 @@ class Spaces:
     async def _open(self, space_id: str, entry: Entry) -> Space:
         await self._room.enter(space_id)
         try:
-            return await self._open_in_room(space_id, entry)
+            async with entry.door:
+                return await self._open_in_room(space_id, entry)
         except BaseException:
             self._room.left(space_id)
             raise

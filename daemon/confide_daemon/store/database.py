@@ -358,6 +358,10 @@ class Database:
             self.rows(f"PRAGMA cache_size = -{kib}")
             self._kept_kib = kib
 
+    def shrink(self) -> None:
+        """Keep nothing of what was read; it is read again when it is needed."""
+        self.rows("PRAGMA shrink_memory")
+
     def close(self) -> None:
         """Closes the connection and forgets the key; the last one folds the log into the file."""
         # Whoever refers to this longer, as the thread that closes it does for a moment, has no key of a space that is locked.

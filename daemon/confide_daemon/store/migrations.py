@@ -40,7 +40,7 @@ def migrate(connection: apsw.Connection, *, now: float) -> None:
         for version, sql in steps:
             if version not in done:
                 with transaction(connection):
-                    connection.execute(sql)
+                    connection.execute(sql, can_cache=False)  # it is made once
                     connection.execute("INSERT INTO migration (version, applied_at) VALUES (?, ?)", (version, now))
                     if _has_programs(connection):
                         connection.execute("UPDATE migration SET program = ? WHERE version = ?", (__version__, version))

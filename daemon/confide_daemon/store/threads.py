@@ -73,6 +73,17 @@ class StoreThreads:
 
         return await self._submit(self._examining, run)
 
+    async def rest(self) -> None:
+        """Closes the connection that examines until it is asked again, and lets go of what the writer has read: half of what a small space
+        takes of memory."""
+
+        def let_go() -> None:
+            self._examiner = None
+            self._close_own()
+
+        await self._submit(self._examining, let_go)
+        await self._submit(self._writing, lambda: self._writer.shrink())
+
     def interrupt(self) -> None:
         """Ends what is being examined right now, with a StorageError."""
         if self._examiner is not None:
@@ -88,12 +99,7 @@ class StoreThreads:
         done = threading.Event()
 
         def give_way() -> None:
-            store: Store | None = getattr(self._own, "store", None)
-            if store is not None:
-                self._own.store = None
-                self._stores.remove(store)
-                self._pages.closed()
-                store.close()
+            self._close_own()
             with contextlib.suppress(threading.BrokenBarrierError):
                 all_closed.wait(ALONE_S)
                 done.wait()
@@ -161,6 +167,15 @@ class StoreThreads:
             self._stores.append(store)
             self._pages.opened()
         return self._kept(store)
+
+    def _close_own(self) -> None:
+        """Closes the connection of this thread, if it has one; its next reading opens another."""
+        store: Store | None = getattr(self._own, "store", None)
+        if store is not None:
+            self._own.store = None
+            self._stores.remove(store)
+            self._pages.closed()
+            store.close()
 
     def _kept(self, store: Store) -> Store:
         store.keep_pages(self._pages.share_kib)

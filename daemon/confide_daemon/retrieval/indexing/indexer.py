@@ -172,6 +172,7 @@ class Indexer:
         self._lacking: set[str] = set()  # names of vectors that pieces wait for
         self._held_back = False  # after a failure, until it is time to try again
         self._task: asyncio.Task[None] | None = None
+        self._ready: Callable[[], None] | None = None
         self.failure: ConfideError | None = None
         self.waiting = 0  # pieces without a vector of the model that serves, as last seen
         self.idle = False  # nothing left to do that can be done now
@@ -189,6 +190,7 @@ class Indexer:
 
         for provider in self._providers:
             provider.model.when_settled(ready)
+        self._ready = ready
         self.wake()
 
     def wake(self) -> None:
@@ -210,6 +212,9 @@ class Indexer:
     async def close(self) -> None:
         """Ends after what is being stored; calls that take longer are given up."""
         self._closing = True
+        if self._ready is not None:
+            for provider in self._providers:
+                provider.model.call_no_longer(self._ready)
         if self._settling is not None:
             self._settling.cancel()
         self._wake.set()

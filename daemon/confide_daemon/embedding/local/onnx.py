@@ -23,7 +23,7 @@ import numpy as np
 from confide_daemon.embedding import libraries
 from confide_daemon.embedding.embedder import Limits, Vectors, unit
 from confide_daemon.embedding.libraries import packaged
-from confide_daemon.embedding.row_scaled import looked_up_first
+from confide_daemon.embedding.local.row_scaled import looked_up_first
 from confide_daemon.errors import EmbedderError
 
 if TYPE_CHECKING:
