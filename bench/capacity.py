@@ -68,6 +68,7 @@ class Carried:
     """What was measured: seconds to listening, MiB, milliseconds, descriptors and threads at the end."""
 
     start_s: float
+    start_cpu_s: float
     empty_mib: float
     peak_mib: float
     opening_ms: float
@@ -108,6 +109,8 @@ class Server:
         self.start_s = time.perf_counter() - started
         assert self.daemon._process is not None
         self.process = psutil.Process(self.daemon._process.pid)
+        times = self.process.cpu_times()
+        self.start_cpu_s = times.user + times.system
 
     @property
     def mib(self) -> float:
@@ -187,6 +190,7 @@ async def carry(server: Server, form: Form) -> Carried:
         quiet, change = await loop_ms(server, changes=False), await loop_ms(server, changes=True)
     return Carried(
         server.start_s,
+        server.start_cpu_s,
         empty,
         max(peak, server.mib),
         statistics.median(opening),
@@ -212,6 +216,7 @@ def measure(form: Form) -> bool:
     ratio = found.among_p95_ms / found.alone_p95_ms
     rows = (
         ("start to listening", found.start_s, "s", form.most_start_s),
+        ("  of it on a processor", found.start_cpu_s, "s", None),
         ("resident, no space open", found.empty_mib, "MiB", None),
         ("resident, most", found.peak_mib, "MiB", form.most_mib),
         ("first visit, until its space is open", found.opening_ms, "ms", None),
