@@ -8,8 +8,8 @@ from typing import Self
 
 from confide_daemon.access.registry import State
 from confide_daemon.backup.manifest import Manifest
+from confide_daemon.backup.nightly.retention import Kept
 from confide_daemon.backup.proof import Proof
-from confide_daemon.backup.retention import Kept
 from confide_daemon.backup.snapshot import read_manifest, signers_of
 from confide_daemon.backup.target import MARKER, Target
 from confide_daemon.backup.verify import contents, read_proof

@@ -14,11 +14,12 @@ from typing import Any, Final, Literal, Protocol, get_args
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.access.registry import State
-from confide_daemon.backup import hooks, schedule, snapshot, verify
+from confide_daemon.backup import snapshot, verify
 from confide_daemon.backup.history import History
 from confide_daemon.backup.manifest import Manifest
+from confide_daemon.backup.nightly import hooks, schedule
+from confide_daemon.backup.nightly.retention import Keep, let_go
 from confide_daemon.backup.proof import Proof
-from confide_daemon.backup.retention import Keep, let_go
 from confide_daemon.backup.snapshot import Follow, Source
 from confide_daemon.backup.target import MANIFEST, Target, id_of, is_id
 from confide_daemon.config import BackupConfig
