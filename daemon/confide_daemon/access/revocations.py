@@ -62,6 +62,12 @@ class Revocations:
 
         Raises StorageError: the file cannot be read or written, or a line that counts is not this daemon's.
         """
+        gone = self.take(registry)
+        self.keep(registry)
+        return gone
+
+    def take(self, registry: Registry) -> list[str]:
+        """Have the registry know what the file knows; the names that lost their access by it. Raises StorageError as `apply`."""
         lines = self._read()
         # One line by the key of then and one by the present one say the same: a daemon that runs through a rotation signs with the old key.
         known = {ended.key for ended in registry.ended()} | {line.ended.key for line in lines if self._is_ours(line)}
@@ -72,9 +78,7 @@ class Revocations:
                     hint="revoke that machine here, or see that the data folder is not older than the daemon's last new key; then move the "
                     "file away",
                 )
-        gone = registry.take_ended([line.ended for line in lines if self._is_ours(line)])
-        self.keep(registry)
-        return gone
+        return registry.take_ended([line.ended for line in lines if self._is_ours(line)])
 
     def keep(self, registry: Registry) -> None:
         """Note what the registry knows and the file does not. Raises StorageError: it cannot be read or written."""
