@@ -319,6 +319,12 @@ class Registry:
                 )
         return names
 
+    def drop_invites(self) -> int:
+        """Take back every open invite, after a restore: it may have been used since. How many there were."""
+        with self.transaction() as database:
+            database.execute("DELETE FROM invites")
+            return int(database.changes())
+
     # Spaces
 
     def spaces(self) -> dict[str, str]:
