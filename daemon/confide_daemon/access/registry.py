@@ -14,7 +14,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -72,12 +72,14 @@ class Registry:
         clock: Callable[[], float] = time.time,
         may_upgrade: bool = True,
         snapshot: str | None = None,
+        as_it_is: bool = False,
     ) -> Registry:
         """Open the file, making it and its tables where they are missing.
 
         Args:
             may_upgrade: whether it may be changed where an older version has written it.
             snapshot: the one that was made before it is.
+            as_it_is: it stays of the version that wrote it; then nothing but its spaces may be asked for.
 
         Raises:
             StorageError: not writable, the disk is full, the key is another, or a newer version has written it.
@@ -85,11 +87,12 @@ class Registry:
         """
         writer = connect(path, key, writer=True)
         try:
-            with storage_errors("upgrade the registry"), transaction(writer):
+            with storage_errors("upgrade the registry"), nullcontext() if as_it_is else transaction(writer):
                 found = upgrades.pending(writer)
-                if found is not None and not may_upgrade:
-                    raise UpgradeNeededError(path.parent, found.program, __version__)
-                upgrades.take(writer, now=clock(), snapshot=snapshot)
+                if not as_it_is:
+                    if found is not None and not may_upgrade:
+                        raise UpgradeNeededError(path.parent, found.program, __version__)
+                    upgrades.take(writer, now=clock(), snapshot=snapshot)
             return cls(writer, connect(path, key, writer=False), clock)
         except BaseException:
             writer.close()
@@ -316,6 +319,12 @@ class Registry:
                 )
         return names
 
+    def drop_invites(self) -> int:
+        """Take back every open invite, after a restore: it may have been used since. How many there were."""
+        with self.transaction() as database:
+            database.execute("DELETE FROM invites")
+            return int(database.changes())
+
     # Spaces
 
     def spaces(self) -> dict[str, str]:
@@ -394,20 +403,25 @@ def create(folder: DataFolder) -> bool:
     return is_new
 
 
-def open_state(folder: DataFolder, *, may_upgrade: bool = False, snapshot: str | None = None) -> State:
+def open_state(
+    folder: DataFolder, *, may_upgrade: bool = False, snapshot: str | None = None, as_it_is: bool = False
+) -> State:
     """Open a folder that `create` has made.
 
     Args:
         may_upgrade: whether it is brought to this version where an older one has written it. Commands beside the daemon leave it as it is:
             the one that runs may be that older version, and whoever starts the new one has a snapshot made first.
         snapshot: that one's name.
+        as_it_is: it stays of the version that wrote it, for what needs its keys and the names of its spaces alone.
 
     Raises DataFolderError where it is not set up; KeyFileError where the folder or a key is open to others, of a foreign owner, or
     damaged; StorageError where the registry cannot be opened; UpgradeNeededError where it may not be upgraded, and needs it.
     """
     master = open_master(folder)
     keys = load_keys(folder)
-    registry = Registry.open(folder.registry, master.registry_key(), may_upgrade=may_upgrade, snapshot=snapshot)
+    registry = Registry.open(
+        folder.registry, master.registry_key(), may_upgrade=may_upgrade, snapshot=snapshot, as_it_is=as_it_is
+    )
     return State(folder, keys, master, registry)
 
 

@@ -15,7 +15,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -47,6 +47,11 @@ class Revocations:
         self._files = tuple(files)
 
     @classmethod
+    def beside(cls, folder: Path, identities: Sequence[Identity]) -> Revocations:
+        """Those in one folder, such as that of a snapshot. `identities`: the daemon's, the present one first."""
+        return cls([_File(folder, tuple(identities), may_be_away=False)])
+
+    @classmethod
     def configured(cls, config: DaemonConfig, state: State) -> Revocations | None:
         """Those of a data folder; None where no place for them is configured. Raises StorageError: a place is in the data folder."""
         previous = () if state.keys.rotation is None else (state.keys.rotation.old,)
@@ -68,9 +73,13 @@ class Revocations:
 
         Raises StorageError: a file cannot be read or written, or a line that counts is not this daemon's.
         """
-        gone = [name for file in self._files for name in file.take(registry)]
+        gone = self.take(registry)
         self.keep(registry)
         return gone
+
+    def take(self, registry: Registry) -> list[str]:
+        """Have the registry know what the files know; the names that lost their access by it. Raises StorageError as `apply`."""
+        return [name for file in self._files for name in file.take(registry)]
 
     def keep(self, registry: Registry) -> list[Path]:
         """Note what the registry knows and the files do not; which files have changed. Raises StorageError: as `apply`."""

@@ -67,6 +67,12 @@ COMMANDS: Final[Groups] = {
     "Data": (
         Entry("doctor", "status:doctor", "Check everything, and put right what can be.", ("confided doctor --fix",)),
         Entry(
+            "restore",
+            "restore:restore",
+            "Make the data folder out of a snapshot.",
+            ("confided restore /mnt/backups/2026-11-22T023000Z --code",),
+        ),
+        Entry(
             "upgrade",
             "upgrade:upgrade",
             "Bring the data folder to this version, or say what that would do.",

@@ -56,7 +56,7 @@ def init(
     from confide_daemon.backup.snapshot import signers_of
 
     settings = here.config().backup
-    with here.opened() as state:
+    with here.opened(as_it_is=True) as state:
         target = target_of(settings, to).prepare(signers_of(state), data=state.folder.root)
         is_new = new_code or not state.folder.backup_key.exists()
         code = sealed_keys.make(state.folder).to_string() if is_new else None

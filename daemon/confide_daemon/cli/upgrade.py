@@ -28,7 +28,7 @@ def upgrade(
 def _outlook(here: Here) -> Output:
     from confide_daemon.access.registry import look_at_upgrade
 
-    here.config()
+    target = here.config().backup.to
     found = look_at_upgrade(here.paths.data)
     pending = found.pending
     behind = {name: version for name, version in found.proxies.items() if is_behind(version, __version__)}
@@ -39,6 +39,7 @@ def _outlook(here: Here) -> Output:
         "registrySteps": pending.registry if pending else 0,
         "spaceSteps": pending.spaces if pending else 0,
         "spaces": list(found.spaces),
+        "target": target or None,
         "behind": [{"name": name, "version": version} for name, version in behind.items()],
     }
     lines = [f"data: {here.paths.data.root}"]
@@ -48,6 +49,8 @@ def _outlook(here: Here) -> Output:
         lines.append(f"written by confided {pending.program}; this is {__version__}")
         lines.append(f"registry: {_steps(pending.registry)}, when confided serve starts")
         lines.append(f"spaces: {len(found.spaces)}, {_steps(pending.spaces)} each, when it is opened next")
+        none = "none, for no target is configured: confided upgrade --no-snapshot goes on without"
+        lines.append(f"snapshot before: {f'in {target}' if target else none}")
     lines += [
         f"machine {name} has confide {version}: more than {WINDOW} minor versions behind"
         for name, version in behind.items()
@@ -60,14 +63,20 @@ def _upgraded(here: Here, *, wants_snapshot: bool) -> Output:
     from confide_daemon.datadir.instance import DaemonLock
     from confide_daemon.server.operator import upgrading
 
-    here.config()
+    config = here.config()
     folder = here.paths.data
     open_master(folder)  # before a lock is made in what is no data folder
     lock = DaemonLock.take(folder.lock)
     if lock is None:
         raise AlreadyServedError(folder.root)
     try:
-        done = upgrading.upgrade(folder, on_demand=False, wants_snapshot=wants_snapshot)
+        done = upgrading.upgrade(
+            folder,
+            config.backup,
+            config_file=here.paths.config,
+            on_demand=False,
+            wants_snapshot=wants_snapshot,
+        )
         spaces = upgrading.upgrade_spaces(folder, now=time.time())
     finally:
         lock.release()
@@ -83,6 +92,8 @@ def _upgraded(here: Here, *, wants_snapshot: bool) -> Output:
 
     def tell() -> None:
         typer.echo(said)
+        if done and done.snapshot:
+            typer.echo(f"the snapshot before it: {done.snapshot}")
         for name in (name for name, is_done in spaces.items() if not is_done):
             say(f"{name}: its machines keep its key; it follows when one of them connects")
 

@@ -71,6 +71,10 @@ class DataFolder:
         """Who keeps the key of that database, as JSON; absent while it is the server's first one."""
         return self.spaces / f"{space_id}.custody"
 
+    def restored(self, space_id: str) -> Path:
+        """There from a restore until the space is opened: it counts that then, and numbers its revisions anew."""
+        return self.spaces / f"{space_id}.restored"
+
 
 @dataclass(frozen=True, slots=True)
 class Paths:

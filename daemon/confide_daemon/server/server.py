@@ -130,7 +130,7 @@ class Daemon:
         self._backups = BackupDesk(
             Backups(state, spaces, config.backup, config_file), self.operator.control, self.operator.metrics
         )
-        self.operator.watch(self._backups.ailments)
+        self.operator.also(self._backups.ailments)
         self.desk = RosterDesk(state.registry, spaces.rosters)
         spaces.on_news = self.desk.announce
         self._callers = Callers(

@@ -433,7 +433,9 @@ def _open_marked(path: Path, key: bytes, scan: VectorScan, damage: Damage) -> tu
     """The writing store, and whether whoever had it open last did not close it."""
     store = Store.open(path, key, writer=True, now=time.time(), scan=scan, damage=damage)
     try:
-        return store, maintenance.open_marked(store, now=time.time())
+        crashed = maintenance.open_marked(store, now=time.time())
+        maintenance.note_restore(store, path.with_suffix(".restored"))
+        return store, crashed
     except BaseException:
         store.close()
         raise

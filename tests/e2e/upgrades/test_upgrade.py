@@ -93,10 +93,32 @@ def test_looking_writes_nothing_and_no_daemon_changes_anything_unasked(tmp_path:
     daemon.stop()
 
 
-def test_a_person_with_a_daemon_on_demand_is_not_stopped(tmp_path: Path) -> None:
-    """Nobody is there who could be asked: it is upgraded when it is next needed."""
+def test_a_snapshot_that_cannot_be_made_stops_a_server(tmp_path: Path) -> None:
+    """Its disk is not mounted: nothing is changed, and the sentence says why and both ways on."""
+    release = releases()[0]
+    data = release.state(tmp_path)
+    (tmp_path / "server-home").mkdir()
+    away = tmp_path / "not mounted"
+    (tmp_path / "server-home/daemon.toml").write_text(f'{NO_MODEL}[backup]\nto = "{away}"\n')
+    daemon = Daemon(tmp_path)
+    before = (data / "registry.db").read_bytes()
+    for command in ("serve", "upgrade"):
+        told = daemon.run(command, code=3)
+        assert "there is no snapshot to go back to" in told
+        assert "confided upgrade --no-snapshot" in told
+    assert (data / "registry.db").read_bytes() == before
+    daemon.start("--no-snapshot")
+    daemon.stop()
+
+
+@pytest.mark.parametrize("has_target", [False, True])
+def test_a_person_with_a_daemon_on_demand_is_not_stopped(tmp_path: Path, has_target: bool) -> None:
+    """Nobody is there who could be asked: it is upgraded when it is next needed, also where the target is away."""
     release = releases()[0]
     machine = Machine(tmp_path, "ann")
+    if has_target:
+        with (machine.home / "daemon.toml").open("a") as file:
+            file.write(f'[backup]\nto = "{tmp_path / "not mounted"}"\n')
     (machine.home / "daemon").rmdir()
     release.state(tmp_path).rename(machine.home / "daemon")
     try:

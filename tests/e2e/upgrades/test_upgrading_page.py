@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -39,15 +40,25 @@ def test_a_server_is_upgraded_as_the_page_says(tmp_path: Path) -> None:
     ]
     assert commands == [
         "confided upgrade --check",
+        "confided backup init --to /srv/backups/confide",
         "confided stop",
-        "confided upgrade --no-snapshot",
         "confided serve",
         "confided doctor",
+        "confided upgrade --no-snapshot",
     ]
+    backups = tmp_path / "backups"
     try:
         (shown,) = blocks("text", "A server and machines")
+        assert "no target is configured" in new.run("upgrade", "--check")
+        new.run("backup", "init", "--to", str(backups))
+        with (tmp_path / "server-home/daemon.toml").open("a") as file:
+            file.write(f'[backup]\nto = "{backups}"\n')
         told = new.run("upgrade", "--check")
-        shown = shown.replace("/home/ann/.local/share/confide/daemon", str(new.data)).replace("0.2.0", __version__)
+        shown = (
+            shown.replace("/srv/backups/confide", str(backups))
+            .replace("/home/ann/.local/share/confide/daemon", str(new.data))
+            .replace("0.2.0", __version__)
+        )
         assert sorted(re.sub(r"\d+ steps?", "N", told).splitlines()) == sorted(
             re.sub(r"\d+ steps?", "N", shown).splitlines()
         )
@@ -55,9 +66,10 @@ def test_a_server_is_upgraded_as_the_page_says(tmp_path: Path) -> None:
         assert machine.json("status")["daemonVersion"] == release.version
         assert "stopped" in new.run("stop")
         old.stop()
-        assert "upgraded" in new.run("upgrade", "--no-snapshot")
         new.port = old.port
         new.start()
+        (snapshot,) = json.loads(new.run("backup", "ls", "--json"))
+        assert f"the snapshot before it is {snapshot['snapshot']}" in new.log.read_text()
         assert "problem" not in new.run("doctor")
         assert machine.json("status")["daemonVersion"] == __version__
         assert "row locks" in machine.run("search", "why postgres")
@@ -65,3 +77,4 @@ def test_a_server_is_upgraded_as_the_page_says(tmp_path: Path) -> None:
     finally:
         old.stop()
         new.stop()
+    assert "nothing to do" in new.run("upgrade", "--no-snapshot")

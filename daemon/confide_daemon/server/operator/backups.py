@@ -59,13 +59,13 @@ class BackupDesk:
         control.add("backup task", self._tell)
         metrics.add(
             "backup_last_proven_timestamp_seconds",
-            "When the newest snapshot was taken that is proven as a whole; 0 where none is.",
-            lambda: self._standing.proven_at,
+            "When the newest snapshot was taken that is proven as a whole; absent where none is.",
+            lambda: self._standing.proven_at or None,
         )
         metrics.add(
             "backup_spaces_unproven",
             "Spaces of the newest snapshot that are not proven.",
-            lambda: float(self._standing.unproven),
+            lambda: self._standing.unproven if self._standing.newest else None,
         )
 
     def start(self) -> None:

@@ -7,13 +7,20 @@ is for: without one nobody comes back. So whoever keeps memories of others has o
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
+from confide_crypto.errors import ConfideError
 from confide_daemon import __version__
 from confide_daemon.access.registry import State, look_at_upgrade, open_state
 from confide_daemon.access.upgrades import Pending
+from confide_daemon.backup.closed import ClosedSpaces
+from confide_daemon.backup.service import target_of
+from confide_daemon.backup.snapshot import Source, take
+from confide_daemon.config import BackupConfig
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import LockedError, UpgradeNeededError
 from confide_daemon.spaces.custodian import Custodian
@@ -30,12 +37,15 @@ class Upgraded:
     snapshot: str | None  # its name; None: none was made
 
 
-def upgrade(folder: DataFolder, *, on_demand: bool, wants_snapshot: bool) -> Upgraded | None:
+def upgrade(
+    folder: DataFolder, config: BackupConfig, *, config_file: Path, on_demand: bool, wants_snapshot: bool
+) -> Upgraded | None:
     """Bring a folder to this version as far as its registry goes, which lets every space follow when it is opened; None: nothing to do.
 
     Nobody may serve it meanwhile.
 
     Args:
+        config_file: daemon.toml, which goes into the snapshot; it may not be there.
         on_demand: nobody is there who could be asked.
         wants_snapshot: whether one has to be made first.
 
@@ -44,17 +54,27 @@ def upgrade(folder: DataFolder, *, on_demand: bool, wants_snapshot: bool) -> Upg
     before = look_at_upgrade(folder).pending
     if before is None:
         return None
-    holds_memories = any(folder.spaces.glob("*.db"))
-    if holds_memories and wants_snapshot and not on_demand:
-        raise UpgradeNeededError(
-            folder.root,
-            before.program,
-            __version__,
-            hint="copy the folder first; then, once: confided upgrade --no-snapshot",
-        )
-    open_state(folder, may_upgrade=True).close()
-    log.info("the data folder was upgraded from confided %s to %s", before.program, __version__)
-    return Upgraded(before, None)
+    snapshot = None
+    if wants_snapshot and any(folder.spaces.glob("*.db")):
+        try:
+            snapshot = _snapshot(folder, config, config_file)
+        except ConfideError as error:
+            if not on_demand:
+                told = f"{error}; {error.hint}" if error.hint else str(error)
+                hint = f"there is no snapshot to go back to: {told}; without one, once: confided upgrade --no-snapshot"
+                raise UpgradeNeededError(folder.root, before.program, __version__, hint=hint) from None
+            log.info("upgrading without a snapshot: %s", error)
+    open_state(folder, may_upgrade=True, snapshot=snapshot).close()
+    kept = f"; the snapshot before it is {snapshot}" if snapshot else ""
+    log.info("the data folder was upgraded from confided %s to %s%s", before.program, __version__, kept)
+    return Upgraded(before, snapshot)
+
+
+def _snapshot(folder: DataFolder, config: BackupConfig, config_file: Path) -> str:
+    """The name of one of the folder as it is. Raises ConfideError: it cannot be made."""
+    target = target_of(config, "")
+    with closing(open_state(folder, as_it_is=True)) as state:
+        return asyncio.run(take(Source(state, ClosedSpaces(state), config_file), target)).id
 
 
 def upgrade_spaces(folder: DataFolder, *, now: float) -> dict[str, bool]:
