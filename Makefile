@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 INSPECTOR := $(VENV)/inspector
 export CONFIDE_INSPECTOR := $(abspath $(INSPECTOR)/node_modules/.bin/mcp-inspector)
 
-.PHONY: clients demo test channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos schedules catalogue lock docs clean
+.PHONY: capacity clients demo test channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos schedules soak catalogue lock docs clean
 
 demo: $(STAMP)
 	./demo/run
@@ -46,6 +46,11 @@ types: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m bench
 
+# What a daemon carries (docs/capacity.md): a thousand spaces of which 64 are open, and ten thousand of which a thousand are used. Ten minutes.
+capacity: $(STAMP)
+	$(BIN)/python -m bench capacity
+	$(BIN)/python -m bench daemon_memory
+
 # How well it finds, through the product's own tool, on the data sets in the folder that CONFIDE_EVAL names.
 eval: $(STAMP)
 	$(BIN)/python -m bench.evaluation
@@ -69,12 +74,14 @@ fuzz: $(STAMP)
 mutants: $(STAMP)
 	$(BIN)/python -m mutants
 
-# Every fault point of a write, kills at every moment of keys, changing models, a database that gets a new key and a growing space, and then `schedules`.
+# Every fault point of a write and of a backup, kills at every moment of keys, changing models, a database that gets a new key and a growing space, and then `schedules`.
 chaos: $(STAMP)
 	CONFIDE_EVERY_FAULT=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/proxy/sync/test_write_faults.py tests/e2e/link/test_key_kills.py
 	CONFIDE_EVERY_KILL=200 CONFIDE_CRASH_ROUNDS=200 $(BIN)/python -m pytest -n 2 --timeout 3600 tests/daemon/retrieval/test_generation_kills.py tests/daemon/store/test_store_crash.py
 	CONFIDE_MOVE_KILLS=60 $(BIN)/python -m pytest --timeout 4000 tests/e2e/transfer/test_move.py -k killed
+	CONFIDE_BACKUP_STRIDE=1 CONFIDE_BACKUP_PIECE=8192 CONFIDE_FLIPPED_BITS=200 CONFIDE_BACKUP_COPIES=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/daemon/backup
 	CONFIDE_REKEY_STRIDE=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/store/test_rekeying.py
+	CONFIDE_CLOSING_STRIDE=1 $(BIN)/python -m pytest --timeout 1200 tests/daemon/spaces/test_idle_spaces.py -k kill
 	$(MAKE) schedules
 
 # Some ten hours: a schedule in one process takes 2 s, one with real programs took 60 s beside a load of twenty (not measured on an idle machine).
@@ -85,6 +92,11 @@ CHAOS_SEED ?= 0
 CHAOS_SCHEDULES ?= 1000
 schedules: $(STAMP)
 	CONFIDE_CHAOS=$(CHAOS_SCHEDULES) CONFIDE_CHAOS_SEED=$(CHAOS_SEED) $(BIN)/python -m pytest -n 2 tests/chaos
+
+# Six hours: fifty spaces and two hundred machines at work, kills for the first third. `make soak SOAK_S=180` is three minutes.
+SOAK_S ?= 21600
+soak: $(STAMP)
+	$(BIN)/python -m bench.soak --seconds $(SOAK_S)
 
 # uv needs 3 s of a processor for what takes pip 29 s. It knows nothing of pip's settings, so whoever has given pip an index of their own is served by pip.
 WITH_UV := test -z "$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)$$PIP_INDEX_URL" \

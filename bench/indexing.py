@@ -31,7 +31,7 @@ from bench.texts import documentation
 from confide_daemon.config import ChunkSettings
 from confide_daemon.embedding import Model, libraries
 from confide_daemon.embedding.libraries import packaged
-from confide_daemon.embedding.onnx import THREADS, load_minilm
+from confide_daemon.embedding.local.onnx import THREADS, load_minilm
 from confide_daemon.retrieval.chunker import cut
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space

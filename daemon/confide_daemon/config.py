@@ -31,6 +31,9 @@ CHUNKINGS = {"small": (48, 0), "original": (400, 80)}
 # What "auto" is in [at_rest] for a daemon that others than its own machine reach.
 SHARED_CUSTODY: Keeper = "caller"
 
+# Fewer would be closed and opened all the time.
+FEWEST_OPEN: Final = 8
+
 # Ways to log in to a vault.
 TOKEN: Final = "token"  # noqa: S105 - no secret
 KUBERNETES: Final = "kubernetes"
@@ -40,6 +43,11 @@ _VAULT_PATH: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-
 _ROLE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # What tokens of Vault and OpenBao begin with: service, batch and recovery tokens, new and old.
 _TOKEN_LIKE: Final = re.compile(r"(hv[sbr]|[sbr])\.[A-Za-z0-9_-]{20,}")
+# As `openssl rand -hex 32` makes one.
+_SPOKEN_TOKEN: Final = re.compile(r"[0-9A-Fa-f]{32,}")
+
+_AGE: Final = re.compile(r"([1-9]\d{0,3})([hd])")
+_CLOCK: Final = re.compile(r"(\d\d):(\d\d)")
 
 KEY_HINT = "write the key into a file of mode 0600 and name that file as key_file; if others have seen daemon.toml, make a new key"
 TOKEN_HINT = (
@@ -145,10 +153,50 @@ class QuotaConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class BackupConfig:
-    """What is kept beside the data folder, for the day when that is put back from an older copy."""
+class SpacesConfig:
+    """What the spaces of a daemon may take of the machine together."""
 
-    revoked: str = ""  # a folder for the keys of machines that were revoked
+    close_after_s: int = 900  # one that nobody has used for so long is closed, and opened again for the next who comes
+    max_open_spaces: int = (
+        256  # at once; the longest unused is closed for the next. Each takes some 2 MB and 10 descriptors
+    )
+    cache_mib: int = 512  # of what was read from all databases
+
+
+@dataclass(frozen=True, slots=True)
+class BackupConfig:
+    """Snapshots of the data folder, and what is kept beside it for the day when it is put back from an older copy."""
+
+    to: str = ""  # the folder that snapshots go to; `confided backup init` has prepared it
+    at: str = ""  # when one is taken each day, by this machine's clock, as 02:30; "": when somebody says so
+    # the newest of so many days, weeks and months are kept, as restic counts them
+    keep_daily: int = 7
+    keep_weekly: int = 5
+    keep_monthly: int = 12
+    max_age: str = "3d"  # a space without a proven snapshot that is younger is told of by /health
+    # run behind each snapshot, and to bring one back for `verify`: a program and its arguments, with {snapshot}, {name} and {folder}
+    after: tuple[str, ...] = ()
+    fetch: tuple[str, ...] = ()
+    hook_timeout_s: int = 3600  # for one run of them; then it is ended with all that it has started
+    revoked: str = ""  # another folder for the keys of machines that were revoked, beside that of the snapshots
+
+    @property
+    def max_age_s(self) -> float:
+        """Raises ValueError where it is no time."""
+        match = _AGE.fullmatch(self.max_age)
+        if match is None:
+            raise ValueError("it is a number of hours or days, as in 36h or 3d")
+        return int(match[1]) * (3600.0 if match[2] == "h" else 86_400.0)
+
+    @property
+    def minute(self) -> int | None:
+        """The minute of the day that `at` names, None where none. Raises ValueError where it is no time."""
+        if not self.at:
+            return None
+        match = _CLOCK.fullmatch(self.at)
+        if match is None or int(match[1]) > 23 or int(match[2]) > 59:
+            raise ValueError("it is a time of the day, as in 02:30")
+        return int(match[1]) * 60 + int(match[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +272,28 @@ def _vault_url_problem(url: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsConfig:
+    """Where a Prometheus may have the daemon's metrics; `confided top` needs none of it."""
+
+    listen: str = ""  # host and port of a socket for metrics alone; "" is none
+    # of mode 0600, with the token alone that a scraper sends; where it is "", `confide-metrics-token` in `$CREDENTIALS_DIRECTORY`
+    token_file: str = ""
+    per_space: bool = False  # whether the largest spaces have series of their own, under their ids
+
+    def problem(self) -> tuple[str, str] | None:
+        """As `VaultConfig.problem`."""
+        if self.listen:
+            try:
+                if not parse_listen(self.listen)[1] or self.listen.count(":") == 0:
+                    raise ValueError("it takes a port of its own, as in 127.0.0.1:9733")
+            except ValueError as error:
+                return "listen", str(error)
+        if KEY_LIKE.fullmatch(self.token_file) or _SPOKEN_TOKEN.fullmatch(self.token_file):
+            return "token_file", "it is the path of a file that holds the token, not the token itself"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonConfig:
     server: ServerConfig = field(default_factory=ServerConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
@@ -232,9 +302,11 @@ class DaemonConfig:
     notes: NotesConfig = field(default_factory=NotesConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
     quota: QuotaConfig = field(default_factory=QuotaConfig)
+    spaces: SpacesConfig = field(default_factory=SpacesConfig)
     backup: BackupConfig = field(default_factory=BackupConfig)
     at_rest: AtRestConfig = field(default_factory=AtRestConfig)
     vault: VaultConfig = field(default_factory=VaultConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
 
 
 def load(path: Path, *, must_exist: bool = False) -> DaemonConfig:
@@ -316,7 +388,9 @@ def _secret_in(prefix: str, key: str) -> tuple[str, str]:
     """What secret an unknown option is likely to hold, and where it belongs; "" for none."""
     if prefix.startswith("embedding.") and any(word in key for word in ("key", "token", "secret")):
         return "key", KEY_HINT
-    if prefix == "vault." and (any(word in key for word in ("token", "secret", "password")) or key == "jwt"):
+    if prefix in ("vault.", "metrics.") and (
+        any(word in key for word in ("token", "secret", "password")) or key == "jwt"
+    ):
         return "token", TOKEN_HINT
     return "", ""
 
@@ -366,9 +440,16 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
     if config.at_rest.custody not in (AUTO, *KEEPERS):
         hint = f"it is one of {', '.join((AUTO, *KEEPERS))}"
         raise _wrong(path, "at_rest.custody", hint)
+    for option in ("minute", "max_age_s"):
+        try:
+            getattr(config.backup, option)
+        except ValueError as error:
+            raise _wrong(path, f"backup.{'at' if option == 'minute' else 'max_age'}", str(error)) from None
     _check_embedding(path, embedding)
     if (problem := config.vault.problem()) is not None:
         raise _wrong(path, f"vault.{problem[0]}", problem[1])
+    if (problem := config.metrics.problem()) is not None:
+        raise _wrong(path, f"metrics.{problem[0]}", problem[1])
     bounds = {
         "server.idle_exit_s": (server.idle_exit_s, 1, 10**9),
         "server.max_sessions": (server.max_sessions, 1, 100_000),
@@ -385,11 +466,20 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
         "search.usage_full": (search.usage_full, 1, 10**9),
         **{f"search.{name}": (getattr(search, name), 0, 10) for name in BALANCED},
         "embedding.threads": (embedding.threads, 1, 256),
+        "embedding.unload_after_s": (embedding.unload_after_s, 0, 10**9),
         "notes.duplicate_similarity": (config.notes.duplicate_similarity, 0.5, 1),
         "at_rest.lock_after_s": (config.at_rest.lock_after_s, 1, 10**9),
         "history.deleted_days": (config.history.deleted_days, 1, 36_500),
+        **{
+            f"backup.keep_{span}": (getattr(config.backup, f"keep_{span}"), 0, 10_000)
+            for span in ("daily", "weekly", "monthly")
+        },
+        "backup.hook_timeout_s": (config.backup.hook_timeout_s, 1, 7 * 86_400),
         "quota.space_mib": (config.quota.space_mib, 0, 10**9),
         "quota.documents": (config.quota.documents, 0, 10**9),
+        "spaces.close_after_s": (config.spaces.close_after_s, 1, 10**9),
+        "spaces.max_open_spaces": (config.spaces.max_open_spaces, FEWEST_OPEN, 100_000),
+        "spaces.cache_mib": (config.spaces.cache_mib, 16, 10**6),
     }
     for key, (value, least, most) in bounds.items():
         if not least <= value <= most:

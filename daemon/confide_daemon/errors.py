@@ -5,6 +5,7 @@
     │   ├── DamagedError            a part of it cannot be read any more
     │   └── WrongKeyError           a key that does not open a database
     ├── SpaceFullError              a space holds all that it may
+    ├── CrowdedError                as many spaces are in use as may be open at once
     ├── LockedError                 a space whose key its machines keep, and none of them has brought it
     ├── ConflictError               a document that has another revision than the one that was to be changed
     ├── OperationError              an operation's id that was used for something else
@@ -15,6 +16,10 @@
     ├── VaultError                  the vault that keeps the sealed records cannot be used now
     ├── ConfigError                 daemon.toml: not readable, not TOML, unknown option, wrong value
     ├── DataFolderError             the data folder: not set up, or a part of it is missing
+    ├── UpgradeNeededError          the data folder is of an older version, and nobody has said that it may be changed
+    ├── TargetError                 the folder of the backups: not there, not writable, no room, another daemon's
+    ├── SnapshotError               a snapshot that is not whole, was changed, or is of a newer version
+    ├── HookError                   a program of the operator's that is run with a snapshot
     ├── RotationError               the daemon's key cannot be rotated or ended as asked
     ├── GrantError                  the caller has no grant for what it asks
     ├── TakenError                  a name or key that is to be enrolled is there already, or one that is meant is not
@@ -22,6 +27,7 @@
     ├── ListenError                 the socket cannot be bound
     ├── DescriptorsError            the process may open too few files to serve anybody
     ├── AlreadyServedError          another process serves this data folder
+    ├── NotServedError              no process serves it that could be asked
     └── NotFoundError, InvalidPathError, InvalidTextError, TooLargeError, ToolError
                                     (confide_memory.errors: what both ends raise about names, texts and tools)
 
@@ -31,6 +37,7 @@ None of them carries content, a query or a key. `code` is what a peer is answere
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final, Literal
 
 from confide_crypto.errors import (
     EXIT_CONFIG,
@@ -46,6 +53,9 @@ from confide_memory.errors import InvalidTextError as InvalidTextError
 from confide_memory.errors import NotFoundError as NotFoundError
 from confide_memory.errors import TooLargeError as TooLargeError
 from confide_memory.errors import ToolError as ToolError
+
+EXIT_UNPROVEN: Final = 10
+"""Of `confided backup verify`: all of it is whole, and some of it could not be opened, since nobody had the key."""
 
 
 class StorageError(ConfideError):
@@ -85,6 +95,17 @@ class LockedError(ConfideError):
         super().__init__(
             "this space is locked until one of its machines connects",
             hint=hint or "connect with a machine that is among its devices; a new one is approved on one of them first",
+        )
+
+
+class CrowdedError(ConfideError):
+    code = "busy"
+    exit_code = EXIT_UNREACHABLE
+
+    def __init__(self, count: int) -> None:
+        super().__init__(
+            f"cannot open the space: {count} others are in use, and no more may be open at once",
+            hint="try again in a moment; whoever runs the daemon allows more with max_open_spaces in daemon.toml",
         )
 
 
@@ -166,6 +187,51 @@ class DataFolderError(ConfideError):
         super().__init__(f"the data folder {path} {problem}", hint=hint)
 
 
+class UpgradeNeededError(ConfideError):
+    """The data folder is of an older version, and is left as it is until the daemon of this one is started."""
+
+    exit_code = EXIT_CONFIG
+
+    def __init__(self, path: Path, written_by: str, this: str, *, hint: str | None = None) -> None:
+        super().__init__(
+            f"the data folder {path} was written by confided {written_by}; this is {this}",
+            hint=hint or "confided serve upgrades it when it starts; what that does says: confided upgrade --check",
+        )
+
+
+class TargetError(ConfideError):
+    exit_code = EXIT_STORAGE
+
+    def __init__(self, folder: Path, problem: str, *, hint: str | None = None) -> None:
+        super().__init__(f"the backup folder {folder} {problem}", hint=hint)
+
+
+class SnapshotError(ConfideError):
+    exit_code = EXIT_STORAGE
+
+    def __init__(
+        self,
+        name: str,
+        problem: str,
+        *,
+        hint: str | None = None,
+        kind: Literal["changed", "missing", "newer"] = "changed",
+    ) -> None:
+        super().__init__(f"the snapshot {name} {problem}", hint=hint)
+        self.problem = problem
+        self.kind = kind
+
+
+class HookError(ConfideError):
+    """A program of the operator's, run with a snapshot, has failed."""
+
+    def __init__(self, program: str, problem: str) -> None:
+        super().__init__(
+            f"the program {program} of [backup] in daemon.toml {problem}",
+            hint="what it has printed is in the daemon's log: confided logs",
+        )
+
+
 class RotationError(ConfideError):
     exit_code = EXIT_KEYS
 
@@ -198,7 +264,7 @@ class DescriptorsError(ConfideError):
     def __init__(self, allowed: int, needed: int) -> None:
         super().__init__(
             f"cannot serve: this process may open {allowed} files, and {needed} are the least it needs",
-            hint="raise the limit: ulimit -n 8192, or LimitNOFILE=8192 in its systemd unit",
+            hint=f"raise the hard limit to {max(8192, needed)} or more: ulimit -Hn as root, or LimitNOFILE= in its systemd unit",
         )
 
 
@@ -209,3 +275,12 @@ class AlreadyServedError(ConfideError):
         super().__init__(
             f"another confided serves {folder}", hint="stop it first, or choose another folder with --data"
         )
+
+
+class NotServedError(ConfideError):
+    """A command has something to ask of the daemon that runs; `problem`: why nobody answers, if one does run."""
+
+    exit_code = EXIT_UNREACHABLE
+
+    def __init__(self, folder: Path, problem: str = "it is not running", *, hint: str | None = None) -> None:
+        super().__init__(f"cannot ask the daemon of {folder}: {problem}", hint=hint or "start it with: confided serve")

@@ -17,7 +17,7 @@ from typing import Any, Final
 from confide_crypto.errors import RequestError
 from confide_memory.classes import CLASSES, UNTRUSTED
 from confide_memory.documents import MAX_SENT, Asks, send_text, text_hash
-from confide_memory.errors import UnfitAnswerError
+from confide_memory.errors import UnfitAnswerError, UnknownRequestError
 from confide_memory.forms import (
     MAX_FILES,
     MAX_IMPORTED,
@@ -44,6 +44,7 @@ from confide_memory.forms import (
     shown,
     text,
 )
+from confide_memory.versions import SINCE, UNKNOWN
 
 MAX_EXPORTED: Final = 100_000
 """Documents in one answer, which has at most 16 MiB."""
@@ -76,14 +77,21 @@ async def ask(
 
     Raises:
         UnfitAnswerError: the answer is not of the agreed form.
+        UnknownRequestError: the daemon is too old for it.
         RequestError, ConnectionLost, TimeoutError: as `Connection.request`.
     """
-    if document is not None:
-        answer = await send_text(link, op, body, document, timeout_s=timeout_s)
-    elif whole is not None:
-        answer = await link.upload(op, body, whole, timeout_s=timeout_s)
-    else:
-        answer = await link.request(op, body, timeout_s=timeout_s, bulk=bulk)
+    try:
+        if document is not None:
+            answer = await send_text(link, op, body, document, timeout_s=timeout_s)
+        elif whole is not None:
+            answer = await link.upload(op, body, whole, timeout_s=timeout_s)
+        else:
+            answer = await link.request(op, body, timeout_s=timeout_s, bulk=bulk)
+    except RequestError as error:
+        if not error.message.endswith(UNKNOWN):
+            raise
+        # The first version says `invalid`, as if the question were wrong.
+        raise UnknownRequestError(error.message, SINCE.get(op)) from None
     return read(op, answer)
 
 

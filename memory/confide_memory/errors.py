@@ -6,14 +6,15 @@
     ├── InvalidTextError            a document text that is not text (NUL, broken Unicode)
     ├── TooLargeError               a document over the limit
     ├── ToolError                   a tool call that cannot be done as asked; the agent reads it
-    └── UnfitAnswerError            an answer that is not of the agreed form
+    ├── UnfitAnswerError            an answer that is not of the agreed form
+    └── UnknownRequestError         a request that the daemon is too old to know (a RequestError)
 
 None of them carries content, a query or a key.
 """
 
 from __future__ import annotations
 
-from confide_crypto.errors import EXIT_INPUT, ConfideError
+from confide_crypto.errors import EXIT_INPUT, ConfideError, RequestError
 
 
 class NotFoundError(ConfideError):
@@ -50,3 +51,15 @@ class UnfitAnswerError(ConfideError):
         super().__init__(
             "the daemon's answer is not of the agreed form", hint="do the versions of confide and confided fit?"
         )
+
+
+class UnknownRequestError(RequestError):
+    """The daemon is older than a request, which `message` says in its words.
+
+    `since`: the version that the request came with, where that is known.
+    """
+
+    def __init__(self, message: str, since: str | None) -> None:
+        came = f", which came with version {since}" if since else ""
+        hint = "it is older than confide on this machine: upgrade confided there"
+        super().__init__("unavailable", f"{message}{came}", hint)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.clock import Clock
+from tests.support.daemon import disks
 from tests.support.daemon.registries import KEY
 from tests.support.programs.confided import Confided
 
@@ -40,3 +41,10 @@ def registry(tmp_path: Path, clock: Clock) -> Iterator[Registry]:
     opened = Registry.open(tmp_path / "registry.db", KEY, clock=clock)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MiB."""
+    with disks.small(tmp_path / "disk") as folder:
+        yield folder

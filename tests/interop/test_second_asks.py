@@ -46,10 +46,13 @@ async def test_it_is_asked_for_everything(pinned: Machine, notes: Notes) -> None
         outcome["small"] = await request("apply", **made)
         large = {**new, "path": "memory/large.md", "hash": hash_of(LARGE)}
         outcome["large"] = await served.session.upload("apply", LARGE.encode(), **large)
-        for refused in (request("apply", **{**made, "path": "src/made.md"}), request("put", project=project)):
+        for refused, code in (
+            (request("apply", **{**made, "path": "src/made.md"}), "invalid"),
+            (request("put", project=project), "unavailable"),
+        ):
             with pytest.raises(RefusedError) as error:
                 await refused
-            assert error.value.code == "invalid"
+            assert error.value.code == code
         pinned.write("memory/made.md", "by hand")
         other = {**made, "hash": hash_of("other"), "text": "other", "revision": 4}
         outcome["edited"] = await request("apply", **other)

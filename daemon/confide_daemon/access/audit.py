@@ -42,6 +42,7 @@ Event = Literal[
     "rotated",
     "revoked",
     "trusted",
+    "removed",
 ]
 # Rows kept of each kind. Sessions are the many, and what was changed is what is looked for a year later.
 KEPT = {"change": 5000, "session": 4000, "refusal": 1000}

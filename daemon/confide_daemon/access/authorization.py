@@ -11,7 +11,7 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -102,10 +102,13 @@ class Callers:
         caller = self._registry.caller(public_key)
         return None if caller is None or caller.closed(self._registry.clock()) else caller
 
-    def all_current(self) -> dict[bytes, Caller]:
-        """Every caller that may connect now, by its key."""
-        now = self._registry.clock()
-        return {caller.public_key: caller for caller in self._registry.callers() if not caller.closed(now)}
+    def changed_since(self, number: int, connected: Collection[bytes]) -> tuple[int, dict[bytes, Caller | None]]:
+        """The number of the newest change, and the callers that have changed since that one, by their keys; None: it may not connect.
+
+        Where more have changed than is remembered, all that are connected.
+        """
+        last, changed = self._registry.changes_since(number)
+        return last, {key: self.current(key) for key in (connected if changed is None else changed)}
 
     def why_closed(self, public_key: bytes) -> str:
         """The word in the CLOSE of a session whose caller may not connect any more (PROTOCOL.md 7.6)."""
@@ -124,7 +127,8 @@ class Callers:
         if caller.public_key != public_key:
             # Everything else is in order, so from here on the old key is gone (PROTOCOL.md 7.10).
             await asyncio.to_thread(self._registry.succeed, public_key)
-            log.info("rotated: %s is now %s", caller.alias, fingerprint_words(public_key))
+            extra = {"event": "machine has its new key", "space": caller.space_id}
+            log.info("rotated: %s is now %s", caller.alias, fingerprint_words(public_key), extra=extra)
         return {"caller": caller.alias, "space": caller.space, "scope": caller.scope, "daemonVersion": __version__}
 
     def _admitted(self, public_key: bytes, invite_id: bytes | None) -> Caller:
@@ -160,7 +164,8 @@ class Callers:
     def _join(self, invite_id: bytes, public_key: bytes) -> Caller:
         outcome = self._invites.join(invite_id, public_key)
         if isinstance(outcome, Joined):
-            log.info("joined: %s %s", outcome.caller.alias, fingerprint_words(public_key))
+            extra = {"event": "machine joined", "space": outcome.caller.space_id}
+            log.info("joined: %s %s", outcome.caller.alias, fingerprint_words(public_key), extra=extra)
             return outcome.caller
         raise denied("invite", public_key, _refusal(outcome))
 

@@ -31,7 +31,7 @@ SPACE_ID_BYTES = 8
 
 Closed = Literal["revoked", "rotated", "disabled", "expired"]
 _COLUMNS = """public_key, alias, space, spaces.id, scope, projects, sources, added_by, added_at, approved_at, expires_at, last_seen_at,
-              revoked_at, successor, invited_by,
+              revoked_at, successor, invited_by, proxy_version,
               (SELECT other.alias FROM callers AS other WHERE other.public_key = callers.invited_by)"""
 
 
@@ -141,6 +141,7 @@ class Caller:
         bytes | None
     )  # the key that may take this one's place (PROTOCOL.md 7.10), and in a revoked row the one that has
     invited_by: bytes | None  # the key of the caller whose invite it used; None: the operator let it in
+    proxy_version: str | None  # of confide on its machine, when that attached last; None: it has not
     inviter: str | None  # what that caller is called
 
     @property
@@ -188,6 +189,11 @@ def require_free(database: apsw.Connection, alias: str) -> None:
         raise TakenError(f"there is a caller named {alias} already", hint=hint)
 
 
+def new_space_id() -> str:
+    """By chance; no two spaces have had one."""
+    return secrets.token_hex(SPACE_ID_BYTES)
+
+
 def insert_caller(
     database: apsw.Connection,
     public_key: bytes,
@@ -201,8 +207,7 @@ def insert_caller(
     invited_by: bytes | None = None,
 ) -> Caller:
     """Enroll a key, and make its space where it does not exist."""
-    space_id = secrets.token_hex(SPACE_ID_BYTES)
-    database.execute("INSERT OR IGNORE INTO spaces VALUES (?, ?, ?)", (space, space_id, now))
+    database.execute("INSERT OR IGNORE INTO spaces VALUES (?, ?, ?)", (space, new_space_id(), now))
     drop_invites_by(database, public_key)  # into the space that it was in before
     known = caller_now(database, public_key)
     if known is not None and known.revoked_at is not None and known.revoked_at >= now:

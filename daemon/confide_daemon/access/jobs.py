@@ -61,6 +61,12 @@ class Jobs:
         found = self._first("WHERE state IN ('asked', 'running') ORDER BY id LIMIT 1")
         return found.id if found is not None else None
 
+    def counts(self) -> dict[str, int]:
+        """How many of the last hundred are in each state."""
+        with self._registry.reading() as database:
+            rows: list[Any] = database.execute("SELECT state, count(*) FROM jobs GROUP BY state").fetchall()
+        return {str(state): int(count) for state, count in rows}
+
     def cancel(self, identity: int) -> None:
         """Whoever asked does not wait any more."""
         self._write("UPDATE jobs SET state = 'cancelled' WHERE id = ? AND state IN ('asked', 'running')", identity)

@@ -10,12 +10,14 @@ is refused, as ssh does, before a key is read.
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import apsw
@@ -23,6 +25,8 @@ import apsw
 from confide_crypto.keys.files import make_private_dir
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import descendants
+from confide_daemon import __version__
+from confide_daemon.access import upgrades
 from confide_daemon.access.audit import Entry, record, select_entries
 from confide_daemon.access.callers import (
     Caller,
@@ -39,13 +43,13 @@ from confide_daemon.access.callers import (
     select_callers,
     to_json,
 )
+from confide_daemon.access.upgrades import Outlook
 from confide_daemon.datadir.credentials import MASTER, MasterKey, credential
 from confide_daemon.datadir.identity import Keys
 from confide_daemon.datadir.identity import load as load_keys
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.errors import DataFolderError, StorageError, TakenError
+from confide_daemon.errors import DataFolderError, TakenError, UpgradeNeededError
 from confide_daemon.store.database import connect, storage_errors, transaction
-from confide_daemon.store.migrations import migrations
 
 
 class Registry:
@@ -60,15 +64,35 @@ class Registry:
         self._read_lock = threading.Lock()
 
     @classmethod
-    def open(cls, path: Path, key: bytes, *, clock: Callable[[], float] = time.time) -> Registry:
+    def open(
+        cls,
+        path: Path,
+        key: bytes,
+        *,
+        clock: Callable[[], float] = time.time,
+        may_upgrade: bool = True,
+        snapshot: str | None = None,
+        as_it_is: bool = False,
+    ) -> Registry:
         """Open the file, making it and its tables where they are missing.
 
-        Raises StorageError: not writable, the disk is full, the key is another, or a newer version has written it.
+        Args:
+            may_upgrade: whether it may be changed where an older version has written it.
+            snapshot: the one that was made before it is.
+            as_it_is: it stays of the version that wrote it; then nothing but its spaces may be asked for.
+
+        Raises:
+            StorageError: not writable, the disk is full, the key is another, or a newer version has written it.
+            UpgradeNeededError: an older one has, and it may not be changed.
         """
         writer = connect(path, key, writer=True)
         try:
-            with storage_errors("upgrade the registry"), transaction(writer):
-                _migrate(writer)
+            with storage_errors("upgrade the registry"), nullcontext() if as_it_is else transaction(writer):
+                found = upgrades.pending(writer)
+                if not as_it_is:
+                    if found is not None and not may_upgrade:
+                        raise UpgradeNeededError(path.parent, found.program, __version__)
+                    upgrades.take(writer, now=clock(), snapshot=snapshot)
             return cls(writer, connect(path, key, writer=False), clock)
         except BaseException:
             writer.close()
@@ -103,6 +127,20 @@ class Registry:
         """All callers that are not revoked, by name."""
         with self.reading() as database:
             return select_callers(database, "WHERE revoked_at IS NULL ORDER BY alias")
+
+    def last_change(self) -> int:
+        """The number of the newest change of a caller's rights or access."""
+        with self.reading() as database:
+            return _last_change(database)
+
+    def changes_since(self, number: int) -> tuple[int, frozenset[bytes] | None]:
+        """The newest change's number, and whose rights or access have changed since that one; None: of more than is remembered."""
+        with self.reading() as database:
+            last = _last_change(database)
+            found = [
+                key for (key,) in database.execute("SELECT public_key FROM caller_changes WHERE id > ?", (number,))
+            ]
+        return last, frozenset(found) if len(found) == last - number else None
 
     def brought_in_by(self, keys: Iterable[bytes], added_by: Mapping[bytes, bytes]) -> list[Caller]:
         """The callers that have access because of one: by its invites, by those of machines that it has invited, and so on; by name.
@@ -232,6 +270,14 @@ class Registry:
             told = {"alias": alias, "public_key": public_key, "session": session, "by": public_key}
             record(database, self.clock(), "trusted", detail=f"text {content[:16]}", **told)  # type: ignore[arg-type]
 
+    def note_proxy_version(self, public_key: bytes, version: str) -> None:
+        """Note the version of confide that a caller's machine has."""
+        caller = self.caller(public_key)
+        if caller is None or caller.proxy_version == version:
+            return
+        with self.transaction() as database:
+            database.execute("UPDATE callers SET proxy_version = ? WHERE public_key = ?", (version, public_key))
+
     def succeed(self, successor: bytes) -> Caller | None:
         """Put the successor in its caller's place, whose old key is gone with it; None if it is nobody's successor."""
         with self.transaction() as database:
@@ -273,6 +319,12 @@ class Registry:
                 )
         return names
 
+    def drop_invites(self) -> int:
+        """Take back every open invite, after a restore: it may have been used since. How many there were."""
+        with self.transaction() as database:
+            database.execute("DELETE FROM invites")
+            return int(database.changes())
+
     # Spaces
 
     def spaces(self) -> dict[str, str]:
@@ -310,20 +362,9 @@ class Registry:
             return rows[0] if rows else None
 
 
-def _migrate(database: apsw.Connection) -> None:
-    """Bring the tables to this version; call it inside a transaction, so that a step and its number are written together.
-
-    Raises StorageError where a newer version has written the file.
-    """
-    present, steps = int(database.pragma("user_version")), migrations("confide_daemon.access")
-    if present > len(steps):
-        raise StorageError(
-            "cannot open the registry: it was written by a newer version of confide", hint="upgrade confide here"
-        )
-    for _, step in steps[present:]:
-        database.execute(step)
-    if present < len(steps):
-        database.pragma("user_version", len(steps))
+def _last_change(database: apsw.Connection) -> int:
+    rows: list[Any] = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'caller_changes'").fetchall()
+    return int(rows[0][0]) if rows else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +388,8 @@ def create(folder: DataFolder) -> bool:
     """Make the folder, its keys and its registry where they are missing; True if the keys are new.
 
     Raises DataFolderError where there are databases without the key that opens them; KeyFileError where the folder or a key in it is open
-    to others, of a foreign owner, or not writable; StorageError where the registry cannot be made or opened.
+    to others, of a foreign owner, or not writable; StorageError where the registry cannot be made or opened; UpgradeNeededError where an
+    older version has made the folder.
     """
     for place in (folder.root, folder.spaces, folder.authorized):
         make_private_dir(place)
@@ -361,20 +403,59 @@ def create(folder: DataFolder) -> bool:
     return is_new
 
 
-def open_state(folder: DataFolder) -> State:
+def open_state(
+    folder: DataFolder, *, may_upgrade: bool = False, snapshot: str | None = None, as_it_is: bool = False
+) -> State:
     """Open a folder that `create` has made.
 
+    Args:
+        may_upgrade: whether it is brought to this version where an older one has written it. Commands beside the daemon leave it as it is:
+            the one that runs may be that older version, and whoever starts the new one has a snapshot made first.
+        snapshot: that one's name.
+        as_it_is: it stays of the version that wrote it, for what needs its keys and the names of its spaces alone.
+
     Raises DataFolderError where it is not set up; KeyFileError where the folder or a key is open to others, of a foreign owner, or
-    damaged; StorageError where the registry cannot be opened.
+    damaged; StorageError where the registry cannot be opened; UpgradeNeededError where it may not be upgraded, and needs it.
     """
+    master = open_master(folder)
+    keys = load_keys(folder)
+    registry = Registry.open(
+        folder.registry, master.registry_key(), may_upgrade=may_upgrade, snapshot=snapshot, as_it_is=as_it_is
+    )
+    return State(folder, keys, master, registry)
+
+
+def open_master(folder: DataFolder) -> MasterKey:
+    """The master key of a folder that `create` has made. Raises DataFolderError, KeyFileError as `open_state`."""
     if not (folder.master.exists() or credential(MASTER)):
         _require_empty(folder)
     if not folder.identity.exists() or not (folder.master.exists() or credential(MASTER)):
         raise DataFolderError(folder.root, "is not set up", hint="run: confided init")
     make_private_dir(folder.root)
-    keys = load_keys(folder)
-    master = MasterKey.load(folder.master)
-    return State(folder, keys, master, Registry.open(folder.registry, master.registry_key()))
+    return MasterKey.load(folder.master)
+
+
+def look_at_upgrade(folder: DataFolder) -> Outlook:
+    """What an upgrade of the folder has to do. Writes nothing in it, whether somebody serves it or not. Raises as `open_state`."""
+    key = open_master(folder).registry_key()
+    if not folder.registry.exists():
+        return Outlook(None, {}, {})
+    if folder.address.exists():
+        # It has a log, and an index of that, whether the daemon runs or was killed: another reader adds nothing.
+        return _look(folder.registry, key)
+    # Opened where it is, it would get both.
+    with TemporaryDirectory(prefix="confide-") as place:
+        copy = Path(place) / folder.registry.name
+        for suffix in ("", "-wal"):
+            with suppress(FileNotFoundError):
+                shutil.copyfile(f"{folder.registry}{suffix}", f"{copy}{suffix}")
+        return _look(copy, key)
+
+
+def _look(path: Path, key: bytes) -> Outlook:
+    with closing(connect(path, key, writer=False)) as database, storage_errors("read the registry"):
+        database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        return upgrades.outlook(database)
 
 
 def _require_empty(folder: DataFolder) -> None:

@@ -19,7 +19,7 @@ from confide_memory.commands.group import Entry, Groups, complaint, program
 
 EXIT_CODES = (
     "Exit codes: 0 ok, 1 other, 2 usage, 3 configuration, 4 keys and permissions, 5 unreachable or port in use, 6 denied or invite, "
-    "7 bad input, 8 storage (disk full, not writable)."
+    "7 bad input, 8 storage (disk full, not writable), 10 a backup that is not wholly proven."
 )
 
 COMMANDS: Final[Groups] = {
@@ -32,6 +32,7 @@ COMMANDS: Final[Groups] = {
             ("confided serve --listen 0.0.0.0:7733",),
         ),
         Entry("status", "status:status", "Show whether the daemon runs, and what it holds.", ("confided status",)),
+        Entry("top", "top:top", "Show the running daemon as it works.", ("confided top", "confided top --once")),
         Entry("stop", "running:stop", "Stop the daemon of this data folder.", ("confided stop",)),
         Entry("logs", "running:logs", "Show the daemon's last log lines.", ("confided logs -n 100 -f",)),
     ),
@@ -65,12 +66,43 @@ COMMANDS: Final[Groups] = {
     ),
     "Data": (
         Entry("doctor", "status:doctor", "Check everything, and put right what can be.", ("confided doctor --fix",)),
+        Entry(
+            "restore",
+            "restore:restore",
+            "Make the data folder out of a snapshot.",
+            ("confided restore /mnt/backups/2026-11-22T023000Z --code",),
+        ),
+        Entry(
+            "upgrade",
+            "upgrade:upgrade",
+            "Bring the data folder to this version, or say what that would do.",
+            ("confided upgrade --check",),
+        ),
+        Entry(
+            "backup",
+            "backup:backup_app",
+            "Take snapshots of the data folder, and prove them.",
+            ("confided backup init --to /srv/backups/confide", "confided backup", "confided backup ls"),
+            inner={
+                "init": ("confided backup init --to /srv/backups/confide",),
+                "ls": ("confided backup ls",),
+                "verify": ("confided backup verify",),
+                "prune": ("confided backup prune",),
+            },
+        ),
         Entry("reindex", "status:reindex", "Rebuild the index from the documents.", ("confided reindex",)),
         Entry(
             "bench",
             "bench:bench",
             "Measure how well and how fast the index answers its owner's own questions.",
             ("confided bench",),
+        ),
+        Entry(
+            "space",
+            "spaces:space_app",
+            "List the spaces; remove one that nobody needs any more.",
+            ("confided space ls",),
+            inner={"ls": ("confided space ls",), "rm": ("confided space rm old",)},
         ),
         Entry(
             "custody",
@@ -117,6 +149,9 @@ OTHER_WORDS: Final = {
     "log": "logs",
     "journal": "logs",
     "info": "status",
+    "stats": "top",
+    "metrics": "top",
+    "monitor": "top",
     "check": "doctor",
     "fix": "doctor",
     "repair": "doctor",
@@ -135,7 +170,10 @@ OTHER_WORDS: Final = {
     "events": "audit",
     "index": "reindex",
     "rebuild": "reindex",
+    "migrate": "upgrade",
+    "update": "upgrade",
     "keys": "key",
+    "spaces": "space",
     # In the groups:
     "list": "ls",
     "delete": "rm",
@@ -199,7 +237,7 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def top(
+def program_itself(
     _version: Annotated[
         bool,
         typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version and end."),

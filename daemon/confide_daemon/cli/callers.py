@@ -113,6 +113,8 @@ def callers_show(here: Here, name: Name) -> Output:
         "expires": clock(caller.expires_at) if caller.expires_at else "never",
         "last seen": clock(caller.last_seen_at) if caller.last_seen_at else "never",
     }
+    if caller.proxy_version:
+        lines["confide"] = f"version {caller.proxy_version}, when it was last connected"
     if told["nextFingerprint"]:
         lines["new key"] = f"{told['nextFingerprint']}, from its first connection on"
     return Output(told, [f"{label:<12} {value}" for label, value in lines.items()])
@@ -330,6 +332,7 @@ def facts(caller: Caller) -> dict[str, Any]:
         "expiresAt": caller.expires_at,
         "lastSeenAt": caller.last_seen_at,
         "nextFingerprint": fingerprint_words(caller.successor) if caller.successor else None,
+        "proxyVersion": caller.proxy_version,
     }
 
 

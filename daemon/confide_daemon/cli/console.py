@@ -76,11 +76,11 @@ class Here:
         """What is configured. Raises ConfigError."""
         return config.load(self.paths.config, must_exist=self.must_have_config)
 
-    def opened(self) -> contextlib.closing[State]:
-        """The data folder's state, for a command beside the daemon. Raises as `open_state`."""
+    def opened(self, *, as_it_is: bool = False) -> contextlib.closing[State]:
+        """The data folder's state, for a command beside the daemon. `as_it_is` and what it raises: as `open_state`."""
         from confide_daemon.access.registry import open_state
 
-        return contextlib.closing(open_state(self.paths.data))
+        return contextlib.closing(open_state(self.paths.data, as_it_is=as_it_is))
 
 
 @dataclass(frozen=True, slots=True)

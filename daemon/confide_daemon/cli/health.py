@@ -30,6 +30,7 @@ from confide_daemon.store.migrations import migrations
 from confide_daemon.store.store import Store
 from confide_daemon.store.upkeep.integrity import LOSSES
 from confide_memory.documents import iso
+from confide_memory.versions import WINDOW, is_behind
 
 HEALTH_DEADLINE_S = 2.0
 MAX_ANSWER = 4096
@@ -123,6 +124,7 @@ def examine(
     checks = [_check("configuration", lambda: config.load(found.config, must_exist=must_have_config))]
     checks.append(_check("data folder and keys", lambda: open_state(found.data).close()))
     if checks[-1].is_ok:
+        checks.append(_check_versions(found))
         for name, space_id in spaces_of(found, space).items():
             follow(f"{name}: checking", 0, 0)
             checks += _database(found, name, space_id)
@@ -135,6 +137,9 @@ def examine(
         if config.load(found.config).vault.url:
             follow("trying the vault", 0, 0)
             checks.append(_check("vault for sealed records", lambda: try_out(config.load(found.config).vault)))
+        if checks[1].is_ok:
+            follow("looking at the backups", 0, 0)
+            checks += _backups(found)
     said = answer(found.data.address)
     if said is None:
         checks.append(Check("daemon", detail="not running; that is no fault: confided serve starts it"))
@@ -143,6 +148,18 @@ def examine(
     else:
         checks.append(Check("daemon", f"it says: {said}", "what is wrong stands above, or in its log"))
     return checks
+
+
+def _check_versions(found: Paths) -> Check:
+    """Machines that are too old for this daemon. One that is too new is no fault: it says so itself."""
+    with closing(open_state(found.data)) as state:
+        versions = {one.alias: one.proxy_version for one in state.registry.callers() if one.proxy_version}
+    behind = ", ".join(f"{name} has {one}" for name, one in versions.items() if is_behind(one, __version__))
+    ahead = ", ".join(f"{name} has {one}" for name, one in versions.items() if is_behind(__version__, one))
+    far = f"more than {WINDOW} minor versions from {__version__}"
+    if behind:
+        return Check("versions of machines", f"{far}: {behind}", "upgrade confide on these machines")
+    return Check("versions of machines", detail=f"{far}, so this daemon is to be upgraded: {ahead}" if ahead else None)
 
 
 def _database(found: Paths, name: str, space_id: str) -> Iterator[Check]:
@@ -220,6 +237,42 @@ def _models(found: Paths) -> Iterator[Check]:
     for place, name in enumerate(models.order(settings)):
         what = "embedding model" if place == 0 else f"embedding model in its place: {name}"
         yield _check(what, lambda name=name: models.try_out(settings, name))  # type: ignore[misc]
+
+
+def _backups(found: Paths) -> Iterator[Check]:
+    """Whether every space has a proven snapshot that is young enough, and where the snapshots are."""
+    from confide_daemon.backup.history import History
+    from confide_daemon.backup.service import target_of
+
+    settings = config.load(found.config).backup
+    if not settings.to:
+        hint = "confided backup init --to DIR; a copy that is made otherwise is known to nobody here"
+        yield Check("backups", detail=f"no folder for them is configured ({hint})")
+        return
+    target = target_of(settings, "")
+    try:
+        with closing(open_state(found.data)) as state:
+            history = History.read(target, state)
+            spaces = {one: name for name, one in state.registry.spaces().items() if found.data.space(one).exists()}
+        late = [spaces[one] for one in history.unproven(spaces, now=time.time(), max_age_s=settings.max_age_s)]
+    except ConfideError as error:
+        yield Check("backups", str(error), error.hint)
+        return
+    newest = history.newest
+    said = "none yet" if newest is None else f"the newest is {newest.id}: {newest.said}"
+    if late:
+        hint = "confided backup, then confided backup verify; one that is locked is proven when a machine next connects"
+        yield Check("backups", f"without a proven one of the last {settings.max_age}: {', '.join(late)}", hint, said)
+    else:
+        yield Check("backups", detail=f"{len(history.whole)}; {said}")
+    for name, trouble in history.strange.items():
+        yield Check(f"snapshot {name}", trouble.problem, trouble.hint or "if it is of no use to you, move it away")
+    if target.folder.stat().st_dev == found.data.root.stat().st_dev:
+        yield Check(
+            "disk of the backups",
+            "it is the data folder's own: one fault takes both",
+            "name a folder on another disk: confided backup init --to DIR",
+        )
 
 
 def _check(name: str, look: Callable[[], object]) -> Check:

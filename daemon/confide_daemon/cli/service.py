@@ -9,6 +9,7 @@ import json
 import logging
 import sys
 import time
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,14 @@ import typer
 from confide_daemon import config
 from confide_daemon.cli.console import Config, Data, Here, Output, command, say
 from confide_daemon.datadir import log_file, paths
+
+
+class LogFormat(StrEnum):
+    """How a line of the log is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 ON_DEMAND_WAIT_S = 5.0
@@ -57,6 +66,12 @@ def serve(
         int | None,
         typer.Option("--idle-exit", min=1, help="Seconds without a connection until an on-demand daemon ends."),
     ] = None,
+    log_format: Annotated[
+        LogFormat, typer.Option("--log-format", help="How the log is written: for people, or an object a line.")
+    ] = LogFormat.TEXT,
+    no_snapshot: Annotated[
+        bool, typer.Option("--no-snapshot", help="Upgrade a folder of an older version without a snapshot of it.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every call (never its content).")] = False,
 ) -> None:
     """Serve until told to stop (SIGTERM, Ctrl-C)."""
@@ -65,7 +80,9 @@ def serve(
         # Their records quote messages; ours say what an operator needs.
         logging.getLogger(foreign).setLevel(logging.CRITICAL)
     found = paths.find(config=config_file, data=data)
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, handlers=[log_file.handler(found.data.log)])
+    handler = log_file.handler(found.data.log)
+    handler.setFormatter(_formatter(log_format))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     settings = config.load(found.config, must_exist=config_file is not None)
     lock = _take(found.data, on_demand=on_demand)
     if lock is None:
@@ -76,8 +93,25 @@ def serve(
     if not on_demand and sys.stderr.isatty():
         say(f"confided serves at {listen or settings.server.listen}; Ctrl-C stops it")
         say("Next, in another terminal: confided invite laptop --url confide://THIS-HOST:PORT")
-    process.run(found.data, settings, listen=listen, idle_exit_s=idle_exit, on_demand=on_demand)
+    process.run(
+        found.data,
+        settings,
+        config_file=found.config,
+        listen=listen,
+        idle_exit_s=idle_exit,
+        on_demand=on_demand,
+        wants_snapshot=not no_snapshot,
+    )
     lock.release()
+
+
+def _formatter(wanted: LogFormat) -> logging.Formatter:
+    if wanted is LogFormat.TEXT:
+        return logging.Formatter(LOG_FORMAT)
+    # Imported late: hardly anybody asks for it, and a daemon that is started on demand is to be there at once.
+    from confide_daemon.cli.log_objects import LogObjects
+
+    return LogObjects()
 
 
 def _take(folder: paths.DataFolder, *, on_demand: bool) -> Any:

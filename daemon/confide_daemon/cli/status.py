@@ -58,18 +58,21 @@ def doctor(
     with Bar(is_quiet=here.is_quiet) as bar:
         checks = examine(here.paths, must_have_config=here.must_have_config, space=space, follow=bar.follow)
 
-    def tell() -> None:
-        for check in checks:
-            said = check.problem or check.detail
-            typer.echo(f"{'ok     ' if check.is_ok else 'problem'}  {check.name}{f': {said}' if said else ''}")
-            if check.hint:
-                say(f"hint: {check.hint}")
-
     is_well = all(check.is_ok for check in checks)
-    return Output([_shown(check) for check in checks], tell, exit_code=0 if is_well else 1)
+    return Output([shown(check) for check in checks], lambda: check_lines(checks), exit_code=0 if is_well else 1)
 
 
-def _shown(check: Check) -> dict[str, Any]:
+def check_lines(checks: list[Check]) -> None:
+    """Prints a line for each check, and the way out where one has found something."""
+    for check in checks:
+        said = check.problem or check.detail
+        typer.echo(f"{'ok     ' if check.is_ok else 'problem'}  {check.name}{f': {said}' if said else ''}")
+        if check.hint:
+            say(f"hint: {check.hint}")
+
+
+def shown(check: Check) -> dict[str, Any]:
+    """A check as --json has it."""
     return {
         "check": check.name,
         "ok": check.is_ok,

@@ -47,16 +47,24 @@ class Custody:
         if not path.exists():
             return None
         try:
-            found = json.loads(read_private_file(path))
-            if found["version"] != 1 or found["wanted"] not in (None, *KEEPERS):
-                raise ValueError
-            following = None if found["following"] is None else _key_name(found["following"])
-            return cls(_key_name(found["key"]), following, found["wanted"], _number(found["generation"]))
-        except (ValueError, KeyError, TypeError, RecursionError):
+            return cls.parse(read_private_file(path))
+        except ValueError:
             raise StorageError(
                 f"cannot tell who keeps the key of a space: {path.name} is damaged, or of a newer version of confide",
                 hint="restore it from a backup, or upgrade confide on this machine",
             ) from None
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """What the content of such a file says. Raises ValueError: it is damaged, or of a newer version."""
+        try:
+            found = json.loads(data)
+            if found["version"] != 1 or found["wanted"] not in (None, *KEEPERS):
+                raise ValueError
+            following = None if found["following"] is None else _key_name(found["following"])
+            return cls(_key_name(found["key"]), following, found["wanted"], _number(found["generation"]))
+        except (KeyError, TypeError, RecursionError):
+            raise ValueError from None
 
     def write(self, path: Path) -> None:
         """Brings it to the disk, whole or not at all. Raises KeyFileError where it cannot be written."""

@@ -41,6 +41,12 @@ class DataFolder:
     """Held while one of these files is changed."""
     master = _Named("master.key")
     """The key from which the keys of all databases are derived."""
+    backup_key = _Named("backup.key")
+    """The public half of the key that snapshots' keys are sealed to; nothing secret, but nobody else may choose it."""
+    backup_signers = _Named("backup.signers")
+    """The public keys that the daemon had before and signed snapshots with."""
+    proving = _Named("proving")
+    """Copies of databases while a snapshot is verified."""
     registry = _Named("registry.db")
     """Callers, invites and spaces, encrypted."""
     spaces = _Named("spaces")
@@ -53,6 +59,8 @@ class DataFolder:
     """Held by the one process that serves this folder."""
     address = _Named("daemon.address")
     """Where that process can be reached, as JSON; absent while none serves."""
+    control = _Named("daemon.sock")
+    """Where the owner's commands ask that process; absent while none serves."""
     log = _Named("confided.log")
     """Of a daemon that a proxy has started on demand, which makes it."""
 
@@ -62,6 +70,10 @@ class DataFolder:
     def custody(self, space_id: str) -> Path:
         """Who keeps the key of that database, as JSON; absent while it is the server's first one."""
         return self.spaces / f"{space_id}.custody"
+
+    def restored(self, space_id: str) -> Path:
+        """There from a restore until the space is opened: it counts that then, and numbers its revisions anew."""
+        return self.spaces / f"{space_id}.restored"
 
 
 @dataclass(frozen=True, slots=True)

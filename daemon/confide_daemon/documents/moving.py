@@ -64,6 +64,11 @@ class Moving:
         """When it went to another daemon, in seconds since 1970; 0: it did not."""
         self._held_by = ""
 
+    @property
+    def is_held(self) -> bool:
+        """Whether a session holds it."""
+        return bool(self._held_by)
+
     async def open(self) -> None:
         """Read where the space is on its way."""
 

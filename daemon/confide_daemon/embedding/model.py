@@ -20,7 +20,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from confide_crypto.errors import ConfideError
+from confide_daemon.embedding import memory
 from confide_daemon.embedding.embedder import unit
+from confide_daemon.embedding.local.resting import RestingEmbedder
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
 
 if TYPE_CHECKING:
@@ -169,6 +171,8 @@ class CircuitBreaker:
 QUERIES_KEPT = 256
 # How long a search waits for its question's vector; the keyword leg answers alone after that.
 QUERY_DEADLINE_S = 1.5
+# How long it waits for a model that rested and is being loaded again: it takes less than that, where the machine is not busy.
+WAKE_S = 0.3
 # Questions at the model at once, and those that wait for their turn behind them; one more is not even tried.
 QUERY_THREADS = 4
 QUERIES_WAITING = 64
@@ -252,6 +256,11 @@ class Model:
         return "failed" if self._settled.is_set() else "loading"
 
     @property
+    def is_up(self) -> bool:
+        """Whether it is there, and answered when it was last asked."""
+        return self._embedder is not None and self.breaker.status.state is BreakerState.CLOSED
+
+    @property
     def failure(self) -> ConfideError | None:
         """Why the model cannot be used, or, while it loads, why it could not be loaded yet."""
         return self._failure
@@ -260,6 +269,11 @@ class Model:
     def embedder(self) -> Embedder | None:
         """The model, once it is ready."""
         return self._embedder
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether it was dropped for a while: the next question or document has it loaded again."""
+        return isinstance(self._embedder, RestingEmbedder) and not self._embedder.is_awake
 
     def wait(self, timeout_s: float) -> bool:
         """Waits until loading has ended, well or not; False when it has not by then."""
@@ -276,6 +290,12 @@ class Model:
             is_settled = self._settled.is_set()
         if is_settled:
             call()
+
+    def call_no_longer(self, call: Callable[[], None]) -> None:
+        """Nobody is there any more whom that call would tell: one model outlives many spaces."""
+        with self._lock:
+            if call in self._listeners:
+                self._listeners.remove(call)
 
     def load_again(self) -> None:
         """Somebody has acted: a model that could not be loaded is tried now, if there is any sense in trying."""
@@ -301,7 +321,7 @@ class Model:
             self._queries.clear()
 
     def query_vector(self, text: str) -> Vectors | None:
-        """The vector of a question, or None while there is no model, within the deadline. Raises EmbedderError, also as `breaker.admit`."""
+        """The vector of a question, or None while no model is there, within the deadline. Raises EmbedderError, also as `breaker.admit`."""
         embedder = self._embedder
         if embedder is None:
             return None
@@ -310,6 +330,9 @@ class Model:
             if known is not None:
                 self._queries.move_to_end(text)
                 return known
+        if isinstance(embedder, RestingEmbedder) and not embedder.wake(WAKE_S):
+            return None
+        with self._lock:
             asking = self._asking.get(text)
             if asking is None:
                 if self._closed.is_set() or len(self._asking) >= QUERIES_WAITING:
@@ -388,6 +411,7 @@ class Model:
             try:
                 self._embedder = self._load()
                 self._failure = None
+                memory.give_back()  # what loading needed for a moment
             except ConfideError as error:
                 self._failure = error
             except Exception as error:  # a broken library must not leave it "loading" for ever

@@ -31,6 +31,7 @@ class EmbeddingSettings:
             those others that have a key file, and `local`; behind one on this machine it is nothing.
         folder: a model of your own (`model.onnx` and `tokenizer.json`) for `local`, in place of the packaged one.
         threads: how many cores a model on this machine may use.
+        unload_after_s: a model on this machine is dropped from memory after so many seconds without use; 0 keeps it.
         sections: by the provider's name, its own options (`[embedding.voyage]`).
     """
 
@@ -38,6 +39,7 @@ class EmbeddingSettings:
     fallback: tuple[str, ...] = (AUTO,)
     folder: str = ""
     threads: int = 2
+    unload_after_s: int = 900
     sections: Mapping[str, Any] = field(default_factory=dict)
 
     def section(self, name: str) -> Any:

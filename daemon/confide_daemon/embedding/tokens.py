@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
+from confide_daemon.embedding import memory
 from confide_daemon.embedding.libraries import packaged
 
 if TYPE_CHECKING:
@@ -29,19 +30,35 @@ SPECIAL = {
 }
 
 
-@cache
 def encoding() -> tiktoken.Encoding:
     """The `cl100k_base` encoding (about 0.1 s the first time)."""
-    import tiktoken
-
-    return tiktoken.Encoding("cl100k_base", pat_str=PATTERN, mergeable_ranks=_ranks(), special_tokens=SPECIAL)
+    return _vocabulary()[0]
 
 
 @cache
-def _ranks() -> dict[bytes, int]:
-    """The number of each token by its bytes."""
+def _vocabulary() -> tuple[tiktoken.Encoding, NDArray[np.int64]]:
+    """The encoding, and how many bytes each of its tokens has.
+
+    The ranks themselves are not kept: a hundred thousand objects of Python's beside the tables that tiktoken has made of them, 13 MB.
+    """
+    import numpy as np
+    import tiktoken
+
     words = packaged("cl100k_base.tiktoken").split()
-    return dict(zip(map(binascii.a2b_base64, words[::2]), map(int, words[1::2]), strict=True))
+    ranks = dict(zip(map(binascii.a2b_base64, words[::2]), map(int, words[1::2]), strict=True))
+    made = tiktoken.Encoding("cl100k_base", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens=SPECIAL)
+    # It asks them only for what nobody asks here (`token_byte_values`).
+    made._mergeable_ranks = {}
+    lengths = np.zeros(max(ranks.values()) + 1, dtype=np.int64)
+    lengths[list(ranks.values())] = list(map(len, ranks))
+    del words, ranks
+    memory.give_back()
+    return made, lengths
+
+
+def forget() -> None:
+    """Lets go of the tables, some 25 MB; the next text that is counted loads them again."""
+    _vocabulary.cache_clear()
 
 
 # tiktoken's matching is quadratic in a run without a break (100,000 times the same letter takes seconds), so very long texts
@@ -64,24 +81,15 @@ def token_ends(text: str) -> NDArray[np.int64]:
     """
     import numpy as np
 
-    encode = encoding().encode_to_numpy
+    encoding, lengths = _vocabulary()
+    encode = encoding.encode_to_numpy
     tokens = [encode(part, disallowed_special=()) for part in _slices(text)]
-    ends = np.cumsum(_byte_lengths()[np.concatenate(tokens)]) if tokens else np.empty(0, dtype=np.int64)
+    ends = np.cumsum(lengths[np.concatenate(tokens)]) if tokens else np.empty(0, dtype=np.int64)
     if text.isascii():
         return ends
     octets = np.frombuffer(text.encode(), dtype=np.uint8)
     characters = np.cumsum((octets & 0xC0) != 0x80)
     return np.asarray(characters[ends - 1], dtype=np.int64)
-
-
-@cache
-def _byte_lengths() -> NDArray[np.int64]:
-    import numpy as np
-
-    ranks = _ranks()
-    lengths = np.zeros(max(ranks.values()) + 1, dtype=np.int64)
-    lengths[list(ranks.values())] = list(map(len, ranks))
-    return lengths
 
 
 def _slices(text: str) -> Iterator[str]:

@@ -21,6 +21,7 @@ from websockets.protocol import Event
 from websockets.server import ServerProtocol
 
 from confide_crypto.errors import BusyError, ConfideError, DeniedError, HandshakeError
+from confide_daemon import figures
 from confide_daemon.server.rates import TokenBucket
 
 log = logging.getLogger(__name__)
@@ -107,6 +108,13 @@ class Refusals:
         self._since = now
 
 
+def result_of(error: Exception) -> str:
+    """What has become of a handshake that failed, as the figures call it."""
+    if isinstance(error, HandshakeError | TimeoutError):
+        return "busy" if isinstance(error, BusyError) else "failed"
+    return "denied" if isinstance(error, DeniedError) else "internal"
+
+
 class Stage(IntEnum):
     """How far a stranger has come; who has come less far makes way first."""
 
@@ -158,7 +166,7 @@ class Strangers:
     def open(self, connection: GuardedConnection) -> bool:
         """Something came on it, for the first time; False if it is to be cut."""
         if not self._openings.take():
-            self._refusals.count("cut at once")
+            self._refuse("cut at once", "flood")
             return False
         self._move(connection, Stage.OPENED)
         return True
@@ -178,7 +186,7 @@ class Strangers:
 
     def refuse_page(self) -> None:
         """A web page tried, in a browser that says so."""
-        self._refusals.count("by web pages")
+        self._refuse("by web pages", "page")
 
     def leave(self, connection: GuardedConnection) -> None:
         """It has ended, or is none any more."""
@@ -200,6 +208,11 @@ class Strangers:
             self.leave(connection)
             self._stages[stage][connection] = None
 
+    def _refuse(self, kind: str, reason: str) -> None:
+        """Count one for the log, which says `kind`, and for the figures, which say `reason`."""
+        self._refusals.count(kind)
+        figures.REFUSED.labels(reason).inc()
+
     def _push_out(self) -> None:
         self._cut_oldest(next(stage for stage in Stage if self._stages[stage]))
 
@@ -207,7 +220,7 @@ class Strangers:
         oldest = next(iter(self._stages[stage]))
         self.leave(oldest)
         oldest.cut()
-        self._refusals.count("pushed out by newer ones")
+        self._refuse("pushed out by newer ones", "pushed_out")
 
 
 class GuardedConnection(ServerConnection):

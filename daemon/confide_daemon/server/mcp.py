@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import anyio
@@ -22,6 +23,7 @@ from confide_crypto.errors import ConfideError, RequestError
 from confide_daemon.server import prompts, resources, tool_calls
 from confide_daemon.server.replicas import Change
 from confide_daemon.server.tool_calls import MODERN_VERSIONS, Origin, catalogue
+from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ToolContext
 from confide_memory.documents import is_note
 from confide_memory.tools.call import STRUCTURED
@@ -43,6 +45,7 @@ Incoming = SessionMessage | Exception
 class AgentServer:
     def __init__(
         self,
+        held: Callable[[], AbstractAsyncContextManager[Space]],
         refusal: Callable[[], RequestError | None],
         tracked: Callable[[Awaitable[Any]], Awaitable[Any]],
         surroundings: Callable[[Callable[..., Any]], ToolContext],
@@ -51,11 +54,13 @@ class AgentServer:
         """What it needs of its connection.
 
         Args:
-            refusal: why nothing more is taken now; None: it is.
+            held: has the space open within this; raises RequestError.
+            refusal: asked within that, why nothing more is taken now; None: it is.
             tracked: runs something that a shutdown waits for.
             surroundings: of a call that reports its progress so.
             toolsets: what the agent is shown.
         """
+        self._held = held
         self._refusal = refusal
         self._tracked = tracked
         self._surroundings = surroundings
@@ -159,6 +164,13 @@ class AgentServer:
 
     async def _call_tool(self, context: Any, params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:
         self._saw(context)
+        try:
+            async with self._held():
+                return await self._called(context, params)
+        except RequestError as error:
+            return tool_calls.refused(error)
+
+    async def _called(self, context: Any, params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:
         if (refusal := self._refusal()) is not None:
             return tool_calls.refused(refusal)
         try:
@@ -250,10 +262,11 @@ class AgentServer:
             async with asyncio.timeout(tool_calls.CALL_DEADLINE_S):
                 return await work(self._surroundings(nobody))
 
-        if (refusal := self._refusal()) is not None:
-            raise MCPError(code=mcp_types.INTERNAL_ERROR, message=refusal.in_one_line)
         try:
-            return await self._tracked(timed())
+            async with self._held():
+                refusal = self._refusal()
+                if refusal is None:
+                    return await self._tracked(timed())
         except ConfideError as error:
             raise MCPError(code=tool_calls.protocol_code(error), message=error.in_one_line) from None
         except TimeoutError:
@@ -262,6 +275,7 @@ class AgentServer:
             # Neither the peer nor the log gets its text: it may quote what was stored or asked.
             log.error("a resource or prompt failed: %s", type(error).__name__)
             raise MCPError(code=mcp_types.INTERNAL_ERROR, message="it failed inside the daemon") from None
+        raise MCPError(code=mcp_types.INTERNAL_ERROR, message=refusal.in_one_line)
 
 
 async def nobody(_done: float, _total: float | None, _message: str) -> None:

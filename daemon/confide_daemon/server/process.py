@@ -11,20 +11,26 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from confide_daemon.access.jobs import Kind
 from confide_daemon.access.registry import State, create, open_state
 from confide_daemon.access.revocations import Revocations
-from confide_daemon.config import DaemonConfig, parse_listen
+from confide_daemon.config import FEWEST_OPEN, DaemonConfig, parse_listen
 from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.embedding import memory
 from confide_daemon.errors import BadNameError, DescriptorsError, LockedError
 from confide_daemon.sealing.vault import Vault
-from confide_daemon.server.jobs import carry_out
 from confide_daemon.server.limits import MAX_STRANGERS
+from confide_daemon.server.operator.exposition import Exposition
+from confide_daemon.server.operator.jobs import carry_out
+from confide_daemon.server.operator.upgrading import upgrade
 from confide_daemon.server.server import Daemon, Listen
 from confide_daemon.spaces import models
 from confide_daemon.spaces.pool import Spaces
+from confide_daemon.spaces.room import SPARE
+from confide_daemon.store.page_budget import PageBudget
 from confide_daemon.store.quota import Quota
 
 log = logging.getLogger(__name__)
@@ -38,34 +44,65 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 def run(
-    folder: DataFolder, config: DaemonConfig, *, listen: str | None, idle_exit_s: int | None, on_demand: bool
+    folder: DataFolder,
+    config: DaemonConfig,
+    *,
+    config_file: Path,
+    listen: str | None,
+    idle_exit_s: int | None,
+    on_demand: bool,
+    wants_snapshot: bool = True,
 ) -> None:
     """Serve until told to stop; on demand, on a free port of this machine and until nobody is connected.
+
+    Args:
+        config_file: where the configuration is, or would be.
+        wants_snapshot: whether a folder of an older version is changed only after a snapshot of it.
 
     Raises ConfideError: what keeps the daemon from serving.
     """
     # A process that crashes would leave on the disk what it holds in memory, keys of spaces among it.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    if folder.identity.exists():
+        upgrade(folder, config.backup, config_file=config_file, on_demand=on_demand, wants_snapshot=wants_snapshot)
+    memory.share_heaps()
     if on_demand:
         create(folder)
         where = Listen(LOOPBACK, 0, float(idle_exit_s or config.server.idle_exit_s))
     else:
         where = Listen(*_listen(listen or config.server.listen), idle_exit_s=idle_exit_s)
-    asyncio.run(_serve(folder, config, where, on_demand=on_demand))
+    asyncio.run(_serve(folder, config, where, config_file=config_file, on_demand=on_demand))
 
 
-async def _serve(folder: DataFolder, config: DaemonConfig, where: Listen, *, on_demand: bool) -> None:
+async def _serve(
+    folder: DataFolder, config: DaemonConfig, where: Listen, *, config_file: Path, on_demand: bool
+) -> None:
     with closing(open_state(folder)) as state:
+        exposition = Exposition.configured(config.metrics)
         revocations = Revocations.configured(config, state)
         for name in revocations.apply(state.registry) if revocations else ():
-            log.warning("%s was revoked later than this data folder was copied: revoked again", name)
-        room = make_room(config.server.max_sessions, spaces=len(state.registry.spaces()))
-        config = replace(config, server=replace(config.server, max_sessions=room))
+            extra = {"event": "machine revoked again"}
+            log.warning("%s was revoked later than this data folder was copied: revoked again", name, extra=extra)
+        sessions, open_spaces = make_room(config.server.max_sessions, config.spaces.max_open_spaces)
+        config = replace(
+            config,
+            server=replace(config.server, max_sessions=sessions),
+            spaces=replace(config.spaces, max_open_spaces=open_spaces),
+        )
         spaces = _spaces(state, config, on_demand=on_demand)
         # What is loaded by now stays. Looked at again in every full collection, it would stop all calls for 100 ms, and a flood of
         # connections leaves enough garbage for one every few seconds.
         gc.freeze()
-        await Daemon(state, config, spaces, revocations=revocations).run(where)
+        daemon = Daemon(
+            state,
+            config,
+            spaces,
+            revocations=revocations,
+            exposition=exposition,
+            config_file=config_file,
+            is_on_demand=on_demand,
+        )
+        await daemon.run(where)
 
 
 async def work(
@@ -101,6 +138,8 @@ async def work(
 
 
 def _spaces(state: State, config: DaemonConfig, *, on_demand: bool) -> Spaces:
+    pages = PageBudget(config.spaces.cache_mib)
+    pages.enforce()
     return Spaces(
         state,
         models.index_settings(config),
@@ -109,6 +148,9 @@ def _spaces(state: State, config: DaemonConfig, *, on_demand: bool) -> Spaces:
         quota=Quota(config.quota.space_mib << 20, config.quota.documents),
         keeper=config.at_rest.keeper(on_demand=on_demand),
         lock_after_s=config.at_rest.lock_after_s,
+        close_after_s=config.spaces.close_after_s,
+        most_open=config.spaces.max_open_spaces,
+        pages=pages,
         vault=Vault.open(config.vault) if config.vault.url else None,
     )
 
@@ -120,31 +162,36 @@ def _listen(text: str) -> tuple[str, int]:
         raise BadNameError(f"'{text[:80]}' is no address to listen on", hint=str(error)) from None
 
 
-def make_room(max_sessions: int, *, spaces: int) -> int:
-    """How many sessions this process can hold, `max_sessions` at most; raises its soft limit of open files as far as that needs.
+def make_room(max_sessions: int, max_open_spaces: int) -> tuple[int, int]:
+    """How many sessions this process can hold, and how many spaces open at once: as many as configured, or as its files allow.
 
-    Each connection is one file, and a process that has none left can neither accept nor open a database.
-
-    Args:
-        max_sessions: as configured.
-        spaces: how many there are; all of them may be open at once.
+    Raises its soft limit of open files as far as that needs. Each connection is one file, an open space `PER_SPACE`, and a process that has
+    none left can neither accept nor open a database. How many spaces there are does not matter: those that are closed have none.
 
     Raises DescriptorsError: the hard limit leaves room for hardly anybody.
     """
-    others = MAX_STRANGERS + RESERVE + PER_SPACE * (spaces + 1)
-    allowed = _raise_to(max_sessions + others)
-    if allowed >= max_sessions + others:
-        return max_sessions
-    room = allowed - others
-    if room < FEWEST_SESSIONS:
-        raise DescriptorsError(allowed, others + FEWEST_SESSIONS)
+    others = MAX_STRANGERS + RESERVE + PER_SPACE * SPARE
+    allowed = _raise_to(others + max_sessions + PER_SPACE * max_open_spaces)
+    left = allowed - others
+    if left >= max_sessions + PER_SPACE * max_open_spaces:
+        return max_sessions, max_open_spaces
+    # Half for each, and to the sessions what the spaces leave of theirs.
+    open_spaces = min(max_open_spaces, max(FEWEST_OPEN, left // 2 // PER_SPACE))
+    sessions = min(max_sessions, left - PER_SPACE * open_spaces)
+    if sessions < FEWEST_SESSIONS:
+        raise DescriptorsError(allowed, others + PER_SPACE * FEWEST_OPEN + FEWEST_SESSIONS)
+    open_spaces = min(max_open_spaces, (left - sessions) // PER_SPACE)
     log.warning(
-        "only %d sessions at once, not %d: this process may open %d files; raise the limit (ulimit -Hn) for more",
-        room,
+        "%d sessions and %d open spaces at once, not %d and %d: this process may open %d files; raise the hard limit (ulimit -Hn, or "
+        "LimitNOFILE in its unit) to %d for more",
+        sessions,
+        open_spaces,
         max_sessions,
+        max_open_spaces,
         allowed,
+        others + max_sessions + PER_SPACE * max_open_spaces,
     )
-    return room
+    return sessions, open_spaces
 
 
 def _raise_to(wanted: int) -> int:

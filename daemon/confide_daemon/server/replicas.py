@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -81,9 +82,19 @@ class Copies:
     """One connection's working copies: which projects, which revisions, and the way to bring newer ones."""
 
     def __init__(
-        self, request: Request, space: Space, grants: Callable[[], Grants], publish: Callable[[Change], None]
+        self,
+        request: Request,
+        space: Callable[[], AbstractAsyncContextManager[Space]],
+        grants: Callable[[], Grants],
+        publish: Callable[[Change], None],
     ) -> None:
-        """`request` asks the machine, as far as `grants` reach then; `publish` tells the others of a revision made by merging here."""
+        """What they need of the connection.
+
+        Args:
+            request: asks the machine, as far as `grants` reach then.
+            space: has it open within this; raises RequestError.
+            publish: tells the others of a revision made by merging here.
+        """
         self._request = request
         self._space = space
         self._grants = grants
@@ -100,6 +111,8 @@ class Copies:
         self.projects: set[str] = set()
         # Of these, whose files this connection watches; the others' are watched by another connection of the machine, or by nobody.
         self.watched: set[str] = set()
+        self.compared_at: str | None = None
+        """When the machine has compared its files the last time."""
 
     def confirm(self, project: str, path: str, revision: int, digest: str | None) -> None:
         """The machine has said that its file is (or is an edit of) this revision."""
@@ -149,9 +162,8 @@ class Copies:
                 grants = self._grants()
                 grants.require_write(change.project, change.path)
                 told = _told(answer, held)
-                kept = await self._space.documents.put(
-                    change.project, change.path, **told, author=grants.alias, by=OWNER
-                )
+                async with self._space() as space:
+                    kept = await space.documents.put(change.project, change.path, **told, author=grants.alias, by=OWNER)
         except (TimeoutError, ConnectionLost):
             why = "this machine has not confirmed that its file is gone; it goes with the next sync"
             return WrittenBack(False, gone, f"deleted, but {why}")
@@ -306,7 +318,8 @@ class Copies:
             told = _told(answer, held, taken)
             grants = self._grants()
             grants.require_write(project, path)
-            merged = await self._space.documents.put(project, path, **told, author=grants.alias, by=OWNER)
+            async with self._space() as space:
+                merged = await space.documents.put(project, path, **told, author=grants.alias, by=OWNER)
             taken.append(answer["hash"])
             if merged.revision != result.revision:
                 self._publish(Change.of(project, path, merged, result.hash))
@@ -349,7 +362,8 @@ class Copies:
         """Whether the machine's file is, unedited, a revision that the history here has, so that nothing is lost with it."""
         if answer["baseHash"] != answer["hash"] or answer["sent"]:  # an edit that takes back what was sent since
             return False
-        found = await self._space.documents.hash_at(change.project, change.path, answer["base"] or 0)
+        async with self._space() as space:
+            found = await space.documents.hash_at(change.project, change.path, answer["base"] or 0)
         return found is not None and found == answer["hash"]
 
 

@@ -17,8 +17,10 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from websockets.asyncio.server import Server as WebsocketServer
@@ -30,19 +32,23 @@ from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.keys.identity import format_daemon_key
 from confide_crypto.limits import Timers, websocket_options
 from confide_crypto.transport.open import Connection, accept
-from confide_daemon import __version__
+from confide_daemon import __version__, figures
 from confide_daemon.access.audit import AuditLog
 from confide_daemon.access.authorization import Callers
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.registry import State
 from confide_daemon.access.revocations import Revocations
+from confide_daemon.backup.service import Backups
 from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir import instance
 from confide_daemon.datadir.identity import LiveKeys
 from confide_daemon.errors import ListenError, LockedError
 from confide_daemon.sealing.rosters import RosterDesk
-from confide_daemon.server.jobs import Work
-from confide_daemon.server.limits import HTTP_DEADLINE_S, GuardedConnection, Refusals, Strangers, limit_http
+from confide_daemon.server.limits import HTTP_DEADLINE_S, GuardedConnection, Refusals, Strangers, limit_http, result_of
+from confide_daemon.server.operator.backups import BackupDesk
+from confide_daemon.server.operator.desk import OperatorDesk
+from confide_daemon.server.operator.exposition import Exposition
+from confide_daemon.server.operator.jobs import Work
 from confide_daemon.server.rates import Rate, Rates
 from confide_daemon.server.session import Session
 from confide_daemon.spaces.maintenance import LOOK_S
@@ -82,8 +88,18 @@ class Daemon:
         *,
         timers: Timers | None = None,
         revocations: Revocations | None = None,
+        exposition: Exposition | None = None,
+        config_file: Path | None = None,
+        is_on_demand: bool = False,
     ) -> None:
-        """`revocations`: where keys that end are noted as well."""
+        """What it serves, and how.
+
+        Args:
+            revocations: where keys that end are noted as well.
+            exposition: where metrics are had over TCP; opened and closed with the daemon.
+            config_file: goes into backups.
+            is_on_demand: it was started by the machine that it serves.
+        """
         self._state = state
         self._config = config
         self.spaces = spaces
@@ -100,7 +116,21 @@ class Daemon:
         self._rates = Rates()
         self._audit = AuditLog(state.registry.transaction)
         self._leaving: set[asyncio.Task[None]] = set()
+        # Of its own: a revocation must not wait until one of the others is free.
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="confide-registry")
         self._work = Work(state.registry, spaces)
+        self.operator = OperatorDesk(
+            state,
+            spaces,
+            lambda: len(self._sessions),
+            per_space=config.metrics.per_space,
+            exposition=exposition,
+            is_on_demand=is_on_demand,
+        )
+        self._backups = BackupDesk(
+            Backups(state, spaces, config.backup, config_file), self.operator.control, self.operator.metrics
+        )
+        self.operator.also(self._backups.ailments)
         self.desk = RosterDesk(state.registry, spaces.rosters)
         spaces.on_news = self.desk.announce
         self._callers = Callers(
@@ -126,32 +156,40 @@ class Daemon:
         # First of all: whoever reads the address may stop the daemon that same moment.
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+        # Before anybody is let in, whose rights could change unseen.
+        self._seen = (self._state.registry.version(), self._state.registry.last_change())
         server = await self._listen(listen)
         url = _url(server)
         self._bound = str(server.sockets[0].getsockname()[0])
         auditing = asyncio.create_task(self._audit.run())
         looking = asyncio.create_task(self._look_at_spaces())
         self._work.begin()
+        self._backups.start()
         try:
+            await self.operator.open()
             await self._write_address(url)
             log.info("confided %s listens on %s", __version__, instance.bound(url, self._bound))
+            self.operator.began()
             if on_ready:
                 on_ready(url)
             await self._until_stopped(url, listen.idle_exit_s)
         finally:
             self._stop.set()  # whoever is between its welcome and its session sees it, and goes no further
             instance.remove(self._state.folder.address)
+            await self.operator.close()
             server.close(close_connections=False)
             await self._close_sessions()
             self._strangers.cut_all()
             await server.wait_closed()
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
+            await self._backups.close()
             await self._work.close()
             await self.spaces.close()
             auditing.cancel()
             await asyncio.gather(auditing, *self._leaving, return_exceptions=True)
             await self._audit.flush()
+            self._reading.shutdown()
             self._refusals.report(is_last=True)
             log.info("confided ended")
 
@@ -203,7 +241,7 @@ class Daemon:
 
     def _health(self) -> Response:
         """The same to everybody: behind a tunnel or a proxy every stranger comes from this machine."""
-        ailments = sorted(self.spaces.ailments())
+        ailments = sorted(self.operator.ailments())
         if not ailments:
             return _response(http.HTTPStatus.OK, {"status": "ok", "version": __version__})
         body = {"status": "degraded", "reason": ", ".join(ailments), "version": __version__}
@@ -222,8 +260,10 @@ class Daemon:
                 timers=self._timers,
             )
         except Exception as error:
+            figures.HANDSHAKES.labels(result_of(error)).inc()
             self._refusals.note(error)
             return
+        figures.HANDSHAKES.labels("ok").inc()
         ws.let_in()
         key = connection.peer_key
         # Counted from here without a pause, so that many handshakes at once cannot slip past the limit together.
@@ -252,14 +292,15 @@ class Daemon:
                 with self.spaces.used(caller.space_id):
                     await self._serve_caller(connection, caller, rate)
             except ConfideError as error:
-                log.error("space %s cannot be opened: %s", caller.space_id, error)
+                log.error("space %s cannot be opened: %s", caller.space_id, error, extra={"space": caller.space_id})
                 await self._explain(connection, error, rate)
 
     async def _serve_caller(self, connection: Connection, caller: Caller, rate: Rate) -> None:
         """Run the session of a caller. Raises StorageError where its space cannot be opened."""
         space: Space | None = None
         with suppress(LockedError):
-            space = await self.spaces.get(caller.space_id)
+            async with self.spaces.held(caller.space_id) as space:
+                pass
         # Whoever was revoked while the space was being opened had no session yet that could be closed.
         current = self._callers.current(connection.peer_key)
         if current is None or current.space_id != caller.space_id:
@@ -331,25 +372,26 @@ class Daemon:
 
     async def _until_stopped(self, url: str, idle_exit_s: float | None) -> None:
         """Watch the registry and the keys for what other processes change, and the clock for idleness."""
-        version = self._state.registry.version()
+        version, change = self._seen
         busy_at = time.monotonic()
         while not self._stop.is_set():
+            due = time.monotonic() + REGISTRY_POLL_S
             try:
                 async with asyncio.timeout(REGISTRY_POLL_S):
                     await self._stop.wait()
             except TimeoutError:
-                pass
+                self.operator.lag.note(time.monotonic() - due)
             now = self._state.registry.version()
             if now != version:
                 version = now
-                self._apply_registry()
+                change = await self._apply_registry(change)
                 self._work.look()
                 await self._note_revocations()
             self._end_expired()
             self._refusals.report()
             if self._keys.is_stale():
                 await self._follow_keys(url)
-            if self._open or self._work.is_busy:
+            if self._open or self._work.is_busy or self._backups.is_busy:
                 busy_at = time.monotonic()
             elif idle_exit_s is not None and time.monotonic() - busy_at >= idle_exit_s:
                 log.info("nobody connected for %.0f s", idle_exit_s)
@@ -380,19 +422,28 @@ class Daemon:
     async def _note_revocations(self) -> None:
         if self._revocations is not None:
             try:
-                await asyncio.to_thread(self._revocations.keep, self._state.registry)
+                changed = await asyncio.to_thread(self._revocations.keep, self._state.registry)
+                self._backups.revocations_changed(changed)
             except ConfideError as error:
                 log.error("%s", error)
 
-    def _apply_registry(self) -> None:
-        """Give every session its caller's rights as they are now. A read of milliseconds, which no busy thread may hold up."""
-        callers = self._callers.all_current()
+    async def _apply_registry(self, number: int) -> int:
+        """Give every session its caller's rights as they are now, where these changed behind that change; the number of the newest."""
+        connected = {session.connection.peer_key for session in self._sessions}
+        newest, changed = await asyncio.get_running_loop().run_in_executor(
+            self._reading, self._callers.changed_since, number, connected
+        )
         for session in self._sessions:
-            caller = callers.get(session.connection.peer_key)
+            key = session.connection.peer_key
+            if key in connected and key not in changed:
+                continue
+            # Of one that came meanwhile, nobody knows whether that was before the change.
+            caller = changed[key] if key in changed else self._callers.current(key)
             if caller is not None and caller.space_id == session.caller.space_id:
                 session.caller = caller
             else:
                 self._shut_out(session, self._callers.why_closed(session.connection.peer_key))
+        return newest
 
     def _end_expired(self) -> None:
         now = self._state.registry.clock()
@@ -403,7 +454,9 @@ class Daemon:
     def _shut_out(self, session: Session, word: str) -> None:
         """End a session, beside all others: one that does not read its goodbye must not hold up the rest."""
         if session.ended_by is None:
-            log.info("session %s: %s is shut out: %s", session.connection.session_id, session.caller.alias, word)
+            name, alias = session.connection.session_id, session.caller.alias
+            extra = {"event": f"session shut out: {word}", "session": name, "space": session.caller.space_id}
+            log.info("session %s: %s is shut out: %s", name, alias, word, extra=extra)
             session.ended_by = word
             task = asyncio.create_task(session.shut_out(word))
             self._leaving.add(task)

@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 import anyio
@@ -28,7 +28,7 @@ from confide_daemon import __version__
 from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.access.registry import Registry
 from confide_daemon.documents import transcripts
-from confide_daemon.errors import GrantError, LockedError
+from confide_daemon.errors import GrantError, LockedError, StorageError
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.server.mcp import AgentServer, Incoming, nobody
 from confide_daemon.server.rates import Rate
@@ -50,6 +50,7 @@ from confide_memory.documents import GLOBAL_PROJECT, MAX_TEXT_BYTES, iso, receiv
 from confide_memory.forms import project as project_of
 from confide_memory.requests import read
 from confide_memory.tools.call import catalogue_hash
+from confide_memory.versions import UNKNOWN, parsed
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ FINISH_DEADLINE_S = 60.0
 """For changes whose connection is gone. Beyond, the other machines are told by their next comparison."""
 CHANGING = frozenset({"compare", "put", "remove", "restore", "import", "refill"})
 """The requests that change documents of which the other machines are told; of a class (`trust`, `lower`) they are not."""
+_OF_TOOLS = frozenset({"call", "lookup"})
 _CHANGING_DEVICES = frozenset({"extend", "pair", "pair-answer", "invite"})
 """What changes the devices of a space, which must not while it is on its way: there would be two lists that go on from one."""
 # For a CLOSE to a caller that is shut out; one that does not read is cut off.
@@ -121,10 +123,12 @@ class Session:
         """Why the caller is shut out, once it is; from then on it may do nothing."""
         # By these a machine comes to its keys, so they are answered while the space is locked.
         self._rosters = RosterRequests(desk, spaces, self._caller_now, self._ask)
+        self._copies = Copies(self._ask, self._held, lambda: self.grants, self._publish)
         self._requests: dict[str, Operation] = {}
         if space is not None:
             self._use(space)
         self._agent = AgentServer(
+            self._held,
             self._refusal,
             self._tracked,
             lambda report: self._surroundings(self._project, report),
@@ -133,9 +137,22 @@ class Session:
         self._to_server, self._server_in = anyio.create_memory_object_stream[Incoming](MESSAGE_QUEUE)
         self._server_out, self._from_server = anyio.create_memory_object_stream[SessionMessage](MESSAGE_QUEUE)
 
+    @contextlib.asynccontextmanager
+    async def _held(self) -> AsyncIterator[Space]:
+        """The space, open within this; it may have been closed since the last call. Raises RequestError: it is locked, or does not open."""
+        self._require_unlocked()
+        async with contextlib.AsyncExitStack() as holding:
+            try:
+                space = await holding.enter_async_context(self._spaces.held(self.caller.space_id))
+            except ConfideError as error:
+                raise RequestError.of(error) from error
+            if space is not self._space:
+                self._use(space)
+            yield space
+
     def _use(self, space: Space) -> None:
+        """Answer from it what is asked from now on."""
         self._space = space
-        self._copies = Copies(self._ask, space, lambda: self.grants, self._publish)
         self._sync = SyncRequests(space, self._copies, lambda: self.grants, self._publish)
         projects = ProjectRequests(space, lambda: self.grants, self._publish_here_too)
         transfer = TransferRequests(space, lambda: self.grants, self._publish_here_too)
@@ -154,6 +171,10 @@ class Session:
         """What the caller may do, as it is now; nothing once its access has ended."""
         return self.caller.grants.without_any() if self.ended_by else self.caller.grants
 
+    def _facts(self, **more: Any) -> dict[str, Any]:
+        """What a line of the log for programs has beside its text, or, as `event`, in its place: there a machine's name is none of it."""
+        return {"session": self.connection.session_id, "space": self.caller.space_id, **more}
+
     def _caller_now(self) -> Caller:
         if self.ended_by:
             raise GrantError("this machine's access has ended")
@@ -170,7 +191,8 @@ class Session:
     async def run(self) -> None:
         """Serve until the peer closes. Raises ConnectionLost, ProtocolViolation where the link broke, or the peer broke the protocol."""
         started = time.monotonic()
-        log.info("session %s: %s connected", self.connection.session_id, self.caller.alias)
+        connected = self._facts(event="session connected")
+        log.info("session %s: %s connected", self.connection.session_id, self.caller.alias, extra=connected)
         try:
             async with asyncio.TaskGroup() as group:
                 beside = [
@@ -194,7 +216,9 @@ class Session:
         finally:
             for stream in (self._to_server, self._server_in, self._server_out, self._from_server):
                 stream.close()
-            log.info("session %s: ended after %.1f s", self.connection.session_id, time.monotonic() - started)
+            lasted_s = time.monotonic() - started
+            ended = self._facts(event="session ended", duration=lasted_s)
+            log.info("session %s: ended after %.1f s", self.connection.session_id, lasted_s, extra=ended)
             await self._finish()
             if self._space is not None:
                 self._space.moving.release(self.connection.session_id)
@@ -205,7 +229,7 @@ class Session:
             space = await self._spaces.unlocked(self.caller.space_id)
             if self._space is None:
                 self._use(space)
-            log.info("session %s: its space is unlocked", self.connection.session_id)
+            log.info("session %s: its space is unlocked", self.connection.session_id, extra=self._facts())
         await self._copies.run()
 
     async def close(self, code: str) -> None:
@@ -268,20 +292,26 @@ class Session:
             return {}
         if op == "rotate":
             return await self._rotate(body)
-        if op in _CHANGING_DEVICES:
-            self._require_settled()
+        if op in _CHANGING_DEVICES and self._space is not None:
+            async with self._held():
+                self._require_settled()
         if op in self._rosters.operations:
             answered = await self._tracked(_answer(self._rosters.operations, op, body))
             if op == "unlock" and self._space is None and not answered["isLocked"]:
                 # Whoever reads the answer may go on at once.
-                space = await self._spaces.get(self.caller.space_id)
-                if self._space is None:
-                    self._use(space)
+                async with self._spaces.held(self.caller.space_id) as space:
+                    if self._space is None:
+                        self._use(space)
             return answered
-        self._require_unlocked()
+        async with self._held():
+            return await self._on_request_of_space(op, body)
+
+    async def _on_request_of_space(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
         self._require_settled(op)
         if op == "attach":
             return await self._attach(**read(op, body))
+        if op not in self._requests and op not in _OF_TOOLS:
+            raise _unknown()
         if op not in self._unattached:
             project = project_of(body)
             if op == "call":
@@ -316,8 +346,8 @@ class Session:
             raise RequestError("busy", "another machine of this space is still busy", "try again") from None
 
     async def _on_stream(self, op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
-        self._require_unlocked()
-        self._require_settled(op)
+        async with self._held():
+            self._require_settled(op)
         if op == "transcript":
             self._sync.check_transcript(params)
             listed = await body.read(transcripts.MAX_BATCH_BYTES)
@@ -348,6 +378,7 @@ class Session:
             raise RequestError.of(error) from error
         self._toolsets = toolsets
         self._machine, self._proxy_version = machine, proxy_version
+        await self._note_version(proxy_version)
         self._copies.projects.add(project)
         (self._copies.watched.add if watches else self._copies.watched.discard)(project)
         if self._project is None or self._project == GLOBAL_PROJECT:
@@ -364,6 +395,13 @@ class Session:
             "backTo": None if standing.back_to is None else iso(standing.back_to),
         }
 
+    async def _note_version(self, version: str) -> None:
+        """Write down what the machine runs, for who upgrades the daemon. What cannot be written down now is at the next `attach`."""
+        if parsed(version) is None or version == self.caller.proxy_version:
+            return
+        with contextlib.suppress(StorageError):
+            await asyncio.to_thread(self._registry.note_proxy_version, self.connection.peer_key, version)
+
     async def _rotate(self, body: dict[str, Any]) -> dict[str, Any]:
         """Note the caller's new key, which is in force from its first handshake on (PROTOCOL.md 7.10)."""
         old_key, session_id = self.connection.peer_key, self.connection.session_id
@@ -372,7 +410,8 @@ class Session:
             await asyncio.to_thread(self._registry.name_successor, old_key, new_key, session=session_id)
         except ConfideError as error:
             raise RequestError.of(error) from error
-        log.info("session %s: %s will have a new key", session_id, self.caller.alias)
+        extra = self._facts(event="machine will have a new key")
+        log.info("session %s: %s will have a new key", session_id, self.caller.alias, extra=extra)
         return {}
 
     async def _ask(self, op: str, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
@@ -422,7 +461,7 @@ class Session:
                 proxy_version=self._proxy_version,
                 space=self.caller.space,
                 scope=self.caller.scope,
-                last_sync=self._sync.compared_at,
+                last_sync=self._copies.compared_at,
             ),
             min_score=self._min_score,
             sealing=self._rosters.facts,
@@ -451,7 +490,7 @@ class Session:
             work.close()
             problem = f"{MAX_LEFT} changes of this connection that did not end in time are under way still"
             raise RequestError("unavailable", problem, "try again in a moment")
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(self._holding(work))
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
         try:
@@ -461,6 +500,14 @@ class Session:
                 self._left.add(task)
                 task.add_done_callback(self._left.discard)
             raise
+
+    async def _holding(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """Run something with the space open until its end, also when whoever asked for it is gone."""
+        try:
+            async with self._held():
+                return await work
+        finally:
+            work.close()
 
     async def _finish(self) -> None:
         """Let what was begun end: soon, since whoever asks the machine is told that it is gone."""
@@ -489,14 +536,14 @@ class Session:
 
 
 async def _answer(operations: Mapping[str, Operation], op: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    operation = operations.get(op)
-    if operation is None:
-        hint = "do the versions of confide and confided fit?"
-        raise RequestError("invalid", "this daemon does not know that request", hint)
     try:
-        return await operation(**read(op, body))
+        return await operations[op](**read(op, body))
     except ConfideError as error:
         raise RequestError.of(error) from error
+
+
+def _unknown() -> RequestError:
+    return RequestError("unavailable", f"confided {__version__} {UNKNOWN}", "a later version may: upgrade confided")
 
 
 def _id_in(data: bytes) -> str | int | None:

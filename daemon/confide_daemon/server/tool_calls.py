@@ -27,7 +27,7 @@ import mcp_types
 from mcp.shared.exceptions import MCPError
 
 from confide_crypto.errors import ConfideError, RequestError, printable
-from confide_daemon import __version__
+from confide_daemon import __version__, figures
 from confide_daemon.server import prompts, resources
 from confide_daemon.tools import (
     dedupe,
@@ -322,18 +322,24 @@ async def _call(tool: Tool, arguments: Mapping[str, Any] | None, context: ToolCo
             result = await (context.finished(work) if name in CHANGING else work)
         outcome = "done"
         return result
-    except ConfideError:
+    except ConfideError as error:
+        figures.failed(name, error.code)
         raise
     except TimeoutError:
+        figures.failed(name, "unavailable")
         hint = "try again; memory_status shows how busy the daemon is"
         raise RequestError("unavailable", f"{name} did not finish in time", hint) from None
     except Exception as error:
         # Neither the peer nor the log gets its text: it may quote what was stored or asked.
+        figures.failed(name, "internal")
         log.error("%s failed: %s", name, _where(error))
         hint = "whoever runs the daemon finds the place in its log"
         raise RequestError("internal", f"{name} failed inside the daemon", hint) from None
     finally:
-        log.debug("%s %s in %.1f ms", name, outcome, (time.monotonic() - started) * 1000)
+        took_s = time.monotonic() - started
+        figures.TOOL_DURATION.labels(name).observe(took_s)
+        extra = {"event": f"{name} {outcome}", "space": context.space.space_id, "duration": took_s}
+        log.debug("%s %s in %.1f ms", name, outcome, took_s * 1000, extra=extra)
 
 
 def protocol_code(error: ConfideError) -> int:

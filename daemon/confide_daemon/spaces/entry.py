@@ -9,13 +9,14 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_daemon.datadir.key_state import Custody, Keeper, KeyName
+from confide_daemon.errors import LockedError, WrongKeyError
 from confide_daemon.spaces.custodian import Custodian
 from confide_daemon.spaces.space import Space
 
@@ -34,11 +35,14 @@ class Entry:
     Attributes:
         custodian: of its key.
         opening: the task that has opened it, or is about to.
-        closing: the task that closes it and forgets its key, while that is under way.
+        closing: the task that closes it, and forgets its key where it is locked, while that is under way.
         changing: the task that changes its key beside everything else.
         unlocking: held by who brings a key, or says who is to keep it.
-        is_unlocked: set while it is open.
+        door: held by who opens it, and by who needs it to stay closed.
+        is_unlocked: set while it is open, or could be opened.
         users: how many connections and jobs need it, or wait for it.
+        holders: how many have it in hand right now: it is not closed before they are done.
+        ailed: what of it did not work when it was closed (`Space.ailments`).
         timer: until its key is forgotten, while nobody does.
         locks_at: when that will be, seconds since 1970.
         stranded: how many of its sealed records are in a vault that is not configured any more, counted when it was opened.
@@ -70,8 +74,11 @@ class Entry:
         self.closing: asyncio.Task[None] | None = None
         self.changing: asyncio.Task[None] | None = None
         self.unlocking = asyncio.Lock()
+        self.door = asyncio.Lock()
         self.is_unlocked = asyncio.Event()
         self.users = 0
+        self.holders = 0
+        self.ailed: frozenset[str] = frozenset()
         self.timer: asyncio.TimerHandle | None = None
         self.locks_at: float | None = None
         self.stranded = 0
@@ -88,6 +95,12 @@ class Entry:
         is_open = task is not None and task.done() and not task.cancelled() and task.exception() is None
         return task.result() if is_open and task is not None else None
 
+    @property
+    def may_close(self) -> bool:
+        """Whether it is open, and nobody would notice if it were closed."""
+        is_changing = self._rekeying.locked() or self.unlocking.locked()
+        return not (self.holders or is_changing or self.closing) and self.space is not None and not self.space.is_held
+
     def stop_timer(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
@@ -99,6 +112,24 @@ class Entry:
         """Changes the key beside everything else, if there is something to change and the new one is at hand."""
         if self.changing is None or self.changing.done():
             self.changing = asyncio.create_task(self._change_until_done(), name="confide-rekeying")
+
+    @contextlib.asynccontextmanager
+    async def unchanged(self) -> AsyncIterator[bytes | None]:
+        """The key of the database, None where it is not at hand: neither it nor the file is changed for another key within this.
+
+        Nor is it opened, where it is not open now.
+        """
+        async with self._rekeying, contextlib.AsyncExitStack() as stack:
+            if self.space is None:
+                await stack.enter_async_context(self.door)
+                while self.closing is not None:
+                    await asyncio.wait([self.closing])
+            try:
+                _, key = await asyncio.to_thread(self.custodian.opening_key)
+            except (LockedError, WrongKeyError):
+                yield None
+            else:
+                yield key
 
     async def give_to(self, keeper: Keeper, follow: Follow) -> Custody:
         """Has the server or the machines keep the key from now on, as soon as that can be: how it is at the end of this.
@@ -119,8 +150,8 @@ class Entry:
         if self.custodian.custody.key.keeper == "caller":
             hint = "a device that leaves gives it a new one: confide device rm, or confide key rotate on one of them"
             raise ConfideError("the machines of this space keep its key", hint=hint)
-        space = await self._opened(self._space_id)
         async with self._rekeying:
+            space = await self._opened(self._space_id)
             await self._rekey(space, self.custodian.next_generation(), follow)
         return self.custodian.custody
 

@@ -14,7 +14,9 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from confide_daemon import figures
 from confide_daemon.errors import DamagedError, StorageError
 from confide_daemon.store.database import Damage
 from confide_daemon.store.rows import Breach
@@ -175,6 +177,7 @@ class Upkeep:
             try:
                 async with self._lock:
                     await self._round()
+                    await self._threads.rest()
                 self.failure = None
             except StorageError as error:
                 if self._closing:
@@ -316,6 +319,8 @@ class Upkeep:
     async def _note(self, breaches: Sequence[Breach]) -> None:
         if breaches:
             await self._threads.maintain(lambda store: _note(store, breaches))
+            for breach in breaches:
+                figures.BREACHES.labels(breach.what).inc(breach.rows)
 
     async def _look_up(self) -> None:
         found = await self._threads.examine(lambda store: store.breaches.listed(limit=1000))
@@ -389,6 +394,22 @@ def open_marked(store: Store, *, now: float) -> bool:
         # On a full disk it can still be read and searched.
         log.warning("the space is open, but nothing can be written down of that: %s", error)
     return crashed
+
+
+def note_restore(store: Store, mark: Path) -> None:
+    """Counts that the data folder was restored, where the mark of that is there, so that no revision's number is given out twice; the mark
+    goes. Cut off between the two, it is counted twice, which only leaves out numbers."""
+    if not mark.exists():
+        return
+    try:
+        with store.writing():
+            if (life := store.lives.newest()) is None:
+                return
+            store.lives.put_back(life, restores=life.restores + 1, to=life.last_at)
+        mark.unlink()
+    except (StorageError, OSError) as error:
+        # It is noted the next time; until then a machine that knows more tells of it.
+        log.warning("the space was restored, but that cannot be written down: %s", error)
 
 
 def mark_closed(store: Store) -> None:

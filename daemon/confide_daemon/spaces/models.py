@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from confide_daemon.config import BALANCED, ChunkSettings, DaemonConfig, EmbeddingConfig, SearchConfig
 from confide_daemon.embedding import Embedder, Model, providers
+from confide_daemon.embedding.local.resting import RestingEmbedder
 from confide_daemon.embedding.settings import AUTO, RemoteSettings
 from confide_daemon.retrieval.indexing.generations import Patience
 from confide_daemon.retrieval.search.ranking import ORIGINAL, Weights
@@ -136,10 +137,17 @@ def former(settings: EmbeddingConfig, generation: Generation) -> Model | None:
     return _model(replace(settings, sections={**settings.sections, name: then}), name)
 
 
+def _resting(settings: EmbeddingConfig, name: str) -> Embedder:
+    """The model of a provider on this machine, which is dropped while nobody uses it. Raises EmbedderError."""
+    if not settings.unload_after_s:
+        return load(settings, name)
+    return RestingEmbedder(lambda: load(settings, name), settings.unload_after_s)
+
+
 def _model(settings: EmbeddingConfig, name: str) -> Model:
     own = settings.sections.get(name)
     if not isinstance(own, RemoteSettings):
-        return Model(lambda: load(settings, name), name=name)
+        return Model(lambda: _resting(settings, name), name=name)
     return Model(
         lambda: load(settings, name), name=name, monthly_tokens=own.monthly_tokens, price_per_million=own.price()
     )

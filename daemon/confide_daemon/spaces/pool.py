@@ -1,27 +1,35 @@
-"""The spaces that are open: each database once, however many connections use it, and only while its key is at hand."""
+"""The spaces that are open: each database once, however many connections use it, and only while its key is at hand.
+
+Whoever uses one holds it for as long as that takes (`Spaces.held`). What nobody has held for a while is closed, and opened again for the
+next who comes.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 
 from confide_crypto.errors import ConfideError, KeyFileError
+from confide_daemon.access import space_removal
 from confide_daemon.access.registry import State
-from confide_daemon.datadir.key_state import Custody, Keeper
+from confide_daemon.datadir.key_state import Custody, Keeper, KeyName
 from confide_daemon.documents.history import DELETED_DAYS
 from confide_daemon.embedding import Model
-from confide_daemon.errors import LockedError, StorageError, WrongKeyError
+from confide_daemon.errors import CrowdedError, LockedError, StorageError, WrongKeyError
 from confide_daemon.sealing.rosters import Rosters
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.spaces.custodian import Custodian, sweep
 from confide_daemon.spaces.entry import Entry, Follow, Standing, StandingFile
 from confide_daemon.spaces.maintenance import OPEN
 from confide_daemon.spaces.models import IndexSettings
+from confide_daemon.spaces.room import CLOSE_AFTER_S, MOST_OPEN, Room
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.migrations import migrations
+from confide_daemon.store.page_budget import PageBudget
 from confide_daemon.store.quota import UNLIMITED, Quota
 from confide_daemon.store.store import Store
 
@@ -32,10 +40,16 @@ NO_MODEL = "none"
 # Looked through for one that is open; more are not kept.
 BREACHES = 1000
 LOCK_AFTER_S = 43_200.0
+# At the end of the daemon: most of it is waiting for the disk, and hundreds may be open.
+CLOSED_AT_ONCE = 8
+# Of a core, for looks at spaces that are closed; each takes a millisecond or two, of ten thousand one after the other half an hour.
+LOOKS_SHARE = 0.01
+# After one that took long, as of a large space on a busy machine.
+LONGEST_PAUSE_S = 60.0
 
 
 class Spaces:
-    """Opens a space at its first use and keeps it until the daemon ends (one writer a space), or until its key is to be forgotten."""
+    """Opens a space when it is used, one writer a space, and closes it when nobody has used it for a while, or its key is forgotten."""
 
     def __init__(
         self,
@@ -47,6 +61,9 @@ class Spaces:
         quota: Quota = UNLIMITED,
         keeper: Keeper = "server",
         lock_after_s: float = LOCK_AFTER_S,
+        close_after_s: float = CLOSE_AFTER_S,
+        most_open: int = MOST_OPEN,
+        pages: PageBudget | None = None,
         vault: Vault | None = None,
     ) -> None:
         """What all spaces have in common.
@@ -57,9 +74,13 @@ class Spaces:
             quota: what each of them may hold.
             keeper: who keeps the keys of spaces that are made from now on.
             lock_after_s: a key that its machines keep is forgotten so long after the last of them has gone.
+            close_after_s: one that nobody has used for so long is closed.
+            most_open: at once; beyond, the longest unused is closed for the next.
+            pages: what all of them may keep of what was read.
             vault: what keeps the sealed records of all of them; closed with them.
         """
         self._vault = vault
+        self._pages = pages or PageBudget()
         self._deleted_days = deleted_days
         self._quota = quota
         self._state = state
@@ -68,20 +89,41 @@ class Spaces:
         self._keeper: Keeper = keeper
         self._lock_after_s = lock_after_s
         self._entries: dict[str, Entry] = {}
+        self._room = Room(
+            most_open,
+            close_after_s,
+            close=self._close_unused,
+            may_close=lambda space_id: self._entries[space_id].may_close,
+            is_at_rest=lambda space_id: (space := self._entries[space_id].space) is not None and space.is_at_rest,
+        )
         self._unreadable: set[str] = set()  # spaces of which nobody can tell who keeps their keys
         self._standing = StandingFile(state.folder.standing, self._standings)
         self.rosters = Rosters(state.registry)
         self.on_news: Callable[[str], None] = lambda _space_id: None
         """Told of a space whose machines should look again: it is unlocked, or a key is needed."""
         sweep(state.folder.spaces)
+        space_removal.finish(state)
+
+    @asynccontextmanager
+    async def held(self, space_id: str) -> AsyncIterator[Space]:
+        """The open space with this id, which is not closed within this. Raises as `get`."""
+        entry = self._entry(space_id)
+        entry.holders += 1
+        try:
+            yield await self.get(space_id)
+        finally:
+            entry.holders -= 1
+            if entry.space is not None:
+                self._room.used(space_id)
 
     async def get(self, space_id: str) -> Space:
-        """The open space with this id.
+        """The open space with this id, which may be closed as soon as nobody holds it.
 
-        Raises LockedError where its machines keep its key, and none has brought it; StorageError where it cannot be opened.
+        Raises LockedError where its machines keep its key, and none has brought it; StorageError where it cannot be opened;
+        CrowdedError where too many others are in use.
         """
         entry = self._entry(space_id)
-        if entry.closing is not None:
+        while entry.closing is not None:
             await asyncio.shield(entry.closing)
         task = entry.opening
         if task is None or (task.done() and task.exception() is not None):
@@ -106,6 +148,34 @@ class Spaces:
             entry.users -= 1
             self._lock_later(space_id, entry)
 
+    @asynccontextmanager
+    async def still(self, space_id: str) -> AsyncIterator[bytes | None]:
+        """The key of the space's database, None where it is not at hand, while its files are copied.
+
+        Within this no other file takes its place, and one that nobody has open is not opened.
+        """
+        is_known = space_id in self._entries
+        try:
+            entry = self._entry(space_id)
+        except ConfideError:
+            yield None  # nobody can tell who keeps its key, so it cannot be opened either
+            return
+        try:
+            async with entry.unchanged() as key:
+                yield key
+        finally:
+            # Of one that nobody uses, nothing is kept: there may be ten thousand.
+            is_used = entry.opening or entry.closing or entry.users or entry.holders or entry.custodian.is_holding
+            if not is_known and not is_used:
+                self._entries.pop(space_id, None)
+
+    def key(self, space_id: str, name: KeyName) -> bytes | None:
+        """A key of a space's database, as it was or is; None where a machine has to bring it."""
+        if name.keeper == "server":
+            return self._state.master.space_key(space_id, name.number)
+        entry = self._entries.get(space_id)
+        return None if entry is None else entry.custodian.key(name)
+
     async def unlocked(self, space_id: str) -> Space:
         """The space, once a machine has brought its key. Raises StorageError as `get`."""
         entry = self._entry(space_id)
@@ -129,7 +199,7 @@ class Spaces:
             if entry.closing is not None:
                 await asyncio.shield(entry.closing)
             epoch = await asyncio.to_thread(self._epoch, space_id)
-            is_open = entry.space is not None
+            is_open = entry.space is not None and entry.closing is None
             was_lost = entry.custodian.is_lost
             try:
                 await asyncio.to_thread(entry.custodian.take, keys, epoch, may_change=may_change, is_open=is_open)
@@ -167,35 +237,73 @@ class Spaces:
             if entry.space is not None:
                 found |= entry.space.ailments()
                 continue
-            is_broken = entry.failure is not None and not isinstance(entry.failure, LockedError)
+            found |= entry.ailed
+            is_broken = entry.failure is not None and not isinstance(entry.failure, (LockedError, CrowdedError))
             if is_broken or (entry.custodian.is_lost and entry.custodian.custody.key.keeper == "server"):
                 found.add("storage")
         # Whoever wants no model has none that could fail.
         return found - {"embedding"} if self._is_without_model else found
 
+    # What the operator is shown: answered from memory
+
+    def opened(self) -> dict[str, Space]:
+        """Those that are open, by their ids."""
+        return {space_id: entry.space for space_id, entry in self._entries.items() if entry.space is not None}
+
+    def states(self) -> dict[str, str]:
+        """How each is that was ever asked for: `open`, `locked`, `closed` or `damaged`."""
+        return dict.fromkeys(self._unreadable, "damaged") | {
+            space_id: _state(entry) for space_id, entry in self._entries.items()
+        }
+
+    def waiting(self) -> dict[str, int]:
+        """How many pieces of each open one wait for their vectors."""
+        return {space_id: space.waiting for space_id, space in self.opened().items()}
+
+    def providers(self) -> dict[str, bool]:
+        """Whether each of the models can be asked now, by its provider."""
+        return {model.label: model.is_up for model in self._models if model.name != NO_MODEL}
+
     async def look_at_all(self) -> None:
-        """Looks at the spaces that nobody uses yet, and opens those that something is wrong with, so that it is put right and told of."""
-        for space_id in self._state.registry.spaces().values():
-            path = self._state.folder.space(space_id)
+        """Looks at the spaces that are closed, in turn, and opens those that something is wrong with, so that it is put right and told of.
+
+        Each look is followed by a pause, so that all of them take no more than `LOOKS_SHARE` of a core, however many spaces there are.
+        """
+        for space_id in (await asyncio.to_thread(self._state.registry.spaces)).values():
+            started = time.thread_time()
             try:
-                entry = self._entry(space_id)
+                is_sound, cpu_s = await asyncio.to_thread(self._look, space_id)
+                self._unreadable.discard(space_id)
             except ConfideError as error:
+                self._unreadable.add(space_id)
                 log.error("space %s cannot be opened: %s", space_id, error)
                 continue
-            if entry.opening is not None or entry.closing is not None or not path.exists():
-                continue
-            custody = entry.custodian.custody
-            key = entry.custodian.key(custody.key)
-            if key is None:
-                continue
-            try:
-                is_sound = custody.following is None and await asyncio.to_thread(glance, path, key)
-            except StorageError:
-                is_sound = False
             if not is_sound:
                 with suppress(ConfideError):
                     await self.get(space_id)
-                    entry.change_key()
+                    self._entry(space_id).change_key()
+            cpu_s += time.thread_time() - started
+            await asyncio.sleep(min(cpu_s / LOOKS_SHARE, LONGEST_PAUSE_S))
+
+    def _look(self, space_id: str) -> tuple[bool, float]:
+        """Whether a space looks sound, as far as can be told while nobody has it open, and the seconds of a processor that this took.
+
+        Raises StorageError, KeyFileError: nobody can tell who keeps its key.
+        """
+        started = time.thread_time()
+        entry = self._entries.get(space_id)
+        path = self._state.folder.space(space_id)
+        if (entry is not None and (entry.opening or entry.closing or entry.ailed)) or not path.exists():
+            return True, 0.0
+        # Of one that was never asked for, nothing is kept: there may be ten thousand.
+        custodian = entry.custodian if entry else Custodian(space_id, self._state.folder, self._state.master)
+        custody = custodian.custody
+        key = custodian.key(custody.key)
+        try:
+            is_sound = key is None or (custody.following is None and glance(path, key))
+        except StorageError:
+            is_sound = False
+        return is_sound, time.thread_time() - started
 
     # Who keeps the key
 
@@ -213,8 +321,10 @@ class Spaces:
         """Finish what is being written and close all."""
         for entry in self._entries.values():
             entry.stop_timer()
-        for space_id, entry in list(self._entries.items()):
-            await self._shut(space_id, entry)
+        await self._room.close()
+        entries = list(self._entries.items())
+        for start in range(0, len(entries), CLOSED_AT_ONCE):
+            await asyncio.gather(*(self._shut(*one) for one in entries[start : start + CLOSED_AT_ONCE]))
         self._entries.clear()
         await self._standing.close()
         if self._vault is not None:
@@ -236,6 +346,15 @@ class Spaces:
         return roster.epoch if roster is not None else 0
 
     async def _open(self, space_id: str, entry: Entry) -> Space:
+        await self._room.enter(space_id)
+        try:
+            async with entry.door:
+                return await self._open_in_room(space_id, entry)
+        except BaseException:
+            self._room.left(space_id)
+            raise
+
+    async def _open_in_room(self, space_id: str, entry: Entry) -> Space:
         try:
             try:
                 name, key = await asyncio.to_thread(entry.custodian.opening_key)
@@ -257,6 +376,7 @@ class Spaces:
             with suppress(ConfideError):
                 entry.stranded, _ = await space.records.places()
         entry.is_unlocked.set()
+        entry.ailed = frozenset()
         self._standing.changed()
         if name.keeper == "caller":
             self.on_news(space_id)
@@ -272,7 +392,36 @@ class Spaces:
             deleted_days=self._deleted_days,
             quota=self._quota,
             vault=self._vault,
+            pages=self._pages,
         )
+
+    async def _close_unused(self, space_id: str) -> None:
+        """Closes the space, whose key stays at hand; whoever wants it meanwhile waits, and has it opened again."""
+        entry = self._entries[space_id]
+        if not entry.may_close:
+            return
+        task, entry.opening = entry.opening, None
+        assert task is not None
+        space = task.result()
+        entry.ailed = frozenset(space.ailments() - {"embedding"})
+
+        async def close() -> None:
+            await self._close(space_id, space)
+            # Here rather than by who waits for it: whoever comes when this has ended must not find it any more.
+            if entry.closing is asyncio.current_task():  # and it is not locked meanwhile
+                entry.closing = None
+
+        entry.closing = asyncio.create_task(close())
+        await asyncio.shield(entry.closing)
+
+    async def _close(self, space_id: str, space: Space) -> None:
+        try:
+            await space.close()
+        except Exception as error:
+            # One space that cannot close must not keep the others from closing.
+            log.error("space %s did not close: %s", space_id, type(error).__name__)
+        finally:
+            self._room.left(space_id)
 
     # Locking
 
@@ -284,14 +433,17 @@ class Spaces:
         def lock() -> None:
             entry.stop_timer()
             if not entry.users and entry.custodian.is_holding:
-                entry.closing = asyncio.create_task(self._lock(space_id, entry))
+                entry.closing = asyncio.create_task(self._lock(space_id, entry, entry.closing))
 
         entry.timer = asyncio.get_running_loop().call_later(self._lock_after_s, lock)
         entry.locks_at = self._state.registry.clock() + self._lock_after_s
         self._standing.changed()
 
-    async def _lock(self, space_id: str, entry: Entry) -> None:
+    async def _lock(self, space_id: str, entry: Entry, closing: asyncio.Task[None] | None) -> None:
+        """`closing`: what closes it already, since nobody has used it for a while."""
         try:
+            if closing is not None:
+                await closing
             await self._shut(space_id, entry)
             log.info("space %s is locked: nobody has used it for %.0f s", space_id, self._lock_after_s)
         finally:
@@ -312,11 +464,7 @@ class Spaces:
             space = await task
         except ConfideError:
             return  # it never was open
-        try:
-            await space.close()
-        except Exception as error:
-            # One space that cannot close must not keep the others from closing.
-            log.error("space %s did not close: %s", space_id, type(error).__name__)
+        await self._close(space_id, space)
 
     def _standings(self) -> dict[str, Standing]:
         return {
@@ -327,8 +475,20 @@ class Spaces:
 
     @property
     def _is_without_model(self) -> bool:
-        embedders = [self._embedder] if isinstance(self._embedder, Model) else self._embedder
-        return all(embedder.name == NO_MODEL for embedder in embedders)
+        return all(model.name == NO_MODEL for model in self._models)
+
+    @property
+    def _models(self) -> Sequence[Model]:
+        return [self._embedder] if isinstance(self._embedder, Model) else self._embedder
+
+
+def _state(entry: Entry) -> str:
+    if entry.space is not None:
+        return "damaged" if "storage" in entry.space.ailments() else "open"
+    if isinstance(entry.failure, LockedError) or entry.custodian.is_locked:
+        return "locked"
+    is_broken = entry.failure is not None and not isinstance(entry.failure, CrowdedError)
+    return "damaged" if is_broken or "storage" in entry.ailed else "closed"
 
 
 def glance(path: Path, key: bytes) -> bool:

@@ -45,6 +45,7 @@ from confide_daemon.spaces import maintenance
 from confide_daemon.spaces.maintenance import Health, Upkeep, mark_closed
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.store.database import Damage
+from confide_daemon.store.page_budget import PageBudget
 from confide_daemon.store.quota import UNLIMITED, Quota
 from confide_daemon.store.rows import PieceChanges, SourceCount
 from confide_daemon.store.store import Store
@@ -172,6 +173,7 @@ class Space:
         quota: Quota = UNLIMITED,
         clock: Callable[[], float] = time.time,
         vault: Vault | None = None,
+        pages: PageBudget | None = None,
     ) -> Space:
         """Opens the space, making it when the file is not there, and takes up the indexing and the upkeep.
 
@@ -183,6 +185,7 @@ class Space:
             quota: what it may hold.
             clock: seconds since 1970, for what is deleted too long ago and for the month of a budget.
             vault: what keeps new sealed records; None keeps them in the database.
+            pages: which it shares with other spaces.
 
         Raises StorageError: wrong key, damaged beyond repair, newer schema, not writable, disk full.
         """
@@ -192,7 +195,9 @@ class Space:
             store, crashed = await asyncio.to_thread(_open_marked, path, key, scan, damage)
             store.quota = quota
             threads = StoreThreads(
-                store, lambda: Store.open(path, store.key, writer=False, now=time.time(), scan=scan, damage=damage)
+                store,
+                lambda: Store.open(path, store.key, writer=False, now=time.time(), scan=scan, damage=damage),
+                pages,
             )
             space = cls(
                 space_id,
@@ -399,6 +404,20 @@ class Space:
         """Whether nothing is being indexed: all is done, or cannot be now."""
         return self._indexer.idle and not self._indexer.is_loading
 
+    @property
+    def is_held(self) -> bool:
+        """Whether a session keeps it still, to carry it to another daemon: nobody but this object knows of that."""
+        return self.moving.is_held
+
+    @property
+    def waiting(self) -> int:
+        """How many pieces wait for their vectors, as last seen by who makes them."""
+        return self._indexer.waiting
+
+    async def answer(self) -> None:
+        """Return once its writer's thread is free, and alive."""
+        await self._threads.answer()
+
     def ailments(self) -> set[str]:
         """What of it does not work as it should, in words that tell nothing of what it holds: storage, index, embedding."""
         state = self.upkeep.health().state
@@ -414,7 +433,9 @@ def _open_marked(path: Path, key: bytes, scan: VectorScan, damage: Damage) -> tu
     """The writing store, and whether whoever had it open last did not close it."""
     store = Store.open(path, key, writer=True, now=time.time(), scan=scan, damage=damage)
     try:
-        return store, maintenance.open_marked(store, now=time.time())
+        crashed = maintenance.open_marked(store, now=time.time())
+        maintenance.note_restore(store, path.with_suffix(".restored"))
+        return store, crashed
     except BaseException:
         store.close()
         raise

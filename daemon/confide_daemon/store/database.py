@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 KEY_BYTES = 32
 BUSY_MS = 5000  # only a checkpoint or a foreign process can hold a lock; beyond this something is wrong
-CACHE_KIB = 32 * 1024  # for each connection; 10,000 pieces with vectors are about 25 MiB
+CACHE_KIB = 32 * 1024  # for each connection, where nothing else is said (`page_budget`)
 WAL_LIMIT = 16 * 1024 * 1024
 
 # What the errors of the database mean; the first match counts.
@@ -349,7 +349,18 @@ class Database:
         self.damage = damage or Damage()
         self.remembered = Remembered()
         self.quota = UNLIMITED
+        self._kept_kib = CACHE_KIB
         self._after_commit: list[Callable[[], None]] = []
+
+    def keep_pages(self, kib: int) -> None:
+        """Keep at most so much of what was read."""
+        if kib != self._kept_kib:
+            self.rows(f"PRAGMA cache_size = -{kib}")
+            self._kept_kib = kib
+
+    def shrink(self) -> None:
+        """Keep nothing of what was read; it is read again when it is needed."""
+        self.rows("PRAGMA shrink_memory")
 
     def close(self) -> None:
         """Closes the connection and forgets the key; the last one folds the log into the file."""
@@ -417,6 +428,7 @@ class Database:
                 yield
             finally:
                 self.connection = connect(self.path, self.key, writer=True)
+                self._kept_kib = CACHE_KIB
                 self.remembered.forget()
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:

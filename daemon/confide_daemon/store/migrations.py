@@ -7,6 +7,7 @@ from importlib import resources
 
 import apsw
 
+from confide_daemon import __version__
 from confide_daemon.errors import StorageError
 from confide_daemon.store.database import storage_errors, transaction
 
@@ -35,12 +36,35 @@ def migrate(connection: apsw.Connection, *, now: float) -> None:
         done = {int(version) for (version,) in connection.execute("SELECT version FROM migration")}
         present = max(done, default=0)
         if present > steps[-1][0]:
-            raise StorageError(
-                f"cannot open the database: it was written by a newer version of confide (schema {present}, known {steps[-1][0]})",
-                hint="upgrade confide on this machine",
-            )
+            raise written_by_newer("the database", _program(connection, present))
         for version, sql in steps:
             if version not in done:
                 with transaction(connection):
-                    connection.execute(sql)
-                    connection.execute("INSERT INTO migration VALUES (?, ?)", (version, now))
+                    connection.execute(sql, can_cache=False)  # it is made once
+                    connection.execute("INSERT INTO migration (version, applied_at) VALUES (?, ?)", (version, now))
+                    if _has_programs(connection):
+                        connection.execute("UPDATE migration SET program = ? WHERE version = ?", (__version__, version))
+
+
+def written_by_newer(what: str, program: str | None) -> StorageError:
+    """The refusal of what a newer version has written.
+
+    `program`: that version, where it is known.
+    """
+    newer = "a newer version of confide" if program is None else f"confided {program}"
+    return StorageError(
+        f"cannot open {what}: it was written by {newer}; this is {__version__}",
+        hint="upgrade, or confided restore the snapshot from before it",
+    )
+
+
+def _program(connection: apsw.Connection, version: int) -> str | None:
+    if not _has_programs(connection):
+        return None
+    rows = connection.execute("SELECT program FROM migration WHERE version = ?", (version,)).fetchall()
+    return str(rows[0][0]) if rows and rows[0][0] is not None else None
+
+
+def _has_programs(connection: apsw.Connection) -> bool:
+    """Whether the table says who made each step, as it does from step 13 on."""
+    return any(row[1] == "program" for row in connection.execute("PRAGMA table_info(migration)"))

@@ -11,7 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from confide_crypto.errors import ConfideError
+from confide_daemon import figures
 from confide_daemon.errors import StorageError
+from confide_daemon.store.page_budget import PageBudget
 from confide_daemon.store.store import Store
 
 T = TypeVar("T")
@@ -27,7 +29,10 @@ LAST_PAGES: Final = 512
 class StoreThreads:
     """Runs functions with a store. `open_reader` is called once in each reading thread."""
 
-    def __init__(self, writer: Store, open_reader: Callable[[], Store]) -> None:
+    def __init__(self, writer: Store, open_reader: Callable[[], Store], pages: PageBudget | None = None) -> None:
+        """`pages`: which the connections share with those of other spaces; None: a budget of their own."""
+        self._pages = pages or PageBudget()
+        self._pages.opened()
         self._writer = writer
         self._open_reader = open_reader
         self._stores: list[Store] = []
@@ -46,7 +51,18 @@ class StoreThreads:
 
     async def maintain(self, work: Callable[[Store], T]) -> T:
         """As `write`, for what nobody waits for."""
-        return await self._submit(self._writing, lambda: work(self._writer))
+        asked_at = time.perf_counter()
+
+        def run() -> T:
+            figures.WRITE_WAIT.observe(time.perf_counter() - asked_at)
+            return work(self._kept(self._writer))
+
+        return await self._submit(self._writing, run)
+
+    async def answer(self) -> None:
+        """Return once the writer's thread has come to it; what is closed has nothing to answer for."""
+        if not self._closed:
+            await self._submit(self._writing, lambda: None)
 
     async def examine(self, work: Callable[[Store], T]) -> T:
         """As `read`, in a thread apart, so that it may take longer."""
@@ -56,6 +72,17 @@ class StoreThreads:
             return work(self._examiner)
 
         return await self._submit(self._examining, run)
+
+    async def rest(self) -> None:
+        """Closes the connection that examines until it is asked again, and lets go of what the writer has read: half of what a small space
+        takes of memory."""
+
+        def let_go() -> None:
+            self._examiner = None
+            self._close_own()
+
+        await self._submit(self._examining, let_go)
+        await self._submit(self._writing, lambda: self._writer.shrink())
 
     def interrupt(self) -> None:
         """Ends what is being examined right now, with a StorageError."""
@@ -72,11 +99,7 @@ class StoreThreads:
         done = threading.Event()
 
         def give_way() -> None:
-            store: Store | None = getattr(self._own, "store", None)
-            if store is not None:
-                self._own.store = None
-                self._stores.remove(store)
-                store.close()
+            self._close_own()
             with contextlib.suppress(threading.BrokenBarrierError):
                 all_closed.wait(ALONE_S)
                 done.wait()
@@ -142,12 +165,28 @@ class StoreThreads:
         if store is None:
             store = self._own.store = self._open_reader()
             self._stores.append(store)
+            self._pages.opened()
+        return self._kept(store)
+
+    def _close_own(self) -> None:
+        """Closes the connection of this thread, if it has one; its next reading opens another."""
+        store: Store | None = getattr(self._own, "store", None)
+        if store is not None:
+            self._own.store = None
+            self._stores.remove(store)
+            self._pages.closed()
+            store.close()
+
+    def _kept(self, store: Store) -> Store:
+        store.keep_pages(self._pages.share_kib)
         return store
 
     def _close(self) -> None:
         self._examining.shutdown(wait=True)
         self._reading.shutdown(wait=True)
         self._writing.shutdown(wait=True)
+        for _ in (self._writer, *self._stores):
+            self._pages.closed()
         with contextlib.ExitStack() as stack:  # each of them, whatever becomes of the others
             stack.callback(self._writer.close)
             for store in self._stores:

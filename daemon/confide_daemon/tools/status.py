@@ -24,6 +24,7 @@ from confide_daemon.tools.context import (
     record,
 )
 from confide_daemon.tools.entities import named
+from confide_memory.versions import WINDOW, is_behind
 
 _MAYBE_COUNT = {"type": ["integer", "null"], "minimum": 0}
 _MAYBE_NUMBER = {"type": ["number", "null"]}
@@ -201,6 +202,7 @@ def _structured(
         },
         "warnings": [
             *status.warnings,
+            *_behind(facts.proxy_version),
             *_unknown_toolsets(context.unknown_toolsets),
             *_clash_warning(status.clashes),
             *_refusals(backlog.get("deadLetters")),
@@ -231,6 +233,14 @@ def _clash_warning(clashes: Sequence[Clash]) -> list[str]:
         f"{count} {files} two versions of some lines ({first.path} in {first.project}{', …' if clashes[1:] else ''}): "
         "between the marks that begin with <<<<<<< confide, keep what is right, and delete the marks"
     ]
+
+
+def _behind(proxy_version: str) -> list[str]:
+    """Said by the newer of the two; an old machine may know of no window."""
+    if not is_behind(proxy_version, __version__):
+        return []
+    far = f"is more than {WINDOW} minor versions older than confided {__version__}"
+    return [f"confide {proxy_version} on this machine {far}: upgrade it there"]
 
 
 def _unknown_toolsets(names: Sequence[str]) -> list[str]:

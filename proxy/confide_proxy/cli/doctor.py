@@ -20,6 +20,7 @@ from confide_crypto.errors import ConfideError, LinkError, RequestError
 from confide_crypto.keys.identity import fingerprint_words
 from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
+from confide_memory.versions import WINDOW, is_behind
 from confide_proxy import VERSION
 from confide_proxy.cli import status_lines
 from confide_proxy.cli.console import (
@@ -252,8 +253,12 @@ async def _link(here: Here) -> AsyncIterator[Finding]:
 
 
 def _versions(of_daemon: str) -> Finding:
+    told = f"confide {VERSION} here, confided {of_daemon}"
+    if is_behind(VERSION, of_daemon) or is_behind(of_daemon, VERSION):
+        older = "confide on this machine" if is_behind(VERSION, of_daemon) else "confided"
+        far = f"{told}: more than {WINDOW} minor versions apart, which nobody has tried"
+        return Finding("versions", "problem", far, f"upgrade {older}; the daemon goes first: docs/upgrading.md")
     if of_daemon and of_daemon != VERSION:
-        told = f"confide {VERSION} here, confided {of_daemon}"
         return Finding("versions", "hint", told, "they work together; the newer one has more. Update the older one")
     return ok("versions", f"confide {VERSION}" + (f", confided {of_daemon}" if of_daemon else ""))
 

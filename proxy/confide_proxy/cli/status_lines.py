@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from confide_memory.answers import local_time
+from confide_memory.versions import WINDOW, is_behind
+from confide_proxy import VERSION
 
 _LABEL: Final = 9
 _UNITS: Final = ("bytes", "KB", "MB", "GB", "TB")
@@ -124,6 +126,11 @@ def _problems(facts: Mapping[str, Any]) -> list[str]:
         found.append(f"the daemon was put back {facts['wentBack']}")
     if "unsealedFindings" in facts and not facts["unsealedFindings"].startswith("0,"):
         found.append(f"credentials in clear: {facts['unsealedFindings']}")
+    if is_behind(facts["daemonVersion"], VERSION):
+        # Of a machine that is behind, the daemon tells, as the newer one: that machine knows of no window perhaps.
+        found.append(
+            f"confided {facts['daemonVersion']} there is more than {WINDOW} minor versions older than confide {VERSION} here: upgrade it"
+        )
     if "unknownTools" in facts:
         found.append(f"the daemon is newer; an update of confide brings its tools: {facts['unknownTools']}")
     return found or ["none"]

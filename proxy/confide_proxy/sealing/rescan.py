@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from confide_crypto.errors import RequestError, printable
 from confide_memory.answers import ask
 from confide_memory.documents import MAX_TEXT_BYTES
+from confide_memory.errors import UnknownRequestError
 from confide_memory.markdown import is_sensitive
 from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.sealing.context import batches
@@ -218,7 +219,7 @@ class Rescan:
         try:
             return await ask(self._link, "stored-texts", {"after": after}, timeout_s=PAGE_DEADLINE_S, bulk=True)
         except RequestError as error:
-            if error.code != "invalid":
+            if error.code != "invalid" and not isinstance(error, UnknownRequestError):
                 raise
             raise RequestError(
                 "invalid", "this daemon does not hand out what it has stored", "update confided on its machine"

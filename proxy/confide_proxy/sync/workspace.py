@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import RequestError
 from confide_memory.documents import GLOBAL_PROJECT, Asks, receive_text
+from confide_memory.versions import UNKNOWN
+from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError
 from confide_proxy.link.receipts import Receipts
@@ -162,12 +164,12 @@ class Files:
         except OSError as error:  # of the state beside the files, which is no business of the daemon's
             problem = f"that machine cannot use its own files: {error.strerror or type(error).__name__}"
             raise RequestError("unavailable", problem, "is its disk full, or read-only?") from None
-        raise RequestError("invalid", "this proxy does not know that request", "update confide on that machine")
+        raise _unknown()
 
     async def on_stream(self, op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
         """The same for a revision whose text comes as a body. Raises RequestError: it is not an `apply`, or as `on_request`."""
         if op != "apply":
-            raise RequestError("invalid", "this proxy does not know that request", "update confide on that machine")
+            raise _unknown()
         return await self.on_request(op, {**params, "text": await receive_text(body)})
 
     def _scanned(self, report: SyncReport) -> dict[str, Any]:
@@ -212,6 +214,10 @@ class Files:
             self._to_ignore.discard(folder.project)
             if await asyncio.to_thread(ignore_memory, folder.root):
                 self.ignored.append(folder.root / ".gitignore")
+
+
+def _unknown() -> RequestError:
+    return RequestError("unavailable", f"confide {VERSION} {UNKNOWN}", "update confide on that machine")
 
 
 def _make_own(folder: Path) -> None:

@@ -235,6 +235,11 @@ def test_a_log_from_before_is_counted_once(tmp_path: Path, clock: Clock) -> None
             audit.record(database, 1e6, "connected", alias="laptop", by=hand)
     with registry.transaction() as database:
         database.execute("DROP TABLE audit_counts")
+        # What came after it.
+        database.execute("DROP TABLE migration")
+        database.execute("DROP TRIGGER caller_added; DROP TRIGGER caller_removed; DROP TRIGGER caller_changed")
+        database.execute("DROP TABLE caller_changes")
+        database.execute("ALTER TABLE callers DROP COLUMN proxy_version")
         database.pragma("user_version", 8)
     registry.close()
     registry = Registry.open(path, KEY, clock=clock)

@@ -11,7 +11,7 @@ from tests.support.daemon.loopback import machine, serving
 from tests.support.providers.generations import MarkedEmbedder, handle
 
 from confide_daemon.access.jobs import Job, Jobs
-from confide_daemon.server import jobs as work
+from confide_daemon.server.operator import jobs as work
 from confide_daemon.store.database import connect
 
 

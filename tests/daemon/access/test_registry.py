@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -401,6 +402,39 @@ def test_a_successor_that_is_enrolled_by_hand_is_nobody_s_successor(registry: Re
     known = registry.caller(BOB)
     assert known is not None
     assert known.alias == "desk"
+
+
+def test_whose_rights_have_changed_is_known_without_reading_all(registry: Registry, clock: Clock) -> None:
+    """Whoever changed them and however, but not that somebody connected."""
+    registry.add_caller(ALICE, Grants("laptop"), space="home", added_by="line")
+    registry.add_caller(BOB, Grants("desktop"), space="home", added_by="line")
+    start = registry.last_change()
+    assert registry.changes_since(start) == (start, frozenset())
+    registry.grant("laptop", lambda caller: (replace(caller.grants, scope="read"), None))
+    after, changed = registry.changes_since(start)
+    assert changed == {ALICE}
+    with registry.transaction() as database:
+        database.execute("UPDATE callers SET last_seen_at = 1.0")
+    assert registry.changes_since(after) == (after, frozenset())
+    registry.name_successor(ALICE, b"c" * 32, session="s")
+    registry.succeed(b"c" * 32)
+    registry.revoke("desktop")
+    assert registry.changes_since(after)[1] == {ALICE, BOB, b"c" * 32}
+    with registry.transaction() as database:
+        database.execute("DELETE FROM callers WHERE alias = 'desktop'")
+    assert BOB in (registry.changes_since(after)[1] or ())
+
+
+def test_of_more_changes_than_are_remembered_nothing_is_said(registry: Registry) -> None:
+    """Nor where the folder was put back, and has had fewer."""
+    registry.add_caller(ALICE, Grants("laptop"), space="home", added_by="line")
+    start = registry.last_change()
+    with registry.transaction() as database:
+        for number in range(4097):
+            database.execute("UPDATE callers SET alias = ?", (f"laptop-{number}",))
+    assert registry.changes_since(start) == (start + 4097, None)
+    assert registry.changes_since(start + 1) == (start + 4097, frozenset([ALICE]))
+    assert registry.changes_since(start + 9999)[1] is None
 
 
 def test_a_reader_does_not_wait_for_a_writer_and_hears_of_it(registry: Registry) -> None:

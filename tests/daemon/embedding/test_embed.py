@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from confide_daemon.embedding import Embedder, Model
-from confide_daemon.embedding.onnx import OnnxEmbedder, load_folder, load_minilm
+from confide_daemon.embedding.local.onnx import OnnxEmbedder, load_folder, load_minilm
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError
 

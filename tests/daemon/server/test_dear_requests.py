@@ -43,10 +43,10 @@ JUDGED: Final[dict[str, tuple[bytes, str, float]]] = {
     "blanks": (b'{"op":"compare"%s}' % (b" " * WHOLE), "invalid", 1024),
     "the name of a large one deeper inside": (
         b'{"op":"nothing","a":{"op":"compare"},"b":"%s"}' % (b"x" * MAX_REQUEST),
-        "invalid",
+        "unavailable",
         64,
     ),
-    "the name twice": (b'{"op":"compare","b":"%s","op":"nothing"}' % (b"x" * MAX_REQUEST), "invalid", 64),
+    "the name twice": (b'{"op":"compare","b":"%s","op":"nothing"}' % (b"x" * MAX_REQUEST), "unavailable", 64),
     "objects of one member": (NUMBER % (b"[" + b'{"a":1},' * 15_000 + b"0]"), "invalid", 59),
     "a kilobyte of brackets": (NUMBER % (b"[" * 490 + b"]" * 490), "invalid", 1),
     "what changes something": (

@@ -179,15 +179,15 @@ async def test_a_peer_that_falls_silent_is_dropped(tmp_path: Path) -> None:
 def test_the_daemon_serves_fewer_where_it_may_open_fewer_files_and_says_so(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path)
     told = serve_with_limit(daemon, 700)
-    assert "only " in told
-    assert "sessions at once, not 4096: this process may open 700 files" in told
+    assert "sessions and " in told
+    assert "open spaces at once, not 4096 and 256: this process may open 700 files" in told
 
 
 def test_the_daemon_refuses_to_start_where_it_could_serve_hardly_anybody(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path)
     told = serve_with_limit(daemon, 300, code=3)
     assert "this process may open 300 files" in told
-    assert "hint: raise the limit: ulimit -n" in told
+    assert "hint: raise the hard limit to 8192 or more" in told
 
 
 def serve_with_limit(daemon: Daemon, files: int, *, code: int = 0) -> str:

@@ -300,7 +300,7 @@ async def test_a_machine_that_may_only_read(daemon: Serving, laptop: Machine) ->
         ("attach", {"project": ""}, "invalid"),
         ("attach", {"project": "a\nb"}, "invalid"),
         ("attach", {"project": "p", "toolsets": "core"}, "invalid"),
-        ("format-disk", {"project": "proj"}, "invalid"),
+        ("format-disk", {"project": "proj"}, "unavailable"),
     ],
 )
 async def test_what_a_request_must_not_be(laptop: Machine, op: str, body: dict[str, Any], code: str) -> None:

@@ -42,6 +42,8 @@ class Disk:
         needles += [b"SQLite format 3", *self.secrets, *(secret.hex().encode() for secret in self.secrets)]
         found, seen = [], 0
         for path in (*self._home.data.rglob("*"), *self.temporary.rglob("*"), self._home.home / "log"):
+            if path.is_socket():
+                continue
             try:
                 content = path.read_bytes()
             except (FileNotFoundError, IsADirectoryError):

@@ -194,7 +194,7 @@ async def test_a_lock_leaves_no_key_behind(tmp_path: Path, is_newer: bool) -> No
     laptop, device, _, (database, _) = await two_epochs(data)
     if is_newer:
         connection = connect(database, device.keys.database_key(2), writer=True)
-        connection.execute("INSERT INTO migration VALUES (9999, 0)")
+        connection.execute("INSERT INTO migration (version, applied_at) VALUES (9999, 0)")
         connection.close()
     async with serving(data, lock_after_s=0.2) as daemon:
         (space_id,) = daemon.state.registry.spaces().values()

@@ -18,7 +18,7 @@ from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.errors import StorageError
 from confide_daemon.retrieval.search.query import SearchQuery
-from confide_daemon.server.jobs import perform
+from confide_daemon.server.operator.jobs import perform
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.upkeep import integrity, salvage
 from confide_memory.documents import text_hash

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+from tests.support.daemon.disks import mounted, remount
 from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.embedding import Model
@@ -100,7 +101,7 @@ async def test_a_database_of_a_newer_version_is_left_alone(tmp_path: Path) -> No
     path = tmp_path / "s.db"
     await make(path)
     connection = connect(path, KEY, writer=True)
-    connection.execute("INSERT INTO migration VALUES (9999, 0)")
+    connection.execute("INSERT INTO migration (version, applied_at) VALUES (9999, 0)")
     connection.close()
     with pytest.raises(StorageError, match="newer version") as caught:
         await open_space(path)
@@ -112,26 +113,6 @@ async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot create the database") as caught:
         await open_space(tmp_path / "no" / "s.db")
     assert caught.value.hint
-
-
-def mounted(folder: Path, options: str) -> bool:
-    """Whether a small file system could be mounted there; only root can."""
-    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-    return os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
-def remount(folder: Path, options: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{options}", str(folder)], check=True)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if not mounted(folder, "size=8m"):
-        pytest.skip("mounting a small file system needs root")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 async def test_a_full_disk_refuses_the_write_and_keeps_the_rest(small_disk: Path) -> None:

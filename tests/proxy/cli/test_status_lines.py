@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from confide_memory.answers import local_time
-from confide_proxy.cli import markdown_offer
+from confide_proxy.cli import doctor, markdown_offer, status_lines
 from confide_proxy.cli.status_lines import details, duration, size, waiting_line
 from confide_proxy.config import ProxyConfig
 
@@ -76,3 +76,31 @@ def test_markdown_is_offered_where_there_is_much_of_it(tmp_path: Path) -> None:
     assert told[1].strip() == 'extra = ["**/*.md"]'
     assert str(file) in told[2]
     assert not markdown_offer.offer(tmp_path, ProxyConfig(extra=("docs/*.md",)), file)
+
+
+@pytest.mark.parametrize(("of_daemon", "is_far"), [("0.1.0", True), ("0.2.0", False), ("0.9.0", False)])
+def test_a_daemon_that_is_too_old_is_a_problem(monkeypatch: pytest.MonkeyPatch, of_daemon: str, is_far: bool) -> None:
+    """In the six lines too. Of a machine that is too old, the daemon's own warning tells."""
+    monkeypatch.setattr(status_lines, "VERSION", "0.4.0")
+    facts = {"daemonVersion": of_daemon, "sealing": {}, "warnings": []}
+    (line,) = status_lines._problems(facts)
+    assert ("upgrade it" in line) == is_far
+
+
+@pytest.mark.parametrize(
+    ("of_daemon", "state", "hint"),
+    [
+        ("0.4.0", "ok", ""),
+        ("0.2.1", "hint", "Update the older one"),
+        ("0.1.0", "problem", "upgrade confided;"),
+        ("0.7.0", "problem", "upgrade confide on this machine;"),
+    ],
+)
+def test_doctor_tells_of_versions_that_are_too_far_apart(
+    monkeypatch: pytest.MonkeyPatch, of_daemon: str, state: str, hint: str
+) -> None:
+    """And which of the two is the older one."""
+    monkeypatch.setattr(doctor, "VERSION", "0.4.0")
+    found = doctor._versions(of_daemon)
+    assert (found.check, found.state) == ("versions", state)
+    assert hint in found.hint

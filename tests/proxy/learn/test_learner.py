@@ -168,7 +168,7 @@ async def test_whatever_becomes_of_a_transcript(machine: Machine, how: str) -> N
         given = {"session": "s", "transcript": str(path), "offset": 1, "event": "Stop"}
         assert pointers.append(machine.paths.state, config=machine.config_file, client="gemini", **given)
     else:
-        moved = path.rename(machine.app / "moved.jsonl")
+        moved = path.rename(machine.projects.parent / path.name)
         if how == "a link":
             path.symlink_to(moved)
         elif how == "a folder":
@@ -176,7 +176,7 @@ async def test_whatever_becomes_of_a_transcript(machine: Machine, how: str) -> N
         elif how == "elsewhere":
             given = {
                 "session": "s",
-                "transcript": f"{machine.projects}/../../app/moved.jsonl",
+                "transcript": f"{machine.projects}/../{path.name}",  # as deep below the folder as a transcript
                 "offset": 1,
                 "event": "Stop",
             }

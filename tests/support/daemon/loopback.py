@@ -34,9 +34,11 @@ from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.sealing.vault import Vault
+from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.server import Daemon, Listen
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import LOCK_AFTER_S, Spaces
+from confide_daemon.spaces.room import CLOSE_AFTER_S, MOST_OPEN
 
 
 def text_hash(text: str) -> str:
@@ -121,6 +123,9 @@ async def serving(
     timers: Timers = DEFAULT_TIMERS,
     keeper: Keeper = "server",
     lock_after_s: float = LOCK_AFTER_S,
+    exposition: Exposition | None = None,
+    close_after_s: float = CLOSE_AFTER_S,
+    most_open: int = MOST_OPEN,
 ) -> AsyncIterator[Serving]:
     """Serve on a free loopback port until the block ends; `keeper` keeps the keys of spaces that are made."""
     data = DataFolder(folder)
@@ -129,11 +134,20 @@ async def serving(
     handle = embedder or Model.ready(HashedEmbedder())
     config = config or DaemonConfig()
     vault = Vault.open(config.vault) if config.vault.url else None
-    spaces = Spaces(state, IndexSettings(), handle, keeper=keeper, lock_after_s=lock_after_s, vault=vault)
+    spaces = Spaces(
+        state,
+        IndexSettings(),
+        handle,
+        keeper=keeper,
+        lock_after_s=lock_after_s,
+        close_after_s=close_after_s,
+        most_open=most_open,
+        vault=vault,
+    )
     revocations = Revocations.configured(config, state)
     if revocations is not None:
         revocations.apply(state.registry)
-    daemon = Daemon(state, config, spaces, timers=timers, revocations=revocations)
+    daemon = Daemon(state, config, spaces, timers=timers, revocations=revocations, exposition=exposition)
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     run = asyncio.create_task(daemon.run(Listen("127.0.0.1", 0, idle_exit_s), on_ready=ready.set_result))
     try:

@@ -51,13 +51,17 @@ def stands_still(pid: int) -> bool:
 class Machine:
     """One user's machine: a home for Confide and a project folder."""
 
-    def __init__(self, root: Path, name: str, *, has_model: bool = False, is_set_up: bool = True) -> None:
+    def __init__(
+        self, root: Path, name: str, *, has_model: bool = False, is_set_up: bool = True, program: str = CONFIDE
+    ) -> None:
         """
         Args:
+            program: `confide`, of this version or another.
             has_model: a daemon that is started on demand embeds with the packaged model, as it does for people.
             is_set_up: this machine may have a daemon of its own, as after `confide quickstart`.
         """
         self.name = name
+        self.program = program
         self.home = root / name / "home"
         self.project = root / name / "project"
         self.home.mkdir(parents=True)
@@ -94,9 +98,10 @@ class Machine:
         file.write_text(text, encoding="utf-8")
         return file
 
-    def run(self, *arguments: str, code: int = 0, stdin: str | None = None, program: str = CONFIDE) -> str:
+    def run(self, *arguments: str, code: int = 0, stdin: str | None = None, program: str = "") -> str:
         """Run a command in the project; its exit code must be `code`. Returns stdout and stderr together."""
-        done = run([program, *arguments], cwd=self.project, env=self.env, input=stdin, timeout=COMMAND_DEADLINE_S)
+        command = [program or self.program, *arguments]
+        done = run(command, cwd=self.project, env=self.env, input=stdin, timeout=COMMAND_DEADLINE_S)
         text = done.stdout + done.stderr
         assert done.returncode == code, f"{arguments[0]} ended with {done.returncode}, not {code}:\n{text}"
         assert "Traceback" not in text, text
@@ -105,7 +110,7 @@ class Machine:
 
     def json(self, *arguments: str) -> Any:
         """Run a command with --json; the parsed answer."""
-        done = run([CONFIDE, *arguments, "--json"], cwd=self.project, env=self.env, timeout=COMMAND_DEADLINE_S)
+        done = run([self.program, *arguments, "--json"], cwd=self.project, env=self.env, timeout=COMMAND_DEADLINE_S)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -130,9 +135,19 @@ class Daemon:
     """A `confided serve` process on a loopback port, in a data folder of its own."""
 
     def __init__(
-        self, root: Path, *, host: str = "127.0.0.1", has_model: bool = False, opens_itself: bool = False
+        self,
+        root: Path,
+        *,
+        host: str = "127.0.0.1",
+        has_model: bool = False,
+        opens_itself: bool = False,
+        program: str = CONFIDED,
     ) -> None:
-        """Without a model unless `has_model` says so, or `server-home/daemon.toml` is there already. `opens_itself`: `SERVER_KEEPS`."""
+        """Without a model unless `has_model` says so, or `server-home/daemon.toml` is there already. `opens_itself`: `SERVER_KEEPS`.
+
+        `program`: `confided`, of this version or another. A data folder that is there already is served as it is.
+        """
+        self.program = program
         self.host = host
         self.data = root / "server"
         self.log = root / "server.log"
@@ -144,20 +159,21 @@ class Daemon:
             (home / "daemon.toml").write_text(NO_MODEL + SERVER_KEEPS * opens_itself)
         self.port = 0
         self._process: subprocess.Popen[bytes] | None = None
-        self.run("init")
+        if not self.data.exists():
+            self.run("init")
 
     def run(self, *arguments: str, code: int = 0) -> str:
         """Run a `confided` command on this data folder. Returns stdout and stderr together."""
-        done = run([CONFIDED, *arguments, "--data", str(self.data)], env=self.env, timeout=COMMAND_DEADLINE_S)
+        done = run([self.program, *arguments, "--data", str(self.data)], env=self.env, timeout=COMMAND_DEADLINE_S)
         text = done.stdout + done.stderr
         assert done.returncode == code, f"{arguments} ended with {done.returncode}, not {code}:\n{text}"
         return text
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
         """Serve; returns once it listens. The port stays the same over restarts."""
         with self.log.open("ab") as log:
             self._process = Program(
-                [CONFIDED, "serve", "--listen", f"{self.host}:{self.port}", "--data", str(self.data)],
+                [self.program, "serve", "--listen", f"{self.host}:{self.port}", "--data", str(self.data), *options],
                 env=self.env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -1,4 +1,4 @@
-"""`local`: a sentence model that runs in the daemon (`embedding.onnx`). Its options are those of `[embedding]` itself."""
+"""`local`: a sentence model that runs in the daemon (`embedding.local.onnx`). Its options are those of `[embedding]` itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def open(config: EmbeddingSettings) -> Embedder:
     """The model in the configured folder, else the packaged one. Raises EmbedderError."""
-    from confide_daemon.embedding.onnx import load_folder, load_minilm
+    from confide_daemon.embedding.local.onnx import load_folder, load_minilm
 
     if config.folder:
         return load_folder(Path(config.folder).expanduser(), threads=config.threads)

@@ -114,6 +114,7 @@ class Filling:
         except EmbedderError:
             self._provider.give_back(tokens)
             raise
+        self._provider.note(tokens)
         pairs = [(piece, row) for pieces, row in zip(texts, rows, strict=True) for piece in pieces]
         for start in range(0, len(pairs), STORED_AT_ONCE):
             await self._store(pairs[start : start + STORED_AT_ONCE])

@@ -275,7 +275,7 @@ class Serving:
         if asked.failures:
             return asked.failures[0]
         wanted = self._providers[0]
-        if wanted.model.state == "loading":
+        if wanted.model.state == "loading" or wanted.model.is_resting:
             return loading(wanted)
         if wanted.model.embedder is None and wanted.model.failure is not None:
             return str(wanted.model.failure)

@@ -21,7 +21,7 @@ from confide_daemon.documents import provenance
 from confide_daemon.errors import DamagedError, EmbedderError
 from confide_daemon.retrieval.chunker import cut
 from confide_daemon.retrieval.indexing.backfill import Filling
-from confide_daemon.retrieval.indexing.generations import Patience, Plan, decide, holdings, successor
+from confide_daemon.retrieval.indexing.generations import Held, Patience, Plan, decide, holdings, successor
 from confide_daemon.retrieval.indexing.model import Budget, Condition, Provider, Standing, in_thread
 from confide_daemon.store.rows import DocumentRow, Piece, PieceChanges
 from confide_daemon.store.store import Store
@@ -172,7 +172,9 @@ class Indexer:
         self._lacking: set[str] = set()  # names of vectors that pieces wait for
         self._held_back = False  # after a failure, until it is time to try again
         self._task: asyncio.Task[None] | None = None
+        self._ready: Callable[[], None] | None = None
         self.failure: ConfideError | None = None
+        self.waiting = 0  # pieces without a vector of the model that serves, as last seen
         self.idle = False  # nothing left to do that can be done now
         self.moves = 0  # how often something was indexed, or the work came to rest
 
@@ -188,6 +190,7 @@ class Indexer:
 
         for provider in self._providers:
             provider.model.when_settled(ready)
+        self._ready = ready
         self.wake()
 
     def wake(self) -> None:
@@ -209,6 +212,9 @@ class Indexer:
     async def close(self) -> None:
         """Ends after what is being stored; calls that take longer are given up."""
         self._closing = True
+        if self._ready is not None:
+            for provider in self._providers:
+                provider.model.call_no_longer(self._ready)
         if self._settling is not None:
             self._settling.cancel()
         self._wake.set()
@@ -314,6 +320,7 @@ class Indexer:
         for _ in range(DECISIONS):
             held = holdings(store)
             self._lacking = {one.generation.name for one in held if one.missing}
+            self.waiting = self._waiting(store, held, models)
             plan = decide(held, models, renew=self._renew, patience=self._patience)
             if not plan.changes:
                 break
@@ -330,6 +337,13 @@ class Indexer:
             if plan.add is not None:
                 self._renew = False
         return plan
+
+    def _waiting(self, store: Store, held: Sequence[Held], models: Sequence[Standing]) -> int:
+        live = next((one for one in held if one.generation.live), None)
+        if live is not None:
+            return live.missing
+        # Without any model there is nothing to wait for.
+        return 0 if all(one.condition is Condition.REFUSED for one in models) else store.pieces.count()
 
     def _retire(self, store: Store, identity: int) -> None:
         """Lets a generation go, a step at a time. Its vectors are kept where there is no newer one of its model."""

@@ -17,6 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from confide_crypto.errors import ConfideError
+from confide_daemon import figures
 from confide_daemon.embedding import BreakerState, Limits, Model, Vectors
 from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.errors import BudgetError, EmbedderError, ProviderDownError, QuotaError
@@ -245,6 +246,11 @@ class Provider:
         except ConfideError:
             self.give_back(tokens)
             raise
+        self.note(tokens)
+
+    def note(self, tokens: int) -> None:
+        """They were embedded: for the figures, of models that cost nothing too."""
+        figures.EMBEDDING_TOKENS.labels(self.model.label).inc(tokens)
 
     def probe(self) -> None:
         """Asks whether it is back. Raises as `Model.embed`."""

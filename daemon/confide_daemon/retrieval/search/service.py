@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from confide_crypto.errors import ConfideError
+from confide_daemon import figures
 from confide_daemon.embedding import Model
 from confide_daemon.errors import DamagedError, StorageError
 from confide_daemon.retrieval.indexing.generations import Asked, Choice, Serving, live_generation
@@ -133,6 +134,7 @@ class Searcher:
         total = (time.perf_counter() - started) * 1e3
         self._latencies_ms.append(total)
         result.timings["total"] = total
+        figures.searched(result.timings)
         return result
 
     def _search(

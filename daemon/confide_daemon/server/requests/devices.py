@@ -170,7 +170,8 @@ class RosterRequests:
             raise GrantError("this machine is not among the devices of the space that it brings")
         # While it is locked there is nothing: a roster comes before the first key of a database that its machines keep.
         if await self._current(caller.space_id) is None and not self._spaces.is_locked(caller.space_id):
-            await (await self._spaces.get(caller.space_id)).moving.require_empty()
+            async with self._spaces.held(caller.space_id) as space:
+                await space.moving.require_empty()
         caller = self._caller()
         taken = await asyncio.to_thread(rosters.adopt, caller.space_id, roster, by=caller.alias)
         self._desk.announce(caller.space_id, self._changed.set)

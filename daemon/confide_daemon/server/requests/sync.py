@@ -34,7 +34,6 @@ class SyncRequests:
         self._copies = copies
         self._grants = grants
         self._publish = publish
-        self.compared_at: str | None = None
         self.operations: dict[str, Operation] = {
             "digest": self._digest,
             "compare": self._compare,
@@ -60,7 +59,7 @@ class SyncRequests:
         for path, digest, revision in states:
             if bucket_of(path) not in differ:
                 self._copies.confirm(project, path, revision, digest)
-        self.compared_at = datetime.now(UTC).isoformat(timespec="seconds")
+        self._copies.compared_at = datetime.now(UTC).isoformat(timespec="seconds")
         return {"differ": sorted(differ)}
 
     async def _compare(
@@ -87,7 +86,7 @@ class SyncRequests:
             if grants.may_write and grants.reaches(project, path)
         ]
         result = await self._space.documents.compare(project, entries, lost, buckets=buckets, author=grants.alias)
-        self.compared_at = datetime.now(UTC).isoformat(timespec="seconds")
+        self._copies.compared_at = datetime.now(UTC).isoformat(timespec="seconds")
         adopted = dict(result.adopt)
         changed = {path for path, *_ in result.pull} | {path for path, *_ in result.drop}
         sent = set(result.send)

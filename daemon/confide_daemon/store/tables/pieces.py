@@ -262,8 +262,7 @@ class VectorTables(Table):
 
     def warm(self, generation: int) -> bool:
         """Brings a slice of the vectors' codes into memory, outside of any transaction; whether there is more. Searches need none."""
-        found = [one for one in self.generations() if one.id == generation]
-        after = self._scan.next_slice(generation, found[0].dimensions) if found else None
+        after = self._next_slice(generation)
         if after is None:
             return False
         with self._database.reading():
@@ -273,6 +272,15 @@ class VectorTables(Table):
             rows = self._slice(generation, after)
         self._scan.load(generation, rows)
         return bool(rows)
+
+    def warm_in_view(self, generation: int) -> None:
+        """The same with all slices, in the view of the caller."""
+        while (after := self._next_slice(generation)) is not None:
+            self._scan.load(generation, self._slice(generation, after))
+
+    def _next_slice(self, generation: int) -> int | None:
+        found = [one for one in self.generations() if one.id == generation]
+        return self._scan.next_slice(generation, found[0].dimensions) if found else None
 
     def _slice(self, generation: int, after: int) -> list[tuple[int, int, bytes]]:
         """(piece, document, vector) by rising piece."""

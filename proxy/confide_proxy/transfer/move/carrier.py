@@ -17,6 +17,7 @@ from confide_crypto.errors import RequestError, SealingError
 from confide_crypto.sealing.record import Record
 from confide_memory.answers import ask
 from confide_memory.documents import MAX_TEXT_BYTES, Asks, text_hash
+from confide_memory.errors import UnknownRequestError
 from confide_memory.forms import encoded
 from confide_memory.moved import MAX_MOVED
 from confide_proxy.devices import roster_client
@@ -81,7 +82,7 @@ class Carrier:
         try:
             await ask(self._target, "move-roster", body, timeout_s=DEADLINE_S)
         except RequestError as error:
-            if error.code not in ("invalid", "locked"):
+            if error.code not in ("invalid", "locked") and not isinstance(error, UnknownRequestError):
                 raise
             problem = "the daemon that this memory is to be moved to is too old for that"
             raise MoveError(problem, hint="update confided on its machine") from None

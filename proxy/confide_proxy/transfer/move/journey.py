@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_memory.answers import ask
+from confide_memory.errors import UnknownRequestError
 from confide_proxy.devices.connection import SpaceConnection
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import MoveError
@@ -95,7 +96,7 @@ async def state(link: Asks, who: str) -> dict[str, Any]:
     try:
         return await ask(link, "move-state", {}, timeout_s=DEADLINE_S)
     except RequestError as error:
-        if error.code != "invalid":
+        if error.code != "invalid" and not isinstance(error, UnknownRequestError):
             raise
         raise MoveError(f"{who} is too old for a move", hint="update confided on its machine") from None
 

@@ -42,8 +42,10 @@ async def carry_out(
         if kind in ("to-caller", "to-server", "rekey"):
             return await _change_key(spaces, space_id, kind, follow)
         if kind in ("to-vault", "from-vault"):
-            return await _move(await spaces.get(space_id), kind, follow, is_cancelled)
-        return await perform(await spaces.get(space_id), kind, follow, since=since, is_cancelled=is_cancelled)
+            async with spaces.held(space_id) as space:
+                return await _move(space, kind, follow, is_cancelled)
+        async with spaces.held(space_id) as space:
+            return await perform(space, kind, follow, since=since, is_cancelled=is_cancelled)
 
 
 async def _change_key(spaces: Spaces, space_id: str, kind: Kind, follow: Follow) -> dict[str, Any]:

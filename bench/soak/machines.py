@@ -1,0 +1,159 @@
+"""Machines that work all the time: they store, edit, search, go away and come back, and remember what was acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mcp import MCPError
+from mcp.client.client import Client
+from tests.support.daemon.loopback import Machine
+
+from confide_crypto.errors import ConfideError, RequestError
+from confide_crypto.keys.identity import Identity
+from confide_crypto.transport.open import connect
+
+PROJECT: Final = "soak"
+SHARED: Final = "memory/shared.md"
+MOST_LINES: Final = 500
+"""Of a file; then another one begins, as with days."""
+AGAIN_S: Final = 0.5
+WORDS: Final = (
+    *(
+        "postgres",
+        "queue",
+        "parcel",
+        "invoice",
+        "worker",
+        "lock",
+        "branch",
+        "deploy",
+        "token",
+        "cache",
+        "index",
+        "shard",
+    ),
+    *(
+        "vector",
+        "ledger",
+        "socket",
+        "retry",
+        "budget",
+        "release",
+        "rollback",
+        "schema",
+        "migration",
+        "timeout",
+        "journal",
+    ),
+)
+_BREAKS: Final = (ConfideError, MCPError, OSError, TimeoutError, asyncio.IncompleteReadError)
+"""What ends a machine's connection when the daemon is killed."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """What machines were told, and how long it took.
+
+    Attributes:
+        acknowledged: a word of each line that was stored or saved, and the file that the daemon said it is in.
+        searches: (when it was asked, as `time.monotonic`; seconds it took).
+        refused: how many calls were answered with an error, by its first words.
+    """
+
+    acknowledged: dict[str, str] = field(default_factory=dict)
+    searches: list[tuple[float, float]] = field(default_factory=list)
+    refused: dict[str, int] = field(default_factory=dict)
+
+
+class Worker:
+    """One machine of a space."""
+
+    def __init__(self, number: int, space: int, url: str, static: bytes, seen: Seen, *, pause_s: float) -> None:
+        """`pause_s`: between two of its calls, on average."""
+        self.number, self.space = number, space
+        self.identity = Identity.generate()
+        self._url, self._static = url, static
+        self._seen, self._pause_s = seen, pause_s
+        self._chance = random.Random(number)
+        self._count = 0
+        self._own: dict[str, tuple[int, str]] = {}  # revision and text of each file of its own
+        self.is_to_end = False
+
+    async def run(self) -> None:
+        """Work until told to end, over whatever breaks."""
+        while not self.is_to_end:
+            with suppress(*_BREAKS, BaseExceptionGroup):
+                async with Machine(await connect(self._url, self.identity, self._static)) as machine:
+                    await machine.attach(PROJECT)
+                    async with machine.mcp() as client:
+                        await self._session(machine, client)
+            await asyncio.sleep(AGAIN_S * self._chance.uniform(0.5, 1.5))
+
+    async def _session(self, machine: Machine, client: Client) -> None:
+        left = self._chance.randint(20, 80)  # calls, until it goes away and comes back
+        while left and not self.is_to_end:
+            left -= 1
+            await asyncio.sleep(self._chance.expovariate(1 / self._pause_s))
+            kind = self._chance.random()
+            if kind < 0.4:
+                await self._store(client)
+            elif kind < 0.6:
+                await self._edit(machine)
+            else:
+                await self._search(client)
+
+    def _line(self) -> tuple[str, str]:
+        """A word that stands nowhere else, and a line with it."""
+        self._count += 1
+        word = f"w{self.number}x{self._count}x"
+        return word, f"- {' '.join(self._chance.choices(WORDS, k=12))} {word}"
+
+    async def _store(self, client: Client) -> None:
+        word, line = self._line()
+        is_shared = self._chance.random() < 0.2
+        path = SHARED if is_shared else f"memory/log-{self.number}-{self._count // MOST_LINES}.md"
+        answer = await self._call(client, "memory_store", content=line, path=path)
+        if answer is not None:
+            self._seen.acknowledged[word] = path
+
+    async def _edit(self, machine: Machine) -> None:
+        word, line = self._line()
+        path = f"memory/own-{self.number}-{self._count // MOST_LINES}.md"
+        revision, text = self._own.get(path, (0, ""))
+        answer = await machine.put(path, text + line + "\n", base=revision, project=PROJECT)
+        self._own[path] = (answer["revision"], answer.get("text", text + line + "\n"))
+        self._seen.acknowledged[word] = path
+
+    async def _search(self, client: Client) -> None:
+        began = time.monotonic()
+        query = " ".join(self._chance.choices(WORDS, k=3))
+        if await self._call(client, "memory_search", query=query) is not None:
+            self._seen.searches.append((began, time.monotonic() - began))
+
+    async def _call(self, client: Client, tool: str, **arguments: Any) -> Any:
+        """The result; None where it was refused."""
+        result = await client.call_tool(tool, arguments)
+        if not result.is_error:
+            return result
+        said = str(getattr(result.content[0], "text", ""))[:40] if result.content else ""
+        self._seen.refused[said] = self._seen.refused.get(said, 0) + 1
+        return None
+
+
+async def read_all(url: str, static: bytes, identity: Identity, paths: set[str]) -> dict[str, str]:
+    """The text of each of these files, as the daemon has them now; "" for one that it has not."""
+    found = {}
+    async with Machine(await connect(url, identity, static)) as machine:
+        await machine.attach(PROJECT)
+        for path in sorted(paths):
+            try:
+                answer = await machine.request("pull", {"project": PROJECT, "path": path})
+            except RequestError:
+                answer = {"text": ""}
+            found[path] = answer["text"]
+    return found

@@ -1,0 +1,80 @@
+"""A space is removed: its name stays, and stands for a new and empty one; what was kept of the old one goes.
+
+Three steps, between which a kill may come: a mark beside the database, the registry, the files. Whoever opens the spaces finishes what is
+left (`finish`): where the registry still knows the space the mark goes, else the files do.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from confide_crypto.keys.files import sync_folder
+from confide_daemon.access.audit import record
+from confide_daemon.access.callers import new_space_id
+from confide_daemon.access.registry import State
+from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.errors import BadNameError, TakenError
+
+_MARK: Final = ".removed"
+_KEPT_OF: Final = ("roster_entries", "pairings", "unsealed")
+"""Tables of the registry with rows of a space by its id."""
+
+
+def remove(state: State, name: str) -> int:
+    """Removes a space that no machine may enter; how many bytes that gives back.
+
+    A process that serves keeps its open files until it closes them; no machine reaches them any more.
+
+    Raises BadNameError: there is no such space; TakenError: machines may still connect to it, or are invited to; StorageError.
+    """
+    finish(state)
+    space_id = state.registry.spaces().get(name)
+    if space_id is None:
+        raise BadNameError(f"there is no space '{name[:80]}'", hint="confided space ls lists them")
+    inside = [caller.alias for caller in state.registry.callers() if caller.space == name]
+    if inside:
+        raise TakenError(
+            f"machines may connect to it: {', '.join(inside[:5])}",
+            hint=f"shut them out first: confided revoke {inside[0]}",
+        )
+    mark = state.folder.spaces / f"{space_id}{_MARK}"
+    mark.touch(mode=0o600)
+    sync_folder(state.folder.spaces)
+    registry = state.registry
+    with registry.transaction() as database:
+        for table in _KEPT_OF:
+            database.execute(f"DELETE FROM {table} WHERE space = ?", (space_id,))  # noqa: S608 - ours
+        database.execute("DELETE FROM jobs WHERE space = ?", (space_id,))
+        database.execute("DELETE FROM invites WHERE space = ?", (name,))
+        database.execute("UPDATE spaces SET id = ? WHERE name = ?", (new_space_id(), name))
+        record(database, registry.clock(), "removed", detail=f"space {name}")
+    return _finish(state.folder, mark)
+
+
+def finish(state: State) -> None:
+    """Does what is left of a removal that was cut off. Raises StorageError: the registry cannot be read."""
+    marks = sorted(state.folder.spaces.glob(f"*{_MARK}"))
+    if not marks:
+        return
+    known = set(state.registry.spaces().values())
+    for mark in marks:
+        if mark.name.removesuffix(_MARK) in known:
+            mark.unlink(missing_ok=True)  # the registry was not reached: nothing was removed
+        else:
+            _finish(state.folder, mark)
+
+
+def files(folder: DataFolder, space_id: str) -> list[Path]:
+    """All that lies in the folder of a space: its database with what SQLite keeps beside it, and who keeps its key."""
+    return sorted(path for path in folder.spaces.glob(f"{space_id}.*") if path.suffix != _MARK)
+
+
+def _finish(folder: DataFolder, mark: Path) -> int:
+    freed = 0
+    for path in files(folder, mark.name.removesuffix(_MARK)):
+        freed += path.stat().st_size
+        path.unlink()
+    sync_folder(folder.spaces)  # a mark that went first would leave them for good
+    mark.unlink(missing_ok=True)
+    return freed

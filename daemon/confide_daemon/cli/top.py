@@ -1,0 +1,265 @@
+"""`confided top`: the running daemon as it works, from its own figures; nothing of it is a name or a text that somebody stored."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from confide_crypto.errors import printable
+from confide_daemon.cli.console import Here, Output, command
+from confide_daemon.datadir import control
+from confide_daemon.errors import NotServedError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+_PREFIX: Final = "confided_"
+_INFINITE: Final = "+Inf"
+_Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How often something took how long: counts of all that took at most so many seconds, by that bound."""
+
+    count: float = 0.0
+    bounds: Mapping[str, float] = field(default_factory=dict)
+
+    def since(self, before: Times) -> Times:
+        """What came after `before`, of the same daemon."""
+        bounds = {bound: count - before.bounds.get(bound, 0.0) for bound, count in self.bounds.items()}
+        return Times(self.count - before.count, bounds)
+
+    def quantile(self, share: float) -> float | None:
+        """Seconds within which this share of them was done, between two bounds on a straight line; None where there were none.
+
+        As Prometheus' `histogram_quantile`: above the last bound it is that bound.
+        """
+        if self.count <= 0:
+            return None
+        wanted, low, below = share * self.count, 0.0, 0.0
+        for bound, count in sorted((float(bound), count) for bound, count in self.bounds.items() if bound != _INFINITE):
+            if count >= wanted:
+                return low + (bound - low) * (wanted - below) / (count - below)
+            low, below = bound, count
+        return low
+
+
+class Figures:
+    """What the daemon answered to `top`, looked up by name and label."""
+
+    def __init__(self, answer: Mapping[str, Any]) -> None:
+        """Raises KeyError, TypeError, ValueError: it is none."""
+        self.version, self.pid, self.up_s = str(answer["version"]), int(answer["pid"]), float(answer["upS"])
+        self.health = [str(word) for word in answer["health"]]
+        self._samples: dict[str, dict[_Labels, float]] = defaultdict(dict)
+        for name, labels, value in answer["samples"]:
+            self._samples[str(name).removeprefix(_PREFIX)][tuple(sorted(labels.items()))] = float(value)
+
+    def one(self, name: str) -> float:
+        """A figure without labels; 0 where it is not known."""
+        return self._samples[name].get((), 0.0)
+
+    def by(self, label: str, name: str) -> dict[str, float]:
+        """A figure by one of its labels, summed over the others."""
+        found: dict[str, float] = defaultdict(float)
+        for labels, value in self._samples[name].items():
+            if (key := dict(labels).get(label)) is not None:
+                found[key] += value
+        return dict(found)
+
+    def times(self, label: str, name: str) -> dict[str, Times]:
+        """Durations by their label; under "" where they have none."""
+        bounds: dict[str, dict[str, float]] = defaultdict(dict)
+        for labels, value in self._samples[f"{name}_bucket"].items():
+            said = dict(labels)
+            bounds[said.get(label, "")][said["le"]] = value
+        return {key: Times(each.get(_INFINITE, 0.0), each) for key, each in bounds.items()}
+
+
+@command
+def top(
+    here: Here,
+    once: Annotated[bool, typer.Option("--once", help="Show it once, since the daemon's start.")] = False,
+    interval: Annotated[float, typer.Option("--interval", min=0.5, max=60, help="Seconds between two looks.")] = 2.0,
+) -> Output | None:
+    """Show the running daemon as it works: calls, searches, writes, spaces and disk. Ctrl-C ends it."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    now = _asked(here)
+    if once or here.is_quiet or not console.is_terminal:
+        return Output(facts(now), lambda: console.print(frame(now, None, 0.0)))
+    _live(here, console, now, interval)
+    return None
+
+
+def _live(here: Here, console: Any, now: Figures, interval: float) -> None:
+    from rich.live import Live
+
+    before, asked_at = now, time.monotonic()
+    with Live(frame(now, None, 0.0), console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            time.sleep(interval)
+            now, took = _asked(here), time.monotonic() - asked_at
+            # Another daemon may serve by now, whose counts begin anew.
+            live.update(frame(now, before if before.pid == now.pid else None, took), refresh=True)
+            before, asked_at = now, asked_at + took
+
+
+def _asked(here: Here) -> Figures:
+    try:
+        return Figures(control.ask(here.paths.data.control, "top"))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise NotServedError(
+            here.paths.data.root, "its figures are none that this command knows", hint="is it of this version?"
+        ) from None
+
+
+def facts(now: Figures) -> dict[str, Any]:
+    """What `--json` prints: counts since the daemon's start, durations in seconds."""
+
+    def durations(label: str, name: str) -> dict[str, Any]:
+        return {
+            key: {"count": int(one.count), "p50S": _short(one.quantile(0.5)), "p95S": _short(one.quantile(0.95))}
+            for key, one in now.times(label, name).items()
+        }
+
+    def counts(label: str, name: str) -> dict[str, int]:
+        return {key: int(value) for key, value in now.by(label, name).items()}
+
+    return {
+        "version": now.version,
+        "pid": now.pid,
+        "upS": now.up_s,
+        "health": now.health,
+        "sessions": int(now.one("sessions")),
+        "spaces": counts("state", "spaces"),
+        "tools": durations("tool", "tool_duration_seconds"),
+        "errors": counts("tool", "tool_errors_total"),
+        "errorCodes": counts("code", "tool_errors_total"),
+        "stages": durations("stage", "search_stage_seconds"),
+        "writes": durations("", "write_wait_seconds").get("", {"count": 0, "p50S": None, "p95S": None}),
+        "piecesWaiting": int(now.one("index_pieces_waiting")),
+        "embeddingUp": {name: bool(up) for name, up in now.by("provider", "embedding_up").items()},
+        "embeddingTokens": counts("provider", "embedding_tokens_total"),
+        "handshakes": counts("result", "handshakes_total"),
+        "refused": counts("reason", "refused_total"),
+        "breaches": counts("what", "breaches_total"),
+        "jobs": counts("state", "jobs"),
+        "dataBytes": int(now.one("data_bytes")),
+        "walBytes": int(now.one("wal_bytes")),
+        "diskFreeBytes": int(now.one("disk_free_bytes")),
+        "diskBytes": int(now.one("disk_bytes")),
+        "loopLagS": _short(now.one("loop_lag_seconds")),
+        "memoryBytes": int(now.one("process_resident_memory_bytes")),
+        "cpuS": round(now.one("process_cpu_seconds_total"), 2),
+        "openFiles": int(now.one("process_open_fds")),
+    }
+
+
+def frame(now: Figures, before: Figures | None, took_s: float) -> RenderableType:
+    """The whole picture: since `before`, `took_s` seconds ago, or since the daemon's start."""
+    from rich.console import Group
+    from rich.text import Text
+
+    well = "well" if not now.health else f"not well: {', '.join(now.health)}"
+    earlier = None if before is None else before.one("process_cpu_seconds_total")
+    cpu = _rate(now.one("process_cpu_seconds_total"), earlier, took_s)
+    lines = [
+        f"confided {now.version}  process {now.pid}  up {_span(now.up_s)}  {well}",
+        f"sessions {now.one('sessions'):.0f}  spaces {_listed(now.by('state', 'spaces'))}"
+        f"  pieces waiting {now.one('index_pieces_waiting'):.0f}",
+        f"memory {_size(now.one('process_resident_memory_bytes'))}"
+        + (f"  cpu {100 * cpu:.0f} %" if cpu is not None else f"  cpu {now.one('process_cpu_seconds_total'):.1f} s")
+        + f"  files {now.one('process_open_fds'):.0f}  loop late {1e3 * now.one('loop_lag_seconds'):.0f} ms",
+        f"data {_size(now.one('data_bytes'))}  log {_size(now.one('wal_bytes'))}"
+        f"  disk free {_size(now.one('disk_free_bytes'))} of {_size(now.one('disk_bytes'))}",
+    ]
+    for title, figures in (
+        ("models", {name: "up" if up else "DOWN" for name, up in now.by("provider", "embedding_up").items()}),
+        ("handshakes", now.by("result", "handshakes_total")),
+        ("refused", now.by("reason", "refused_total")),
+        ("jobs", now.by("state", "jobs")),
+        ("found wrong", now.by("what", "breaches_total")),
+    ):
+        if figures:
+            lines.append(f"{title} {_listed(figures)}")
+    tables = [
+        _table("tool", now, before, took_s, "tool", "tool_duration_seconds", now.by("tool", "tool_errors_total")),
+        _table("search", now, before, took_s, "stage", "search_stage_seconds", None),
+        _table("write", now, before, took_s, "", "write_wait_seconds", None),
+    ]
+    return Group(*(Text(printable(line)) for line in lines), *(table for table in tables if table.row_count))
+
+
+def _table(
+    title: str,
+    now: Figures,
+    before: Figures | None,
+    took_s: float,
+    label: str,
+    name: str,
+    errors: Mapping[str, float] | None,
+) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column(title, min_width=22)
+    for column in ("count", "per s", "p50", "p95", *(("errors",) if errors is not None else ())):
+        table.add_column(column, justify="right", min_width=7)
+    earlier = before.times(label, name) if before is not None else {}
+    for key, whole in sorted(now.times(label, name).items(), key=lambda item: (-item[1].count, item[0])):
+        one = whole if before is None else whole.since(earlier.get(key, Times()))
+        rate = _rate(whole.count, None if before is None else earlier.get(key, Times()).count, took_s)
+        table.add_row(
+            Text(printable(key or "wait for the writer")),
+            f"{whole.count:,.0f}",
+            "" if rate is None else f"{rate:.1f}",
+            _ms(one.quantile(0.5)),
+            _ms(one.quantile(0.95)),
+            *((f"{errors.get(key, 0):,.0f}",) if errors is not None else ()),
+        )
+    return table
+
+
+def _rate(now: float, before: float | None, took_s: float) -> float | None:
+    return None if before is None or took_s <= 0 else (now - before) / took_s
+
+
+def _listed(figures: Mapping[str, Any]) -> str:
+    """Those that say something."""
+    said = [
+        f"{name} {value}" if isinstance(value, str) else f"{value:,.0f} {name}"
+        for name, value in figures.items()
+        if value
+    ]
+    return ", ".join(said) or "none"
+
+
+def _short(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 4)
+
+
+def _ms(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e3:,.1f} ms"
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:,.1f} GiB"
+
+
+def _span(seconds: float) -> str:
+    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
+    return f"{days} d {hours % 24} h" if days else f"{hours} h {minutes % 60} min" if hours else f"{minutes} min"

@@ -1,0 +1,104 @@
+"""`confided upgrade`: a data folder of an older version is brought to this one, and before that, what this would do."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from confide_daemon import __version__
+from confide_daemon.cli.console import Here, Output, command, say
+from confide_daemon.errors import AlreadyServedError
+from confide_memory.versions import WINDOW, is_behind
+
+
+@command
+def upgrade(
+    here: Here,
+    check: Annotated[bool, typer.Option("--check", help="Say what would happen, and write nothing.")] = False,
+    no_snapshot: Annotated[
+        bool, typer.Option("--no-snapshot", help="Go on without a snapshot of the folder as it is.")
+    ] = False,
+) -> Output:
+    """Bring the data folder to this version, as serve does when it starts; or say what that would do."""
+    return _outlook(here) if check else _upgraded(here, wants_snapshot=not no_snapshot)
+
+
+def _outlook(here: Here) -> Output:
+    from confide_daemon.access.registry import look_at_upgrade
+
+    target = here.config().backup.to
+    found = look_at_upgrade(here.paths.data)
+    pending = found.pending
+    behind = {name: version for name, version in found.proxies.items() if is_behind(version, __version__)}
+    told = {
+        "version": __version__,
+        "writtenBy": pending.program if pending else __version__,
+        "isNeeded": pending is not None,
+        "registrySteps": pending.registry if pending else 0,
+        "spaceSteps": pending.spaces if pending else 0,
+        "spaces": list(found.spaces),
+        "target": target or None,
+        "behind": [{"name": name, "version": version} for name, version in behind.items()],
+    }
+    lines = [f"data: {here.paths.data.root}"]
+    if pending is None:
+        lines.append(f"nothing to do: it is of this version, {__version__}, or one that keeps it the same")
+    else:
+        lines.append(f"written by confided {pending.program}; this is {__version__}")
+        lines.append(f"registry: {_steps(pending.registry)}, when confided serve starts")
+        lines.append(f"spaces: {len(found.spaces)}, {_steps(pending.spaces)} each, when it is opened next")
+        none = "none, for no target is configured: confided upgrade --no-snapshot goes on without"
+        lines.append(f"snapshot before: {f'in {target}' if target else none}")
+    lines += [
+        f"machine {name} has confide {version}: more than {WINDOW} minor versions behind"
+        for name, version in behind.items()
+    ]
+    return Output(told, lines, ["nothing was changed"])
+
+
+def _upgraded(here: Here, *, wants_snapshot: bool) -> Output:
+    from confide_daemon.access.registry import open_master
+    from confide_daemon.datadir.instance import DaemonLock
+    from confide_daemon.server.operator import upgrading
+
+    config = here.config()
+    folder = here.paths.data
+    open_master(folder)  # before a lock is made in what is no data folder
+    lock = DaemonLock.take(folder.lock)
+    if lock is None:
+        raise AlreadyServedError(folder.root)
+    try:
+        done = upgrading.upgrade(
+            folder,
+            config.backup,
+            config_file=here.paths.config,
+            on_demand=False,
+            wants_snapshot=wants_snapshot,
+        )
+        spaces = upgrading.upgrade_spaces(folder, now=time.time())
+    finally:
+        lock.release()
+    told: dict[str, Any] = {
+        "version": __version__,
+        "writtenBy": done.before.program if done else __version__,
+        "snapshot": done.snapshot if done else None,
+        "spaces": [{"space": name, "isDone": is_done} for name, is_done in spaces.items()],
+    }
+    said = (
+        f"upgraded: from {done.before.program} to {__version__}" if done else f"nothing to do: it is of {__version__}"
+    )
+
+    def tell() -> None:
+        typer.echo(said)
+        if done and done.snapshot:
+            typer.echo(f"the snapshot before it: {done.snapshot}")
+        for name in (name for name, is_done in spaces.items() if not is_done):
+            say(f"{name}: its machines keep its key; it follows when one of them connects")
+
+    return Output(told, tell)
+
+
+def _steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count} steps"

@@ -1,0 +1,84 @@
+"""What the daemon counts and times of itself, in the library's own objects, named as they are shown.
+
+Each room notes what it does here and knows no more of metrics; `server.operator.metrics` shows them, beside what it asks the parts for.
+They are the process's, as loggers are. No label is a name that somebody else gave, and each takes few values, so that what is shown never
+tells what is stored and stays small: 400 series at most.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from prometheus_client import Counter, Histogram, disable_created_metrics
+from prometheus_client.metrics import MetricWrapperBase
+
+PREFIX: Final = "confided"
+MOST_PAIRS: Final = 48
+"""Of a tool and a code. There are 200 at worst; an operator who meets more than these has read the first of them."""
+OTHER: Final = "other"
+_STAGES: Final = frozenset({"embed", "keyword", "vector", "rerank", "total"})
+
+
+# When each of them was made, as a series of its own beside it: a third more series, for nothing that is asked.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+def _counter(name: str, says: str, *labels: str) -> Counter:
+    return Counter(name, says, labels, namespace=PREFIX, registry=None)
+
+
+def _times(name: str, says: str, *labels: str, buckets: tuple[float, ...]) -> Histogram:
+    return Histogram(name, says, labels, namespace=PREFIX, buckets=buckets, registry=None)
+
+
+TOOL_DURATION: Final = _times(
+    "tool_duration_seconds", "Tool calls, whatever they came to.", "tool", buckets=(0.01, 0.05, 0.25, 1.0, 5.0)
+)
+TOOL_ERRORS: Final = _counter("tool_errors", "Tool calls that failed, by the code of the error.", "tool", "code")
+SEARCH_STAGE: Final = _times(
+    "search_stage_seconds", "Stages of searches.", "stage", buckets=(0.001, 0.005, 0.025, 0.1, 0.5)
+)
+WRITE_WAIT: Final = _times(
+    "write_wait_seconds",
+    "Waits of a write for the one writer of its space.",
+    buckets=(0.001, 0.01, 0.05, 0.25, 1.0, 5.0),
+)
+EMBEDDING_TOKENS: Final = _counter("embedding_tokens", "Tokens that were embedded.", "provider")
+HANDSHAKES: Final = _counter("handshakes", "Handshakes, by what became of them.", "result")
+REFUSED: Final = _counter("refused", "Connections refused before or in their handshake.", "reason")
+BREACHES: Final = _counter("breaches", "Rows found that broke an invariant of a database.", "what")
+
+RECORDED: Final[tuple[MetricWrapperBase, ...]] = (
+    TOOL_DURATION,
+    TOOL_ERRORS,
+    SEARCH_STAGE,
+    WRITE_WAIT,
+    EMBEDDING_TOKENS,
+    HANDSHAKES,
+    REFUSED,
+    BREACHES,
+)
+"""All of them."""
+
+_pairs: set[tuple[str, str]] = set()
+_pairs_lock = threading.Lock()
+
+
+def failed(tool: str, code: str) -> None:
+    """A call of this tool failed."""
+    with _pairs_lock:
+        if len(_pairs) < MOST_PAIRS:
+            _pairs.add((tool, code))
+        known = (tool, code) in _pairs
+    TOOL_ERRORS.labels(tool if known else OTHER, code).inc()
+
+
+def searched(timings_ms: dict[str, float]) -> None:
+    """A search took so many milliseconds in each of its steps; those that have no series of their own are one together, `rest`."""
+    rest = timings_ms["total"]
+    for stage in _STAGES & timings_ms.keys():
+        SEARCH_STAGE.labels(stage).observe(timings_ms[stage] / 1e3)
+        if stage != "total":
+            rest -= timings_ms[stage]
+    SEARCH_STAGE.labels("rest").observe(max(0.0, rest) / 1e3)
