@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.support.daemon.backups import Backed, fill
 from tests.support.daemon.loopback import Machine, machine, serving
 from tests.support.sealing.founder import Device
 
+from confide_crypto.keys.identity import Identity
 from confide_daemon.backup.manifest import custody_of, database_of
 from confide_daemon.backup.target import MANIFEST, VERIFIED
 from confide_daemon.backup.worker import canaries
@@ -32,6 +34,18 @@ async def test_a_snapshot_is_proven_by_opening_it(filled: Backed) -> None:
     assert newest is not None
     assert newest.proof is not None
     assert newest.proof.proven == {filled.space()}
+
+
+async def test_what_is_in_the_open_names_nothing(filled: Backed) -> None:
+    """No space, project, path, heading or machine stands in a manifest or a proof; nor does a key."""
+    made = await filled.take()
+    await filled.verify()
+    folder = filled.folder(made)
+    shown = (folder / MANIFEST).read_bytes() + (folder / VERIFIED).read_bytes()
+    for word in (b"laptop", b"proj", b"memory", b"eron", b"pond", filled.key(filled.space()).hex().encode()):
+        assert word not in shown, word
+    for path in folder.rglob("*"):
+        assert not path.is_file() or b"Herons fish" not in path.read_bytes()
 
 
 def files(folder: Path) -> list[str]:
@@ -112,14 +126,33 @@ async def test_a_copy_that_answers_otherwise_is_not_proven(filled: Backed) -> No
     made = await filled.take()
     space = made.spaces[filled.space()]
     assert space.canaries is not None
-    lied = dict(made.spaces) | {
-        filled.space(): space.__class__(space.change, space.schema, bytes(32), 20, space.asked_at)
-    }
-    wrong = made.__class__(made.id, made.number, made.at, made.daemon, made.version, made.files, lied, made.registry)
+    wrong = replace(made, spaces={filled.space(): replace(space, canaries=bytes(32))})
     (filled.folder(made) / MANIFEST).write_bytes(wrong.to_bytes(filled.daemon.state.identity))
     found = await filled.verify()
     assert found["verdict"] == "differs"
     assert "answers its canaries otherwise" in found["problems"][0]
+
+
+async def test_a_manifest_that_somebody_else_has_written_is_not_believed(filled: Backed) -> None:
+    """In good form, with hashes that fit, and another's signature, or that of another time."""
+    made = await filled.take()
+    path = filled.folder(made) / MANIFEST
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'"number":1', b'"number":2'))
+    assert "its signature is not good" in (await filled.verify(made.id))["problems"][0]
+    path.write_bytes(made.to_bytes(Identity.generate()))
+    assert "its signature is not good" in (await filled.verify(made.id))["problems"][0]
+    stranger = Identity.generate()
+    path.write_bytes(replace(made, daemon=stranger.public_key).to_bytes(stranger))
+    assert "is of another daemon" in (await filled.verify(made.id))["problems"][0]
+    path.write_bytes(whole)
+    # A proof counts as little: it is signed too.
+    await filled.verify(made.id)
+    proof = filled.folder(made) / VERIFIED
+    proof.write_bytes(proof.read_bytes().replace(b'"at":1', b'"at":2'))
+    newest = filled.backups.history(filled.target).newest
+    assert newest is not None
+    assert newest.said == "not verified"
 
 
 async def test_a_newer_format_is_refused_with_a_way_out_and_keeps_its_proof(filled: Backed) -> None:
