@@ -187,7 +187,7 @@ class Fleet:
         if self.is_up:
             self.daemon.signal(signal.SIGSTOP)
         try:
-            shutil.copytree(self.daemon.data, self.copy)
+            shutil.copytree(self.daemon.data, self.copy, ignore=shutil.ignore_patterns("*.sock"))
         finally:
             if self.is_up:
                 self.daemon.signal(signal.SIGCONT)

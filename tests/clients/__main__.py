@@ -16,12 +16,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.clients import claude, codex, gemini, installed, opencode
+from tests.clients import claude, codex, cost, gemini, installed, opencode, unasked
 from tests.clients.trial import Trial
 
 ROOT = Path(__file__).parents[2]
 CLIENTS = {"claude": claude, "codex": codex, "gemini": gemini, "opencode": opencode}
-MORE: dict[str, tuple[Callable[[Trial], None], ...]] = {**installed.INSTALLED}
+FAMILIES = (installed.INSTALLED, unasked.UNASKED, cost.COST)
+MORE: dict[str, tuple[Callable[[Trial], None], ...]] = {
+    name: tuple(check for family in FAMILIES for check in family.get(name, ())) for name in CLIENTS
+}
 """Further checks, by the client that they need."""
 
 

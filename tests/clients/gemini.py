@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from tests.clients.models import Step, playing
 from tests.clients.trial import FACT, NOTICE, PROMPT, STATES, Trial, ready_ms
@@ -12,6 +13,11 @@ from confide_daemon.embedding.tokens import count_tokens
 
 PACKAGE = "@google/gemini-cli@0.61.0"
 PROGRAM = "node_modules/@google/gemini-cli/bundle/gemini.js"
+SETTINGS: dict[str, Any] = {
+    "security": {"auth": {"selectedType": "gemini-api-key"}},
+    "privacy": {"usageStatisticsEnabled": False},
+    "general": {"disableAutoUpdate": True},
+}
 ROUNDS = 3
 
 
@@ -21,12 +27,7 @@ class Session:
     def __init__(self, trial: Trial, *steps: Step, state: str = "up", log: Path | None = None) -> None:
         folder = trial.root / "gemini/.gemini"
         folder.mkdir(parents=True, exist_ok=True)
-        settings = {
-            "security": {"auth": {"selectedType": "gemini-api-key"}},
-            "privacy": {"usageStatisticsEnabled": False},
-            "general": {"disableAutoUpdate": True},
-            "mcpServers": {"confide": trial.server(state, log)},
-        }
+        settings = {**SETTINGS, "mcpServers": {"confide": trial.server(state, log)}}
         (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
         with playing(*steps) as model:
             surroundings = {"GEMINI_API_KEY": "made-up", "GOOGLE_GEMINI_BASE_URL": f"http://127.0.0.1:{model.port}"}

@@ -12,9 +12,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from tests.clients.gemini import SETTINGS
 from tests.clients.models import Step, playing
+from tests.clients.opencode import QUIET, settings
 from tests.clients.trial import BIN, PROMPT, Trial
 
 from confide_proxy.clients.hooks import PLUGIN
@@ -99,17 +101,19 @@ class Home:
 
 
 def claude_code(trial: Trial) -> None:
-    """Claude Code: `--user` entries, and the plugin from the folder of the package."""
+    """Claude Code: `--user` entries, the plugin from the folder of the package beside them, and the plugin alone, whose hooks allow."""
     program = trial.clients / "node_modules/.bin/claude"
     quiet = {
         "DISABLE_AUTOUPDATER": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "ANTHROPIC_API_KEY": "made-up",
     }
-    for form, server in (("entries", "confide"), ("plugin", "plugin_confide_confide")):
-        home = Home(trial, f"claude-{form}")
+    for form in ("entries", "plugin", "plugin alone"):
+        home = Home(trial, f"claude-{form.replace(' ', '-')}")
         environment = home.environment(**quiet)
-        if form == "plugin":
+        server = "confide"
+        if form != "entries":
+            server = "plugin_confide_confide"
             valid = home.run([program, "plugin", "validate", "--strict", "--profile", "directory", PLUGIN], environment)
             trial.check("claude: plugin validate --strict --profile directory", valid.returncode == 0)
             home.run([program, "plugin", "marketplace", "add", PLUGIN], environment)
@@ -121,7 +125,8 @@ def claude_code(trial: Trial) -> None:
             cost = int(told[1]) if told else None
             is_cheap = cost is not None and cost <= MOST_ALWAYS_ON
             trial.check(f"claude: the plugin costs at most {MOST_ALWAYS_ON} tokens a session", is_cheap, f"{cost}")
-        home.set_up("claude-code", "--allow", "--hooks", "--user")
+        if form != "plugin alone":
+            home.set_up("claude-code", "--allow", "--hooks", "--user")
         names = [f"mcp__{server}__{tool}" for tool in (*UNASKED, *ASKED)]
         find = Step("ToolSearch", {"query": f"select:{','.join(names)}", "max_results": 10})
         # Twice: the first request of a session of one prompt may go out before the server is connected.
@@ -137,10 +142,10 @@ def claude_code(trial: Trial) -> None:
 
 
 def codex(trial: Trial) -> None:
-    """Codex: its one file, and the plugin, whose rules stand in a table of their own."""
+    """Codex: its one file, and the plugin, whose rules stand in a table of their own; and the plugin alone, whose hooks allow."""
     program = trial.clients / "node_modules/.bin/codex"
-    for form in ("entries", "plugin"):
-        home = Home(trial, f"codex-{form}")
+    for form in ("entries", "plugin", "plugin alone"):
+        home = Home(trial, f"codex-{form.replace(' ', '-')}")
         folder = home.folder / ".codex"
         surroundings = {"CODEX_HOME": str(folder), "MADE_UP": "x"}
         environment = home.environment(**surroundings)
@@ -152,11 +157,12 @@ def codex(trial: Trial) -> None:
                 'env_key = "MADE_UP"\n',
                 encoding="utf-8",
             )
-            if form == "plugin":
+            if form.startswith("plugin"):
                 home.run([program, "plugin", "marketplace", "add", PLUGIN], environment)
                 installed = home.run([program, "plugin", "add", "confide@confide"], environment)
                 trial.check("codex: the same plugin installs", installed.returncode == 0)
-            home.set_up("codex", "--allow", "--hooks", **surroundings)
+            if form != "plugin alone":
+                home.set_up("codex", "--allow", "--hooks", **surroundings)
             trusted = "--dangerously-bypass-hook-trust"
             done = home.run([program, "exec", "--json", "--skip-git-repo-check", trusted, PROMPT], environment)
         items = [json.loads(line).get("item", {}) for line in done.stdout.splitlines() if '"item.completed"' in line]
@@ -173,12 +179,7 @@ def gemini(trial: Trial) -> None:
         home = Home(trial, f"gemini-{form}")
         environment = home.environment(GEMINI_API_KEY="made-up", GEMINI_CLI_TRUST_WORKSPACE="true")
         (home.folder / ".gemini").mkdir()
-        settings = {
-            "security": {"auth": {"selectedType": "gemini-api-key"}},
-            "privacy": {"usageStatisticsEnabled": False},
-            "general": {"disableAutoUpdate": True},
-        }
-        (home.folder / ".gemini/settings.json").write_text(f"// mine\n{json.dumps(settings, indent=2)}\n")
+        (home.folder / ".gemini/settings.json").write_text(f"// mine\n{json.dumps(SETTINGS, indent=2)}\n")
         if form == "extension":
             extension = str(PLUGIN / "gemini")
             valid = home.run([*program, "extensions", "validate", extension], environment)
@@ -203,20 +204,13 @@ def opencode(trial: Trial) -> None:
     """OpenCode: entries in a file with comments; one session for each call that asks, since a no ends it."""
     for asked in ASKED:
         home = Home(trial, f"opencode-{asked}")
-        quiet = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
-        environment = home.environment(**{f"OPENCODE_DISABLE_{name}": "1" for name in quiet})
+        environment = home.environment(**{f"OPENCODE_DISABLE_{name}": "1" for name in QUIET})
         folder = home.folder / ".config/opencode"
         folder.mkdir(parents=True)
         steps = [step for step in CALLS if step.tool in (*UNASKED, asked)]
         with playing(*steps) as model:
-            limits = {"name": "fake", "tool_call": True, "limit": {"context": 100_000, "output": 4_000}}
-            options = {"baseURL": f"http://127.0.0.1:{model.port}/v1", "apiKey": "x"}
-            provider: dict[str, Any] = {"npm": "@ai-sdk/openai-compatible", "name": "fake", "options": options}
-            settings = {
-                **{"autoupdate": False, "share": "disabled", "model": "fake/fake", "small_model": "fake/fake"},
-                "provider": {"fake": {**provider, "models": {"fake": limits}}},
-            }
-            (folder / "opencode.jsonc").write_text(f"// mine\n{json.dumps(settings, indent=2)}\n", encoding="utf-8")
+            told = json.dumps(settings(model.port), indent=2)
+            (folder / "opencode.jsonc").write_text(f"// mine\n{told}\n", encoding="utf-8")
             home.set_up("opencode", "--allow", "--hooks", "--user")
             program = next(trial.clients.glob("node_modules/opencode-linux-x64/bin/opencode"), None)
             program = program or trial.clients / "node_modules/.bin/opencode"

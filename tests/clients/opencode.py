@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from tests.clients.models import Step, playing
 from tests.clients.trial import FACT, NOTICE, PROMPT, STATES, Trial, ready_ms
@@ -16,6 +17,15 @@ QUIET = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
 ROUNDS = 3
 
 
+def settings(port: int) -> dict[str, Any]:
+    """OpenCode's, with the scripted model as its only one."""
+    limits = {"name": "fake", "tool_call": True, "limit": {"context": 100_000, "output": 4_000}}
+    options = {"baseURL": f"http://127.0.0.1:{port}/v1", "apiKey": "x"}
+    provider = {"npm": "@ai-sdk/openai-compatible", "name": "fake", "options": options, "models": {"fake": limits}}
+    quiet = {"autoupdate": False, "share": "disabled", "model": "fake/fake", "small_model": "fake/fake"}
+    return {**quiet, "provider": {"fake": provider}}
+
+
 class Session:
     """One `opencode run`. `out`: what it printed; `read`: what the model reads of the tools' results."""
 
@@ -25,16 +35,8 @@ class Session:
         server = trial.server(state, log)
         entry = {"type": "local", "command": [server["command"], *server["args"]], "environment": server["env"]}
         with playing(*steps) as model:
-            limits = {"name": "fake", "tool_call": True, "limit": {"context": 100_000, "output": 4_000}}
-            options = {"baseURL": f"http://127.0.0.1:{model.port}/v1", "apiKey": "x"}
-            provider = {"npm": "@ai-sdk/openai-compatible", "name": "fake", "options": options}
-            settings = {
-                **{"autoupdate": False, "share": "disabled", "model": "fake/fake", "small_model": "fake/fake"},
-                "provider": {"fake": {**provider, "models": {"fake": limits}}},
-                "mcp": {"confide": {**entry, "enabled": True}},
-                "permission": {"confide_*": "allow"},
-            }
-            (folder / "opencode.json").write_text(json.dumps(settings), encoding="utf-8")
+            more = {"mcp": {"confide": {**entry, "enabled": True}}, "permission": {"confide_*": "allow"}}
+            (folder / "opencode.json").write_text(json.dumps(settings(model.port) | more), encoding="utf-8")
             environment = trial.environment("opencode", state, **{f"OPENCODE_DISABLE_{name}": "1" for name in QUIET})
             done = trial.run([str(trial.clients / PROGRAM), "run", "--format", "json", PROMPT], environment)
             requests = model.requests

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import math
 import os
 from collections.abc import Iterable
@@ -24,6 +25,8 @@ from confide_daemon.access.callers import Ended
 from confide_daemon.access.registry import Registry, State
 from confide_daemon.config import DaemonConfig
 from confide_daemon.errors import StorageError
+
+log = logging.getLogger(__name__)
 
 FILE: Final = "revoked"
 MAX_BYTES: Final = 16 << 20
@@ -38,36 +41,63 @@ class _Line:
 
 
 class Revocations:
-    """The file, as one daemon reads and writes it."""
+    """The places that a daemon keeps them in: a folder of their own, the target of its backups, or both."""
 
-    def __init__(self, folder: Path, identities: Iterable[Identity]) -> None:
-        """`identities`: the daemon's, the present one first."""
-        self._file = folder / FILE
-        self._identities = tuple(identities)
+    def __init__(self, files: Iterable[_File]) -> None:
+        self._files = tuple(files)
 
     @classmethod
     def configured(cls, config: DaemonConfig, state: State) -> Revocations | None:
-        """Those of a data folder; None where no place for them is configured. Raises StorageError: the place is in the data folder."""
-        if not config.backup.revoked:
-            return None
-        folder = Path(config.backup.revoked).expanduser().absolute()
-        if state.folder.root.resolve() in (folder.resolve(), *folder.resolve().parents):
-            hint = "[backup] revoked is to name a folder that does not go back with the data folder"
-            raise StorageError(f"the revocations cannot be kept in {folder}: it is in the data folder", hint=hint)
+        """Those of a data folder; None where no place for them is configured. Raises StorageError: a place is in the data folder."""
         previous = () if state.keys.rotation is None else (state.keys.rotation.old,)
-        return cls(folder, (state.identity, *previous))
+        identities = (state.identity, *previous)
+        found: dict[Path, _File] = {}
+        for option, name in (("revoked", config.backup.revoked), ("to", config.backup.to)):
+            if not name:
+                continue
+            folder = Path(name).expanduser().absolute()
+            if state.folder.root.resolve() in (folder.resolve(), *folder.resolve().parents):
+                hint = f"[backup] {option} is to name a folder that does not go back with the data folder"
+                raise StorageError(f"the revocations cannot be kept in {folder}: it is in the data folder", hint=hint)
+            # The disk of backups may be taken away; the daemon serves without it, and notes them when it is there again.
+            found.setdefault(folder, _File(folder, identities, may_be_away=option == "to"))
+        return cls(found.values()) if found else None
+
+    @classmethod
+    def beside(cls, folder: Path, state: State) -> Revocations:
+        """Those in a folder of backups, for whoever restores one of them."""
+        previous = () if state.keys.rotation is None else (state.keys.rotation.old,)
+        return cls([_File(folder, (state.identity, *previous), may_be_away=True)])
 
     def apply(self, registry: Registry) -> list[str]:
-        """Have the registry know what the file knows, and the file what the registry knows; the names that lost their access by it.
+        """Have the registry know what the files know, and them what the registry knows; the names that lost their access by it.
 
-        Raises StorageError: the file cannot be read or written, or a line that counts is not this daemon's.
+        Raises StorageError: a file cannot be read or written, or a line that counts is not this daemon's.
         """
         gone = self.take(registry)
         self.keep(registry)
         return gone
 
     def take(self, registry: Registry) -> list[str]:
-        """Have the registry know what the file knows; the names that lost their access by it. Raises StorageError as `apply`."""
+        """Have the registry know what the files know; the names that lost their access by it. Raises StorageError: as `apply`."""
+        return [name for file in self._files for name in file.take(registry)]
+
+    def keep(self, registry: Registry) -> list[Path]:
+        """Note what the registry knows and the files do not; which files have changed. Raises StorageError: as `apply`."""
+        return [path for file in self._files if (path := file.keep(registry)) is not None]
+
+
+class _File:
+    """One file, as one daemon reads and writes it."""
+
+    def __init__(self, folder: Path, identities: tuple[Identity, ...], *, may_be_away: bool) -> None:
+        """`identities`: the daemon's, the present one first; `may_be_away`: without its folder nothing is read or written."""
+        self._file = folder / FILE
+        self._identities = identities
+        self._may_be_away = may_be_away
+
+    def take(self, registry: Registry) -> list[str]:
+        """Have the registry know what the file knows; the names that lost their access by it."""
         lines = self._read()
         # One line by the key of then and one by the present one say the same: a daemon that runs through a rotation signs with the old key.
         known = {ended.key for ended in registry.ended()} | {line.ended.key for line in lines if self._is_ours(line)}
@@ -80,12 +110,23 @@ class Revocations:
                 )
         return registry.take_ended([line.ended for line in lines if self._is_ours(line)])
 
-    def keep(self, registry: Registry) -> None:
-        """Note what the registry knows and the file does not. Raises StorageError: it cannot be read or written."""
+    def keep(self, registry: Registry) -> Path | None:
+        """Note what the registry knows and the file does not; the file, where it has changed."""
+        if self._may_be_away and not self._is_there:
+            log.warning("the revocations are not noted in %s: it is not there", self._file.parent)
+            return None
         noted = {(line.ended.key, line.ended.at) for line in self._read() if _is_by(line, self._identities[0])}
         missing = [ended for ended in registry.ended() if (ended.key, ended.at) not in noted]
-        if missing:
-            self._append(b"".join(self._line(ended) for ended in missing))
+        if not missing:
+            return None
+        self._append(b"".join(self._line(ended) for ended in missing))
+        return self._file
+
+    @property
+    def _is_there(self) -> bool:
+        """Whether a disk is where the folder is: an empty one may be the place where it is mounted."""
+        folder = self._file.parent
+        return folder.is_dir() and any(folder.iterdir())
 
     def _line(self, ended: Ended) -> bytes:
         signature = self._identities[0].sign(_LABEL, _signed(ended))
@@ -106,7 +147,7 @@ class Revocations:
             with os.fdopen(fd, "rb") as file:
                 data = file.read(MAX_BYTES + 1)
         except FileNotFoundError:
-            if self._file.parent.is_dir():
+            if self._may_be_away or self._file.parent.is_dir():
                 return []
             raise self._unusable("read", "its folder is not there") from None
         except OSError as error:

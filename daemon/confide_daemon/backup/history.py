@@ -64,7 +64,7 @@ class History:
     def read(cls, target: Target, state: State) -> Self:
         """Raises TargetError: it is not this daemon's target, or cannot be read."""
         signers = signers_of(state)
-        target.check(state.identity.public_key, former=signers[-1])
+        target.check(signers)
         whole: list[Snapshot] = []
         strange: dict[str, SnapshotError] = {}
         for name in target.ids():

@@ -20,7 +20,7 @@ from confide_daemon.backup.manifest import Manifest
 from confide_daemon.backup.proof import Proof
 from confide_daemon.backup.retention import Keep, let_go
 from confide_daemon.backup.snapshot import Follow, Source
-from confide_daemon.backup.target import MANIFEST, Target, is_id
+from confide_daemon.backup.target import MANIFEST, Target, id_of, is_id
 from confide_daemon.config import BackupConfig
 from confide_daemon.errors import BadNameError, SnapshotError
 
@@ -85,7 +85,7 @@ class Backups:
                 if proof.is_sound:
                     await self._prune(target)
             finally:
-                await self._run_after(target, made.id)
+                await self._run_after(target.snapshot(made.id), made.id)
 
     async def prove_unlocked(self) -> None:
         """Proves the spaces of the newest snapshot whose keys nobody had when it was verified, and somebody has now."""
@@ -99,12 +99,10 @@ class Backups:
             if at_hand:
                 await verify.prove(target, newest.id, self._state, self._spaces, only=at_hand)
 
-    async def tell_elsewhere(self, name: str, path: Path) -> None:
-        """Runs the operator's program for a file beside the snapshots, such as the keys that ended. Raises ConfideError."""
-        if self._config.after and path.exists():
-            places = {"snapshot": str(path), "name": name, "folder": str(path.parent)}
-            timeout_s = float(self._config.hook_timeout_s)
-            await hooks.run(self._config.after, places, timeout_s=timeout_s, folder=path.parent)
+    async def tell_elsewhere(self, path: Path) -> None:
+        """Runs the operator's program for a file in the target that is in no snapshot: the keys that ended. Raises ConfideError."""
+        if self.has_target and path.parent == target_of(self._config, "").folder:
+            await self._run_after(path, f"{path.name}-{id_of(self._clock())}")
 
     @property
     def has_target(self) -> bool:
@@ -132,7 +130,7 @@ class Backups:
 
     async def _take(self, target: Target, follow: Follow) -> dict[str, Any]:
         made = await snapshot.take(self._source, target, clock=self._clock, follow=follow)
-        await self._run_after(target, made.id)
+        await self._run_after(target.snapshot(made.id), made.id)
         return {"snapshot": made.id, "folder": str(target.snapshot(made.id)), "spaces": len(made.spaces)}
 
     async def _verify(self, target: Target, name: str, follow: Follow) -> dict[str, Any]:
@@ -193,11 +191,11 @@ class Backups:
                 log.info("snapshot %s is let go", name)
         return going
 
-    async def _run_after(self, target: Target, name: str) -> None:
+    async def _run_after(self, path: Path, name: str) -> None:
         if self._config.after:
-            places = {"snapshot": str(target.snapshot(name)), "name": name, "folder": str(target.folder)}
+            places = {"snapshot": str(path), "name": name, "folder": str(path.parent)}
             timeout_s = float(self._config.hook_timeout_s)
-            await hooks.run(self._config.after, places, timeout_s=timeout_s, folder=target.folder)
+            await hooks.run(self._config.after, places, timeout_s=timeout_s, folder=path.parent)
 
     def _is_at_hand(self, target: Target, made: Manifest, space_id: str) -> bool:
         with suppress(ConfideError):

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from confide_crypto.keys.identity import Identity
+from confide_crypto.errors import KeyFileError
+from confide_crypto.keys.files import read_private_file, write_private_file
+from confide_crypto.keys.identity import KEY_LENGTH, Identity
 from confide_daemon import __version__
 from confide_daemon.access.registry import State
 from confide_daemon.backup import manifest
@@ -72,9 +74,9 @@ async def take(
     KeyFileError: something cannot be read.
     """
     key = BackupKey.load(source.folder)
-    target.check(source.identity.public_key, former=_former(source.state))
+    signers = signers_of(source.state)
+    target.check(signers)
     with target.alone():
-        signers = signers_of(source.state)
         last = _last(target, signers)
         target.check_room(_size(source.folder, 0.0 if last is None else last.at))
         moment = clock()
@@ -105,13 +107,24 @@ async def take(
 
 
 def signers_of(state: State) -> list[bytes]:
-    """The public keys whose snapshots are this daemon's own."""
-    former = _former(state)
-    return [state.identity.public_key, *([former] if former else [])]
+    """The public keys whose snapshots are this daemon's own: the present one first, and those that it had before.
 
-
-def _former(state: State) -> bytes | None:
-    return None if state.keys.rotation is None else state.keys.rotation.old.public_key
+    An old key is noted while a rotation is under way, beside the others: snapshots outlive it by a year. Raises KeyFileError.
+    """
+    path = state.folder.backup_signers
+    try:
+        former = [bytes.fromhex(line) for line in read_private_file(path).decode().split()] if path.exists() else []
+        if any(len(key) != KEY_LENGTH for key in former):
+            raise ValueError
+    except ValueError:
+        raise KeyFileError(
+            path, "is damaged", hint="move it away; snapshots of an older key are not believed then"
+        ) from None
+    old = None if state.keys.rotation is None else state.keys.rotation.old.public_key
+    if old is not None and old not in former:
+        former.append(old)
+        write_private_file(path, b"".join(key.hex().encode() + b"\n" for key in former), replace=True)
+    return [state.identity.public_key, *former]
 
 
 def read_manifest(target: Target, name: str, signers: list[bytes]) -> Manifest:

@@ -18,7 +18,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +39,7 @@ _PARTIAL: Final = ".partial-"
 _DELETED: Final = ".deleted-"
 _FETCHED: Final = ".fetched-"
 _PREPARING: Final = ".confide-backup."
+_HARMLESS: Final = ("lost+found", ".lock", "revoked")
 _ROOM_HINT: Final = (
     "free some space there, keep fewer (keep_daily and others under [backup]), or see confided backup prune"
 )
@@ -61,10 +62,14 @@ class Target:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def prepare(self, daemon: bytes, *, data: Path) -> Target:
-        """Makes a new or an empty folder the target of the daemon with this public key; one that it is already stays as it is.
+    def prepare(self, signers: Sequence[bytes], *, data: Path) -> Target:
+        """Makes a new or an empty folder the target of a daemon; one that it is already stays as it is.
 
-        `data`: the data folder. Raises TargetError: it cannot be written, is in the data folder, holds something else, or is another
+        Args:
+            signers: the daemon's public keys, the present one first.
+            data: its data folder.
+
+        Raises TargetError: it cannot be written, is in the data folder, holds something else, or is another
         daemon's.
         """
         folder = self.folder
@@ -73,16 +78,16 @@ class Target:
         with self.errors("be made ready"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if (folder / MARKER).exists():
-                self.check(daemon)
+                self.check(signers)
                 return self
-            if any(not entry.name.startswith((_PREPARING, "lost+found", ".lock")) for entry in folder.iterdir()):
+            if any(not entry.name.startswith((_PREPARING, *_HARMLESS)) for entry in folder.iterdir()):
                 raise TargetError(folder, "holds something else", hint="name an empty folder, or a new one")
-            said = json.dumps({"format": FORMAT, "daemon": daemon.hex()}).encode() + b"\n"
+            said = json.dumps({"format": FORMAT, "daemon": signers[0].hex()}).encode() + b"\n"
             write(folder / MARKER, said)
         return self
 
-    def check(self, daemon: bytes, *, former: bytes | None = None) -> None:
-        """Whether it is this daemon's, by its public key, or one that it had before.
+    def check(self, signers: Collection[bytes]) -> None:
+        """Whether it is this daemon's, by its public key or one that it had before.
 
         Raises TargetError: it is not, it is not set up, or its disk is not there.
         """
@@ -102,13 +107,8 @@ class Target:
             raise TargetError(self.folder, f"has a damaged {MARKER}", hint="set up another folder") from None
         if written != FORMAT:
             raise TargetError(self.folder, "was set up by a newer version of confide", hint="upgrade confide here")
-        if named not in (daemon, former):
+        if named not in signers:
             raise TargetError(self.folder, "is the target of another daemon", hint="name a folder of this one's own")
-
-    def adopt(self, daemon: bytes) -> None:
-        """Says that it is of the daemon with this key from now on, which has had another one before."""
-        with self.errors("be written"):
-            write(self.folder / MARKER, json.dumps({"format": FORMAT, "daemon": daemon.hex()}).encode() + b"\n")
 
     def ids(self) -> list[str]:
         """The snapshots, by name. Raises TargetError."""

@@ -19,7 +19,7 @@ from confide_memory.commands.group import Entry, Groups, complaint, program
 
 EXIT_CODES = (
     "Exit codes: 0 ok, 1 other, 2 usage, 3 configuration, 4 keys and permissions, 5 unreachable or port in use, 6 denied or invite, "
-    "7 bad input, 8 storage (disk full, not writable)."
+    "7 bad input, 8 storage (disk full, not writable), 10 a backup that is not wholly proven."
 )
 
 COMMANDS: Final[Groups] = {

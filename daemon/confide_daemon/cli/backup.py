@@ -53,10 +53,11 @@ def init(
     """Make a folder ready for backups, and the key that they are sealed to; its recovery code is shown once."""
     from confide_daemon.backup import sealed_keys
     from confide_daemon.backup.service import target_of
+    from confide_daemon.backup.snapshot import signers_of
 
     settings = here.config().backup
     with here.opened(as_it_is=True) as state:
-        target = target_of(settings, to).prepare(state.identity.public_key, data=state.folder.root)
+        target = target_of(settings, to).prepare(signers_of(state), data=state.folder.root)
         is_new = new_code or not state.folder.backup_key.exists()
         code = sealed_keys.make(state.folder).to_string() if is_new else None
 

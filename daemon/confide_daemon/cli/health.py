@@ -137,6 +137,9 @@ def examine(
         if config.load(found.config).vault.url:
             follow("trying the vault", 0, 0)
             checks.append(_check("vault for sealed records", lambda: try_out(config.load(found.config).vault)))
+        if checks[1].is_ok:
+            follow("looking at the backups", 0, 0)
+            checks += _backups(found)
     said = answer(found.data.address)
     if said is None:
         checks.append(Check("daemon", detail="not running; that is no fault: confided serve starts it"))
@@ -234,6 +237,42 @@ def _models(found: Paths) -> Iterator[Check]:
     for place, name in enumerate(models.order(settings)):
         what = "embedding model" if place == 0 else f"embedding model in its place: {name}"
         yield _check(what, lambda name=name: models.try_out(settings, name))  # type: ignore[misc]
+
+
+def _backups(found: Paths) -> Iterator[Check]:
+    """Whether every space has a proven snapshot that is young enough, and where the snapshots are."""
+    from confide_daemon.backup.history import History
+    from confide_daemon.backup.service import target_of
+
+    settings = config.load(found.config).backup
+    if not settings.to:
+        hint = "confided backup init --to DIR; a copy that is made otherwise is known to nobody here"
+        yield Check("backups", detail=f"no folder for them is configured ({hint})")
+        return
+    target = target_of(settings, "")
+    try:
+        with closing(open_state(found.data)) as state:
+            history = History.read(target, state)
+            spaces = {one: name for name, one in state.registry.spaces().items() if found.data.space(one).exists()}
+        late = [spaces[one] for one in history.unproven(spaces, now=time.time(), max_age_s=settings.max_age_s)]
+    except ConfideError as error:
+        yield Check("backups", str(error), error.hint)
+        return
+    newest = history.newest
+    said = "none yet" if newest is None else f"the newest is {newest.id}: {newest.said}"
+    if late:
+        hint = "confided backup, then confided backup verify; one that is locked is proven when a machine next connects"
+        yield Check("backups", f"without a proven one of the last {settings.max_age}: {', '.join(late)}", hint, said)
+    else:
+        yield Check("backups", detail=f"{len(history.whole)}; {said}")
+    for name, trouble in history.strange.items():
+        yield Check(f"snapshot {name}", trouble.problem, trouble.hint or "if it is of no use to you, move it away")
+    if target.folder.stat().st_dev == found.data.root.stat().st_dev:
+        yield Check(
+            "disk of the backups",
+            "it is the data folder's own: one fault takes both",
+            "name a folder on another disk: confided backup init --to DIR",
+        )
 
 
 def _check(name: str, look: Callable[[], object]) -> Check:

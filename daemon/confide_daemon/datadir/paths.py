@@ -43,6 +43,8 @@ class DataFolder:
     """The key from which the keys of all databases are derived."""
     backup_key = _Named("backup.key")
     """The public half of the key that snapshots' keys are sealed to; nothing secret, but nobody else may choose it."""
+    backup_signers = _Named("backup.signers")
+    """The public keys that the daemon had before and signed snapshots with."""
     proving = _Named("proving")
     """Copies of databases while a snapshot is verified."""
     registry = _Named("registry.db")

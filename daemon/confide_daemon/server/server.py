@@ -419,7 +419,8 @@ class Daemon:
     async def _note_revocations(self) -> None:
         if self._revocations is not None:
             try:
-                await asyncio.to_thread(self._revocations.keep, self._state.registry)
+                changed = await asyncio.to_thread(self._revocations.keep, self._state.registry)
+                self._backups.revocations_changed(changed)
             except ConfideError as error:
                 log.error("%s", error)
 

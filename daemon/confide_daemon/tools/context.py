@@ -348,7 +348,9 @@ class Definition:
                 "readOnlyHint": self.read_only,
                 "destructiveHint": self.destructive,
                 "idempotentHint": self.idempotent,
-                "openWorldHint": False,
+                # Codex has no word for a tool that asks a person, and asks before what destroys or reaches out of its server. What a
+                # secret's opening brings does leave this memory.
+                "openWorldHint": self.asks_a_person and not self.destructive,
             },
             "_meta": meta,
         }

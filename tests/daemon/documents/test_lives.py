@@ -48,7 +48,7 @@ class Scene:
             return int((await machine.put(PATH, text, base=base))["revision"])
 
     def take(self) -> None:
-        shutil.copytree(self.data, self.copy)
+        shutil.copytree(self.data, self.copy, ignore=shutil.ignore_patterns("*.sock"))
 
     def put_back(self) -> None:
         shutil.rmtree(self.data)

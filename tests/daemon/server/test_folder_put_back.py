@@ -55,7 +55,7 @@ class Scene:
             async with self.laptop.connected(daemon) as replica:
                 await replica.compare()
         assert self.laptop.file.read_text() == FIRST
-        shutil.copytree(self.data, self.copy)
+        shutil.copytree(self.data, self.copy, ignore=shutil.ignore_patterns("*.sock"))
 
     async def lost_time(self, do: Callable[[Replica], Awaitable[None]]) -> None:
         """What the laptop does at the daemon, which then forgets it."""

@@ -59,6 +59,8 @@ def test_every_tool_is_fully_described(name: str) -> None:
     assert tool["title"]
     assert "Use it" in tool["description"] or name == "memory_store"
     assert set(tool["annotations"]) == {"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"}
+    if tool["_meta"].get("anthropic/requiresUserInteraction"):  # Codex asks a person by these alone
+        assert tool["annotations"]["destructiveHint"] or tool["annotations"]["openWorldHint"]
     assert tool["_meta"]["confide/offline"] in ("queue", "local", "fail")
     assert "outputSchema" not in tool  # a client that sees one may show its model nothing but the structured form
     for schema in (tool["inputSchema"], catalogue(["core"])["outputs"][name]):

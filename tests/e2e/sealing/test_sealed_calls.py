@@ -107,7 +107,7 @@ def keys_of(machine: Machine) -> SpaceKeys:
 def below(*folders: Path) -> bytes:
     """All files there, and their names."""
     found = []
-    for path in (path for folder in folders for path in folder.rglob("*")):
+    for path in (path for folder in folders for path in folder.rglob("*") if not path.is_socket()):
         # A daemon that runs writes some of them beside their places first.
         with suppress(FileNotFoundError, IsADirectoryError):
             found += [path.read_bytes(), str(path).encode()]

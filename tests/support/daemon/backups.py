@@ -24,7 +24,7 @@ class Backed:
     def __init__(self, daemon: Serving, folder: Path, **options: Any) -> None:
         self.daemon = daemon
         self.target = Target(folder)
-        self.target.prepare(daemon.state.identity.public_key, data=daemon.state.folder.root)
+        self.target.prepare(signers_of(daemon.state), data=daemon.state.folder.root)
         if not daemon.state.folder.backup_key.exists():
             self.code = sealed_keys.make(daemon.state.folder)
         self.configure(**options)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, RequestError
@@ -47,6 +48,7 @@ class BackupDesk:
         self._tasks: dict[int, _Task] = {}
         self._last = 0
         self._alone: asyncio.Task[None] | None = None
+        self._telling: set[asyncio.Task[None]] = set()
         self._is_late = False
         control.add("backup", self._begin)
         control.add("backup task", self._tell)
@@ -64,9 +66,23 @@ class BackupDesk:
         """`backup`, where a space has no proven snapshot that is young enough."""
         return {"backup"} if self._is_late else set()
 
+    def revocations_changed(self, files: Sequence[Path]) -> None:
+        """Brings the file beside the snapshots to where the operator's program brings those, at once."""
+        for path in files:
+            task = asyncio.create_task(self._tell_elsewhere(path), name="confide-revoked")
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    async def _tell_elsewhere(self, path: Path) -> None:
+        try:
+            await self._backups.tell_elsewhere(path)
+        except ConfideError as error:
+            log.error("backup: %s", error)
+
     async def close(self) -> None:
         """Cuts off what is under way: half a snapshot is not listed, and is removed by the next one."""
         tasks = [one.task for one in self._tasks.values() if one.task is not None]
+        tasks += self._telling
         tasks += [self._alone] if self._alone is not None else []
         for task in tasks:
             task.cancel()

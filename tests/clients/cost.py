@@ -1,0 +1,94 @@
+"""How much longer a session of Claude Code takes with the plugin: from the start of its process to its end, for one prompt.
+
+Three kinds in turn, so that a busy moment meets all: without any plugin; with one whose hooks and server do nothing, which shows what the
+processes' own start costs here; and with ours, whose prompt asks nothing, or asks for memory and gets its hits.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from tests.clients import claude
+from tests.clients.models import playing
+from tests.clients.trial import FACT, PROMPT, Trial
+from tests.clients.unasked import EVERYDAY, Memory, remembering
+
+from confide_proxy.clients.hooks import PLUGIN
+
+ROUNDS: Final = 7
+MOST_MS: Final = 150.0
+MOST_TIMES_EMPTY: Final = 1.5
+"""On a busy machine, where processes that do nothing take longer than that too."""
+KINDS: Final = ("bare", "empty", "plugin")
+
+
+def session(trial: Trial) -> None:
+    """What the plugin costs is the median of how much longer a session took than the bare one of the same round."""
+    with remembering(trial, "cost") as memory:
+        environments = {kind: _installed(trial, memory, kind) for kind in KINDS}
+        took: dict[str, list[float]] = {kind: [] for kind in (*KINDS, "hits")}
+        with_hits = 0
+        for number in range(ROUNDS + 1):
+            for kind in took:
+                surroundings = environments.get(kind, environments["plugin"])
+                ms, has_hits = _timed(trial, memory, surroundings, PROMPT if kind == "hits" else EVERYDAY)
+                if number:  # the first of each is a warm-up
+                    took[kind].append(ms)
+                    with_hits += has_hits
+    over = {
+        kind: statistics.median(mine - bare for mine, bare in zip(took[kind], took["bare"], strict=True))
+        for kind in took
+    }
+    bare, empty, ours = (statistics.median(took["bare"]), over["empty"], over["plugin"])
+    print(
+        f"     claude: a bare session takes {bare:.0f} ms, one with hooks and a server that do nothing {empty:.0f} more"
+    )
+    most = max(MOST_MS, MOST_TIMES_EMPTY * empty)
+    trial.check("claude: a session with the plugin is hardly longer", ours <= most, f"{ours:.0f} of {most:.0f} ms more")
+    print(f"     claude: one whose prompt asks for memory {over['hits']:.0f} ms more; {with_hits} of {ROUNDS} had hits")
+
+
+def _installed(trial: Trial, memory: Memory, kind: str) -> dict[str, str]:
+    """The environment of a Claude Code of its own with that plugin; `confide` itself stands on the path."""
+    folder = trial.root / f"cost-{kind}"
+    told = memory.environment(ANTHROPIC_API_KEY="made-up", CLAUDE_CONFIG_DIR=str(folder))
+    told |= {**dict.fromkeys(claude.QUIET, "1"), "PATH": told["PATH"].partition(":")[2]}
+    if kind == "bare":
+        return told
+    plugin: Path = PLUGIN
+    if kind == "empty":
+        plugin = trial.root / "empty"
+        shutil.copytree(PLUGIN, plugin)
+        hooks = json.loads((PLUGIN / "hooks/hooks.json").read_text(encoding="utf-8"))
+        for each in (hook for groups in hooks["hooks"].values() for group in groups for hook in group["hooks"]):
+            each["command"] = f"exec '{sys.executable}' -c 'import json, os, socket'"
+        (plugin / "hooks/hooks.json").write_text(json.dumps(hooks), encoding="utf-8")
+        server = {"command": sys.executable, "args": ["-S", str(Path(claude.__file__).with_name("bare.py"))]}
+        (plugin / ".mcp.json").write_text(json.dumps({"mcpServers": {"confide": server}}), encoding="utf-8")
+    program = trial.clients / claude.PROGRAM
+    for words in (("marketplace", "add", plugin), ("install", "confide@confide")):
+        done = memory.home.run([program, "plugin", *words], told)
+        if done.returncode:
+            raise RuntimeError(f"claude plugin {words[0]}: {done.stderr[-500:]}")
+    return told
+
+
+def _timed(trial: Trial, memory: Memory, environment: dict[str, str], prompt: str) -> tuple[float, bool]:
+    """Milliseconds of one session, and whether its model got the fact."""
+    with playing() as model:
+        there = {**environment, "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{model.port}"}
+        command = [trial.clients / claude.PROGRAM, "-p", prompt, "--output-format", "stream-json", "--verbose"]
+        began = time.perf_counter()
+        memory.home.run(command, there)
+        ms = (time.perf_counter() - began) * 1000
+        return ms, FACT in json.dumps(model.requests)
+
+
+COST: Final[dict[str, tuple[Callable[[Trial], None], ...]]] = {"claude": (session,)}

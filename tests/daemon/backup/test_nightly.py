@@ -1,0 +1,122 @@
+"""What the daemon does about backups by itself, and what it tells of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.clock import Clock
+from tests.support.daemon.backups import Backed, fill
+from tests.support.daemon.loopback import Machine, Serving, machine, serving
+from tests.support.deadline import DEADLINE_S
+from tests.support.sealing.founder import Device
+
+from confide_daemon.access.registry import create, open_state
+from confide_daemon.backup import sealed_keys
+from confide_daemon.backup.snapshot import signers_of
+from confide_daemon.backup.target import Target
+from confide_daemon.config import BackupConfig, DaemonConfig
+from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.server.operator import backups as desk
+
+
+def ready(data: Path, target: Path) -> None:
+    """As `confided init` and `confided backup init` leave it."""
+    folder = DataFolder(data)
+    create(folder)
+    state = open_state(folder)
+    Target(target).prepare(signers_of(state), data=data)
+    sealed_keys.make(folder)
+    state.close()
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not await asyncio.to_thread(condition):  # noqa: ASYNC110 - it is told of nowhere
+            await asyncio.sleep(0.05)
+
+
+def health(daemon: Serving) -> str:
+    try:
+        with urllib.request.urlopen(daemon.url.replace("confide://", "http://") + "/health") as answer:
+            return str(json.load(answer)["status"])
+    except urllib.error.HTTPError as error:
+        return str(json.load(error)["reason"])
+
+
+async def test_a_night_that_was_missed_is_made_up_for_and_proven(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon was off at that hour. A locked space is proven when its machine comes; the hook is told of it all."""
+    monkeypatch.setattr(desk, "TICK_S", 0.05)
+    ready(tmp_path / "data", tmp_path / "target")
+    told = tmp_path / "told"
+    hook = (sys.executable, "-c", "import sys; open(sys.argv[1], 'a').write(sys.argv[2] + '\\n')", str(told), "{name}")
+    async with serving(tmp_path / "data", keeper="caller") as daemon:
+        identity = daemon.enroll("laptop")
+        device = Device(identity)
+        async with Machine(await daemon.connect_in_time(identity)) as laptop:
+            await device.found(laptop)
+            await device.unlock(laptop)
+            await laptop.attach("proj")
+            await fill(laptop, 2)
+    config = DaemonConfig(backup=BackupConfig(to=str(tmp_path / "target"), at="00:00", after=hook))
+    async with serving(tmp_path / "data", config=config, keeper="caller") as daemon:
+        backed = Backed(daemon, tmp_path / "target")
+
+        def said() -> str | None:
+            newest = backed.backups.history(backed.target).newest
+            return None if newest is None else newest.said
+
+        await until(lambda: said() == "proven but for 1 locked")
+        await until(told.exists)
+        async with Machine(await daemon.connect_in_time(identity)) as laptop:
+            await device.unlock(laptop)
+            await until(lambda: said() == "proven")
+        assert len(backed.target.ids()) == 1
+        daemon.state.registry.revoke("laptop")
+        # Somebody in the daemon notices; the keys that ended go elsewhere at once.
+        await until(lambda: len(told.read_text().splitlines()) == 2)
+    first, second = told.read_text().splitlines()
+    assert first == backed.target.ids()[0]
+    assert second.startswith("revoked-")
+    assert identity.public_key.hex() in (tmp_path / "target" / "revoked").read_text()
+
+
+async def test_health_says_so_when_a_space_has_no_proven_snapshot_that_is_young(filled: Backed, clock: Clock) -> None:
+    """A new space has the time until it would be late; one that could not be proven is late all the same."""
+    made = await filled.take()
+    spaces = [filled.space()]
+
+    def late(days: float) -> list[str]:
+        history = filled.backups.history(filled.target)
+        return history.unproven(spaces, now=made.at + days * 86_400, max_age_s=3 * 86_400)
+
+    assert late(1) == []
+    assert late(4) == spaces
+    await filled.verify()
+    assert late(1) == []
+    assert late(4) == spaces
+    spaces.append("one that came since")
+    assert late(1) == []
+    assert late(4) == sorted(spaces)
+    assert late(-400) == sorted(spaces)  # the clock was put right since: it says nothing of how old it is
+
+
+async def test_without_its_disk_the_daemon_serves_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the disk is mounted there is an empty folder now: nothing is written into that."""
+    monkeypatch.setattr(desk, "TICK_S", 0.05)
+    (tmp_path / "away").mkdir()
+    config = DaemonConfig(backup=BackupConfig(to=str(tmp_path / "away"), at="00:00"))
+    async with serving(tmp_path / "data", config=config) as daemon, machine(daemon) as laptop:
+        await laptop.attach("proj")
+        await fill(laptop, 1)
+        daemon.state.registry.revoke("laptop")
+        await until(lambda: health(daemon) == "backup")
+    assert not list((tmp_path / "away").iterdir())
