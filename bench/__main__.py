@@ -39,6 +39,7 @@ BENCHES = (
     "upload",
     "hostile",
     "idle_callers",
+    "metrics",
     "capacity",
     "daemon_memory",
     "secrets",

@@ -3,7 +3,8 @@
     python -m bench.result_tokens
 
 Five hits for each of twenty questions over these documents as memory files, and over notes made of their sections, through
-`confide mcp` with the packaged model; counted in cl100k_base. Fails above `MOST` for the files.
+`confide mcp` with the packaged model; counted in cl100k_base. Fails above `MOST`:
+a note is short, and its id alone costs a third of its words.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from confide_daemon.embedding.tokens import count_tokens
 
 DOCS = Path(__file__).parents[1] / "docs"
 HITS = 5
-MOST = 1.3
+MOST = {"files": 1.3, "notes": 1.6}
 NOTES = 60
 SYNC_DEADLINE_S = 600.0
 QUESTIONS = (
@@ -56,8 +57,8 @@ def main() -> None:
         print(
             f"{kind}: the text of {HITS} hits is {text:.2f} x the tokens of their snippets, structured {structured:.2f} x"
         )
-    print(f"  (must be <= {MOST} for files)")
-    if ratios["files"][0] > MOST:
+    print("  (must be <= " + ", ".join(f"{most} for {kind}" for kind, most in MOST.items()) + ")")
+    if any(ratios[kind][0] > most for kind, most in MOST.items()):
         sys.exit(1)
 
 

@@ -7,6 +7,7 @@ processes' own start costs here; and with ours, whose prompt asks nothing, or as
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import statistics
 import sys
@@ -24,8 +25,8 @@ from confide_proxy.clients.hooks import PLUGIN
 
 ROUNDS: Final = 7
 MOST_MS: Final = 150.0
-MOST_TIMES_EMPTY: Final = 1.5
-"""On a busy machine, where processes that do nothing take longer than that too."""
+MOST_TIMES_EMPTY: Final = 2.5
+"""On a machine with more to do than it has processors for: what a session does beside the client's own work is then in its way."""
 KINDS: Final = ("bare", "empty", "plugin")
 
 
@@ -50,7 +51,8 @@ def session(trial: Trial) -> None:
     print(
         f"     claude: a bare session takes {bare:.0f} ms, one with hooks and a server that do nothing {empty:.0f} more"
     )
-    most = max(MOST_MS, MOST_TIMES_EMPTY * empty)
+    is_busy = os.getloadavg()[0] > (os.cpu_count() or 1)
+    most = max(MOST_MS, MOST_TIMES_EMPTY * empty) if is_busy else MOST_MS
     trial.check("claude: a session with the plugin is hardly longer", ours <= most, f"{ours:.0f} of {most:.0f} ms more")
     print(f"     claude: one whose prompt asks for memory {over['hits']:.0f} ms more; {with_hits} of {ROUNDS} had hits")
 

@@ -8,8 +8,8 @@ from typing import Self
 
 from confide_daemon.access.registry import State
 from confide_daemon.backup.manifest import Manifest
+from confide_daemon.backup.nightly.retention import Kept
 from confide_daemon.backup.proof import Proof
-from confide_daemon.backup.retention import Kept
 from confide_daemon.backup.snapshot import read_manifest, signers_of
 from confide_daemon.backup.target import MARKER, Target
 from confide_daemon.backup.verify import contents, read_proof
@@ -80,6 +80,14 @@ class History:
     @property
     def newest(self) -> Snapshot | None:
         return self.whole[-1] if self.whole else None
+
+    @property
+    def proven_at(self) -> float | None:
+        """When the newest snapshot was taken of which something is proven and nothing is wrong, seconds since 1970; None: there is none."""
+        proven = (
+            one.made.at for one in self.whole if one.proof is not None and one.proof.is_sound and one.proof.proven
+        )
+        return max(proven, default=None)
 
     def unproven(self, spaces: Collection[str], *, now: float, max_age_s: float) -> list[str]:
         """Those of the spaces that have no proven snapshot younger than that, and had time enough to get one."""

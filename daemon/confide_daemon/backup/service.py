@@ -6,22 +6,24 @@ import asyncio
 import logging
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, get_args
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.access.registry import State
-from confide_daemon.backup import hooks, schedule, snapshot, verify
+from confide_daemon.backup import snapshot, verify
 from confide_daemon.backup.history import History
 from confide_daemon.backup.manifest import Manifest
+from confide_daemon.backup.nightly import hooks, schedule
+from confide_daemon.backup.nightly.retention import Keep, let_go
 from confide_daemon.backup.proof import Proof
-from confide_daemon.backup.retention import Keep, let_go
 from confide_daemon.backup.snapshot import Follow, Source
 from confide_daemon.backup.target import MANIFEST, Target, id_of, is_id
 from confide_daemon.config import BackupConfig
+from confide_daemon.datadir.key_state import KeyName
 from confide_daemon.errors import BadNameError, SnapshotError
 
 log = logging.getLogger(__name__)
@@ -41,6 +43,18 @@ class Asked:
     what: What
     to: str = ""  # the target; "": the one that is configured
     name: str = ""  # of a snapshot; "": the newest
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How the snapshots of the configured target stand."""
+
+    newest: str = ""  # its name; "" where there is none
+    newest_at: int | None = None  # when it was taken, seconds since 1970
+    proven_at: float = 0.0  # when the newest was taken that is proven as a whole; 0 where none is
+    unproven: int = 0  # spaces of the newest that are not
+    waiting: Mapping[str, tuple[KeyName, ...]] = field(default_factory=dict)  # of these, what they wait for
+    late: Sequence[str] = ()  # spaces that should have a proven snapshot by now, and have none that is young enough
 
 
 class Backups:
@@ -87,17 +101,20 @@ class Backups:
             finally:
                 await self._run_after(target.snapshot(made.id), made.id)
 
-    async def prove_unlocked(self) -> None:
+    async def prove_unlocked(self, standing: Standing) -> None:
         """Proves the spaces of the newest snapshot whose keys nobody had when it was verified, and somebody has now."""
         target = target_of(self._config, "")
         async with self._turn:
-            newest = (await asyncio.to_thread(self.history, target)).newest
-            if newest is None or newest.proof is None:
-                return
-            waiting = [one for one, verdict in newest.proof.spaces.items() if verdict == "unproven"]
-            at_hand = [one for one in waiting if await asyncio.to_thread(self._is_at_hand, target, newest.made, one)]
-            if at_hand:
-                await verify.prove(target, newest.id, self._state, self._spaces, only=at_hand)
+            if at_hand := self.at_hand(standing):
+                await verify.prove(target, standing.newest, self._state, self._spaces, only=at_hand)
+
+    def at_hand(self, standing: Standing) -> list[str]:
+        """Those that wait for their keys and have them now."""
+        return [
+            space_id
+            for space_id, names in standing.waiting.items()
+            if any(self._spaces.key(space_id, name) is not None for name in names)
+        ]
 
     async def tell_elsewhere(self, path: Path) -> None:
         """Runs the operator's program for a file in the target that is in no snapshot: the keys that ended. Raises ConfideError."""
@@ -109,20 +126,27 @@ class Backups:
         """Whether one is configured."""
         return bool(self._config.to)
 
-    def is_due(self) -> bool:
-        """Whether the nightly one is to be taken now. Disk. Raises TargetError."""
+    def is_due(self, standing: Standing) -> bool:
+        """Whether the nightly one is to be taken now."""
         minute = self._config.minute
-        if minute is None:
-            return False
-        newest = self.history(target_of(self._config, "")).newest
-        return schedule.is_due(self._clock(), minute, None if newest is None else newest.made.at)
+        return minute is not None and schedule.is_due(self._clock(), minute, standing.newest_at)
 
-    def late(self) -> list[str]:
-        """The spaces that should have a proven snapshot by now and have none young enough. Disk. Raises TargetError."""
+    def standing(self) -> Standing:
+        """How the snapshots of the configured target stand. Disk. Raises TargetError."""
         folder = self._state.folder
         spaces = [one for one in self._state.registry.spaces().values() if folder.space(one).exists()]
-        history = self.history(target_of(self._config, ""))
-        return history.unproven(spaces, now=self._clock(), max_age_s=self._config.max_age_s)
+        target = target_of(self._config, "")
+        history = self.history(target)
+        late = history.unproven(spaces, now=self._clock(), max_age_s=self._config.max_age_s)
+        whole = [one for one in history.whole if one.proof is not None and one.proof.verdict == "proven"]
+        proven_at = float(whole[-1].made.at) if whole else 0.0
+        newest = history.newest
+        if newest is None:
+            return Standing("", None, proven_at, 0, {}, late)
+        verdicts = {} if newest.proof is None else newest.proof.spaces
+        unproven = sum(verdicts.get(space_id) != "proven" for space_id in newest.made.spaces)
+        waiting = {one: self._key_names(target, newest.made, one) for one in verdicts if verdicts[one] == "unproven"}
+        return Standing(newest.id, newest.made.at, proven_at, unproven, waiting, late)
 
     def history(self, target: Target) -> History:
         """What there is. Raises TargetError: it is not this daemon's target, or cannot be read."""
@@ -137,7 +161,7 @@ class Backups:
         if name and not is_id(name):
             raise BadNameError(f"'{name[:40]}' is no snapshot", hint="confided backup ls shows their names")
         if not name:
-            newest = self.history(target).newest
+            newest = (await asyncio.to_thread(self.history, target)).newest
             if newest is None:
                 raise SnapshotError("of this folder", "is not there", hint="take one: confided backup", kind="missing")
             name = newest.id
@@ -163,8 +187,8 @@ class Backups:
 
     async def _fetched(self, target: Target, name: str, follow: Follow) -> Proof:
         """Proves one that the operator's program brings back."""
-        with target.alone():
-            folder = target.begin_fetching(name)
+        async with target.alone():
+            folder = await asyncio.to_thread(target.begin_fetching, name)
             try:
                 places = {"snapshot": str(target.snapshot(name)), "name": name, "folder": str(folder)}
                 timeout_s = float(self._config.hook_timeout_s)
@@ -183,9 +207,10 @@ class Backups:
     async def _prune(self, target: Target) -> list[str]:
         config = self._config
         keep = Keep(config.keep_daily, config.keep_weekly, config.keep_monthly)
-        with target.alone():
-            target.sweep()
-            going = let_go([one.kept for one in self.history(target).whole], keep)
+        async with target.alone():
+            await asyncio.to_thread(target.sweep)
+            history = await asyncio.to_thread(self.history, target)
+            going = let_go([one.kept for one in history.whole], keep)
             for name in going:
                 await asyncio.to_thread(target.remove, name)
                 log.info("snapshot %s is let go", name)
@@ -197,11 +222,10 @@ class Backups:
             timeout_s = float(self._config.hook_timeout_s)
             await hooks.run(self._config.after, places, timeout_s=timeout_s, folder=path.parent)
 
-    def _is_at_hand(self, target: Target, made: Manifest, space_id: str) -> bool:
+    def _key_names(self, target: Target, made: Manifest, space_id: str) -> tuple[KeyName, ...]:
         with suppress(ConfideError):
-            names = verify.custody_in(target.snapshot(made.id), made, space_id).names
-            return any(self._spaces.key(space_id, name) is not None for name in names)
-        return False
+            return verify.custody_in(target.snapshot(made.id), made, space_id).names
+        return ()
 
 
 def target_of(config: BackupConfig, to: str) -> Target:

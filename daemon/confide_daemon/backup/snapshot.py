@@ -6,6 +6,7 @@ no key is needed; where one is at hand, the copy is of one state that is held me
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import time
@@ -73,27 +74,25 @@ async def take(
     Raises TargetError: the target is not this daemon's, full, or cannot be written; DataFolderError: there is no backup key; StorageError,
     KeyFileError: something cannot be read.
     """
-    key = BackupKey.load(source.folder)
-    signers = signers_of(source.state)
-    target.check(signers)
-    with target.alone():
-        last = _last(target, signers)
-        target.check_room(_size(source.folder, 0.0 if last is None else last.at))
+    key = await asyncio.to_thread(BackupKey.load, source.folder)
+    signers = await asyncio.to_thread(signers_of, source.state)
+    await asyncio.to_thread(target.check, signers)
+    async with target.alone():
         moment = clock()
+        before = await asyncio.to_thread(_readable, target, signers)
+        last = max(before, key=lambda made: made.number, default=None)
+        size = await asyncio.to_thread(_size, source.folder, 0.0 if last is None else last.at)
+        await asyncio.to_thread(target.check_room, size)
         name = target.free_id(moment)
-        folder = target.begin(name)
         try:
+            folder = await asyncio.to_thread(target.begin, name)
             async with working() as worker:
                 copying = _Copying(source, target, worker, folder, last, int(moment), follow)
                 spaces = await copying.spaces()
                 registry = await copying.registry()
                 await copying.others()
-            daemon = source.identity.public_key
-            copying.put(manifest.SEALED_KEYS, key.seal(DaemonKeys.read(source.folder), daemon=daemon, snapshot=name))
-            number = max((made.number for made in _readable(target, signers)), default=0) + 1
-            made = Manifest(name, number, int(moment), daemon, __version__, copying.files, spaces, registry)
-            copying.put(MANIFEST, made.to_bytes(source.identity))
-            target.finish(name)
+            number = 1 if last is None else last.number + 1
+            return await asyncio.to_thread(copying.finish, name, number, key, spaces, registry)
         except RefusedError as error:
             if error.number in _FULL:
                 hint = "free some space there, or keep fewer: confided backup prune"
@@ -101,9 +100,7 @@ async def take(
             problem = f"cannot take a snapshot of {source.folder.root}: {error.why}"
             raise TargetError(target.folder, problem, hint="check both disks") from None
         finally:
-            _sweep(target)
-    log.info("snapshot %s: %d files", name, len(made.files))
-    return made
+            await asyncio.to_thread(_sweep, target)
 
 
 def signers_of(state: State) -> list[bytes]:
@@ -151,10 +148,6 @@ def _readable(target: Target, signers: list[bytes]) -> list[Manifest]:
         except SnapshotError as error:
             log.warning("%s", error)
     return found
-
-
-def _last(target: Target, signers: list[bytes]) -> Manifest | None:
-    return max(_readable(target, signers), key=lambda made: made.number, default=None)
 
 
 def _sweep(target: Target) -> None:
@@ -223,11 +216,24 @@ class _Copying:
             if path.is_file() and not path.is_symlink():
                 await self._copy(path, f"authorized/{path.name}")
 
-    def put(self, name: str, data: bytes) -> None:
-        """Writes a file of the snapshot; one of whom the manifest, which is itself none of them, is to tell."""
+    def finish(
+        self, name: str, number: int, key: BackupKey, spaces: Mapping[str, Database], registry: Database
+    ) -> Manifest:
+        """Adds the sealed keys and the manifest, and gives the snapshot its name. Disk."""
+        identity = self._source.identity
+        keys = DaemonKeys.read(self._source.folder)
+        self._put(manifest.SEALED_KEYS, key.seal(keys, daemon=identity.public_key, snapshot=name))
+        made = Manifest(name, number, self._at, identity.public_key, __version__, self.files, spaces, registry)
+        self._put(MANIFEST, made.to_bytes(identity))
+        self._target.finish(name)
+        log.info("snapshot %s: %d files", name, len(made.files))
+        return made
+
+    def _put(self, name: str, data: bytes) -> None:
         with self._target.errors("be written"):
             write(self._folder / name, data)
-        self.files[name] = File(len(data), manifest.hash_of(data))
+        if name != MANIFEST:
+            self.files[name] = File(len(data), manifest.hash_of(data))
 
     async def _space(self, space_id: str) -> Database:
         folder = self._source.folder

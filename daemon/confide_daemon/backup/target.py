@@ -12,13 +12,14 @@ A name without a dot is given by one rename, when everything below it is on the 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 import re
 import shutil
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -131,19 +132,22 @@ class Target:
         if problem is not None:
             raise TargetError(self.folder, f"has too little room: {problem}", hint=_ROOM_HINT)
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    @contextlib.asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
         """Within this nobody else writes here. Raises TargetError: somebody does, or nothing can be written."""
         deadline = time.monotonic() + WAIT_S
-        with self.errors("be written"):
-            while (lock := DaemonLock.take(self.folder / ".lock")) is None:
-                if time.monotonic() > deadline:
-                    raise TargetError(self.folder, "is in use by another confided", hint="wait until that is done")
-                time.sleep(0.05)
+        while (lock := await asyncio.to_thread(self._lock)) is None:
+            if time.monotonic() > deadline:
+                raise TargetError(self.folder, "is in use by another confided", hint="wait until that is done")
+            await asyncio.sleep(0.05)
         try:
             yield
         finally:
             lock.release()
+
+    def _lock(self) -> DaemonLock | None:
+        with self.errors("be written"):
+            return DaemonLock.take(self.folder / ".lock")
 
     def begin(self, name: str) -> Path:
         """An empty folder for a snapshot with that name; what was cut off before is removed. Call it `alone`."""

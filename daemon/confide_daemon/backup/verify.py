@@ -6,12 +6,13 @@ takes, encrypted as they are, one space at a time.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shutil
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -75,29 +76,38 @@ async def prove(
 
     Raises SnapshotError: there is no such snapshot, or it is of a newer version; TargetError, StorageError: no room to open copies.
     """
-    signers = signers_of(state)
-    folder = target.snapshot(name)
     try:
-        made = read_manifest(target, name, signers)
+        made, before, proven = await asyncio.to_thread(_known, target, name, state, is_full)
     except SnapshotError as error:
         if error.kind in ("missing", "newer"):
             raise
         return Proof(name, bytes(32), int(time.time()), "differs", "unproven", {}, (str(error),))
-    before = read_proof(target, made, signers)
-    known = {} if is_full else _proven_bytes(target, made, signers)
+    is_part = before is not None and only is not None
     async with working() as worker:
-        with _scratch(state, made) as scratch:
-            proving = _Proving(made, folder, scratch, worker, state, keys, known, follow)
-            found = await proving.all(None if before is None else only)
-    if before is not None and only is not None:
+        scratch = await asyncio.to_thread(_make_scratch, state, made)
+        try:
+            proving = _Proving(made, target.snapshot(name), scratch, worker, state, keys, proven, follow)
+            found = await proving.all(only if is_part else None)
+        finally:
+            await asyncio.to_thread(shutil.rmtree, scratch, True)
+    if before is not None and is_part:
         spaces = {**before.spaces, **found.spaces}
         files = before.files if found.files == "proven" else found.files
-        proof = Proof(name, before.manifest, int(time.time()), files, before.registry, spaces, tuple(found.problems))
+        registry = before.registry
     else:
         spaces = {space_id: found.spaces.get(space_id, "unproven") for space_id in made.spaces}
-        proof = Proof(name, made.digest, int(time.time()), found.files, found.registry, spaces, tuple(found.problems))
-    _write(target, name, proof, state)
+        files, registry = found.files, found.registry
+    proof = Proof(name, made.digest, int(time.time()), files, registry, spaces, tuple(found.problems))
+    await asyncio.to_thread(_write, target, name, proof, state)
     return proof
+
+
+def _known(target: Target, name: str, state: State, is_full: bool) -> tuple[Manifest, Proof | None, frozenset[str]]:
+    """The manifest, what was found the last time, and the spaces whose bytes were proven elsewhere."""
+    signers = signers_of(state)
+    made = read_manifest(target, name, signers)
+    proven = frozenset[str]() if is_full else _proven_bytes(target, made, signers)
+    return made, read_proof(target, made, signers), proven
 
 
 def read_proof(target: Target, made: Manifest, signers: Collection[bytes]) -> Proof | None:
@@ -150,9 +160,8 @@ def _write(target: Target, name: str, proof: Proof, state: State) -> None:
         write(target.snapshot(name) / VERIFIED, proof.to_bytes(state.identity))
 
 
-@contextlib.contextmanager
-def _scratch(state: State, made: Manifest) -> Iterator[Path]:
-    """An empty folder of mode 0700 with room for the largest database, which is gone at the end. Raises StorageError, KeyFileError."""
+def _make_scratch(state: State, made: Manifest) -> Path:
+    """An empty folder of mode 0700 on a disk with room for the largest database. Raises StorageError, KeyFileError."""
     folder = state.folder.proving
     shutil.rmtree(folder, ignore_errors=True)
     sizes: Counter[str] = Counter()
@@ -160,10 +169,7 @@ def _scratch(state: State, made: Manifest) -> Iterator[Path]:
         sizes[name.removesuffix(LOG)] += file.size
     check_room(state.folder.root, max(sizes.values(), default=0), "open copies there")
     make_private_dir(folder)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    return folder
 
 
 class _Proving:
@@ -194,7 +200,7 @@ class _Proving:
         """Looks at everything, or at some spaces."""
         made, found = self._made, self._found
         if only is None:
-            self._names()
+            await asyncio.to_thread(self._names)
             others = [name for name in made.files if "/" not in name or name.startswith("authorized/")]
             for name in others:
                 if not name.startswith(manifests.REGISTRY):
@@ -204,8 +210,7 @@ class _Proving:
         for number, space_id in enumerate(space_ids):
             self._follow("proving spaces", number, len(space_ids))
             found.spaces[space_id] = await self._space(space_id)
-            for left in self._scratch.iterdir():
-                left.unlink()
+            await asyncio.to_thread(self._clear)
         self._follow("proving spaces", len(space_ids), len(space_ids))
         return found
 
@@ -235,7 +240,7 @@ class _Proving:
                 "hash", source=str(self._folder / name), target=None if target is None else str(target)
             )
         except RefusedError as error:
-            if target is None or not self._can_read(name):
+            if target is None or not await asyncio.to_thread(self._can_read, name):
                 self._found.files = self._found.note("unreadable", f"{name} cannot be read: {error.why}")
                 return False
             raise StorageError(f"{name} cannot be copied to be opened: {error.why}", hint="is the disk full?") from None
@@ -268,9 +273,12 @@ class _Proving:
         verdict = await self._opened(
             "the registry", "registry", copy, self._state.master.registry_key(), self._made.registry
         )
+        await asyncio.to_thread(self._clear)
+        return verdict
+
+    def _clear(self) -> None:
         for left in self._scratch.iterdir():
             left.unlink()
-        return verdict
 
     async def _space(self, space_id: str) -> Verdict:
         what = f"space {space_id}"

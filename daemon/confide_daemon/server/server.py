@@ -127,7 +127,10 @@ class Daemon:
             exposition=exposition,
             is_on_demand=is_on_demand,
         )
-        self._backups = BackupDesk(Backups(state, spaces, config.backup, config_file), self.operator.control)
+        self._backups = BackupDesk(
+            Backups(state, spaces, config.backup, config_file), self.operator.control, self.operator.metrics
+        )
+        self.operator.also(self._backups.ailments)
         self.desk = RosterDesk(state.registry, spaces.rosters)
         spaces.on_news = self.desk.announce
         self._callers = Callers(
@@ -238,7 +241,7 @@ class Daemon:
 
     def _health(self) -> Response:
         """The same to everybody: behind a tunnel or a proxy every stranger comes from this machine."""
-        ailments = sorted(self.operator.ailments() | self._backups.ailments())
+        ailments = sorted(self.operator.ailments())
         if not ailments:
             return _response(http.HTTPStatus.OK, {"status": "ok", "version": __version__})
         body = {"status": "degraded", "reason": ", ".join(ailments), "version": __version__}

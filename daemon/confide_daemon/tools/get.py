@@ -98,14 +98,13 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     grants = context.grants
     grants.require_source("memory")
     found = await context.space.notes.get(arguments["id"], grants.projects_among(None))
-    structured = whole(found)
-    structured["accessCount"] += context.space.usage.waiting(found.row.document)
+    structured = whole(context, found)
     context.space.usage.count([found.row.document])
     return ToolResult(structured, _text(found, structured))
 
 
-def summary(row: NoteRow) -> dict[str, Any]:
-    """What every tool tells of a note, as `SUMMARY` says."""
+def summary(context: ToolContext, row: NoteRow) -> dict[str, Any]:
+    """What every tool tells of a note, as `SUMMARY` says; of its uses those too that the database does not have yet."""
     return {
         "id": row.id,
         "title": row.title,
@@ -126,18 +125,18 @@ def summary(row: NoteRow) -> dict[str, Any]:
         "updated": iso(row.updated_at),
         "revision": row.revision,
         "class": row.class_,
-        "accessCount": row.uses,
+        "accessCount": row.uses + context.space.usage.waiting(row.document),
     }
 
 
 _ANOTHERS = "'id' is that of another note, so the file's name gives one"
 
 
-def whole(found: FullNote) -> dict[str, Any]:
+def whole(context: ToolContext, found: FullNote) -> dict[str, Any]:
     """All there is to tell of a note."""
     note = found.note
     return {
-        **summary(found.row),
+        **summary(context, found.row),
         "content": note.body,
         "keywords": list(note.keywords),
         "sensitive": note.sensitive,

@@ -88,7 +88,9 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     )
     if not found.total:
         await context.require_known(project)
-    entries = [{**summary(row), "snippet": snippet(text), "problems": row.problems} for row, text in found.notes]
+    entries = [
+        {**summary(context, row), "snippet": snippet(text), "problems": row.problems} for row, text in found.notes
+    ]
     structured = {"memories": entries, "total": found.total}
     rows = [row for row, _ in found.notes]
     return ToolResult(structured, _text(rows, entries, found.total, arguments["offset"]))

@@ -148,7 +148,7 @@ async def _answer(context: ToolContext, identity: str, project: str, path: str, 
         return ToolResult.warned({"id": identity, "changed": True, **outcome}, [])
     written = await context.machine.write_back(project, path, result, result.previous_hash)
     found = await context.space.notes.at(project, path, context.grants.projects_among(None))
-    structured = {**get.whole(found), "changed": result.changed or result.repeated, **written.outcome()}
+    structured = {**get.whole(context, found), "changed": result.changed or result.repeated, **written.outcome()}
     said = "changed" if result.changed else "was changed by this call before" if result.repeated else "says so already"
     head = f"The note {found.row.id} in {path} [{project}] {said}: revision {found.row.revision}."
     return ToolResult.warned(structured, [head])

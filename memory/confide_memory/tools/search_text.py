@@ -43,7 +43,10 @@ def text_of(found: Mapping[str, Any], *, project: str | None, nothing: str) -> s
 
 
 def _places(hits: Sequence[Mapping[str, Any]], project: str | None) -> Iterator[str]:
-    """Where each hit stands; one of the same document as that before it says so by its lines alone."""
+    """Where each hit stands; one of the same document as that before it says so by its lines alone.
+
+    A note goes by its id, which all tools that read or change one take, in every project: its path would say nearly the same again.
+    """
     document: tuple[str, str] | None = None
     shown = ""
     for hit in hits:
@@ -55,8 +58,7 @@ def _places(hits: Sequence[Mapping[str, Any]], project: str | None) -> Iterator[
         else:
             document, shown = (hit["project"], hit["path"]), ""
             other = f" [{hit['project']}]" if hit["project"] != project else ""
-            said = [f"{hit['path']}:{lines}{other} {hit['updatedAt'][:10]}"]
-            said += [hit["id"]] if "id" in hit else []
+            said = [f"{hit.get('id') or hit['path']}:{lines}{other} {hit['updatedAt'][:10]}"]
         said += [hit["class"]] if hit.get("class") in MARKED_CLASSES else []
         if heading not in ("", shown) and _needs(hit, heading):
             said.append(heading)
@@ -67,9 +69,13 @@ def _places(hits: Sequence[Mapping[str, Any]], project: str | None) -> Iterator[
 
 def _needs(hit: Mapping[str, Any], heading: str) -> bool:
     """Whether a hit is too short to be understood alone, and nothing else that is shown of it says what it stands under."""
-    words, name = _WORDS.findall(heading.lower()), _WORDS.findall(hit["path"].rpartition("/")[2].lower())
-    is_said = heading in hit["snippet"] or heading == hit.get("title") or words == name[: len(words)]
-    return len(hit["snippet"]) < UNDERSTOOD_CHARS and not is_said
+    if len(hit["snippet"]) >= UNDERSTOOD_CHARS or heading in hit["snippet"]:
+        return False
+    words = _WORDS.findall(heading.lower())
+    if "id" in hit:
+        name = _WORDS.findall(hit["id"].lower())[1:-2]  # of mem_<name>_<time>_<hash>, and cut where it is long
+        return not name or words[: len(name)] != name[: len(words)]
+    return words != _WORDS.findall(hit["path"].rpartition("/")[2].lower())[: len(words)]
 
 
 def _scores(hit: Mapping[str, Any]) -> str:

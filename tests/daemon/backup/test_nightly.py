@@ -53,8 +53,9 @@ def health(daemon: Serving) -> str:
 async def test_a_night_that_was_missed_is_made_up_for_and_proven(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The daemon was off at that hour. A locked space is proven when its machine comes; the hook is told of it all."""
+    """The daemon was off at that hour. A locked space is proven when its machine comes; the hook and the metrics tell of it all."""
     monkeypatch.setattr(desk, "TICK_S", 0.05)
+    monkeypatch.setattr(desk, "LOOK_S", 0.05)
     ready(tmp_path / "data", tmp_path / "target")
     told = tmp_path / "told"
     hook = (sys.executable, "-c", "import sys; open(sys.argv[1], 'a').write(sys.argv[2] + '\\n')", str(told), "{name}")
@@ -80,6 +81,11 @@ async def test_a_night_that_was_missed_is_made_up_for_and_proven(
             await device.unlock(laptop)
             await until(lambda: said() == "proven")
         assert len(backed.target.ids()) == 1
+        shown = ""
+        async with asyncio.timeout(DEADLINE_S):
+            while "confided_backup_last_proven_timestamp_seconds 1" not in shown:
+                shown = await daemon.daemon.operator.metrics.text()
+        assert "confided_backup_spaces_unproven 0.0" in shown
         daemon.state.registry.revoke("laptop")
         # Somebody in the daemon notices; the keys that ended go elsewhere at once.
         await until(lambda: len(told.read_text().splitlines()) == 2)

@@ -166,12 +166,12 @@ async def test_a_locked_space_is_copied_and_proven_once_a_machine_has_brought_it
         found = await backed.verify()
         assert found["verdict"] == "unproven"
         assert (await backed.prune()) == []
-        await backed.backups.prove_unlocked()
+        await backed.backups.prove_unlocked(backed.backups.standing())
         assert (newest := backed.backups.history(backed.target).newest) is not None
         assert newest.said == "proven but for 1 locked"
         async with Machine(await daemon.connect_in_time(identity)) as laptop:
             await device.unlock(laptop)
-            await backed.backups.prove_unlocked()
+            await backed.backups.prove_unlocked(backed.backups.standing())
             assert (newest := backed.backups.history(backed.target).newest) is not None
             assert newest.said == "proven"
             # It is open now: what is copied from here on is asked as well.

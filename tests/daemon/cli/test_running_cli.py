@@ -12,9 +12,11 @@ from unittest.mock import patch
 
 import pytest
 from tests.support.programs.confided import Confided
+from tests.support.programs.forked import Program
+from tests.support.programs.processes import CONFIDED, wait_until
 
 from confide_daemon.cli import app, callers
-from confide_daemon.datadir.log_file import FILES, LogFile
+from confide_daemon.datadir.log_file import FILE_BYTES, FILES, LogFile
 
 
 def test_it_is_stopped_and_its_log_is_shown(ready: Confided) -> None:
@@ -121,3 +123,19 @@ def test_the_log_of_a_daemon_on_demand_has_an_end(tmp_path: Path) -> None:
     assert sum(file.stat().st_size for file in files) <= FILES * 2**20
     assert all(file.stat().st_mode & 0o077 == 0 for file in files)
     assert f"{5 * 2**10 - 1:06d}" in path.read_text().splitlines()[-1]
+
+
+def test_a_daemon_on_demand_turns_its_log_over_while_it_runs(ready: Confided) -> None:
+    """Its stderr is that file, as a proxy starts it: what it writes next is in a new one."""
+    log = ready.data / "confided.log"
+    log.write_bytes(b"x" * (FILE_BYTES - 50) + b"\n")
+    log.chmod(0o600)
+    with log.open("a") as stderr:
+        arguments = [CONFIDED, "serve", "--on-demand", "--idle-exit", "60"]
+        null = subprocess.DEVNULL
+        process = Program(arguments, env=ready.env, stdin=null, stdout=null, stderr=stderr, text=True)
+    ready.processes.append(process)
+    # Its address is there before it says so.
+    wait_until("it to log where it listens", lambda: log.exists() and "listens on" in log.read_text())
+    assert log.with_name("confided.log.1").stat().st_size <= FILE_BYTES
+    assert log.stat().st_size < 1000

@@ -34,7 +34,7 @@ async def test_the_newer_note_stands_above_in_every_rank(agent: Agent, rank: str
     assert [hit["id"] for hit in hits] == [new, old]
     # So they stand in the text, each with the day of its last change.
     text = str(getattr((await agent.client.call_tool("memory_search", asked)).content[0], "text", ""))
-    assert re.findall(rf":[\d-]+ {hits[0]['updatedAt'][:10]} · (\S+)", text) == [new, old]
+    assert re.findall(rf"(?m)^(mem_\S+):[\d-]+ {hits[0]['updatedAt'][:10]}", text) == [new, old]
     if rank == "relevance":
         assert hits[0]["score"] >= hits[1]["score"]
     assert [one["id"] for one in hits[1]["supersededBy"]] == [new]

@@ -35,6 +35,10 @@ async def test_reads_and_hits_count_and_nothing_else(agent: Agent) -> None:
     await agent.call("memory_status")
     assert await uses(agent, note) == 5
     assert await uses(agent, other) == 0
+    # A list and a change are no uses, and tell of all, if most of them are not written down yet.
+    listed = (await agent.call("memory_list"))["memories"]
+    assert {each["id"]: each["accessCount"] for each in listed} == {note: 6, other: 1}
+    assert (await agent.call("memory_update", id=note, status="done"))["accessCount"] == 6
 
 
 async def open_space(path: Path) -> Space:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.hooks.test_hook import context, fired
+from tests.support.deadline import DEADLINE_S
 from tests.support.documents.exchanges import Pointed
 from tests.support.documents.transcripts import SESSION, ClaudeSession, text, tool
 from tests.support.programs.processes import Machine, wait_until
@@ -107,6 +110,29 @@ def test_a_session_learns_by_itself_once_it_is_quiet(machine: Machine) -> None:
     assert kept["state"] == "stored"
     machine.run("learned", "undo", kept["id"])
     assert machine.json("search", "label the axes of seal charts", "--min-score", "0.3")["results"] == []
+
+
+def test_a_session_of_yesterday_is_in_the_briefing_of_today(machine: Machine) -> None:
+    """What the learner stores as a session's summary is what a start looks for, with the class that it has."""
+    configure(machine, "auto")
+    talk = session(machine, "yesterday-session")
+    for number in range(3):
+        talk.said(f"question {number} about the penguin ledger", f"answer {number}: the ledger is by year")
+    talk.point("SessionEnd")
+    assert machine.json("learn")["found"] == 1
+    told: dict[str, Any] = {"source": "startup", "cwd": str(machine.project)}
+    with Wire(machine) as wire:
+        wire.open()
+        wait_until("somebody to listen", (machine.home / "proxy/hooks.sock").exists)
+        end, number, briefing = time.monotonic() + DEADLINE_S, 0, ""
+        while "Last session" not in briefing and time.monotonic() < end:  # a hook may be late on a busy machine
+            number += 1
+            briefing = context(fired(machine, "SessionStart", session_id=f"today-{number}", **told))
+    (line,) = (each for each in briefing.splitlines() if "Last session" in each)
+    assert "(derived, by " in line
+    assert "question 0 about the penguin ledger" in line
+    (kept,) = (each for said, each in suggestions(machine, "--all").items() if "penguin ledger" in said)
+    machine.run("learned", "undo", kept["id"])
 
 
 def test_what_is_listed_steers_no_terminal(machine: Machine) -> None:

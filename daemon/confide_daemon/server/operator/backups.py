@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, RequestError
-from confide_daemon.backup.service import WHATS, Asked, Backups
+from confide_daemon.backup.service import WHATS, Asked, Backups, Standing
 from confide_daemon.server.operator.control import Control
+from confide_daemon.server.operator.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -43,15 +44,29 @@ class _Task:
 class BackupDesk:
     """Takes what commands ask for, and does by itself what is configured."""
 
-    def __init__(self, backups: Backups, control: Control) -> None:
+    def __init__(self, backups: Backups, control: Control, metrics: Metrics) -> None:
         self._backups = backups
         self._tasks: dict[int, _Task] = {}
         self._last = 0
         self._alone: asyncio.Task[None] | None = None
         self._telling: set[asyncio.Task[None]] = set()
-        self._is_late = False
+        self._standing = Standing()
+        self._is_there = True  # the target, as of the last look
+        self._is_working = False
+        self._looked_at = 0.0
+        self._complaint = ""
         control.add("backup", self._begin)
         control.add("backup task", self._tell)
+        metrics.add(
+            "backup_last_proven_timestamp_seconds",
+            "When the newest snapshot was taken that is proven as a whole; absent where none is.",
+            lambda: self._standing.proven_at or None,
+        )
+        metrics.add(
+            "backup_spaces_unproven",
+            "Spaces of the newest snapshot that are not proven.",
+            lambda: self._standing.unproven if self._standing.newest else None,
+        )
 
     def start(self) -> None:
         """Begins to look at the clock, where a target is configured."""
@@ -60,11 +75,12 @@ class BackupDesk:
 
     @property
     def is_busy(self) -> bool:
-        return any(one.task is not None and not one.task.done() for one in self._tasks.values())
+        """Whether something is under way that an end of the daemon would cut off."""
+        return self._is_working or any(one.task is not None and not one.task.done() for one in self._tasks.values())
 
     def ailments(self) -> set[str]:
-        """`backup`, where a space has no proven snapshot that is young enough."""
-        return {"backup"} if self._is_late else set()
+        """`backup`, where a space has no proven snapshot that is young enough, or the target is not there."""
+        return {"backup"} if self._standing.late or not self._is_there else set()
 
     def revocations_changed(self, files: Sequence[Path]) -> None:
         """Brings the file beside the snapshots to where the operator's program brings those, at once."""
@@ -89,31 +105,45 @@ class BackupDesk:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _go_on(self) -> None:
+        await self._look()
         loop = asyncio.get_running_loop()
-        failed_at, looked_at = -RETRY_S, -LOOK_S
+        failed_at = -RETRY_S
         while True:
+            await asyncio.sleep(TICK_S)
+            if loop.time() - self._looked_at >= LOOK_S:
+                await self._look()
+            if loop.time() - failed_at < RETRY_S:
+                continue
+            self._is_working = True
             try:
-                if loop.time() - failed_at >= RETRY_S and await asyncio.to_thread(self._backups.is_due):
-                    looked_at = -LOOK_S
+                if self._is_there and self._backups.is_due(self._standing):
                     await self._backups.nightly()
-                await self._backups.prove_unlocked()
+                    await self._look()
+                if self._backups.at_hand(self._standing):
+                    await self._backups.prove_unlocked(self._standing)
+                    await self._look()
             except ConfideError as error:
                 failed_at = loop.time()
                 log.error("backup: %s", error)
+                await self._look()
             except Exception as error:
                 failed_at = loop.time()
                 log.error("backup broke: %s", type(error).__name__)  # its text may quote anything
-            if loop.time() - looked_at >= LOOK_S:
-                looked_at = loop.time()
-                await self._look()
-            await asyncio.sleep(TICK_S)
+            finally:
+                self._is_working = False
 
     async def _look(self) -> None:
         try:
-            self._is_late = bool(await asyncio.to_thread(self._backups.late))
+            self._standing = await asyncio.to_thread(self._backups.standing)
+            self._is_there = True
         except ConfideError as error:
-            self._is_late = True
-            log.error("backup: %s", error)
+            self._is_there = False
+            if str(error) != self._complaint:
+                log.error("backup: %s", error)
+            self._complaint = str(error)
+        else:
+            self._complaint = ""
+        self._looked_at = asyncio.get_running_loop().time()
 
     async def _begin(self, said: Mapping[str, Any]) -> dict[str, Any]:
         to, name = said.get("to", ""), said.get("name", "")

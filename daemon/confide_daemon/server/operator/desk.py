@@ -52,6 +52,7 @@ class OperatorDesk:
         self._is_on_demand = is_on_demand
         self._room = Room(state.folder.root)
         self._looking = Looking(state, spaces, sessions, self.ailments)
+        self._ailing: list[Callable[[], set[str]]] = [spaces.ailments]
         self._beside: list[asyncio.Task[None]] = []
         self.metrics = Metrics(self._looking.look, per_space=per_space)
         self.control = Control(state.folder.control)
@@ -64,7 +65,12 @@ class OperatorDesk:
 
     def ailments(self) -> set[str]:
         """What does not work as it should, in the words of `/health`."""
-        return self._spaces.ailments() | ({DISK} if self._room.is_low else set())
+        found = set[str]().union(*(ailing() for ailing in self._ailing))
+        return found | ({DISK} if self._room.is_low else set())
+
+    def also(self, ailing: Callable[[], set[str]]) -> None:
+        """Ask this part as well what of it does not work as it should."""
+        self._ailing.append(ailing)
 
     async def open(self) -> None:
         """Can be asked from now on. Raises ListenError: the port of metrics is taken."""
