@@ -15,7 +15,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -47,11 +47,6 @@ class Revocations:
         self._files = tuple(files)
 
     @classmethod
-    def beside(cls, folder: Path, identities: Sequence[Identity]) -> Revocations:
-        """Those in one folder, such as that of a snapshot. `identities`: the daemon's, the present one first."""
-        return cls([_File(folder, tuple(identities), may_be_away=False)])
-
-    @classmethod
     def configured(cls, config: DaemonConfig, state: State) -> Revocations | None:
         """Those of a data folder; None where no place for them is configured. Raises StorageError: a place is in the data folder."""
         previous = () if state.keys.rotation is None else (state.keys.rotation.old,)
@@ -68,6 +63,12 @@ class Revocations:
             found.setdefault(folder, _File(folder, identities, may_be_away=option == "to"))
         return cls(found.values()) if found else None
 
+    @classmethod
+    def beside(cls, folder: Path, state: State) -> Revocations:
+        """Those in a folder of backups, for whoever restores one of them."""
+        previous = () if state.keys.rotation is None else (state.keys.rotation.old,)
+        return cls([_File(folder, (state.identity, *previous), may_be_away=True)])
+
     def apply(self, registry: Registry) -> list[str]:
         """Have the registry know what the files know, and them what the registry knows; the names that lost their access by it.
 
@@ -78,7 +79,7 @@ class Revocations:
         return gone
 
     def take(self, registry: Registry) -> list[str]:
-        """Have the registry know what the files know; the names that lost their access by it. Raises StorageError as `apply`."""
+        """Have the registry know what the files know; the names that lost their access by it. Raises StorageError: as `apply`."""
         return [name for file in self._files for name in file.take(registry)]
 
     def keep(self, registry: Registry) -> list[Path]:

@@ -25,7 +25,6 @@ from confide_crypto.keys.files import make_private_dir, sync_folder, write_priva
 from confide_crypto.keys.identity import KEY_LENGTH, Identity
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_daemon.access.registry import look_at_upgrade, open_state
-from confide_daemon.access.revocations import FILE as REVOKED
 from confide_daemon.access.revocations import Revocations
 from confide_daemon.backup import manifest
 from confide_daemon.backup.manifest import CONFIG, LOG, REGISTRY, SEALED_KEYS, Manifest
@@ -338,10 +337,7 @@ def _settle(folder: DataFolder, snapshot: Path, made: Manifest) -> tuple[list[st
     state = open_state(folder, may_upgrade=True, snapshot=made.id)
     try:
         invites = state.registry.drop_invites()
-        revoked = []
-        if (snapshot.parent / REVOKED).exists():
-            identities = (state.identity, *(() if state.keys.rotation is None else (state.keys.rotation.old,)))
-            revoked = Revocations.beside(snapshot.parent, identities).take(state.registry)
+        revoked = Revocations.beside(snapshot.parent, state).take(state.registry)
         return revoked, invites
     finally:
         state.close()

@@ -21,9 +21,9 @@ from tests.support.daemon.loopback import Machine, serving
 from confide_crypto.errors import ConfideError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.recovery_code import RecoveryCode
-from confide_daemon.access.callers import Ended
+from confide_daemon.access.callers import Grants
 from confide_daemon.access.registry import create, open_state
-from confide_daemon.access.revocations import Revocations, _File
+from confide_daemon.access.revocations import Revocations
 from confide_daemon.backup import manifest, restore, target
 from confide_daemon.backup.restore import ByCode, ByFiles, Restored
 from confide_daemon.datadir.instance import DaemonLock
@@ -67,7 +67,7 @@ async def _take(place: Path) -> Taken:
         daemon.invite("later")
         made = await backed.take()
         daemon.state.registry.revoke("gone")
-        Revocations.beside(backed.target.folder, [daemon.state.identity]).keep(daemon.state.registry)
+        Revocations.beside(backed.target.folder, daemon.state).keep(daemon.state.registry)
         keys = place / "keys"
         keys.mkdir()
         for name in ("identity.key", "master.key"):
@@ -265,11 +265,15 @@ def test_a_newer_version_s_is_refused_with_both(taken: Taken, here: Here, monkey
     assert here.is_untouched()
 
 
-def test_a_stranger_s_line_among_the_revoked_stops_it(copy: Taken, here: Here) -> None:
+def test_a_stranger_s_line_among_the_revoked_stops_it(copy: Taken, here: Here, tmp_path: Path) -> None:
     """Nobody can tell whether it takes access away that the snapshot gives."""
-    stranger, key = Identity.generate(), Identity.generate()
-    line = _File(copy.folder.parent, (stranger,), may_be_away=False)._line(Ended(key.public_key, 1.0))
-    (copy.folder.parent / "revoked").write_bytes(line)
+    other = DataFolder(tmp_path / "other")
+    create(other)
+    state = open_state(other)
+    state.registry.add_caller(Identity.generate().public_key, Grants("x"), space="x", added_by="line")
+    state.registry.revoke("x")
+    Revocations.beside(copy.folder.parent, state).keep(state.registry)
+    state.close()
     with pytest.raises(StorageError, match="has not signed"):
         here.restore(copy)
     assert here.is_untouched()

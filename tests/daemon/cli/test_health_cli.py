@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -142,7 +141,7 @@ async def test_a_reindex_that_is_interrupted_leaves_the_index_whole(ready: Confi
         "it to have the database open",
         lambda: path.with_name(path.name + "-wal").exists() or process.poll() is not None,
     )
-    os.kill(process.pid, end)
+    process.send_signal(end)  # nothing where it has ended already, as on a busy machine
     assert process.wait(DEADLINE_S) in (0, 130, -end)
     ready.run("doctor", "--fix")
     assert all(check["ok"] for check in ready_doctor(ready))

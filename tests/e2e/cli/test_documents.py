@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDED, Machi
 ROOT = Path(__file__).parents[3]
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "clients").glob("*.md")])
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TARGET = "/srv/backups/confide"
+"""In documents, a folder on another disk."""
+SNAPSHOT = re.compile(r"\d{4}-\d\d-\d\dT\d{6}Z")
 INVITE = re.compile(r"confides?://\S+/#invite1\w+")
 
 
@@ -77,12 +81,49 @@ class Reader:
         if command.startswith("confided serve"):
             self._serve()
             return
+        command = command.replace(TARGET, str(self._root / "backups"))
+        if command.startswith("confided restore"):
+            self._lose_and_restore(command)
+            return
+        if command.startswith("confided backup"):
+            command += self._have_target(is_new="init" in command)
+        command = SNAPSHOT.sub(lambda _name: self._newest(), command)
         asked = self._invite if command.startswith("confide join") else None
         command = "confide join" if asked else command
         said = self._run(command + (" --no-wait" if command.startswith("confided invite") else ""), asked)
         if found := INVITE.search(said):
             # The address in a document is an example; the secret part is what was printed.
             self._invite = f"{self._address()['url'].rstrip('/')}/#{found.group().split('#')[1]}"
+
+    def _have_target(self, *, is_new: bool) -> str:
+        """A server, and its daemon.toml with what the document says is to be written there; or what a daemon that runs has to be told."""
+        if not (self.machine.home / "daemon/identity.key").exists():
+            self._run("confided init", None)
+        if is_new:
+            return ""
+        target, config = self._root / "backups", self.machine.home / "daemon.toml"
+        if not target.exists():
+            self._run(f"confided backup init --to {target}", None)
+        if self._server is not None:
+            return f" --to {target}"
+        if "[backup]" not in config.read_text():
+            with config.open("a") as file:
+                file.write(f'[backup]\nto = "{target}"\n')
+        return ""
+
+    def _newest(self) -> str:
+        """The name of the newest snapshot, for the one in the document."""
+        return str(json.loads(self._run("confided backup ls --json", None))[-1]["snapshot"])
+
+    def _lose_and_restore(self, command: str) -> None:
+        """What came before: a server with a backup, which is lost. The person types the code that was shown then."""
+        target = self._root / "backups"
+        self._run("confided init", None)
+        said = json.loads(self._run(f"confided backup init --to {target} --json", None).splitlines()[0])
+        self._run(f"confided backup --to {target}", None)
+        (folder,) = (path for path in target.iterdir() if SNAPSHOT.fullmatch(path.name))
+        shutil.rmtree(self.machine.home / "daemon")
+        self._run(SNAPSHOT.sub(folder.name, command), said["recoveryCode"])
 
     def _take_along(self, command: str) -> None:
         """The memory that was begun before the server was: the person pastes the invite, and says yes."""

@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -75,6 +76,23 @@ def test_a_hook_whose_client_is_gone_ends_as_well(tmp_path: Path) -> None:
             ["sh", "-c", line], cwd=machine.project, env=machine.env, capture_output=True, timeout=DEADLINE_S
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b""), line
+
+
+def test_a_hooks_time_begins_with_its_process() -> None:
+    """An interpreter that was slow to start has used some of it, if not all."""
+    script = """if True:
+        import time
+        time.sleep({})
+        from confide_proxy.hooks import process
+        before = time.monotonic()
+        began = process.started()
+        print(before - began, time.monotonic() - began)
+    """
+    for slow_s in (0.05, 0.3):
+        done = subprocess.run([sys.executable, "-c", script.format(slow_s)], capture_output=True, text=True, check=True)
+        at_least, at_most = map(float, done.stdout.split())
+        assert at_most >= min(slow_s, process.MOST_START_S) - 0.001
+        assert at_least <= process.MOST_START_S + 0.001
 
 
 def test_a_full_disk_takes_nothing_but_what_would_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

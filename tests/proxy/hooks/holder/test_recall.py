@@ -13,7 +13,7 @@ from confide_crypto.errors import ConnectionLost, RequestError
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import KeyLockedError, NotJoinedError
 from confide_proxy.hooks import briefings, starting
-from confide_proxy.hooks.holder import recall
+from confide_proxy.hooks.holder import recall, shown
 from confide_proxy.hooks.holder.recall import Recall
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.paths import Paths
@@ -129,8 +129,11 @@ async def test_a_folder_that_is_nobodys_yet_has_no_memory(here: Here, tmp_path: 
     assert {body["project"] for body in here.link.asked} == {"shop"}
 
 
-async def test_a_start_that_nobody_answered_is_made_up_for_at_the_first_prompt(here: Here) -> None:
+async def test_a_start_that_nobody_answered_is_made_up_for_at_the_first_prompt(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever the prompt says, once; in a session that had its briefing nothing comes again."""
+    monkeypatch.setattr(shown, "TWICE_S", 0.0)  # as if a while went by between all of these
     note = {"title": "Style", "path": "memory/style.md", "project": "shop", "level": "core", "snippet": "We use tabs."}
     note |= {"author": "laptop", "updated": "2026-11-20T10:00:00Z", "class": "owner"}
     here.link.says = {"result": {"results": [], "memories": [note]}}
