@@ -52,9 +52,11 @@ async def run(argv: Sequence[str], places: Mapping[str, str], *, timeout_s: floa
         async with asyncio.timeout(timeout_s):
             code = await process.wait()
     except TimeoutError:
-        raise HookError(command[0], f"has not ended within {timeout_s:g} s, and was ended") from None
-    finally:
         await _end(process)
+        raise HookError(command[0], f"has not ended within {timeout_s:g} s, and was ended") from None
+    except BaseException:
+        await _end(process)
+        raise
     if code:
         raise HookError(
             command[0], f"has failed: it ended with {code}" if code > 0 else f"was killed by signal {-code}"
@@ -74,6 +76,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         await asyncio.wait([ended], timeout=END_S)
         while _has_any(process.pid) and time.monotonic() < deadline:  # noqa: ASYNC110 - nobody tells of the end of a group
             await asyncio.sleep(0.02)
+        if not _has_any(process.pid):  # from here on its number may be another's
+            break
     await ended
 
 
