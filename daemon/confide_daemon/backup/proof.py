@@ -83,6 +83,8 @@ def parse(data: bytes, *, snapshot: str, manifest: bytes, signers: Collection[by
             registry=found["registry"],
             spaces={str(space_id): one for space_id, one in found["spaces"].items()},
         )
+        if canonical({**made._body(), "signature": signature.hex()}) != data:
+            return None
         is_ours = any(verify(signer, _LABEL, canonical(made._body()), signature) for signer in signers)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
