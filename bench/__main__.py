@@ -40,6 +40,7 @@ BENCHES = (
     "hostile",
     "idle_callers",
     "metrics",
+    "backup",
     "capacity",
     "daemon_memory",
     "secrets",

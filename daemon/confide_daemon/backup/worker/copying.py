@@ -17,7 +17,7 @@ from confide_daemon.backup.manifest import HASH_BYTES
 from confide_daemon.errors import StorageError
 
 PIECE_BYTES: Final = 1 << 20
-SYNC_BYTES: Final = 16 << 20
+SYNC_BYTES: Final = 4 << 20
 """So much is written before it is brought to the disk: a backlog of gigabytes would make everybody's next commit wait."""
 _NO_LINKS: Final = frozenset(
     {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}

@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 TICK_S: Final = 15.0
 """How soon it is seen that a snapshot is due, or that a key has come."""
-LOOK_S: Final = 600.0
-"""How often it is looked whether the snapshots are as new as they should be; and behind each change of them."""
+LOOK_S: Final = 3600.0
+"""How often it is looked whether the snapshots are as new as they should be, besides behind each change of them: all manifests are read."""
 RETRY_S: Final = 900.0
 """After one that failed, as with a disk that is not there."""
 KEPT: Final = 16
@@ -110,7 +110,7 @@ class BackupDesk:
         failed_at = -RETRY_S
         while True:
             await asyncio.sleep(TICK_S)
-            if loop.time() - self._looked_at >= LOOK_S:
+            if loop.time() - self._looked_at >= (LOOK_S if self._is_there else RETRY_S):
                 await self._look()
             if loop.time() - failed_at < RETRY_S:
                 continue
