@@ -31,9 +31,10 @@ from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import AlreadyServedError, DataFolderError, SnapshotError, StorageError
 from confide_daemon.store.tables.lives import NUMBERS
 
-EVERY = "CONFIDE_EVERY_FAULT" in os.environ
-FLIPS = 200 if EVERY else 3
-STRIDE = 1 if EVERY else 7
+FLIPS = int(os.environ.get("CONFIDE_FLIPPED_BITS", "3"))
+"""In each file."""
+STRIDE = int(os.environ.get("CONFIDE_BACKUP_STRIDE", "7"))
+"""1: every step is killed, and the disk is full at every size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +348,7 @@ def test_a_full_disk_is_said_before_and_meanwhile(
     taken: Taken, small_disk: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And leaves nothing, wherever it was full."""
-    sizes = range(64, 4000, 64 if EVERY else 400)
+    sizes = range(64, 4000, 64 if STRIDE == 1 else 400)
     for size in sizes:
         here = Here(small_disk(size))
         with pytest.raises(StorageError, match="has too little room"):
