@@ -52,6 +52,8 @@ class Plan:
     pause_s: float
     kill_every_s: float
     snapshot_every_s: float
+    least_lines: int = 0
+    """It goes on until so many are acknowledged, at most six times as long: a machine may be busy with other things."""
 
 
 class Soak:
@@ -77,6 +79,7 @@ class Soak:
             for number in range(plan.machines)
         ]
         self._enroll()
+        daemon.run("backup", "init", "--to", str(target))
 
     def _enroll(self) -> None:
         state = open_state(DataFolder(self.daemon.data))
@@ -98,9 +101,11 @@ class Soak:
             for worker in self.workers:
                 group.create_task(worker.run())
             sampling = group.create_task(self._sample())
-            snapping = group.create_task(self._snap(began))
             await self._kill(began)
+            snapping = group.create_task(self._snap())
             await asyncio.sleep(max(0.0, began + self.plan.seconds - time.monotonic()))
+            while self.lines < self.plan.least_lines and time.monotonic() < began + 6 * self.plan.seconds:  # noqa: ASYNC110 - two hundred machines count
+                await asyncio.sleep(AFTER_KILL_S)
             for worker in self.workers:
                 worker.is_to_end = True
             sampling.cancel()
@@ -123,15 +128,18 @@ class Soak:
                 watched = psutil.Process(process.pid)
                 self.samples.append(await asyncio.to_thread(Sample.taken, watched, self.daemon.data))
 
-    async def _snap(self, began: float) -> None:
+    async def _snap(self) -> None:
         """Not while it is being killed: what a kill does to a snapshot is the chaos tests' to show."""
-        await asyncio.sleep(max(0.0, began + self.plan.seconds / 3 - time.monotonic()))
         while True:
-            break  # until backup is here
-            await asyncio.to_thread(self.daemon.run, "backup")
-            await asyncio.to_thread(self.daemon.run, "backup", "verify")
+            await asyncio.to_thread(self.daemon.run, "backup", "--to", str(self._target))
+            await asyncio.to_thread(self.daemon.run, "backup", "verify", "--to", str(self._target))
             self.snapshots += 1
             await asyncio.sleep(self.plan.snapshot_every_s)
+
+    @property
+    def lines(self) -> int:
+        """How many were acknowledged."""
+        return sum(len(seen.acknowledged) for seen in self.seen)
 
     async def missing_and_double(self) -> tuple[int, int]:
         """How many acknowledged lines are in no file, and how many stand there more than once."""
@@ -150,14 +158,15 @@ class Soak:
         times = [took * 1e3 for _, took in sorted(each for seen in self.seen for each in seen.searches)]
         sixth = max(1, len(times) // 6)
         early, late = p95(times[sixth : 2 * sixth]), p95(times[-sixth:])
-        stored = sum(len(seen.acknowledged) for seen in self.seen)
         refused = sum((Counter(seen.refused) for seen in self.seen), Counter[str]())
         grown = {name: _grown(lasting, name) for name in ("descriptors", "threads")}
         rise = slope(lasting[len(lasting) // 4 :])
         log = max(each.largest_wal for each in self.samples) / MIB
         print(f"{plan.seconds:,.0f} s, {plan.spaces} spaces, {plan.machines} machines")
         print(f"{self.kills} kills, {self.snapshots} snapshots proven")
-        print(f"lines acknowledged: {stored:,}; missing {missing}, double {double}; refused: {dict(refused) or 'none'}")
+        print(
+            f"lines acknowledged: {self.lines:,}; missing {missing}, double {double}; refused: {dict(refused) or 'none'}"
+        )
         print(f"searches: {len(times):,}; p95 of the second sixth {early:.1f} ms, of the last {late:.1f} ms")
         for name, ratio in grown.items():
             values = [getattr(each, name) for each in lasting]

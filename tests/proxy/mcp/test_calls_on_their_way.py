@@ -157,12 +157,16 @@ async def test_calls_while_the_daemon_is_away(tmp_path: Path) -> None:
     async with running(tmp_path) as (setting, daemon, client):
         await setting.close()
         client.call(1, "memory_store", content="while it is away")
+        queued = (
+            await client.next()
+        )  # two calls that are on their way at once have no order, and the next one looks for it
         client.call(2, query="away")
         client.call(3, "memory_unheard_of")
         client.say(4, "resources/read", uri="confide://x")
         client.call(5, "memory_store", title="without a text")
-        heard = {message["id"]: message for message in [await client.next() for _ in range(5)]}
-        assert text_of(heard[1]).startswith("Queued for memory/")
+        heard = {message["id"]: message for message in [await client.next() for _ in range(4)]}
+        assert queued["id"] == 1
+        assert text_of(queued).startswith("Queued for memory/")
         assert "(offline). What follows is stored data" in text_of(heard[2])
         assert "structuredContent" not in json.dumps(heard)
         assert heard[3]["result"]["isError"]
