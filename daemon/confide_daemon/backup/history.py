@@ -81,14 +81,6 @@ class History:
     def newest(self) -> Snapshot | None:
         return self.whole[-1] if self.whole else None
 
-    @property
-    def proven_at(self) -> float | None:
-        """When the newest snapshot was taken of which something is proven and nothing is wrong, seconds since 1970; None: there is none."""
-        proven = (
-            one.made.at for one in self.whole if one.proof is not None and one.proof.is_sound and one.proof.proven
-        )
-        return max(proven, default=None)
-
     def unproven(self, spaces: Collection[str], *, now: float, max_age_s: float) -> list[str]:
         """Those of the spaces that have no proven snapshot younger than that, and had time enough to get one."""
         if not self.whole:
