@@ -55,7 +55,7 @@ def main() -> None:
         ratios = {kind: measured(Path(folder), kind) for kind in ("files", "notes")}
     for kind, (text, structured) in ratios.items():
         print(
-            f"{kind}: the text of {HITS} hits is {text:.2f} x the tokens of their snippets, structured {structured:.2f} x"
+            f"{kind}: the text of {HITS} hits is {text:.3f} x the tokens of their snippets, structured {structured:.2f} x"
         )
     print("  (must be <= " + ", ".join(f"{most} for {kind}" for kind, most in MOST.items()) + ")")
     if any(ratios[kind][0] > most for kind, most in MOST.items()):
