@@ -17,7 +17,7 @@ from confide_proxy.errors import FolderError, ToolError
 from confide_proxy.sync.folder import Folder
 
 READ_BUDGET_S: Final = 5.0
-"""How long files are read for one id, where no file's name has its digits."""
+"""How long files are read for one id."""
 MOST_CANDIDATES: Final = 5
 _MOST_LINES: Final = 60
 """Of front matter, among which an id is looked for."""
@@ -57,12 +57,9 @@ def short_of(identity: str, digits: Sequence[str]) -> str:
 def named(folders: Iterable[Folder], said: str) -> NoteFile | None:
     """The note that an id means, whole or short; None where none is here. Raises ToolError: a short one that several begin with."""
     files = [(folder, file.path) for folder in folders for file in folder.walk() if is_note(file.path)]
-    likely = [
-        (folder, path)
-        for folder, path in files
-        if note_names.is_named(path, said) or note_names.may_mean(said, note_names.id_of_path(folder.project, path))
-    ]
-    found = _meant(likely, said) or _meant([each for each in files if each not in likely], said)
+    # Those first whose names have its digits, which are nearly all; a whole id is no other note's.
+    files.sort(key=lambda each: not note_names.is_named(each[1], said))
+    found = _meant(files, said)
     if len(found) > 1:
         more = ", ..." if len(found) > MOST_CANDIDATES else ""
         raise ToolError(
@@ -85,4 +82,6 @@ def _meant(files: Iterable[tuple[Folder, str]], said: str) -> dict[str, NoteFile
         identity = identity_of(folder.project, path, content.text) if content else ""
         if note_names.may_mean(said, identity):
             found.setdefault(identity, NoteFile(folder.project, path, identity))
+            if identity == said:
+                break
     return found

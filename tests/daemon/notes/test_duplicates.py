@@ -88,7 +88,7 @@ async def test_only_notes_of_this_place_and_global_ones_are_looked_at(agent: Age
     here = await store(agent, "Rebase, then merge. @rebase:2")
     assert [one["id"] for one in here["duplicates"]] == [everywhere["id"]]
     # Of two places nothing is merged by itself.
-    assert f"memory_delete {here['id']}" in here["suggestions"]["merge"]
+    assert f"memory_delete {here['shortId']}" in here["suggestions"]["merge"]
     assert "memory_dedupe" not in here["suggestions"]["merge"]
     task = await store(agent, "Merge after a rebase. @rebase:3", scope="task", taskId="this-task")
     assert {one["id"] for one in task["duplicates"]} == {everywhere["id"], here["id"]}

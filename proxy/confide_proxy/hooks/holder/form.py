@@ -160,8 +160,10 @@ def _quoted(
         return None
     # A model reads and changes a note by its id; that of a hostile daemon may look like anything.
     short = found.get("shortId")
-    is_note = isinstance(short, str) and is_id(short)
-    where = plain(short if is_note else path, _PLACE_CHARS) + (f":{line}" if line > 1 and not is_note else "")
+    if isinstance(short, str) and is_id(short):
+        where = plain(short, _PLACE_CHARS)
+    else:
+        where = plain(path, _PLACE_CHARS) + (f":{line}" if line > 1 else "")
     told = f"- {prefix}{where} ({kind}, by {plain(author, _NAME_CHARS)}, {day[:10]}): {quoted}"
     document = f"{project}\0{path}"
     # What the daemon itself has cut ends so too.
