@@ -47,6 +47,7 @@ class Gateway:
         by_token: admission by bearer token.
         calls: the tools.
         streams: places for answers without an end.
+        counts: of things that a room has, for `/health`.
         ending: set when the process ends: streams end with it.
         began: when, as `time.monotonic`.
     """
@@ -57,6 +58,7 @@ class Gateway:
     port: int = 0
     began: float = field(default_factory=time.monotonic)
     ending: asyncio.Event = field(default_factory=asyncio.Event)
+    counts: dict[str, Callable[[], int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.tokens = Tokens(TokenFile(self.paths.gateway))
