@@ -145,7 +145,9 @@ def test_an_older_client_has_a_session(gateway: Gateway, writer: str, reader: st
         "params": {"name": "memory_search", "arguments": {"query": "x"}},
     }
     result = gateway.request("POST", "/mcp", called, token=writer, headers=session).json["result"]
-    assert result.keys() - {"isError"} == {"content"}  # nothing of the later era, and no structured form that nobody asked for
+    assert result.keys() - {"isError"} == {
+        "content"
+    }  # nothing of the later era, and no structured form that nobody asked for
     assert gateway.request("DELETE", "/mcp", token=writer, headers=session).status == 204
     assert gateway.request("POST", "/mcp", ping, token=writer, headers=session).status == 404
 
