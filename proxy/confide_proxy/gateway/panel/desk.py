@@ -70,7 +70,8 @@ class Desk:
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         """The structured result of a tool; what is None is left out. Raises RefusalError: whatever goes wrong."""
         given = {name: value for name, value in arguments.items() if value is not None}
-        return await self.gateway.calls.tool(self.visit.identity, tool, given)
+        found: dict[str, Any] = _plain(await self.gateway.calls.tool(self.visit.identity, tool, given))
+        return found
 
     async def ask(self, op: str, **body: Any) -> dict[str, Any]:
         """The daemon's answer to a request that is no tool (PROTOCOL.md 9). Raises ConfideError, TimeoutError."""
@@ -112,6 +113,13 @@ class Desk:
 
     def lines(self, text: str) -> Any:
         return markdown.lines(text, self.secret)
+
+
+def _plain(value: Any) -> Any:
+    """A result whose missing fields a template can ask for: those of `tools.result` end in an error."""
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list) else value
 
 
 Page = Callable[[Desk], Awaitable[Response]]

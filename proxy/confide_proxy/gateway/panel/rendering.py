@@ -35,6 +35,8 @@ HEADERS: Final = {
     "Content-Security-Policy": POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    # With no-referrer a browser says nothing of where a form comes from, and such a form is refused.
+    "Referrer-Policy": "same-origin",
     "X-Robots-Tag": "noindex",
 }
 STATIC: Final = {"panel.css": "text/css", "panel.js": "text/javascript", "icon.svg": "image/svg+xml"}

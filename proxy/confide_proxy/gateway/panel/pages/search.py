@@ -35,13 +35,13 @@ async def find(desk: Desk) -> Response:
 
 async def show(desk: Desk) -> Response:
     """The first page: what was found, or what is new."""
-    asked = desk.visit.kept(desk.query("s", 20))
+    asked = dict.fromkeys(FIELDS, "") | desk.visit.kept(desk.query("s", 20))
     values: dict[str, Any] = {"asked": asked, "ranks": RANKS, "found": None, "prompted": None, "recent": [], "total": 0}
     projects = await desk.at_least(desk.ask("projects", project=desk.gateway.calls.project))
     values["projects"] = [each["name"] for each in projects["projects"]] if projects else []
-    if asked.get("prompt"):
+    if asked["prompt"]:
         values["prompted"] = await _prompted(desk, asked)
-    elif asked.get("q"):
+    elif asked["q"]:
         values["found"] = await _found(desk, asked)
     else:
         listed = await desk.at_least(desk.ask("documents", project=desk.gateway.calls.project, limit=_RECENT))
@@ -50,18 +50,18 @@ async def show(desk: Desk) -> Response:
 
 
 async def _found(desk: Desk, asked: Mapping[str, Any]) -> dict[str, Any]:
-    tags = [tag.strip() for tag in asked.get("tags", "").split(",") if tag.strip()]
+    tags = [tag.strip() for tag in asked["tags"].split(",") if tag.strip()]
     result = await desk.call(
         "memory_search",
         query=asked["q"],
         maxResults=_HITS,
         explain=True,
-        project=asked.get("project"),
+        project=asked["project"] or None,
         tags=tags or None,
-        type=[asked["type"]] if asked.get("type") else None,
-        since=asked.get("since"),
-        rank=asked.get("rank") or "relevance",
-        sources=["memory", "sessions"] if asked.get("sources") else ["memory"],
+        type=[asked["type"]] if asked["type"] else None,
+        since=asked["since"] or None,
+        rank=asked["rank"] or "relevance",
+        sources=["memory", "sessions"] if asked["sources"] else ["memory"],
     )
     for hit in result["results"]:
         hit["why"] = [(word, hit["scores"][leg]) for leg, word in LEGS if hit["scores"].get(leg) is not None]
@@ -74,7 +74,7 @@ async def _prompted(desk: Desk, asked: Mapping[str, Any]) -> dict[str, Any]:
     question = prompts.question(prompt)
     if not question:
         return {"question": "", "block": "", "hits": []}
-    project = asked.get("project") or desk.gateway.calls.project
+    project = asked["project"] or desk.gateway.calls.project
     exchange = desk.gateway.exchange
     hits = await recall.found(exchange.link, exchange.session.sealing, project, question)
     kept = form.within(hits[: form.HITS], form.HIT_TOKENS)
