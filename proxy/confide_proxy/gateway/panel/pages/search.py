@@ -35,7 +35,7 @@ async def find(desk: Desk) -> Response:
 
 async def show(desk: Desk) -> Response:
     """The first page: what was found, or what is new."""
-    asked = dict.fromkeys(FIELDS, "") | desk.visit.kept(desk.query("s", 20))
+    asked = {**dict.fromkeys(FIELDS, ""), **desk.visit.kept(desk.query("s", 20))}
     values: dict[str, Any] = {"asked": asked, "ranks": RANKS, "found": None, "prompted": None, "recent": [], "total": 0}
     projects = await desk.at_least(desk.ask("projects", project=desk.gateway.calls.project))
     values["projects"] = [each["name"] for each in projects["projects"]] if projects else []
