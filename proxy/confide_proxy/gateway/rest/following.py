@@ -27,6 +27,8 @@ from confide_proxy.gateway.rest.texts import Texts
 CHANGES_S: Final = 10.0
 MOST: Final = 500
 USUAL: Final = 100
+MOST_AT_ONCE: Final = 5000
+"""Without a limit: changes of one answer."""
 _PLACE: Final = re.compile(r"(\d{1,15})\.(\d{1,9})")
 _TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}.*")
 _BEGINNING: Final = "1970-01-01T00:00:00+00:00"
@@ -50,18 +52,17 @@ class Following:
         identity = identity_of(request)
         project = request.query_params.get("project", self._calls.project)
         identity.require_project(project)
-        place, limit = place_of(request.query_params.get("since")), number_of(request, "limit", USUAL, MOST)
-        asked = {"project": project, "after": place.change, "limit": limit}
-        if place.time is not None:
-            asked["since"] = place.time
-        found = (await ask(self._calls.link, "changes", asked, timeout_s=CHANGES_S))["changes"]
+        place = place_of(request.query_params.get("since"))
+        if "limit" in request.query_params:
+            limit = most = number_of(request, "limit", USUAL, MOST)
+        else:  # claude-memory-mcp's clients know no pages, and a second may have more changes than one has
+            limit, most = MOST, MOST_AT_ONCE
+        found, is_complete = await self._changes(project, place, limit, most)
         restores = int(self._exchange.link.attached["restores"])
         if place.restores not in (None, restores):
             raise RefusalError(
                 410, "conflict", "the daemon was put back to an older copy since then", hint="begin anew, without since"
             )
-        if any(each["change"] is None for each in found):
-            raise RefusalError(503, "unavailable", "the daemon is of a version that does not tell changes in order")
         there = [{**each, "project": project} for each in found if not each["deleted"]]
         texts = await self._texts.of(identity, there)
         memories: list[dict[str, Any]] = []
@@ -87,10 +88,26 @@ class Following:
                     for each in found
                 ],
                 "next": f"{last}.{restores}",
-                "complete": len(found) < limit,
+                "complete": is_complete,
                 "server_time": found[-1]["time"] if found else place.time or _BEGINNING,
             }
         )
+
+    async def _changes(self, project: str, place: Place, limit: int, most: int) -> tuple[list[dict[str, Any]], bool]:
+        """The changes behind a place, `limit` of them with each request and `most` in all; and whether these are all."""
+        found: list[dict[str, Any]] = []
+        after = place.change
+        while True:
+            asked = {"project": project, "after": after, "limit": limit}
+            if place.time is not None:
+                asked["since"] = place.time
+            page = (await ask(self._calls.link, "changes", asked, timeout_s=CHANGES_S))["changes"]
+            if any(each["change"] is None for each in page):
+                raise RefusalError(503, "unavailable", "the daemon is of a version that does not tell changes in order")
+            found += page
+            if len(page) < limit or len(found) >= most:
+                return found, len(page) < limit
+            after = page[-1]["change"]
 
 
 def place_of(since: str | None) -> Place:

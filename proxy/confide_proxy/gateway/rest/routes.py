@@ -12,7 +12,7 @@ from confide_proxy.gateway.app import Gateway, Handler, Room
 from confide_proxy.gateway.door.identity import READ, SECRETS, WRITE, Scope
 from confide_proxy.gateway.rest.bringing import Bringing
 from confide_proxy.gateway.rest.documents import Documents
-from confide_proxy.gateway.rest.following import MOST, USUAL, Following
+from confide_proxy.gateway.rest.following import MOST, Following
 from confide_proxy.gateway.rest.memories import Memories
 from confide_proxy.gateway.rest.overview import Overview
 
@@ -133,7 +133,12 @@ OPERATIONS: Final = (
         query={
             "since": _TIME,
             "project": _TEXT,
-            "limit": {"type": "integer", "minimum": 1, "maximum": MOST, "default": USUAL},
+            "limit": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MOST,
+                "description": "Of a page; left out: up to 5,000",
+            },
         },
         gives=_object(
             memories=_list(**_MEMORY, revision={"type": "integer"}, deleted_at={"type": ["string", "null"]}),
