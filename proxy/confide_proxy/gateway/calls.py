@@ -51,7 +51,7 @@ class Calls:
     @property
     def link(self) -> Asks:
         """For requests of the daemon that are no tools (PROTOCOL.md 9). Whoever uses it has asked the identity's scope and projects."""
-        return self._exchange.link
+        return self._exchange
 
     def tools(self, identity: Identity) -> list[str]:
         """The tools that an identity may call."""

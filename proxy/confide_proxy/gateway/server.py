@@ -18,12 +18,14 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from confide_crypto.errors import ConfideError
 from confide_crypto.keys.files import make_private_dir, write_private_file
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import GatewayError
 from confide_proxy.gateway import health
 from confide_proxy.gateway.app import Gateway, Room, create
+from confide_proxy.gateway.door.guard import where
 from confide_proxy.gateway.door.limits import MAX_CONNECTIONS
 from confide_proxy.gateway.exchange import Exchange
 from confide_proxy.gateway.rest import openapi, routes
@@ -126,11 +128,20 @@ async def serve(
             for task in (*tasks, serving, waiting):
                 task.cancel()
             timer.cancel()
+    except BaseExceptionGroup as group:
+        raise _told(group) from None
     finally:
         if seat.is_taken:
             running.unlink(missing_ok=True)
         seat.leave()
         listening.close()
+
+
+def _told(error: BaseException) -> ConfideError:
+    """What a person is told of what ended the gateway: the place alone, where it is a fault of ours."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error if isinstance(error, ConfideError) else GatewayError(f"the gateway failed: {where(error)}")
 
 
 def _settings(application: Any) -> uvicorn.Config:
