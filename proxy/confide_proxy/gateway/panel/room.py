@@ -17,7 +17,7 @@ from confide_proxy.gateway.panel import rendering
 from confide_proxy.gateway.panel.desk import Desk, Page, form_of
 from confide_proxy.gateway.panel.links import Links
 from confide_proxy.gateway.panel.news import stream
-from confide_proxy.gateway.panel.pages import changing, documents, search, secret
+from confide_proxy.gateway.panel.pages import changing, documents, projects, search, secret, timeline
 from confide_proxy.gateway.panel.visits import COOKIE, Visit, Visits
 
 PAGES: Final[tuple[tuple[str, Page, str], ...]] = (
@@ -34,6 +34,13 @@ PAGES: Final[tuple[tuple[str, Page, str], ...]] = (
     ("delete", changing.ask_delete, "GET"),
     ("delete", changing.delete, "POST"),
     ("deleted", changing.deleted, "GET"),
+    ("projects", projects.every, "GET"),
+    ("project", projects.one, "GET"),
+    ("entities", projects.entities, "GET"),
+    ("entity", projects.entity, "GET"),
+    ("graph", projects.graph, "GET"),
+    ("timeline", timeline.show, "GET"),
+    ("day", timeline.day, "GET"),
 )
 """Below a visit's place: path, page, method."""
 FOLDER: Final = "links"
