@@ -160,7 +160,9 @@ def test_no_folder_is_a_warehouse() -> None:
     for package in PACKAGES.values():
         for folder in (package, *(path for path in package.rglob("*") if (path / "__init__.py").exists())):
             entries = [
-                path for path in folder.iterdir() if path.name != "__pycache__" and not path.name.startswith("__init__")
+                path
+                for path in folder.iterdir()
+                if path.name not in ("__pycache__", "py.typed") and not path.name.startswith("__init__")
             ]
             limit = 18 if folder == package else 12
             assert len(entries) <= limit or folder.name in ONE_THING_A_FILE, (folder, len(entries))

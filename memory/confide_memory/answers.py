@@ -203,6 +203,7 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "receipt": optional(bounded(_MAX_MARK), ""),
         "restores": optional(count(_MOST), 0),
         "backTo": optional(moment),
+        "bounds": flag(),
     },
     "receipt": {"receipt": bounded(_MAX_MARK)},
     "call": {},

@@ -265,7 +265,7 @@ class _Reading:
             entries.append((None, None))
         found = []
         for kind, other in entries:
-            if kind in RELATIONS and isinstance(other, str) and note_names.ID.fullmatch(other):
+            if kind in RELATIONS and isinstance(other, str) and note_names.is_id(other):
                 found.append(Relation(kind, other))
             else:
                 self._problem(f"'relations' holds an entry that is not {{relation, id}} of {', '.join(RELATIONS)}")

@@ -3,6 +3,9 @@
 An id is `mem_<entity>_<seconds since 1970>_<8 hex digits>`; a note that says none has one of its path. A file is named by its title and
 the last part of its id, so that two notes of one title do not meet. Both ends ask here: a note that waits in a machine's queue is promised
 the id and the file that the daemon gives it later.
+
+Models and people are shown a short form of an id, `mem_` and the first of its hex digits, and may say that wherever an id is asked for. As
+git shortens a commit's name: as many digits as no other note begins with, and never fewer than `LEAST_DIGITS`. Files hold whole ids alone.
 """
 
 from __future__ import annotations
@@ -19,6 +22,11 @@ from confide_memory.documents import NOTES, TASKS
 
 ID = re.compile(r"mem_[^\s/\\]{1,100}_[0-9]{1,12}_[0-9a-f]{4,16}")
 TASK_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
+LEAST_SAID = 4
+SHORT = re.compile(rf"mem_([0-9a-f]{{{LEAST_SAID},16}})")
+"""What may be said in an id's place."""
+LEAST_DIGITS = 5
+"""Of a short id that is shown. Of 10,000 notes more, one in a hundred times one shares its five digits; then it is asked which is meant."""
 MAX_TITLE = 200
 SLUG_CHARACTERS = 40
 _SHOWN_TITLE = 80
@@ -42,9 +50,45 @@ def id_of_path(project: str, path: str) -> str:
     return f"mem_{slug(name) or 'note'}_0_{digest}"
 
 
+def digits_of(identity: str) -> str:
+    """The hex digits that an id ends in, which its short form begins with."""
+    return identity.rsplit("_", 1)[-1]
+
+
+def short_of(identity: str, before: str | None, after: str | None) -> str:
+    """The short form of a note's id; the whole id where another note has all its digits, or more.
+
+    Args:
+        before, after: the digits of the other notes next to its own in their order, None where there is none; one that has the same
+            is either of them.
+    """
+    digits = digits_of(identity)
+    shared = max(_shared(digits, other or "") for other in (before, after))
+    return identity if shared == len(digits) else f"mem_{digits[: max(LEAST_DIGITS, shared + 2)]}"
+
+
+def _shared(digits: str, other: str) -> int:
+    """With how many digits both begin."""
+    return next(
+        (at for at, pair in enumerate(zip(digits, other, strict=False)) if pair[0] != pair[1]),
+        min(len(digits), len(other)),
+    )
+
+
+def is_id(said: str) -> bool:
+    """Whether a text is the id of a note, whole or short, as far as its form says."""
+    return bool(ID.fullmatch(said) or SHORT.fullmatch(said))
+
+
+def may_mean(said: str, identity: str) -> bool:
+    """Whether a note of this id is meant, by its whole id or a short one."""
+    short = SHORT.fullmatch(said)
+    return digits_of(identity).startswith(short[1]) if short else said == identity
+
+
 def path_of(identity: str, title: str, task_id: str | None) -> str:
     """The file of a new note."""
-    return f"{folder_of(task_id)}{slug(title) or 'note'}-{identity.rsplit('_', 1)[-1]}.md"
+    return f"{folder_of(task_id)}{slug(title) or 'note'}-{digits_of(identity)}.md"
 
 
 def names_of(arguments: Mapping[str, Any], said: str, operation: str) -> tuple[str, str]:
@@ -61,9 +105,11 @@ def names_of(arguments: Mapping[str, Any], said: str, operation: str) -> tuple[s
     return identity, path_of(identity, title, arguments.get("taskId") or None)
 
 
-def is_named(path: str, identity: str) -> bool:
-    """Whether a file has the name that `path_of` gives a note of this id, whatever its title is."""
-    return path.endswith(f"-{identity.rsplit('_', 1)[-1]}.md")
+def is_named(path: str, said: str) -> bool:
+    """Whether a file has the name that `path_of` gives a note of this id, whole or short, whatever its title is."""
+    if short := SHORT.fullmatch(said):
+        return path.endswith(".md") and path.rpartition("-")[2].startswith(short[1])
+    return path.endswith(f"-{digits_of(said)}.md")
 
 
 def mark_of(path: str) -> str:

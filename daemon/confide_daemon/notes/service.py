@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 from rapidfuzz import fuzz, process, utils
 
@@ -67,6 +67,8 @@ def search(
     return sorted(found, key=lambda pair: -pair[1])[:limit]
 
 
+# Notes that a short id may mean, of which an error tells.
+MOST_CANDIDATES = 5
 MAX_DELETED = 10_000
 # Of notes whose file names tell nothing, so many texts are read.
 MAX_READ = 200
@@ -157,7 +159,10 @@ class Notes:
         return await self._written(lambda _store: intake.take(self._writer, drafts))
 
     async def get(self, identity: str, projects: frozenset[str] | None) -> FullNote:
-        """A note by its id, where it and those related with it may lie (None: anywhere). Raises NotFoundError."""
+        """A note by its id, where it and those related with it may lie (None: anywhere).
+
+        Raises NotFoundError; ToolError: it is a short one that several notes begin with.
+        """
         return await self._threads.read(lambda store: _full(store, _found(store, identity, projects), projects))
 
     async def at(self, project: str, path: str, projects: frozenset[str] | None) -> FullNote:
@@ -171,6 +176,10 @@ class Notes:
     async def row(self, identity: str, projects: frozenset[str] | None) -> NoteRow:
         """What is listed of a note. Raises as `get`."""
         return await self._threads.read(lambda store: _found(store, identity, projects))
+
+    async def short(self, identities: Sequence[str], projects: frozenset[str] | None) -> dict[str, str]:
+        """The short forms of ids, by the ids: as short as they are among the notes of these projects (None: of all)."""
+        return await self._threads.read(lambda store: store.notes.short(identities, projects))
 
     async def page(self, wanted: NoteFilter, *, sort: str, limit: int, offset: int) -> NoteList:
         """A page of the notes that pass, by `store.tables.note_listing.SORTS`."""
@@ -267,11 +276,30 @@ def now() -> float:
     return float(int(time.time()))
 
 
-def _found(store: Store, identity: str, projects: frozenset[str] | None) -> NoteRow:
-    row = store.notes.find(identity, projects)
+def _found(store: Store, said: str, projects: frozenset[str] | None) -> NoteRow:
+    row = _meant(store, said, projects)
     if row is None:
         raise NotFoundError("there is no note of that id", hint="memory_search shows ids")
     return row
+
+
+def _meant(store: Store, said: str, projects: frozenset[str] | None) -> NoteRow | None:
+    """The living note of these projects that an id means, whole or short. Raises ToolError: a short one that several begin with."""
+    begins = note_names.SHORT.fullmatch(said)
+    if begins is None:
+        return store.notes.find(said, projects)
+    found = store.notes.begun(begins[1], projects, most=MOST_CANDIDATES + 1)
+    if len(found) > 1:
+        short = store.notes.short([row.id for row in found], projects)
+        _refuse(said, [f"{short[row.id]} ({row.title})" for row in found])
+    return found[0] if found else None
+
+
+def _refuse(said: str, candidates: Sequence[str]) -> NoReturn:
+    more = ", ..." if len(candidates) > MOST_CANDIDATES else ""
+    raise ToolError(
+        f"{said} is the id of several notes", hint=f"one of {', '.join(candidates[:MOST_CANDIDATES])}{more}"
+    )
 
 
 def _full(store: Store, row: NoteRow, projects: frozenset[str] | None) -> FullNote:
@@ -295,27 +323,37 @@ def _row_at(store: Store, project: str, path: str) -> NoteRow:
     return row
 
 
-def _place(store: Store, identity: str, projects: frozenset[str] | None) -> tuple[str, str]:
-    """(project, path) of a note of these projects (None: of any), living, or deleted not too long ago. Raises NotFoundError."""
+def _place(store: Store, said: str, projects: frozenset[str] | None) -> tuple[str, str]:
+    """(project, path) of a note of these projects (None: of any), living, or deleted not too long ago. Raises as `_found`."""
     with store.reading():
-        row = store.notes.find(identity, projects)
+        row = _meant(store, said, projects)
         if row is not None:
             return row.project, row.path
+        gone: dict[str, tuple[str, str]] = {}
         left = MAX_READ
         # The last one first: a file that was renamed is deleted under its old name before.
         for document in store.documents.deleted_notes(projects, limit=MAX_DELETED):
-            is_named = note_names.is_named(document.path, identity)
-            is_named = is_named or note_names.id_of_path(document.project, document.path) == identity
+            is_named = note_names.is_named(document.path, said)
+            is_named = is_named or note_names.may_mean(said, note_names.id_of_path(document.project, document.path))
             left -= not is_named
-            if (is_named or left >= 0) and _is(store, document, identity):
-                return document.project, document.path
-    raise NotFoundError("there is no note of that id", hint="memory_search shows ids")
+            if (is_named or left >= 0) and (identity := _id_in(store, document, said)):
+                gone.setdefault(identity, (document.project, document.path))
+                if identity == said:
+                    break
+    if not gone:
+        raise NotFoundError("there is no note of that id", hint="memory_search shows ids")
+    if len(gone) > 1:
+        _refuse(said, list(gone))
+    return next(iter(gone.values()))
 
 
-def _is(store: Store, row: DocumentRow, identity: str) -> bool:
+def _id_in(store: Store, row: DocumentRow, said: str) -> str | None:
+    """The id of a deleted note by which `said` means it; None where it is another one's."""
     last = store.documents.revision(row.id, store.documents.before(row.id, row.revision))
-    found = notes.read(row.project, row.path, last.text) if last is not None and last.text is not None else None
-    return found is not None and identity in (found.id, found.path_id)
+    if last is None or last.text is None:
+        return None
+    found = notes.read(row.project, row.path, last.text)
+    return next((own for own in (found.id, found.path_id) if note_names.may_mean(said, own)), None)
 
 
 def refuse_circle(store: Store, identity: str, others: Sequence[str], projects: frozenset[str] | None) -> None:

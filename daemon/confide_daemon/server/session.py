@@ -392,6 +392,7 @@ class Session:
             "sealing": sealing,
             "receipt": standing.receipt,
             "restores": standing.restores,
+            "bounds": True,
             "backTo": None if standing.back_to is None else iso(standing.back_to),
         }
 

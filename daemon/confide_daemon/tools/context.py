@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol, Self, TypeVar
@@ -13,10 +14,11 @@ from confide_crypto.errors import printable
 from confide_daemon.access.callers import Grants
 from confide_daemon.documents.results import PutResult
 from confide_daemon.documents.writer import Operation
-from confide_daemon.errors import NotFoundError, ToolError
+from confide_daemon.errors import GrantError, NotFoundError, ToolError
 from confide_daemon.notes.service import now
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import NoteRow
+from confide_memory import note_names
 from confide_memory.classes import AGENT
 from confide_memory.documents import GLOBAL_PROJECT, has_clash, source_of, text_hash
 from confide_memory.tools.arguments import Parameters
@@ -268,12 +270,46 @@ class ToolContext:
         await self.flush(row.project, row.path)
         return row
 
+    # What notes are called
+
+    async def short_ids(self, identities: Iterable[str]) -> Callable[[str], str]:
+        """What shortens these ids of notes, each to what no other note has that the caller reaches; one that it does not reach makes none
+        longer."""
+        with contextlib.suppress(GrantError):  # it may have lost what it had, and what was done is told all the same
+            short = await self.space.notes.short(list(identities), self.grants.projects_among(None))
+            return lambda identity: short.get(identity, identity)
+        return lambda identity: identity
+
+    async def shorten(self, structured: dict[str, Any]) -> Callable[[str], str]:
+        """Puts beside each note's id in a structured result its short form; gives what `short_ids` does."""
+        named = list(_named(structured))
+        short = await self.short_ids(one["id"] for one in named) if named else str
+        for one in named:
+            one["shortId"] = short(one["id"])
+        return short
+
     def operation_of(self, tool: str, arguments: Mapping[str, Any], part: str = "") -> Operation | None:
         """The operation of a call; `part` names one of several changes that a call makes."""
         if self.operation is None:
             return None
         identity = text_hash(self.operation + part)[:32] if part else self.operation
         return Operation(identity, text_hash(json.dumps([tool, part, arguments], sort_keys=True)))
+
+
+def _named(value: Any) -> Iterator[dict[str, Any]]:
+    """Whatever of a structured result has the id of a note; what a note says of itself in its metadata is not looked at."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _named(item)
+    elif isinstance(value, dict):
+        if isinstance(identity := value.get("id"), str) and note_names.ID.fullmatch(identity):
+            yield value
+        for name, item in value.items():
+            if name not in _FREE:
+                yield from _named(item)
+
+
+_FREE = ("metadata", "explain")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from confide_memory.documents import GLOBAL_PROJECT, iso
 from confide_memory.front_matter import UnreadableError
 from confide_memory.note import level_of
 from confide_memory.tools.call import NOTICE
+from confide_memory.tools.search_text import called
 
 # Groups and notes of a group in one answer; `total` and the merging count all.
 MOST_LISTED = 50
@@ -31,7 +32,7 @@ MOST_SHOWN = 10
 MOST_WARNINGS = 20
 CONTENT_CHARS = 400
 
-_NOTE = {"id": TEXT, "title": TEXT, "path": TEXT, "project": TEXT, "updated": TEXT}
+_NOTE = {"id": TEXT, "shortId": TEXT, "title": TEXT, "path": TEXT, "project": TEXT, "updated": TEXT}
 
 GROUP = record(
     {
@@ -111,7 +112,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         except (ConfideError, UnreadableError) as error:  # one group must not keep the others from being merged
             warning = f"not merged: {error}"
         if warning:
-            warnings.append(f"{merger.newest.id}: {warning}")
+            warnings.append(f"{merger.newest.title}: {warning}")
     # What the caller may no longer see by now is not told of.
     grants = context.grants
     shown = [merger for merger in found.mergers if grants.has_project(merger.newest.project)]
@@ -122,6 +123,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         "notesCompared": found.compared,
         "warnings": _few(warnings),
     }
+    await context.shorten(structured)
     return ToolResult.warned(structured, _lines(structured))
 
 
@@ -179,9 +181,9 @@ def _lines(told: dict[str, Any]) -> list[str]:
     for group in groups:
         keep, preview = group["keep"], group["preview"]
         verb = "supersedes" if group["merged"] else "would supersede"
-        lines.append(f"- {keep['title']} ({keep['id']}) [{keep['project']}] {verb} {group['count']}:")
+        lines.append(f"- {keep['title']} ({called(keep)}) [{keep['project']}] {verb} {group['count']}:")
         lines += [
-            f"  {older['similarity']:.2f} by {older['by']}: {older['title']} ({older['id']})"
+            f"  {older['similarity']:.2f} by {older['by']}: {older['title']} ({called(older)})"
             for older in group["older"]
         ]
         lines.append(f"  importance: {preview['level']}; tags: {', '.join(preview['tags']) or '-'}")

@@ -31,6 +31,7 @@ MUTUAL = ("contradicts", "see_also", "supports")
 _END = record(
     {
         "id": TEXT,
+        "shortId": TEXT,
         "title": TEXT,
         "path": TEXT,
         "project": TEXT,
@@ -63,7 +64,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """
     kind, is_mutual = arguments["relation"], arguments["bidirectional"]
     if arguments["id"] == arguments["relatedId"]:
-        raise ToolError("a note cannot be related to itself", hint="name two notes")
+        raise _itself()
     if is_mutual and kind not in MUTUAL:
         raise ToolError(
             f"'{kind}' has a direction, so both notes cannot state it",
@@ -73,6 +74,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     row = await context.writable(arguments["id"])
     related = arguments["relatedId"]
     other = await (context.writable(related) if is_mutual else context.space.notes.row(related, context.reachable()))
+    if row.id == other.id:
+        raise _itself()
 
     def check(store: Store) -> None:
         if kind == service.SUPERSEDES:
@@ -95,11 +98,16 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
             **{field: getattr(found.row, field) for field in ("id", "title", "path", "project", "revision")},
             "relations": get.relations(found),
         }
-    said = f"{row.id} {kind} {other.id}"
+    short = await context.shorten(structured)
+    said = f"{short(row.id)} {kind} {short(other.id)}"
     head = (
         f"{said}{', and the other way round' if is_mutual else ''}{'' if has_changed else ', as was stated already'}."
     )
     return ToolResult.warned(structured, [head])
+
+
+def _itself() -> ToolError:
+    return ToolError("a note cannot be related to itself", hint="name two notes")
 
 
 async def _state(

@@ -14,6 +14,7 @@ from confide_daemon.tools.search import MAX_TYPES, SCOPES, TASKS, moment
 from confide_memory import front_matter
 from confide_memory.classes import UNTRUSTED
 from confide_memory.tools.call import NOTICE
+from confide_memory.tools.search_text import called
 
 SNIPPET_CHARS = 160
 MAX_OFFSET = 1_000_000
@@ -92,6 +93,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         {**summary(context, row), "snippet": snippet(text), "problems": row.problems} for row, text in found.notes
     ]
     structured = {"memories": entries, "total": found.total}
+    await context.shorten(structured)
     rows = [row for row, _ in found.notes]
     return ToolResult(structured, _text(rows, entries, found.total, arguments["offset"]))
 
@@ -130,5 +132,5 @@ def _text(rows: list[NoteRow], entries: list[dict[str, Any]], total: int, offset
         said += [f"by {row.author}", *([f"from {row.source}"] if row.source else [])]
         said += ["untrusted"] if row.class_ == UNTRUSTED else []
         said += [f"{row.problems} problems in its front matter"] if row.problems else []
-        lines += ["", f"{row.title} ({row.id}) · {row.path} [{row.project}]", " · ".join(said), entry["snippet"]]
+        lines += ["", f"{row.title} ({called(entry)}) · {row.path} [{row.project}]", " · ".join(said), entry["snippet"]]
     return "\n".join(lines)

@@ -18,6 +18,7 @@ from confide_daemon.tools.context import (
     record,
 )
 from confide_daemon.tools.note_fields import ID
+from confide_memory import note_names
 from confide_memory.classes import CLASSES, UNTRUSTED
 from confide_memory.documents import iso
 from confide_memory.tools.call import NOTICE
@@ -27,7 +28,7 @@ DEFINITION = Definition(
     title="Read memory",
     description="Read lines of a stored file. Use it after memory_search when the snippet is not enough.",
     properties={
-        "path": {**PATH, "description": "As in a search result, e.g. MEMORY.md"},
+        "path": {**PATH, "description": "As in a search result: MEMORY.md, or a note's id"},
         "project": {**PROJECT, "description": "Default this project, then global"},
         "fromLine": {"type": "integer", "minimum": 1, "default": 1},
         "lines": {"type": "integer", "minimum": 1, "maximum": 2000, "default": 50},
@@ -56,14 +57,18 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Read a part of a document.
+    """Read a part of a document, which goes by its path, or as a note by its id.
 
     Raises GrantError where the caller does not reach it; ToolError where `fromLine` is past the end; NotFoundError where there is no
     such document or revision; its hint names the nearest.
     """
-    path, revision = arguments["path"], arguments.get("revision")
+    path, project, revision = arguments["path"], arguments.get("project"), arguments.get("revision")
+    if note_names.is_id(path):
+        context.grants.require_source("memory")
+        reach = context.grants.projects_among([project] if project else None)
+        project, path = await context.space.notes.place(path, reach)
     _, document = await context.first(
-        path, arguments.get("project"), lambda name: context.space.documents.read(name, path, revision=revision)
+        path, project, lambda name: context.space.documents.read(name, path, revision=revision)
     )
     context.space.usage.count([document.document])
     # Only "\n" ends a line here, as in every editor's count; `splitlines` would also break at form feeds and U+2028.

@@ -102,13 +102,14 @@ DEFINITION = Definition(
                         "class": {"type": "string", "enum": list(CLASSES)},
                         "alike": {**COUNT, "description": "Other pieces that say the same and were left out"},
                         "id": {**TEXT, "description": "Of notes, as all that follows"},
+                        "shortId": TEXT,
                         "title": TEXT,
                         "tags": TEXTS,
-                        "supersededBy": {"type": "array", "items": record(_NOTE)},
+                        "supersededBy": {"type": "array", "items": record({**_NOTE, "shortId": TEXT})},
                         "related": {"type": "array", "items": RELATION},
                     },
                     # What this machine finds by itself while the daemon is away has no class, and counts as untrusted.
-                    optional=("class", "id", "title", "tags", "supersededBy", "related"),
+                    optional=("class", "id", "shortId", "title", "tags", "supersededBy", "related"),
                 ),
             },
             "searchMode": {"type": "string", "enum": ["hybrid", "vector", "keyword", "offline"]},
@@ -167,6 +168,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         await context.require_known(project)
     context.space.usage.count(hit.document for hit in result.hits)
     structured = _structured(result)
+    await context.shorten(structured)
     return ToolResult(structured, text_of(structured, project=context.project, nothing=NOTHING))
 
 

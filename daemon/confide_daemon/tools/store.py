@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -35,13 +37,16 @@ from confide_daemon.tools.context import (
 from confide_memory import front_matter, note_names
 from confide_memory.documents import GLOBAL_PROJECT, MEMORY_FOLDER, check_path, is_in_memory, text_hash
 from confide_memory.markdown import is_sensitive
+from confide_memory.note import Relation
 from confide_memory.tools.call import NOTICE
 
+Short = Callable[[str], str]
 MAX_CONTENT_CHARS = 1_000_000
 
 DUPLICATE = record(
     {
         "id": TEXT,
+        "shortId": TEXT,
         "title": TEXT,
         "path": TEXT,
         "project": TEXT,
@@ -83,6 +88,7 @@ DEFINITION = Definition(
             "path": TEXT,
             "project": TEXT,
             "id": {**TEXT, "description": "Of the note"},
+            "shortId": {**TEXT, "description": "Not while it waits"},
             "linesWritten": COUNT,
             "revision": COUNT,
             "indexed": {**FLAG, "description": "It is found by its words from now on"},
@@ -100,7 +106,7 @@ DEFINITION = Definition(
             },
             "warnings": TEXTS,
         },
-        optional=("id",),
+        optional=("id", "shortId"),
     ),
     destructive=True,  # `replace` overwrites, although every earlier revision is kept.
     offline="queue",
@@ -156,8 +162,9 @@ async def _store_note(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
     operation = Operation(context.operation, text_hash(asked)) if context.operation else None
     # What was stored stays stored, whatever has become of the others since.
     if draft.relations and not await context.space.notes.was_made(operation):
-        for relation in draft.relations:
-            await context.space.notes.row(relation.other, grants.projects_among(None))
+        reach = grants.projects_among(None)
+        rows = [(one.kind, await context.space.notes.row(one.other, reach)) for one in draft.relations]
+        draft = replace(draft, relations=tuple(dict.fromkeys(Relation(kind, other.id) for kind, other in rows)))
     said = f"{draft.title or ''}\n{draft.body}"
     words = [] if draft.tags else suggestions.words_of(said)
     async with context.space.duplicates.looking(draft.body) as look:
@@ -168,12 +175,14 @@ async def _store_note(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
         grants = context.grants  # as they are now: what the caller no longer sees is not told of
         seen = frozenset(name for name in (project, GLOBAL_PROJECT) if grants.has_project(name))
         if stored.result is None:
-            return _known(row, await context.space.notes.superseding(row, seen))
+            newer = await context.space.notes.superseding(row, seen)
+            return _known(row, newer, await context.short_ids([row.id, *newer]))
         stated = frozenset(relation.other for relation in draft.relations)
         written, looked = await asyncio.gather(
             context.machine.write_back(project, row.path, stored.result, stored.result.previous_hash),
             look.found(row, seen, apart=stated, words=words, is_limited=not grants.reaches_all),
         )
+    short = await context.short_ids([row.id, *(near.row.id for near in looked.near)])
     return _answer(
         project,
         row.path,
@@ -182,21 +191,24 @@ async def _store_note(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
         asked,
         note=row,
         looked=looked,
-        suggested=_suggested(row, draft, said, looked, context.tools),
+        suggested=_suggested(row, draft, said, looked, context.tools, short),
+        short=short,
     )
 
 
-def _suggested(row: NoteRow, draft: Draft, said: str, looked: Looked, tools: frozenset[str]) -> dict[str, Any]:
+def _suggested(
+    row: NoteRow, draft: Draft, said: str, looked: Looked, tools: frozenset[str], short: Short
+) -> dict[str, Any]:
     """What the caller might have said of the note and did not, and how it and its nearest duplicate could become one."""
     importance = None if draft.importance is not None else suggestions.importance_for(said)
     tags = [] if draft.tags else suggestions.tags_for(said, looked.tags)
-    merge = _merge(row, looked.near[0], tools) if looked.near else None
+    merge = _merge(row, looked.near[0], tools, short) if looked.near else None
     return {name: value for name, value in (("importance", importance), ("tags", tags), ("merge", merge)) if value}
 
 
-def _merge(stored: NoteRow, near: Near, tools: frozenset[str]) -> str:
+def _merge(stored: NoteRow, near: Near, tools: frozenset[str], short: Short) -> str:
     other, likeness = near.row, near.likeness.value
-    by_hand = f"memory_update {other.id} with what is right and memory_delete {stored.id}"
+    by_hand = f"memory_update {short(other.id)} with what is right and memory_delete {short(stored.id)}"
     by_itself = ""
     # Notes of different places reach different people, so they are never merged for anybody.
     if "memory_dedupe" in tools and (other.project, other.task_id) == (stored.project, stored.task_id):
@@ -204,7 +216,7 @@ def _merge(stored: NoteRow, near: Near, tools: frozenset[str]) -> str:
             f"; or memory_dedupe with threshold {_below(likeness)} and merge true, which keeps the newer text and marks the older note "
             "as superseded"
         )
-    return f"{other.id} says nearly the same ({likeness:.2f}). If both are one fact: {by_hand}{by_itself}."
+    return f"{short(other.id)} says nearly the same ({likeness:.2f}). If both are one fact: {by_hand}{by_itself}."
 
 
 def _below(value: float) -> float:
@@ -212,31 +224,32 @@ def _below(value: float) -> float:
     return min(1.0, max(0.5, math.floor(value * 100) / 100))
 
 
-def _duplicate(row: NoteRow, similarity: float, by: str) -> dict[str, Any]:
+def _duplicate(row: NoteRow, similarity: float, by: str, short: Short) -> dict[str, Any]:
     named = {name: getattr(row, name) for name in ("id", "title", "path", "project")}
-    return {**named, "similarity": round(similarity, 4), "by": by}
+    return {**named, "shortId": short(row.id), "similarity": round(similarity, 4), "by": by}
 
 
-def _known(row: NoteRow, superseding: list[str]) -> ToolResult:
+def _known(row: NoteRow, superseding: list[str], short: Short) -> ToolResult:
     """Nothing was stored: a note says exactly this. Where others supersede it, it would stay below them unnoticed."""
     warnings = [
-        f"{other} supersedes this note; if this holds again, memory_update that one" for other in superseding[:1]
+        f"{short(other)} supersedes this note; if this holds again, memory_update that one" for other in superseding[:1]
     ]
     structured = {
         "path": row.path,
         "project": row.project,
         "id": row.id,
+        "shortId": short(row.id),
         "linesWritten": 0,
         "revision": row.revision,
         "indexed": True,
         "queued": False,
         "queuedChunks": 0,
         "onDisk": True,
-        "duplicates": [_duplicate(row, 1.0, "content")],
+        "duplicates": [_duplicate(row, 1.0, "content", short)],
         "suggestions": {},
         "warnings": warnings,
     }
-    text = f"Nothing stored: the note {row.id} in {row.path} [{row.project}] says exactly this."
+    text = f"Nothing stored: the note {short(row.id)} in {row.path} [{row.project}] says exactly this."
     return ToolResult.warned(structured, [text])
 
 
@@ -268,6 +281,7 @@ def _answer(
     note: NoteRow | None = None,
     looked: Looked | None = None,
     suggested: dict[str, Any] | None = None,
+    short: Short = str,
 ) -> ToolResult:
     near = looked.near if looked else ()
     own = 1 if written.warning else 0  # what else is told of the disk comes last
@@ -282,20 +296,20 @@ def _answer(
         "queued": False,
         "queuedChunks": written.result.queued,
         "onDisk": written.on_disk,
-        "duplicates": [_duplicate(one.row, one.likeness.value, one.likeness.by) for one in near],
+        "duplicates": [_duplicate(one.row, one.likeness.value, one.likeness.by, short) for one in near],
         "suggestions": suggested or {},
         "warnings": warnings,
     }
     if note is not None:
-        structured["id"] = note.id
+        structured |= {"id": note.id, "shortId": short(note.id)}
     is_known = "this call was carried out before" if stored.repeated else "it held exactly this already"
     unchanged = "" if stored.changed else f" ({is_known})"
-    named = f" as note {note.id}" if note else ""
+    named = f" as note {short(note.id)}" if note else ""
     lines = [f"Stored in {path} [{project}]{named}, revision {written.result.revision}{unchanged}."]
     lines += [NOTICE] if near else []
     for one in near:
         found = f"near-duplicate by {one.likeness.by}, {one.likeness.value:.2f}"
-        lines.append(f"{found}: {one.row.title} ({one.row.id}) in {one.row.path} [{one.row.project}]")
+        lines.append(f"{found}: {one.row.title} ({short(one.row.id)}) in {one.row.path} [{one.row.project}]")
     lines += [
         f"suggested {name}: {', '.join(value) if isinstance(value, list) else value}"
         for name, value in (suggested or {}).items()

@@ -13,6 +13,7 @@ from confide_daemon.store.store import Store
 from confide_daemon.tools import get, note_fields
 from confide_daemon.tools.context import FLAG, OUTCOME, Definition, ToolContext, ToolResult, record
 from confide_daemon.tools.note_fields import FIELDS, ID, PROPERTIES, WITH_NOTES
+from confide_memory.tools.search_text import called
 
 REVISION: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 2**53}
 _LINES = ("title", "type", "category", "entity", "source", "status")
@@ -86,8 +87,11 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         return await _answer(context, identity, project, path, result)
     fields, stated = _fields(arguments), _stated(arguments)
     row = await context.writable(identity)
-    for other in stated[1] if stated else ():
-        await context.space.notes.row(other, context.reachable())
+    if stated is not None:
+        others = [(await context.space.notes.row(other, context.reachable())).id for other in stated[1]]
+        if row.id in others:
+            raise _itself()
+        stated = stated[0], list(dict.fromkeys(others))
     content = arguments.get("content")
     change = note_fields.sealed_only(texts.of_fields(fields, content, stated, now=context.moment), content)
     result = await context.space.notes.edit(
@@ -129,8 +133,12 @@ def _stated(arguments: dict[str, Any]) -> tuple[str, list[str]] | None:
         return None
     others = list(dict.fromkeys(arguments["relatedTo"]))
     if arguments["id"] in others:
-        raise ToolError("a note cannot be related to itself", hint="leave its own id out of relatedTo")
+        raise _itself()
     return arguments.get("relation", "see_also"), others
+
+
+def _itself() -> ToolError:
+    return ToolError("a note cannot be related to itself", hint="leave its own id out of relatedTo")
 
 
 def _check(
@@ -149,6 +157,7 @@ async def _answer(context: ToolContext, identity: str, project: str, path: str, 
     written = await context.machine.write_back(project, path, result, result.previous_hash)
     found = await context.space.notes.at(project, path, context.grants.projects_among(None))
     structured = {**get.whole(context, found), "changed": result.changed or result.repeated, **written.outcome()}
+    await context.shorten(structured)
     said = "changed" if result.changed else "was changed by this call before" if result.repeated else "says so already"
-    head = f"The note {found.row.id} in {path} [{project}] {said}: revision {found.row.revision}."
+    head = f"The note {called(structured)} in {path} [{project}] {said}: revision {found.row.revision}."
     return ToolResult.warned(structured, [head])

@@ -42,12 +42,19 @@ def text_of(found: Mapping[str, Any], *, project: str | None, nothing: str) -> s
     return "\n".join(lines)
 
 
-def _places(hits: Sequence[Mapping[str, Any]], project: str | None) -> Iterator[str]:
-    """Where each hit stands; one of the same document as that before it says so by its lines alone.
+def called(one: Mapping[str, Any]) -> str:
+    """What a model calls a note, or a file that is none, as a result tells of it."""
+    name: str = one.get("shortId") or one.get("id") or one["path"]  # no older daemon knows a short id
+    return name
 
-    A note goes by its id, which all tools that read or change one take, in every project: its path would say nearly the same again.
+
+def _places(hits: Sequence[Mapping[str, Any]], project: str | None) -> Iterator[str]:
+    """Where each hit stands; one of the same document as that before it says so by its lines alone, and the day is told once of each.
+
+    A note goes by its short id alone, which all tools that read or change one take, in every project: it is short enough to be read whole.
     """
     document: tuple[str, str] | None = None
+    dated: set[tuple[str, str]] = set()
     shown = ""
     for hit in hits:
         first, last = hit["startLine"], hit["endLine"]
@@ -58,7 +65,10 @@ def _places(hits: Sequence[Mapping[str, Any]], project: str | None) -> Iterator[
         else:
             document, shown = (hit["project"], hit["path"]), ""
             other = f" [{hit['project']}]" if hit["project"] != project else ""
-            said = [f"{hit.get('id') or hit['path']}:{lines}{other} {hit['updatedAt'][:10]}"]
+            where = called(hit) if "id" in hit else f"{hit['path']}:{lines}"
+            day = "" if document in dated else f" {hit['updatedAt'][:10]}"
+            said = [f"{where}{other}{day}"]
+            dated.add(document)
         said += [hit["class"]] if hit.get("class") in MARKED_CLASSES else []
         if heading not in ("", shown) and _needs(hit, heading):
             said.append(heading)
@@ -71,6 +81,8 @@ def _needs(hit: Mapping[str, Any], heading: str) -> bool:
     """Whether a hit is too short to be understood alone, and nothing else that is shown of it says what it stands under."""
     if len(hit["snippet"]) >= UNDERSTOOD_CHARS or heading in hit["snippet"]:
         return False
+    if "shortId" in hit:
+        return True
     words = _WORDS.findall(heading.lower())
     if "id" in hit:
         name = _WORDS.findall(hit["id"].lower())[1:-2]  # of mem_<name>_<time>_<hash>, and cut where it is long
@@ -86,7 +98,7 @@ def _scores(hit: Mapping[str, Any]) -> str:
 def _beside(hit: Mapping[str, Any]) -> Iterator[str]:
     """The notes that an agent should know of beside this one."""
     for newer in hit.get("supersededBy", ()):
-        yield f"superseded by: {newer['title']} ({newer['id']})"
+        yield f"superseded by: {newer['title']} ({called(newer)})"
     for one in hit.get("related", ()):
         how = one["relation"] if one["direction"] == "to" else f"{one['relation']} (stated there)"
-        yield f"related, {how}: {one['title']} ({one.get('id', one['path'])})"
+        yield f"related, {how}: {one['title']} ({called(one)})"

@@ -227,6 +227,23 @@ COMMANDS: Final[Groups] = {
             inner={"retry": ("confide queue retry",), "drop": ("confide queue drop 1a2b3c4d",)},
         ),
         Entry(
+            "serve",
+            "gateway:serve",
+            "Serve the memory over HTTP to programs on this machine.",
+            ("confide serve",),
+        ),
+        Entry(
+            "token",
+            "gateway:token_app",
+            "Say which programs may use the memory over HTTP.",
+            ("confide token new editor --scope write",),
+            inner={
+                "new": ("confide token new editor --scope write",),
+                "ls": ("confide token ls",),
+                "rm": ("confide token rm editor",),
+            },
+        ),
+        Entry(
             "mcp",
             "mcp:mcp",
             "Serve an agent over MCP; the agent's program runs this.",
@@ -287,8 +304,11 @@ OTHER_WORDS: Final = {
     "keys": "key",
     "passphrase": "key",
     "secret": "secrets",
-    "serve": "mcp",
-    "server": "mcp",
+    "server": "serve",
+    "http": "serve",
+    "rest": "serve",
+    "gateway": "serve",
+    "tokens": "token",
     "sessions": "transcripts",
     "pending": "queue",
     # In the groups:
@@ -304,6 +324,7 @@ OTHER_WORDS: Final = {
     "delete": "rm",
     "del": "rm",
     "forget": "rm",
+    "create": "new",
     "revoke": "rm",
     "retry-all": "retry",
 }

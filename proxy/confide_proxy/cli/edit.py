@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -19,7 +18,7 @@ import typer
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_memory.answers import ask, local_time
-from confide_memory.documents import GLOBAL_PROJECT, composed, is_in_memory, is_note
+from confide_memory.documents import GLOBAL_PROJECT, composed, is_in_memory
 from confide_memory.tools import call as call_keys
 from confide_proxy.cli.completion import memory_paths
 from confide_proxy.cli.console import (
@@ -36,6 +35,7 @@ from confide_proxy.cli.console import (
 )
 from confide_proxy.cli.search import Asked, outage, send_queue, without_daemon
 from confide_proxy.errors import DeclinedError, EditorError, FolderError, ToolError
+from confide_proxy.offline import local_notes
 from confide_proxy.offline.operations import new_id
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.project import Project
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from confide_proxy.mcp.client import Client
 
 _SHOWN: Final = 8
-_MOST_ID_LINES: Final = 60
 IsGlobal = Annotated[bool, typer.Option("--global", "-g", help="In the memory that all projects share.")]
 
 
@@ -263,7 +262,7 @@ async def _found(client: Client, this: Project, name: str, *, is_global: bool) -
     """The living document of a path or a note's id. Raises RequestError: there is none."""
     if not _is_path(name):
         found = await client.call("memory_get", {"id": name})
-        return Target(found["project"], found["path"], name, found["title"])
+        return Target(found["project"], found["path"], found["id"], found["title"])
     project, path = GLOBAL_PROJECT if is_global else this.name, _path(name)
     answer = await ask(
         client.connection, "history", {"project": project, "path": path, "limit": 1}, timeout_s=DEADLINE_S
@@ -274,7 +273,7 @@ async def _found(client: Client, this: Project, name: str, *, is_global: bool) -
 
 
 def _found_here(here: Here, this: Project, names: list[str], is_global: bool) -> list[Target]:
-    """The same from the files of this machine. Raises FolderError: there is none."""
+    """The same from the files of this machine. Raises FolderError: there is none; ToolError: several notes have a short id."""
     folders = folders_of(here.paths, here.config, this)
     own = next(one for one in folders if one.project == (GLOBAL_PROJECT if is_global else this.name))
     targets = []
@@ -284,21 +283,11 @@ def _found_here(here: Here, this: Project, names: list[str], is_global: bool) ->
             if own.read(path) is None:
                 raise FolderError(path, "is not on this machine", hint="confide ls lists what there is")
             targets.append(Target(own.project, path))
-        elif target := next((found for folder in folders if (found := _note_in(folder, name))), None):
-            targets.append(target)
+        elif found := local_notes.named(folders, name):
+            targets.append(Target(found.project, found.path, found.id))
         else:
             raise FolderError(name, "is no note on this machine", hint="confide ls lists what there is")
     return targets
-
-
-def _note_in(folder: Folder, name: str) -> Target | None:
-    said = re.compile(rf"""id: *["']?{re.escape(name)}["']?\s*""")
-    for file in folder.walk():
-        content = folder.read(file.path) if is_note(file.path) else None
-        lines = content.text.split("\n", _MOST_ID_LINES)[:_MOST_ID_LINES] if content else []
-        if any(map(said.fullmatch, lines)):
-            return Target(folder.project, file.path, name)
-    return None
 
 
 def _question(targets: list[Target]) -> str:

@@ -18,7 +18,7 @@ from confide_crypto.errors import RequestError
 from confide_memory.answers import ask, local_time
 from confide_memory.classes import UNTRUSTED
 from confide_memory.commands.group import parsed_by
-from confide_memory.documents import GLOBAL_PROJECT, composed
+from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.forms import MAX_REVISIONS
 from confide_proxy.cli.completion import memory_paths, project_names
 from confide_proxy.cli.console import (
@@ -38,6 +38,7 @@ from confide_proxy.cli.console import (
     say,
     styled,
 )
+from confide_proxy.cli.search import document_of
 from confide_proxy.config import TRANSCRIPT_SOURCES
 from confide_proxy.errors import FolderError, SessionError
 
@@ -51,7 +52,7 @@ _SESSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
 PathOf = Annotated[
     str,
     typer.Argument(
-        metavar="PATH", help="As a search shows it, e.g. memory/2026-11-20.md.", autocompletion=memory_paths
+        metavar="PATH|ID", help="As a search shows it, e.g. memory/2026-11-20.md.", autocompletion=memory_paths
     ),
 ]
 IsGlobal = Annotated[bool, typer.Option("--global", "-g", help="The memory that all projects share.")]
@@ -71,14 +72,17 @@ async def history(
     project: ProjectDir = Path(),
 ) -> Output:
     """List the revisions of a memory file, newest first; with --diff, show what one of them changed."""
-    path = composed(path)
     if revision is not None and not diff:
         raise typer.BadParameter(
             "goes with --diff; confide read --revision prints a whole text", param_hint="--revision"
         )
     if diff:
         return await _difference(here, project, path, revision, is_global=is_global)
-    answer, name = await _ask(here, project, "history", {"path": path, "limit": limit}, is_global=is_global)
+    this = await identified(here, project)
+    async with here.client(this, patience_s=QUESTION_S) as client:
+        name, path = await document_of(client, path, GLOBAL_PROJECT if is_global else this.name)
+        body = {"project": name, "path": path, "limit": limit}
+        answer = await ask(client.connection, "history", body, timeout_s=DEADLINE_S)
     revisions = answer["revisions"]
 
     def tell() -> None:
@@ -94,9 +98,9 @@ async def history(
 
 async def _difference(here: Here, folder: Path, path: str, revision: int | None, *, is_global: bool) -> Output:
     this = await identified(here, folder)
-    name = GLOBAL_PROJECT if is_global else this.name
-    of_file = {"project": name, "path": path}
     async with here.client(this) as client:
+        name, path = await document_of(client, path, GLOBAL_PROJECT if is_global else this.name)
+        of_file = {"project": name, "path": path}
         answer = await ask(client.connection, "history", {**of_file, "limit": MAX_REVISIONS}, timeout_s=DEADLINE_S)
         known = answer["revisions"]
         chosen = next((each for each in known if revision in (None, each["revision"])), None)
@@ -159,17 +163,19 @@ async def restore(
     project: ProjectDir = Path(),
 ) -> Output:
     """Make an older text of a memory file the newest one, here and on every machine of the space."""
-    path = composed(path)
     this = await identified(here, project)
-    name = GLOBAL_PROJECT if is_global else this.name
-    body = {"project": name, "path": path} | ({"revision": revision} if revision else {})
     async with here.client(this) as client:
+        name, path = await document_of(client, path, GLOBAL_PROJECT if is_global else this.name)
+        folder = next((one for one in client.files.folders if one.project == name), None)
+        if folder is None:
+            hint = "run it in that project's folder, or with --project"
+            raise FolderError(path, f"is of the project {name}, not of {this.name}", hint=hint)
+        body = {"project": name, "path": path} | ({"revision": revision} if revision else {})
         # What was saved a moment ago goes up first: it stays in the history, and is not merged into what is restored.
         await client.files.compare()
         answer = await ask(client.connection, "restore", body, timeout_s=DEADLINE_S)
         number, is_changed = answer["revision"], answer["changed"]
         report = await client.files.compare()
-        folder = next(one for one in client.files.folders if one.project == name)
         local = await asyncio.to_thread(folder.read, path) if folder.is_memory(path) else None
     if local is None and folder.is_memory(path):
         why = next((item["reason"] for item in report.skipped if item["path"] == path), "is not here yet")

@@ -122,9 +122,10 @@ def _known(here: Here, this: Project, arguments: dict[str, Any]) -> said_before.
 
 
 def _told(result: dict[str, Any]) -> str:
+    called = result.get("shortId") or result.get("id")
     if not result["linesWritten"] and result["duplicates"]:
-        return f"is there already: {result['path']} as note {result['id']}"
-    named = f" as note {result['id']}" if result.get("id") else ""
+        return f"is there already: {result['path']} as note {called}"
+    named = f" as note {called}" if called else ""
     revision = f" (revision {result['revision']})" if result["revision"] else ""  # none while it waits
     return f"{'queued for' if result['queued'] else 'stored in'} {result['path']}{named}{revision}"
 

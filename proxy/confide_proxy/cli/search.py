@@ -19,7 +19,8 @@ from confide_crypto.errors import ConfideError, RequestError, printable
 from confide_memory.answers import local_time
 from confide_memory.classes import OWNER
 from confide_memory.commands.group import parsed_by
-from confide_memory.documents import STOP_WORDS, has_clash
+from confide_memory.documents import STOP_WORDS, composed, has_clash
+from confide_memory.note_names import is_id
 from confide_memory.tools import call as call_keys
 from confide_proxy.cli.completion import memory_paths
 from confide_proxy.cli.console import (
@@ -116,13 +117,13 @@ def _tell_hits(result: dict[str, Any], query: str, *, explain: bool) -> None:
 
 def _tell_hit(hit: dict[str, Any], mark: str, words: re.Pattern[str] | None) -> None:
     where = f"{hit['path']}:{hit['startLine']}-{hit['endLine']}"
-    about = [mark, _when(hit), f"[{hit['project']}]", str(hit["heading"])]
+    about = [mark, _when(hit), f"[{hit['project']}]", str(hit.get("shortId", "")), str(hit["heading"])]
     facts = "  ".join(one_line(part) for part in about if part.strip())
     lines = fitted(f"{one_line(where)}  {facts}", 4)
     head = lines[0][: len(where)]
     say(styled((head, "bold"), ("\n".join([lines[0][len(head) :], *lines[1:]]), "dim")))
     for newer in hit.get("supersededBy", ()):
-        row(f"    superseded by {newer['title']} ({newer['path']})")
+        row(f"    superseded by {newer['title']} ({newer.get('shortId') or newer['path']})")
     if has_clash(hit["snippet"]):
         row(f"    two versions of some lines: keep what is right, and delete the marks: confide edit {hit['path']}")
     for line in hit["snippet"].splitlines():
@@ -165,7 +166,10 @@ _LEAST_STEM: Final = 4
 async def read(
     here: Here,
     path: Annotated[
-        str, typer.Argument(help="As a search shows it, e.g. memory/2026-11-20.md.", autocompletion=memory_paths)
+        str,
+        typer.Argument(
+            metavar="PATH|ID", help="As a search shows it, e.g. memory/2026-11-20.md.", autocompletion=memory_paths
+        ),
     ],
     start: Annotated[int, typer.Option("--from", min=1, help="The first line.")] = 1,
     lines: Annotated[int, typer.Option("--lines", min=1, max=2000, help="How many lines.")] = 2000,
@@ -258,6 +262,17 @@ async def call(
 def ignored_notes(client: Client) -> list[str]:
     """What a person should know of a file of theirs that was changed by the way."""
     return [f"added memory/ to {file}: memory is not for the repository" for file in client.files.ignored]
+
+
+async def document_of(client: Client, name: str, project: str) -> tuple[str, str]:
+    """Project and path of what a person names: a file by its path in `project`, or a note of any project, living or deleted, by its id.
+
+    Raises ToolError: no note has that id, or several have the short one.
+    """
+    if not is_id(name):
+        return project, composed(name)
+    found = await client.call("memory_history", {"id": name, "limit": 1})
+    return found["project"], found["path"]
 
 
 async def send_queue(client: Client, here: Here) -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from confide_memory.answers import ask
-from confide_memory.documents import GLOBAL_PROJECT, composed
+from confide_memory.documents import GLOBAL_PROJECT
 from confide_proxy.cli.completion import memory_paths
 from confide_proxy.cli.console import (
     DEADLINE_S,
@@ -25,6 +25,7 @@ from confide_proxy.cli.console import (
     row,
     say,
 )
+from confide_proxy.cli.search import document_of
 from confide_proxy.errors import DeclinedError
 
 _SHOWN: Final = 40
@@ -38,7 +39,7 @@ async def trust(
     here: Here,
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="PATH...", help="As confide ls or a search shows it.", autocompletion=memory_paths),
+        typer.Argument(metavar="PATH|ID...", help="As confide ls or a search shows it.", autocompletion=memory_paths),
     ],
     is_global: IsGlobal = False,
     project: ProjectDir = Path(),
@@ -50,11 +51,11 @@ async def trust(
             "nobody is here to be asked", hint="a person runs it in a terminal; there is no option for it"
         )
     this = await identified(here, project)
-    name = GLOBAL_PROJECT if is_global else this.name
+    own = GLOBAL_PROJECT if is_global else this.name
     done: list[dict[str, Any]] = []
     async with here.client(this) as client:
         await client.files.compare()
-        for path in dict.fromkeys(composed(each) for each in paths):
+        for name, path in dict.fromkeys([await document_of(client, each, own) for each in paths]):
             of_file = {"project": name, "path": path}
             looked = await ask(client.connection, "trust", of_file, timeout_s=DEADLINE_S)
             if not looked["doubted"]:
@@ -74,7 +75,7 @@ async def trust(
             else:
                 remark(f"{each['path']} is {each['class']} already; there is nothing to trust")
 
-    return Output({"project": name, "documents": done}, tell)
+    return Output({"project": own, "documents": done}, tell)
 
 
 def _show(path: str, text: str, doubted: list[dict[str, Any]]) -> None:

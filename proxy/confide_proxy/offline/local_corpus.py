@@ -19,7 +19,9 @@ from typing import Any, Final
 from confide_memory.documents import STOP_WORDS, is_note
 from confide_memory.errors import NotFoundError
 from confide_memory.markdown import Heading, append_text, is_item, line_headings, lines_of, replace_section
+from confide_memory.note_names import digits_of
 from confide_proxy.errors import FolderError, OfflineError
+from confide_proxy.offline import local_notes
 from confide_proxy.offline.journal import Entry
 from confide_proxy.sync.folder import Content, Folder
 
@@ -78,6 +80,8 @@ class _Known:
     stamp: tuple[Any, ...]
     mtime: float
     is_waiting: bool
+    id: str = ""
+    """Of a note."""
 
 
 class LocalMemory:
@@ -121,6 +125,13 @@ class LocalMemory:
                 known = self._known[project, path]
                 found.append(Match(project, path, piece, score, known.mtime, known.is_waiting))
             return found, unread
+
+    def note_ids(self, documents: Iterable[Name]) -> dict[Name, tuple[str, str]]:
+        """The ids of those of these documents that are notes, whole and short, as the last search has seen the files."""
+        with self._lock:
+            known = {name: each.id for name in documents if (each := self._known.get(name)) and each.id}
+            digits = sorted(digits_of(each.id) for each in self._known.values() if each.id) if known else []
+        return {name: (identity, local_notes.short_of(identity, digits)) for name, identity in known.items()}
 
     def close(self) -> bool:
         """Let go of the index, if there is one; the next search makes it anew."""
@@ -168,7 +179,8 @@ class LocalMemory:
                 continue  # gone since the folder was listed
             text, mtime = _merged(content, those)
             index.put(name, text)
-            self._known[name] = _Known(stamp, mtime, bool(those))
+            identity = local_notes.identity_of(*name, text) if is_note(name[1]) else ""
+            self._known[name] = _Known(stamp, mtime, bool(those), identity)
         return unread
 
     def _waiting(self) -> list[Entry]:

@@ -16,11 +16,12 @@ from typing import Any, Final
 
 from confide_memory.documents import EXAMPLE, GLOBAL_PROJECT, TASKS, is_note, iso, leads_out, task_of
 from confide_memory.markdown import lines_of
-from confide_memory.note_names import MAX_TITLE
+from confide_memory.note_names import MAX_TITLE, is_id, may_mean
 from confide_memory.tools import search_text
 from confide_memory.tools.call import Answer
 from confide_memory.tools.shown_scores import falling
 from confide_proxy.errors import FolderError, ToolError
+from confide_proxy.offline import local_notes
 from confide_proxy.offline.local_corpus import LocalMemory, Match, match_of
 from confide_proxy.offline.outage import Trouble
 
@@ -86,8 +87,10 @@ def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble
     # The number that is shown is the order, though a newer note stands above the better one that it supersedes.
     numbers = falling([factor(match) for match in chosen])
     is_score = rank == "relevance"
+    ids = memory.note_ids((match.project, match.path) for match in chosen)
     hits = [
-        _hit(match, notes, number if is_score else match.score) for match, number in zip(chosen, numbers, strict=True)
+        _hit(match, notes, number if is_score else match.score, ids.get((match.project, match.path)))
+        for match, number in zip(chosen, numbers, strict=True)
     ]
     if notes.unread:
         warnings.append(f"the fields of {notes.unread} notes could not be read, or not in time")
@@ -109,6 +112,11 @@ def read(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: 
         raise ToolError(
             f"the files of project '{asked[:64]}' are not on this machine's list now", hint=trouble.sentence
         )
+    if is_id(path):
+        found = local_notes.named((memory.folders[name] for name in ([asked] if asked else memory.folders)), path)
+        if found is None:
+            raise ToolError(f"no such note on this machine ({trouble.sentence})", hint="memory_search shows ids")
+        asked, path = found.project, found.path
     document = None
     for name in [asked] if asked else memory.folders:
         if memory.folders[name].is_watched(path):
@@ -233,7 +241,8 @@ def _within(matches: list[Match], most: int, budget: int | None) -> list[Match]:
     return chosen
 
 
-def _hit(match: Match, notes: LocalNotes, score: float) -> dict[str, Any]:
+def _hit(match: Match, notes: LocalNotes, score: float, ids: tuple[str, str] | None) -> dict[str, Any]:
+    """`ids`: the whole and the short one of a note."""
     piece = match.piece
     note = notes.fields(match.project, match.path)
     updated = iso(match.mtime)
@@ -257,6 +266,7 @@ def _hit(match: Match, notes: LocalNotes, score: float) -> dict[str, Any]:
         "updatedAt": updated,
         "alike": 0,
         **(note.shown if note else {}),
+        **({"id": ids[0], "shortId": ids[1]} if note and ids else {}),
     }
 
 
@@ -316,13 +326,24 @@ def _newest_first(found: Sequence[Fields | None]) -> list[int]:
         known = note.shown.get("id") if note else None
         for other, newer in enumerate(found):
             # Notes that supersede each other in a circle stay as they are.
-            if newer and known in newer.supersedes and other not in ordered and other not in behind and other != place:
+            if (
+                newer
+                and known
+                and _supersedes(newer, known)
+                and other not in ordered
+                and other not in behind
+                and other != place
+            ):
                 put(other, behind | {place})
         ordered.setdefault(place)
 
     for place in range(len(found)):
         put(place, frozenset())
     return list(ordered)
+
+
+def _supersedes(newer: Fields, identity: str) -> bool:
+    return any(may_mean(said, identity) for said in newer.supersedes)
 
 
 def _narrowed(arguments: Mapping[str, Any]) -> Callable[[Fields], bool] | None:

@@ -51,7 +51,7 @@ async def test_a_note_that_means_the_same_is_told_with_a_way_to_merge(agent: Age
         "by": "embedding",
     }
     assert same["similarity"] == pytest.approx(math.cos(math.radians(10)), abs=1e-3)
-    assert first["id"] in again["suggestions"]["merge"]
+    assert first["shortId"] in again["suggestions"]["merge"]
     assert "memory_dedupe" in again["suggestions"]["merge"]
     # Both are there.
     for note in (first, again):
@@ -88,7 +88,7 @@ async def test_only_notes_of_this_place_and_global_ones_are_looked_at(agent: Age
     here = await store(agent, "Rebase, then merge. @rebase:2")
     assert [one["id"] for one in here["duplicates"]] == [everywhere["id"]]
     # Of two places nothing is merged by itself.
-    assert f"memory_delete {here['id']}" in here["suggestions"]["merge"]
+    assert f"memory_delete {here['shortId']}" in here["suggestions"]["merge"]
     assert "memory_dedupe" not in here["suggestions"]["merge"]
     task = await store(agent, "Merge after a rebase. @rebase:3", scope="task", taskId="this-task")
     assert {one["id"] for one in task["duplicates"]} == {everywhere["id"], here["id"]}
@@ -132,7 +132,7 @@ async def test_what_is_said_again_though_it_is_superseded_is_told(agent: Agent) 
     new = await store(agent, "Releases leave on Wednesday. @deploy:5", relatedTo=[old["id"]], relation="supersedes")
     again = await store(agent, "Releases leave on Tuesday. @deploy")
     assert (again["id"], again["linesWritten"]) == (old["id"], 0)
-    assert new["id"] in again["warnings"][0]
+    assert new["shortId"] in again["warnings"][0]
 
 
 async def test_a_note_is_no_duplicate_of_what_it_said_before(agent: Agent, laptop: Machine) -> None:

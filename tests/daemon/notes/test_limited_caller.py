@@ -48,7 +48,7 @@ UNSTABLE: Final = re.compile(
     r'|generations|providers|space|caller|sessionId|recency|usage|accessCount)": ?(\{[^{}]*\}|\[[^\[\]]*\]|"[^"]*"|[^,}\]]+)'
 )
 """Times, counts of what this very caller does (uses are written down every few seconds), and who it is."""
-IDS: Final = re.compile(r"mem_[\w-]+?_\d{10}_[0-9a-f]{4,16}")
+IDS: Final = re.compile(r"mem_([\w-]+?_\d{10}_)?[0-9a-f]{4,16}")
 PLACES: Final = re.compile(r"-[0-9a-f]{8}(?=\.md)")
 MOMENTS: Final = re.compile(r"\d{4}-\d\d-\d\d(T[\d:.]+(Z|[+-]\d\d:\d\d))?")
 

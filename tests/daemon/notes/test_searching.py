@@ -182,7 +182,7 @@ async def test_a_note_says_what_it_is_and_what_it_is_related_with(agent: Agent) 
     assert (back["tags"], [(one["id"], one["direction"]) for one in back["related"]]) == (["db"], [(child, "from")])
     text = str(getattr(result.content[0], "text", ""))
     assert "stored data, not instructions" in text
-    assert base in text
-    assert child in text
+    assert back["shortId"] in text
+    assert back["related"][0]["shortId"] in text
     plain = (await agent.call("memory_search", query="postgres locks"))["results"][0]
     assert "related" not in plain

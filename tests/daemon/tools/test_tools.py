@@ -281,7 +281,7 @@ async def test_structured_results_are_for_who_asks(laptop: Machine) -> None:
         assert asked.structured_content is not None
         assert text_of(asked) == text_of(found)
         (hit,) = asked.structured_content["results"]
-        assert f"{hit['id']}:{hit['startLine']}" in text_of(found)
+        assert f"{hit['shortId']} {hit['updatedAt'][:10]}" in text_of(found)
 
 
 async def test_every_tool_s_answer_fits_its_schema(laptop: Machine) -> None:

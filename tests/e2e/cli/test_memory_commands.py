@@ -106,6 +106,11 @@ def test_what_is_deleted_is_asked_about_and_comes_back(desk: Machine) -> None:
     desk.run("restore", "memory/gone.md")
     assert (desk.project / "memory/gone.md").exists()
     identity = desk.json("ls", "memory/notes")["documents"][0]["id"]
+    short = f"mem_{identity[-8:-2]}"
+    assert desk.json("history", short)["revisions"][0]["revision"] == 1
+    assert "We use tabs" in desk.run("read", short)
+    assert desk.json("rm", short, "--yes")["deleted"][0]["id"] == identity
+    assert desk.json("restore", short)["path"] == desk.json("ls", "memory/notes")["documents"][0]["path"]
     assert desk.json("rm", identity, "--yes")["deleted"][0]["deleted"] is True
     outside = desk.write("README.md", "mine\n")
     for path in ("README.md", "../x.md", "/etc/passwd"):

@@ -44,6 +44,14 @@ def test_each_hit_has_its_place_date_project_and_heading(monkeypatch: pytest.Mon
     assert "\x1b" not in text
 
 
+def test_a_note_has_its_short_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which commands take in the place of its path; it is superseded by one that is named so too."""
+    newer = [{"title": "Tabs", "path": "memory/notes/tabs-77aa01fe.md", "shortId": "mem_77aa0"}]
+    text = told(monkeypatch, [hit("a.md", 0.9, shortId="mem_3f9a2", supersededBy=newer)], "why postgres")
+    assert text.splitlines()[0].endswith("  [parcel-tracker]  mem_3f9a2")
+    assert "superseded by Tabs (mem_77aa0)" in text
+
+
 def test_the_words_that_matched_are_bold_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """In all their forms, but not the words that every question has."""
     text = told(monkeypatch, [hit("a.md", 0.9, snippet="We choose databases")], "why a database", is_terminal=True)

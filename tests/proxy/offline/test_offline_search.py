@@ -15,6 +15,7 @@ import jsonschema
 import pytest
 
 from confide_crypto.errors import DeniedError, RequestError, UnreachableError
+from confide_memory.note_names import id_of_path
 from confide_memory.tools.call import Answer
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import DaemonMissingError, KeyLockedError, NotJoinedError
@@ -185,6 +186,29 @@ async def test_notes_are_found_by_their_fields_and_shown_without_them(desk: Desk
     assert (await desk.found("slowly", minScore=0, rank="importance"))[0] == "memory/notes/b.md"
     related = await desk.search("slowly", minScore=0, includeRelated=True, explain=True)
     assert "relations and what supersedes a note are told by the daemon alone" in related["warnings"]
+
+
+async def test_a_note_is_read_by_its_id(desk: Desk) -> None:
+    """Whole or short, said by its file or given by the file's name; a short one that several begin with is refused."""
+    desk.write("memory/notes/firing-0a1b2c3d.md", note(1, "Firing", "Raise it.").replace("00000001", "0a1b2c3d"))
+    desk.write("memory/notes/renamed.md", note(2, "Cooling", "Wait a day.").replace("00000002", "0a1bffff"))
+    desk.write("memory/notes/by-hand.md", "Raise it slowly.\n")
+    hits = {hit["path"]: hit for hit in (await desk.search("raise wait", minScore=0))["results"]}
+    assert hits["memory/notes/firing-0a1b2c3d.md"]["shortId"] == "mem_0a1b2c"
+    assert hits["memory/notes/renamed.md"]["shortId"] == "mem_0a1bff"
+    by_hand = hits["memory/notes/by-hand.md"]
+    assert by_hand["id"] == id_of_path("shop", "memory/notes/by-hand.md")
+    for said, text in (
+        ("mem_0a1b2", "Raise it."),
+        ("mem_kiln_1_0a1b2c3d", "Raise it."),
+        ("mem_0a1bf", "Wait a day."),
+        (by_hand["shortId"], "Raise it slowly."),
+    ):
+        assert text in (await desk.call("memory_read", path=said)).text
+    told = (await desk.call("memory_read", path="mem_0a1b")).text
+    assert "mem_0a1b is the id of several notes" in told
+    assert "mem_kiln_1_0a1b2c3d, mem_kiln_1_0a1bffff" in told
+    assert "no such note on this machine" in (await desk.call("memory_read", path="mem_0a1c")).text
 
 
 async def test_a_newer_note_stands_above_what_it_supersedes(desk: Desk) -> None:

@@ -21,7 +21,7 @@ from typing import Any, Final
 from confide_crypto.errors import RecordError, RequestError
 from confide_crypto.sealing.record import MAX_RECORD, Record
 from confide_daemon.access.callers import Caller
-from confide_daemon.errors import GrantError, NotFoundError
+from confide_daemon.errors import GrantError, NotFoundError, ToolError
 from confide_daemon.sealing.records import unknown
 from confide_daemon.sealing.rescan import Unsealed, UnsealedCounts
 from confide_daemon.server.requests import Operation
@@ -123,7 +123,7 @@ class SealedRequests:
                 project, path = project_of(body), text_of(body, "path")
             grants.require_read(project, path)
             text = await self._space.documents.newest_text(project, path)
-        except (NotFoundError, GrantError):
+        except (NotFoundError, GrantError, ToolError):
             return {"sensitive": False}
         return {"sensitive": text is not None and is_sensitive(text)}
 

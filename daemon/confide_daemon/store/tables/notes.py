@@ -11,6 +11,10 @@ from typing import Any
 from confide_daemon.store.database import AMONG, Table, within
 from confide_daemon.store.rows import DocumentRow, NotePiece, NotePlace, NoteRow, RelationRow, Supersession
 from confide_memory.note import Note
+from confide_memory.note_names import LEAST_SAID, SHORT, digits_of, short_of
+
+# The hex digits that the id of a note ends in; `note_digits` is an index of them.
+DIGITS = "substr({note}.id, length(rtrim({note}.id, replace({note}.id, '_', ''))) + 1)"
 
 COLUMNS = """n.document, n.id, p.name, d.path, d.revision, n.task, n.title, n.type, n.category, n.entity, n.status, n.source, n.tags,
     n.importance, n.created_at, n.updated_at, d.author, n.uses, n.problems, d.class"""
@@ -49,6 +53,7 @@ class NoteTable(Table):
         names = (note.id, note.path_id, f"{note.path_id}{document.id:x}")
         identity = next(name for name in names if not self._rows("SELECT 1 FROM note WHERE id = ?", (name,)))
         tags = list(dict.fromkeys(folded(tag) for tag in note.tags))
+        relations = list(dict.fromkeys((one.kind, self._whole(document.project, one.other)) for one in note.relations))
         changed = document.updated_at or now
         first = before[2] if before else changed
         if before is None and note.created is None:
@@ -80,7 +85,7 @@ class NoteTable(Table):
                 note.updated,
                 note.digest,
                 len(note.problems) + (identity != note.id),
-                len(tags) + len(note.relations),
+                len(tags) + len(relations),
                 document.id,
             ),
         )
@@ -90,9 +95,28 @@ class NoteTable(Table):
             self._rows(sql, (updated, document.id, updated))
         for tag in tags:
             self._rows("INSERT INTO note_tag (document, tag) VALUES (?, ?)", (document.id, tag))
-        for relation in note.relations:
-            values = (document.id, relation.kind, relation.other)
-            self._rows("INSERT INTO note_relation (document, kind, other) VALUES (?, ?, ?)", values)
+        for kind, other in relations:
+            self._rows("INSERT INTO note_relation (document, kind, other) VALUES (?, ?, ?)", (document.id, kind, other))
+        self._name_whole(document.project, identity)
+
+    def _whole(self, project: str, said: str) -> str:
+        """The id that a short one in a file of the project means; itself where none or several of the project's notes begin so.
+
+        Nobody guesses four digits of a note of another project that he does not reach, and says that his own supersedes it.
+        """
+        short = SHORT.fullmatch(said)
+        found = self.begun(short[1], frozenset((project,)), most=2) if short else []
+        return found[0].id if len(found) == 1 else said
+
+    def _name_whole(self, project: str, identity: str) -> None:
+        """Lets what states something of this note by a short id, and was there first, state it by the whole one."""
+        digits = digits_of(identity)
+        shorts = json.dumps([f"mem_{digits[:most]}" for most in range(LEAST_SAID, len(digits) + 1)])
+        for (said,) in self._rows(f"SELECT DISTINCT other FROM note_relation WHERE other {AMONG}", (shorts,)):
+            if self._whole(project, said) == identity:
+                sql = """UPDATE OR IGNORE note_relation SET other = ? WHERE other = ?
+                         AND document IN (SELECT n.document FROM note n JOIN project p ON p.id = n.project WHERE p.name = ?)"""
+                self._rows(sql, (identity, said, project))
 
     def _pass_on(self, identity: str) -> None:
         """Gives an id that its note has given up to the first other one that claims it: its file was renamed, or copied and removed."""
@@ -109,6 +133,29 @@ class NoteTable(Table):
         found = self._rows(f"{SELECT} WHERE n.id = ?", (identity,))
         note = row_of(found[0]) if found else None
         return note if note and (projects is None or note.project in projects) else None
+
+    def begun(self, digits: str, projects: frozenset[str] | None, *, most: int) -> list[NoteRow]:
+        """The notes of these projects (None: of any) whose ids end in digits that begin so."""
+        reached, names = within("p.name", projects)
+        own = DIGITS.format(note="n")
+        # "g" is behind all hex digits.
+        sql = f"{SELECT} WHERE {own} >= ? AND {own} < ?{reached} ORDER BY {own}, n.document LIMIT ?"
+        return [row_of(row) for row in self._rows(sql, (digits, f"{digits}g", *names, most))]
+
+    def short(self, identities: Sequence[str], projects: frozenset[str] | None) -> dict[str, str]:
+        """The short forms of these ids, which no other note of the projects (None: of any) has; of those that there are."""
+        own, other = DIGITS.format(note="n"), DIGITS.format(note="o")
+        within, numbers = "", []
+        if projects is not None:
+            within = f"AND o.project IN (SELECT id FROM project WHERE name {AMONG})"
+            numbers = [json.dumps(sorted(projects))]
+        # Those next to it in the order of their digits have the most in common with it.
+        before, after = (
+            f"(SELECT {other} FROM note o WHERE {other} {sign} {own} AND o.id <> n.id {within} ORDER BY {other} {order} LIMIT 1)"
+            for sign, order in (("<=", "DESC"), (">=", "ASC"))
+        )
+        sql = f"SELECT n.id, {before}, {after} FROM note n WHERE n.id {AMONG}"
+        return {row[0]: short_of(*row) for row in self._rows(sql, (*numbers, *numbers, json.dumps(list(identities))))}
 
     def of_document(self, document: int) -> NoteRow | None:
         """What is known of a document as a note."""

@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from confide_memory.note_names import is_id
 from confide_proxy.hooks import block
 
 HIT_CHARS: Final = 240
@@ -157,7 +158,12 @@ def _quoted(
         quoted = plain(text, int(most * most / _CHARS_PER_TOKEN / cost))
     if not quoted:
         return None
-    where = plain(path, _PLACE_CHARS) + (f":{line}" if line > 1 else "")
+    # A model reads and changes a note by its id; that of a hostile daemon may look like anything.
+    short = found.get("shortId")
+    if isinstance(short, str) and is_id(short):
+        where = plain(short, _PLACE_CHARS)
+    else:
+        where = plain(path, _PLACE_CHARS) + (f":{line}" if line > 1 else "")
     told = f"- {prefix}{where} ({kind}, by {plain(author, _NAME_CHARS)}, {day[:10]}): {quoted}"
     document = f"{project}\0{path}"
     # What the daemon itself has cut ends so too.

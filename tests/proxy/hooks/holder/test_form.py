@@ -101,6 +101,10 @@ def test_a_line_says_whose_word_it_is() -> None:
     (line,) = form.hits({"results": [hit(snippet="We chose\n  postgres & more.", heading="Database")]})
     assert line.line == "- memory/a.md:3 (agent, by laptop, 2026-11-20): Database: We chose postgres &amp; more."
     assert line.is_whole
+    # A note is read and changed by its id. One that is none is not shown, whatever a daemon calls it.
+    called = [hit(shortId=each) for each in ("mem_3f9a2", "mem_a\u202e<b>_1_3f9a2c1b", "x", 7)]
+    lines = [each.line.partition(" (")[0] for each in form.hits({"results": called})]
+    assert lines == ["- mem_3f9a2", "- mem_a &lt;b&gt;_1_3f9a2c1b", "- memory/a.md:3", "- memory/a.md:3"]
     (first, second) = form.notes(
         {"memories": [note(level="high", path="b"), note(snippet="# Tabs We use tabs.")]}, ["p"]
     )

@@ -1,0 +1,87 @@
+"""The notes among this machine's files, by their ids: those that their files say, or that the files' names give.
+
+Front matter is read by eye rather than with a YAML parser, which takes a hundred times as long; the daemon reads the same with more care.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from confide_memory import note_names
+from confide_memory.documents import is_note
+from confide_proxy.errors import FolderError, ToolError
+from confide_proxy.sync.folder import Folder
+
+READ_BUDGET_S: Final = 5.0
+"""How long files are read for one id."""
+MOST_CANDIDATES: Final = 5
+_MOST_LINES: Final = 60
+"""Of front matter, among which an id is looked for."""
+_ID: Final = re.compile(rf"""id: *["']?({note_names.ID.pattern})["']?\s*""")
+
+
+class NoteFile(NamedTuple):
+    """Where a note of this machine lies, and its id."""
+
+    project: str
+    path: str
+    id: str
+
+
+def identity_of(project: str, path: str, text: str) -> str:
+    """The id of the note in a file: the one that it says, else that of its name."""
+    lines = text.split("\n", _MOST_LINES)[:_MOST_LINES]
+    if lines[0].rstrip() == "---":
+        for line in lines[1:]:
+            if found := _ID.fullmatch(line):
+                return found[1]
+            if line.rstrip() in ("---", "..."):
+                break
+    return note_names.id_of_path(project, path)
+
+
+def short_of(identity: str, digits: Sequence[str]) -> str:
+    """The short form of an id; `digits` are those of all notes here, its own among them, in order."""
+    own = note_names.digits_of(identity)
+    first, last = bisect_left(digits, own), bisect_right(digits, own)
+    if last - first > 1:
+        return identity
+    before, after = digits[first - 1 : first], digits[last : last + 1]
+    return note_names.short_of(identity, before[0] if before else None, after[0] if after else None)
+
+
+def named(folders: Iterable[Folder], said: str) -> NoteFile | None:
+    """The note that an id means, whole or short; None where none is here. Raises ToolError: a short one that several begin with."""
+    files = [(folder, file.path) for folder in folders for file in folder.walk() if is_note(file.path)]
+    # Those first whose names have its digits, which are nearly all; a whole id is no other note's.
+    files.sort(key=lambda each: not note_names.is_named(each[1], said))
+    found = _meant(files, said)
+    if len(found) > 1:
+        more = ", ..." if len(found) > MOST_CANDIDATES else ""
+        raise ToolError(
+            f"{said} is the id of several notes", hint=f"one of {', '.join([*found][:MOST_CANDIDATES])}{more}"
+        )
+    return next(iter(found.values()), None)
+
+
+def _meant(files: Iterable[tuple[Folder, str]], said: str) -> dict[str, NoteFile]:
+    """The notes in these files that are meant, by their ids; of two that say one id the first has it."""
+    end = time.monotonic() + READ_BUDGET_S
+    found: dict[str, NoteFile] = {}
+    for folder, path in files:
+        if time.monotonic() > end:
+            break
+        try:
+            content = folder.read(path)
+        except FolderError:
+            continue
+        identity = identity_of(folder.project, path, content.text) if content else ""
+        if note_names.may_mean(said, identity):
+            found.setdefault(identity, NoteFile(folder.project, path, identity))
+            if identity == said:
+                break
+    return found
