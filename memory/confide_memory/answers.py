@@ -267,6 +267,8 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
             deleted=flag(),
             clash=flag(),
             words=_told,
+            change=optional(count(_MOST)),
+            id=optional(shown),
         )
     },
     "deleted": {

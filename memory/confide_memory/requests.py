@@ -214,6 +214,7 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "project": project,
         "path": optional(text, ""),
         "since": optional(moment),
+        "after": optional(count(2**53 - 1)),
         "limit": optional(number(MAX_LISTED), USUAL_LISTED),
     },
     "deleted": {"project": project},
