@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-from confide_daemon.embedding import memory
+from confide_daemon.embedding.memory import heaps
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class WhileUsed(Generic[T]):
             with self._lock:
                 self._held, self._used_at = made, time.monotonic()
                 self._look_in(self.rest_after_s)
-        memory.give_back()  # what making it needed for a moment
+        heaps.give_back()  # what making it needed for a moment
         return made
 
     def _look_in(self, pause_s: float) -> None:
@@ -93,4 +93,4 @@ class WhileUsed(Generic[T]):
         if held is not None and self._end is not None:
             self._end(held)
         del held
-        memory.give_back()
+        heaps.give_back()

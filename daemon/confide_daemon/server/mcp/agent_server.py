@@ -16,9 +16,8 @@ import anyio
 import mcp_types
 
 from confide_crypto.errors import ConfideError, RequestError
-from confide_daemon.server import prompts, resources, tool_calls
-from confide_daemon.server.replicas import Change
-from confide_daemon.server.sdk import (
+from confide_daemon.server.mcp import prompts, resources, tool_calls
+from confide_daemon.server.mcp.sdk import (
     InMemorySubscriptionBus,
     ListenHandler,
     MCPError,
@@ -27,7 +26,8 @@ from confide_daemon.server.sdk import (
     Server,
     SessionMessage,
 )
-from confide_daemon.server.tool_calls import MODERN_VERSIONS, Origin, catalogue
+from confide_daemon.server.mcp.tool_calls import MODERN_VERSIONS, Origin, catalogue
+from confide_daemon.server.replicas import Change
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ToolContext
 from confide_memory.documents import is_note
