@@ -68,6 +68,8 @@ class Session(Machine):
         super().__init__(connection)
         self._weather = weather
         self._late = late
+        self.restores = 0
+        """How often the daemon was put back, as it has told."""
         self.replica = Replica(folder, Ledger(ledgers, "s", folder.root), self)
 
     async def request(  # type: ignore[override]  # of the link that a replica asks, and not of the machine
@@ -128,6 +130,8 @@ class Computer:
         self._ledgers = root.with_name(f"{root.name}-ledgers")
         self._watching: Session | None = None
         self._other: Session | None = None
+        self._restores = 0
+        """Of the daemon, behind which everything was compared here."""
         self._connecting = asyncio.Lock()
         self._running: set[asyncio.Task[None]] = set()
 
@@ -136,7 +140,8 @@ class Computer:
         session = Session(connection, self._folder, self._ledgers, self._weather, self._arrive_late)
         await session.__aenter__()
         attach = {"project": self._folder.project, "machine": "box", "toolsets": ["core"], "watches": watches}
-        await session.connection.request("attach", attach, timeout_s=DEADLINE_S)
+        attached = await session.connection.request("attach", attach, timeout_s=DEADLINE_S)
+        session.restores = attached["restores"]
         return session
 
     async def up(self) -> None:
@@ -147,10 +152,12 @@ class Computer:
                 self._watching = None
                 session = await self._session(watches=True)
                 try:
-                    await session.replica.compare()
+                    # As the workspace does it behind a daemon that was put back: every file is read.
+                    await session.replica.compare(force=session.restores > self._restores)
                 except (ConnectionLost, TimeoutError):
                     await _close(session)
                     continue
+                self._restores = session.restores
                 self._watching = session
 
     async def cut(self) -> None:
@@ -224,9 +231,10 @@ class Computer:
         return {file.relative_to(self.root).as_posix(): editors.text_of(file) for file in files if file.exists()}
 
     async def end(self) -> None:
-        """Close the connections."""
+        """Close the connections, once all that was begun has ended; whoever needs one later makes it anew."""
         await self.rest()
-        for session in (self._watching, self._other):
+        sessions, self._watching, self._other = (self._watching, self._other), None, None
+        for session in sessions:
             await _close(session)
 
 
