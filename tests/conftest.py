@@ -21,7 +21,7 @@ STARTS = re.compile(
 )
 """What a module of tests says that starts programs."""
 SLOW = {
-    *("e2e", "chaos", "interop"),
+    *("e2e", "chaos", "interop", "backup"),
     *("test_adversary.py", "test_fuzz.py", "test_tampering.py", "test_back_pressure.py"),
     *(
         "test_chunk_properties.py",
@@ -31,6 +31,15 @@ SLOW = {
         "test_vault.py",
     ),
     *("test_store_contract.py", "test_indexing_faults.py", "test_transcript_parsers.py", "test_provider_libraries.py"),
+    *(
+        "test_calls_on_their_way.py",
+        "test_what_reaches_the_client.py",
+        "test_hostile_folders.py",
+        "test_sealed_titles.py",
+    ),
+    *("test_generations.py", "test_rates.py", "test_embed.py", "test_row_scaled.py", "test_untaken_revisions.py"),
+    *("test_streams.py", "test_classes.py", "test_session.py", "test_deleting.py", "test_dedupe.py", "test_dialing.py"),
+    *("test_goodbye.py", "test_session_ends.py", "test_jobs.py", "test_duplicates.py", "test_dear_requests.py"),
 }
 """Folders that start programs, and modules that draw or wait for long."""
 

@@ -39,6 +39,9 @@ ConfideError (confide_crypto.errors)
 ├── DeclinedError        nobody said yes to what cannot be undone
 ├── LearningError        nothing is learned as things are, or there is no such suggestion
 ├── EditorError          no editor is set, or it cannot be run
+├── GatewayError         `confide serve` cannot run as asked
+│   └── GatewayMissingError  its libraries are not installed
+├── TokenError           a token of the gateway cannot be made, or there is none of that name
 ├── ToolError            a tool call cannot be done as asked, here or at the daemon (confide_memory.errors)
 └── UnfitAnswerError     the daemon's answer is not of the agreed form (confide_memory.errors)
 """
@@ -313,6 +316,26 @@ class LearningError(ConfideError):
 
 
 class EditorError(ConfideError):
+    exit_code = EXIT_INPUT
+
+
+class GatewayError(ConfideError):
+    exit_code = EXIT_INPUT
+
+
+class GatewayMissingError(GatewayError):
+    """The libraries of `confide serve` are not installed."""
+
+    exit_code = EXIT_CONFIG
+
+    def __init__(self) -> None:
+        super().__init__(
+            "confide serve takes libraries that are not installed",
+            hint="install confide with its extra gateway: pip install '.[gateway]' in the clone",
+        )
+
+
+class TokenError(ConfideError):
     exit_code = EXIT_INPUT
 
 

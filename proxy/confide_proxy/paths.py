@@ -75,6 +75,8 @@ class Paths:
     """The keyed names of the values that this machine has sealed or opened, by space."""
     rosters = _InState("rosters")
     """What this machine has seen of the devices of its spaces, and the secrets of the invites that it made."""
+    gateway = _InState("gateway")
+    """The tokens of the gateway, and where it listens."""
     seats = _InState("seats")
     """Locks that say which process of this machine does what only one should do."""
 

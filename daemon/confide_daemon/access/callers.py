@@ -46,6 +46,7 @@ class Grants:
     scope: Scope = "write"
     projects: frozenset[str] | None = None  # None for all. The global one is a project like any other
     sources: frozenset[str] | None = None  # of `SOURCES`; None for all
+    is_bounded: bool = False  # less than the caller has, for one call of somebody who has less
 
     @property
     def may_write(self) -> bool:
@@ -65,6 +66,11 @@ class Grants:
 
     def reaches(self, project: str, path: str) -> bool:
         return self.has_project(project) and self.has_source(source_of(path))
+
+    def bounded(self, projects: frozenset[str] | None, *, may_write: bool) -> Self:
+        """No more of them than these projects, and no writing unless it may."""
+        both = projects if self.projects is None else self.projects if projects is None else self.projects & projects
+        return replace(self, scope=self.scope if may_write else "read", projects=both, is_bounded=True)
 
     def without_any(self) -> Self:
         """The same caller's once its access has ended."""
@@ -115,6 +121,8 @@ class Grants:
         return found
 
     def _missing(self, what: str, option: str, values: list[str]) -> GrantError:
+        if self.is_bounded:
+            return GrantError(f"this token {what}", hint="confide token new on its machine makes one that has it")
         value = shlex.quote(",".join(sorted(dict.fromkeys(values))))
         return GrantError(
             f"this machine {what}",

@@ -32,6 +32,8 @@ CLASS: Final = "confide/class"
 an agent's client says of it does not leave the machine."""
 CLASSES: Final = "confide/classes"
 """Of a search: a list of the classes that may come back; nothing of others is in the answer in any form. Not given: all."""
+WITHIN: Final = "confide/within"
+"""Of a call: `{"projects", "scope"}`, what it may reach at most, where who made it has less than the machine (PROTOCOL.md 9.2)."""
 CODE: Final = "confide/code"
 """Of a result that is an error: the code that a request would have got (PROTOCOL.md 7.2), for a command's exit code."""
 

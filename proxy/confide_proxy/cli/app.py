@@ -72,6 +72,7 @@ COMMANDS: Final[Groups] = {
             "Open a file or a note in your editor, and send it.",
             ("confide edit memory/deploy.md",),
         ),
+        Entry("open", "panel:open_page", "Open a file or a note in your browser.", ("confide open memory/deploy.md",)),
         Entry("rm", "edit:rm", "Delete a file or a note on every machine.", ("confide rm memory/old.md",)),
         Entry(
             "learned",
@@ -226,6 +227,24 @@ COMMANDS: Final[Groups] = {
             ("confide queue",),
             inner={"retry": ("confide queue retry",), "drop": ("confide queue drop 1a2b3c4d",)},
         ),
+        Entry("panel", "panel:panel", "Look at the memory in your browser.", ("confide panel",)),
+        Entry(
+            "serve",
+            "gateway:serve",
+            "Serve the memory over HTTP to programs on this machine.",
+            ("confide serve",),
+        ),
+        Entry(
+            "token",
+            "gateway:token_app",
+            "Say which programs may use the memory over HTTP.",
+            ("confide token new editor --scope write",),
+            inner={
+                "new": ("confide token new editor --scope write",),
+                "ls": ("confide token ls",),
+                "rm": ("confide token rm editor",),
+            },
+        ),
         Entry(
             "mcp",
             "mcp:mcp",
@@ -287,8 +306,11 @@ OTHER_WORDS: Final = {
     "keys": "key",
     "passphrase": "key",
     "secret": "secrets",
-    "serve": "mcp",
-    "server": "mcp",
+    "server": "serve",
+    "http": "serve",
+    "rest": "serve",
+    "gateway": "serve",
+    "tokens": "token",
     "sessions": "transcripts",
     "pending": "queue",
     # In the groups:
@@ -304,6 +326,7 @@ OTHER_WORDS: Final = {
     "delete": "rm",
     "del": "rm",
     "forget": "rm",
+    "create": "new",
     "revoke": "rm",
     "retry-all": "retry",
 }

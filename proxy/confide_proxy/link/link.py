@@ -14,6 +14,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -115,6 +116,7 @@ class Link:
         self._paths = paths
         self._config = config
         self._attach = attach
+        self._more: dict[str, dict[str, Any]] = {}
         self._callbacks = callbacks
         self.receipts = Receipts(paths)
         self.passed = 0
@@ -206,6 +208,13 @@ class Link:
             answer = await ask(connection)
         return answer
 
+    async def also_attach(self, body: dict[str, Any]) -> None:
+        """Attach one more project now, and on each connection to come. Raises as `request`."""
+        if self._connection is None:
+            raise ConnectionLost(truncated=False)
+        await attach(self._connection, body, self._callbacks.on_locked)
+        self._more[body["project"]] = body
+
     async def close(self) -> None:
         """Say goodbye to the daemon, so that it knows that nothing is missing."""
         open_ones = [*self._retiring.values(), *([self._connection] if self._connection else [])]
@@ -222,6 +231,9 @@ class Link:
             first, *others = self._attach
             first = {**first, "receipt": await asyncio.to_thread(self.receipts.shown)}
             answers = [await attach(connection, body, callbacks.on_locked) for body in (first, *others)]
+            for body in self._more.values():
+                with suppress(RequestError):  # no longer ours to reach, which is no reason to have no link
+                    await attach(connection, body, callbacks.on_locked)
             await asyncio.to_thread(self.receipts.take, answers[0])
         except BaseException:
             await end(connection, serving)

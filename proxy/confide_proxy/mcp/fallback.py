@@ -91,7 +91,7 @@ class Fallback:
 
         if call.is_settled:
             return None
-        said = Said(tool, call.params.get("arguments"), call.operation, call.said)
+        said = Said(tool, call.params.get("arguments"), call.operation, call.said, call.class_)
         try:
             async with (
                 self._one_by_one if said.operation else nullcontext()

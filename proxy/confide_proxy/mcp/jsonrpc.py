@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -97,8 +97,11 @@ def key(identifier: Any) -> str:
     return json.dumps(identifier)
 
 
-def with_operation(message: dict[str, Any]) -> dict[str, Any]:
-    """A tool call with an id of its own, and the time at which it was made (PROTOCOL.md 7.12); the client's own are not taken."""
+def with_operation(message: dict[str, Any], operation: str | None = None) -> dict[str, Any]:
+    """A tool call with an id of its own, and the time at which it was made (PROTOCOL.md 7.12); the client's own are not taken.
+
+    `operation`: the id, where this machine has one already.
+    """
     # Imported late: only a session that stores something needs them.
     import secrets
     from datetime import datetime
@@ -108,7 +111,7 @@ def with_operation(message: dict[str, Any]) -> dict[str, Any]:
     given = params.get("_meta")
     meta = {
         **(given if isinstance(given, dict) else {}),
-        call_keys.OPERATION: secrets.token_hex(16),
+        call_keys.OPERATION: operation or secrets.token_hex(16),
         call_keys.SAID: said,
     }
     return {**message, "params": {**params, "_meta": meta}}
@@ -121,6 +124,14 @@ def without_claims(message: dict[str, Any]) -> dict[str, Any]:
         return message
     kept = {name: value for name, value in meta.items() if name != call_keys.CLASS}
     return {**message, "params": {**message["params"], "_meta": kept}}
+
+
+def with_claims(message: dict[str, Any], claims: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool call with what this machine says of it in `_meta`, in the place of what its client says there."""
+    params = message["params"]
+    given = params.get("_meta")
+    meta = {**(given if isinstance(given, dict) else {}), **claims}
+    return {**message, "params": {**params, "_meta": meta}}
 
 
 class _TwiceError(ValueError):
@@ -160,6 +171,8 @@ class Call:
     """Its answer is the end of a stream of news, which may never come: nothing waits for it, and no broken link ends it."""
     is_acknowledged: bool = False
     """The daemon has said that it brings the news, since it was last told of the stream."""
+    is_bound: bool = False
+    """Who made it reaches less than this machine, and only the daemon can keep it to that: nothing of it is done without."""
 
     @property
     def identifier(self) -> Any:
@@ -200,6 +213,12 @@ class Call:
     def said(self) -> str | None:
         """When it was made, ISO 8601 with the time zone."""
         said: str | None = self.meta.get(call_keys.SAID)
+        return said
+
+    @property
+    def class_(self) -> str | None:
+        """The class of what it stores, as this machine says (docs/classes.md)."""
+        said: str | None = self.meta.get(call_keys.CLASS)
         return said
 
     @property

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
-from confide_memory.tools.call import Answer
+from confide_memory.tools.call import OPERATION, WITHIN, Answer
 from confide_proxy import VERSION
 from confide_proxy.errors import LATER, KeyLockedError
 from confide_proxy.link.connection_terms import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S, RELINK_DEADLINE_S
@@ -36,6 +36,7 @@ from confide_proxy.mcp.jsonrpc import (
     Outgoing,
     encoded,
     key,
+    with_claims,
     with_operation,
     without_claims,
 )
@@ -83,6 +84,7 @@ _UNFIT = "the daemon's answer is not of the form that MCP gives it; do the versi
 _INITIALIZED = "notifications/initialized"
 _OURSELVES = {"name": "confide", "version": VERSION}
 _CALL = "tools/call"
+_NOTHING: Mapping[str, Any] = {}
 
 
 class Tunnel:
@@ -146,8 +148,8 @@ class Tunnel:
         self._answer(identifier, result)
         return True
 
-    def receive(self, line: bytes) -> None:
-        """One line of the client's."""
+    def receive(self, line: bytes, claims: Mapping[str, Any] = _NOTHING) -> None:
+        """One line of the client's. `claims`: what this machine says of a tool call in `_meta`, whatever its client says there."""
         read = self._parsed(line)
         if read is None:
             return
@@ -167,7 +169,7 @@ class Tunnel:
             if self._is_live:  # else it is for a daemon session that no longer is, and nobody could use it
                 self._outgoing.put(Line(message, line, session_id=about.session_id if about else ""))
             return
-        self._call(message, line)
+        self._call(message, line, claims)
 
     async def send(self) -> None:
         """Pass the lines up, sealed and in order, for as long as the task lives."""
@@ -319,10 +321,10 @@ class Tunnel:
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
-    def _call(self, message: dict[str, Any], line: bytes) -> None:
+    def _call(self, message: dict[str, Any], line: bytes, claims: Mapping[str, Any]) -> None:
         if not self._has_room(message, line):
             return
-        call = self._calls[key(message["id"])] = self._called(message, line)
+        call = self._calls[key(message["id"])] = self._called(message, line, claims)
         self._subscriptions.note(call)
         if self._is_live:
             self._dispatch(call)
@@ -363,7 +365,7 @@ class Tunnel:
     def _streams(self) -> list[Call]:
         return [call for call in self._calls.values() if call.is_stream]
 
-    def _called(self, message: dict[str, Any], line: bytes) -> Call:
+    def _called(self, message: dict[str, Any], line: bytes, claims: Mapping[str, Any]) -> Call:
         """A request as the call that it is; one that may be sent twice, or wait on this machine, by the id that it is made once by."""
         method, params = message["method"], message.get("params")
         if method != _CALL or not isinstance(params, dict):
@@ -371,11 +373,18 @@ class Tunnel:
         tool = str(params.get("name"))
         if (unclaimed := without_claims(message)) is not message:
             message, line = unclaimed, encoded(unclaimed)
+        if claims:
+            message = with_claims(message, claims)
+            line = encoded(message)
         offline, is_read_only = self.catalogue.offline.get(tool, "fail"), tool in self.catalogue.read_only
         if offline == "queue":
-            message = with_operation(message)
+            message = with_operation(message, claims.get(OPERATION))
             line = encoded(message)
-        return Call(message, line, tool, offline == "queue" or is_read_only, is_read_only, offline)
+        is_bound = WITHIN in claims
+        is_repeatable = offline == "queue" or is_read_only
+        return Call(
+            message, line, tool, is_repeatable, is_read_only, "fail" if is_bound else offline, is_bound=is_bound
+        )
 
     def _dispatch(self, call: Call, *, may_hold: bool = True) -> None:
         may_wait = may_hold and call.offline != "fail"
@@ -482,7 +491,7 @@ class Tunnel:
         if call.method == catalogues.LIST_RESOURCES and self._answer_locally(call.message):
             self._settle(call.key)
             return
-        if call.tool is None or call.tool not in self.catalogue.tools:
+        if call.tool is None or call.is_bound or call.tool not in self.catalogue.tools:
             self._give_up(call, why)
             return
         facts = (reason, since, False) if since else (self._link.reason, self._link.since, self._is_live)

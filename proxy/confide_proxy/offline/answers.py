@@ -35,12 +35,13 @@ ANSWER_DEADLINE_S: Final = 7.5
 @dataclass(frozen=True, slots=True)
 class Said:
     """A call as its agent made it: `tool` is its entry in the catalogue, `said` when it was made, as ISO 8601 with the time zone. Those
-    that are queued have the id of an `operation`."""
+    that are queued have the id of an `operation`, and a `class_` where this machine says one (docs/classes.md)."""
 
     tool: Mapping[str, Any]
     arguments: Any
     operation: str | None = None
     said: str | None = None
+    class_: str | None = None
 
 
 class Offline:
@@ -142,6 +143,7 @@ class Offline:
         said = call.said or datetime.now().astimezone().isoformat(timespec="seconds")
         name, project = call.tool["name"], self._project
         wish = Entry(call.operation or new_id(), time.time(), said, project, name, "", project, arguments)
+        wish = replace(wish, class_=call.class_ or "")
         # What may not leave at all is refused now; what it is called follows from what the daemon will get.
         shown = self._shown(wish)
         entry = queued_writes.placed(wish, shown)

@@ -51,6 +51,7 @@ class Entry:
         path, target: the document that it changes, "" where the tool names none, and the project of that.
         arguments: as the agent gave them.
         code, why: why it was refused (PROTOCOL.md 7.2), and the daemon's sentence for that; "" while it waits.
+        class_: of what it stores, where its machine says one; "": the daemon's own judgement (docs/classes.md).
     """
 
     id: str
@@ -63,6 +64,7 @@ class Entry:
     arguments: dict[str, Any] = field(repr=False)
     code: str = ""
     why: str = ""
+    class_: str = ""
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Self:

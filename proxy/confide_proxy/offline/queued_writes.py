@@ -248,6 +248,7 @@ class Replay:
             "said": entry.said,
             "tool": entry.tool,
             "arguments": arguments,
+            **({"class": entry.class_} if entry.class_ else {}),
         }
         for pause_s in PAUSES_S:
             try:

@@ -32,11 +32,15 @@ from typing import Any
 
 MAX_REQUEST_BYTES = 160_000
 NUMBER_BYTES = 4
+COPIES = ("wsgiref.handlers",)
+"""Modules that copy the whole environment for somebody who never asks for it here: a part of WSGI, which `prometheus_client` loads."""
 
 
 def load(package: str, modules: Sequence[str]) -> list[str]:
     """Import all of it; the environment variables that were read meanwhile."""
     read: set[str] = set()
+    for module in COPIES:
+        importlib.import_module(module)
     mapping = type(os.environ)
     plain = mapping.__getitem__
 

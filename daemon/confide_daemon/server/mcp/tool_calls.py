@@ -24,11 +24,12 @@ from datetime import datetime
 from typing import Any
 
 import mcp_types
-from mcp.shared.exceptions import MCPError
 
 from confide_crypto.errors import ConfideError, RequestError, printable
 from confide_daemon import __version__, figures
-from confide_daemon.server import prompts, resources
+from confide_daemon.access.callers import Grants
+from confide_daemon.server.mcp import prompts, resources
+from confide_daemon.server.mcp.sdk import MCPError
 from confide_daemon.tools import (
     dedupe,
     delete,
@@ -48,7 +49,7 @@ from confide_daemon.tools.context import Definition, ToolContext, ToolResult
 from confide_memory.classes import AGENT, lowest
 from confide_memory.classes import CLASSES as ALL_CLASSES
 from confide_memory.tools.arguments import check
-from confide_memory.tools.call import CLASS, CLASSES, CODE, OPERATION, SAID, SENT
+from confide_memory.tools.call import CLASS, CLASSES, CODE, OPERATION, SAID, SENT, WITHIN
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,9 @@ RESOURCE_NOT_FOUND = -32002
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _MAX_SAID_CHARS = 40
+MAX_PROJECTS = 64
+"""Of the bounds of a call."""
+_MAX_PROJECT_CHARS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,31 @@ CHANGING = frozenset(
 """The tools that may change documents, and are soon done with it."""
 
 
+def _is_name(project: Any) -> bool:
+    return isinstance(project, str) and 0 < len(project) <= _MAX_PROJECT_CHARS
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What of its machine's grants a call has, where whoever made it has less (PROTOCOL.md 9.2)."""
+
+    scope: str
+    projects: frozenset[str] | None
+
+    @classmethod
+    def of(cls, said: Any) -> Bounds:
+        """As it stands in a message. Raises RequestError: it is not of its form, and then nothing is done for whom it should bound."""
+        scope, projects = (said.get("scope"), said.get("projects")) if isinstance(said, dict) else (None, None)
+        is_list = isinstance(projects, list) and len(projects) <= MAX_PROJECTS
+        if scope not in ("read", "write") or not (projects is None or (is_list and all(map(_is_name, projects)))):
+            raise RequestError("invalid", "the bounds of a call are a scope and a list of projects")
+        return cls(scope, None if projects is None else frozenset(projects))
+
+    def upon(self, rights: Callable[[], Grants]) -> Callable[[], Grants]:
+        """The grants at each moment, and of them no more than these."""
+        return lambda: rights().bounded(self.projects, may_write=self.scope == "write")
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """What a machine says of a call."""
@@ -141,6 +170,7 @@ class Origin:
     sent: tuple[Any, Any] | None = None  # project and path of the file that it has just put if it had changed
     class_: str = AGENT  # of what the call stores
     classes: frozenset[str] | None = None  # that a search may give; None: all
+    bounds: Bounds | None = None  # what the call may reach at most; None: all that its machine does
 
     @classmethod
     def of(cls, operation: Any, said: Any, sent: Any = None) -> Origin:
@@ -167,7 +197,8 @@ class Origin:
         if class_ not in ALL_CLASSES or not isinstance(classes, list) or not {*map(str, classes)} <= {*ALL_CLASSES}:
             raise RequestError("invalid", f"a class is one of {', '.join(ALL_CLASSES)}")
         asked = None if CLASSES not in meta else frozenset(classes)
-        return replace(cls.of(meta.get(OPERATION), meta.get(SAID), meta.get(SENT)), class_=class_, classes=asked)
+        origin = cls.of(meta.get(OPERATION), meta.get(SAID), meta.get(SENT))
+        return replace(origin, class_=class_, classes=asked, bounds=Bounds.of(meta[WITHIN]) if WITHIN in meta else None)
 
     def within(self, context: ToolContext) -> ToolContext:
         """The surroundings of the call, with this."""
@@ -178,6 +209,7 @@ class Origin:
             sent=self.sent,
             class_=self.class_,
             classes=self.classes,
+            rights=self.bounds.upon(context.rights) if self.bounds else context.rights,
         )
 
 

@@ -1,0 +1,165 @@
+"""The application: rooms of routes behind the guard, each with its own way of being let in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from confide_crypto.errors import ConfideError
+from confide_proxy.config import ProxyConfig
+from confide_proxy.gateway.calls import Calls
+from confide_proxy.gateway.door.admission import Admit, Bearer
+from confide_proxy.gateway.door.guard import Guard
+from confide_proxy.gateway.door.identity import Identity
+from confide_proxy.gateway.door.limits import MAX_STREAMS, MAX_STREAMS_EACH, Places
+from confide_proxy.gateway.door.refusals import RefusalError
+from confide_proxy.gateway.door.tokens import TokenFile, Tokens
+from confide_proxy.gateway.exchange import Exchange
+from confide_proxy.paths import Paths
+
+log = logging.getLogger(__name__)
+
+PULSE_S: Final = 0.5
+"""How often it is asked whether the tokens of open streams are still good."""
+KEEP_USED_S: Final = 60.0
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(eq=False)
+class Gateway:
+    """What all rooms share.
+
+    Attributes:
+        port: that it listens on; 0 before it does.
+        by_token: admission by bearer token.
+        calls: the tools.
+        streams: places for answers without an end.
+        counts: of things that a room has, for `/health`.
+        ending: set when the process ends: streams end with it.
+        began: when, as `time.monotonic`.
+    """
+
+    paths: Paths
+    config: ProxyConfig
+    exchange: Exchange
+    port: int = 0
+    began: float = field(default_factory=time.monotonic)
+    ending: asyncio.Event = field(default_factory=asyncio.Event)
+    counts: dict[str, Callable[[], int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.tokens = Tokens(TokenFile(self.paths.gateway))
+        self.by_token = Bearer(self.tokens, lambda: self.origin)
+        self.calls = Calls(self.exchange)
+        self.streams = Places("streams", most=MAX_STREAMS, each=MAX_STREAMS_EACH)
+        self._watched: dict[asyncio.Event, Identity] = {}
+
+    @property
+    def origin(self) -> str:
+        """Of its own addresses."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def end_of(self, identity: Identity) -> asyncio.Event:
+        """Is set when the identity is good no more, within a second, or the gateway ends; `forget` it when the stream has ended."""
+        end = asyncio.Event()
+        self._watched[end] = identity
+        if self.ending.is_set():
+            end.set()
+        return end
+
+    def forget(self, end: asyncio.Event) -> None:
+        self._watched.pop(end, None)
+
+    def is_good(self, identity: Identity) -> bool:
+        """Whether a token still is; whoever was let in otherwise (`key` is no token's) sees to it itself."""
+        return not identity.is_of_token or self.tokens.good(identity.key) is not None
+
+    async def watch(self) -> None:
+        """End the streams of tokens that were taken away or have expired; runs until cancelled."""
+        kept_at, told = time.monotonic(), ""
+        while True:
+            await asyncio.sleep(PULSE_S)
+            for end, identity in list(self._watched.items()):
+                if not self.is_good(identity):
+                    end.set()
+            if (problem := self.tokens.problem or "") != told:
+                told = problem
+                if problem:
+                    log.warning("nobody is let in: %s", problem)
+            if time.monotonic() - kept_at > KEEP_USED_S:
+                kept_at = time.monotonic()
+                await asyncio.to_thread(self.tokens.keep_used)
+
+    def end(self) -> None:
+        """The process ends: whoever waits hears of it."""
+        self.ending.set()
+        for end in self._watched:
+            end.set()
+        self.exchange.close()
+
+
+@dataclass(frozen=True)
+class Room:
+    """Routes that are let in alike.
+
+    Attributes:
+        routes: of starlette; their endpoints find who asks by `identity_of`.
+        admit: who makes a request; None: anybody, and then nothing but what anybody may know is answered.
+    """
+
+    routes: Sequence[Route]
+    admit: Admit | None
+
+
+def create(gateway: Gateway, rooms: Sequence[Callable[[Gateway], Room]]) -> ASGIApp:
+    """The application of these rooms."""
+    routes: list[Route] = []
+    for each in rooms:
+        room = each(gateway)
+        for route in room.routes:
+            methods = sorted(route.methods or {"GET"})
+            routes.append(Route(route.path, _admitted(route.endpoint, room.admit), methods=methods, name=route.name))
+    application = Starlette(routes=routes, exception_handlers={HTTPException: _not_found, ConfideError: _refused})
+    application.router.redirect_slashes = False
+    return Guard(application, lambda: gateway.port)
+
+
+def identity_of(request: Request) -> Identity:
+    """Who makes a request, in a room that lets in somebody in particular."""
+    identity = request.state.identity
+    assert isinstance(identity, Identity)
+    return identity
+
+
+def _admitted(endpoint: Handler, admit: Admit | None) -> Handler:
+    @wraps(endpoint)
+    async def handle(request: Request) -> Response:
+        if admit is not None:
+            request.state.identity = admit(request)
+        return await endpoint(request)
+
+    return handle
+
+
+async def _refused(_request: Request, error: Exception) -> Response:
+    return RefusalError.of(error).response()
+
+
+async def _not_found(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    words = {404: ("not_found", "there is nothing here"), 405: ("invalid", "this takes another method")}
+    code, message = words.get(error.status_code, ("invalid", "the request is not one that is answered here"))
+    return RefusalError(error.status_code, code, message, headers=error.headers).response()

@@ -1,0 +1,211 @@
+"""`confide serve`: the process. A socket on loopback, the session with the daemon, and uvicorn between them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import json
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from ipaddress import ip_address
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from confide_crypto.errors import ConfideError
+from confide_crypto.keys.files import make_private_dir, write_private_file
+from confide_proxy import VERSION
+from confide_proxy.config import ProxyConfig
+from confide_proxy.errors import GatewayError
+from confide_proxy.gateway import health
+from confide_proxy.gateway.app import Gateway, Room, create
+from confide_proxy.gateway.door.guard import where
+from confide_proxy.gateway.door.limits import MAX_CONNECTIONS
+from confide_proxy.gateway.exchange import Exchange
+from confide_proxy.gateway.panel import room as panel
+from confide_proxy.gateway.rest import openapi, routes
+from confide_proxy.gateway.running import RUNNING
+from confide_proxy.gateway.streamable import endpoint
+from confide_proxy.locks import Seat
+from confide_proxy.paths import Paths
+from confide_proxy.sync.project import Project
+
+log = logging.getLogger(__name__)
+
+ROOMS: Final[Sequence[Callable[[Gateway], Room]]] = (health.room, endpoint.room, openapi.room, routes.room, panel.room)
+"""What is served. A new room is one more here."""
+BACKLOG: Final = 128
+HEAD_S: Final = 10.0
+"""Within which the head of a request has come."""
+IDLE_S: Final = 30
+"""After which a connection that asks nothing is closed."""
+MAX_HEAD_BYTES: Final = 32 * 1024
+GOODBYE_S: Final = 1.0
+END_S: Final = 3.0
+
+
+def loopback(host: str) -> str:
+    """The address to listen on. Raises GatewayError: it is not this machine's alone."""
+    name = "127.0.0.1" if host == "localhost" else host.strip("[]")
+    try:
+        is_loopback = ip_address(name).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise GatewayError(
+            "the gateway listens on this machine alone, since whoever reaches it and has a token reads in clear",
+            hint="leave --host out, or give 127.0.0.1 or ::1; for other machines there is the gateway of confided",
+        )
+    return name
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """The socket. Raises GatewayError: the port is taken, or cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With its protocol named, or asyncio leaves Nagle's algorithm on: an answer would wait 40 ms for the head's acknowledgement.
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+        found.listen(BACKLOG)
+        found.setblocking(False)
+    except OSError as error:
+        found.close()
+        if error.errno == errno.EADDRINUSE:
+            raise GatewayError(
+                f"port {port} is taken", hint="is confide serve running already? else choose another with --port"
+            ) from None
+        raise GatewayError(f"cannot listen on port {port}: {error.strerror}") from error
+    return found
+
+
+async def serve(
+    paths: Paths,
+    config: ProxyConfig,
+    project: Project,
+    listening: socket.socket,
+    *,
+    on_ready: Callable[[Gateway], object] = lambda _gateway: None,
+) -> None:
+    """Serve on that socket until SIGTERM or SIGINT."""
+    make_private_dir(paths.gateway)
+    seat = Seat(paths.seats, "gateway")
+    gateway = Gateway(paths, config, Exchange(paths, config, project))
+    gateway.port = listening.getsockname()[1]
+    server = _Server(_settings(create(gateway, ROOMS)))
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    running = paths.gateway / RUNNING
+    try:
+        if seat.try_take():  # of several the first is found by `confide panel`
+            said = {"pid": os.getpid(), "port": gateway.port, "version": VERSION}
+            await asyncio.to_thread(write_private_file, running, json.dumps(said).encode(), replace=True)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work) for work in (gateway.exchange.run(), gateway.watch())]
+            serving = group.create_task(server.serve(sockets=[listening]))
+            on_ready(gateway)
+            await asyncio.wait(
+                {serving, waiting := group.create_task(stop.wait())}, return_when=asyncio.FIRST_COMPLETED
+            )
+            # A thread that waits for a disk must not keep a process that was told to end.
+            timer = threading.Timer(END_S, os._exit, (0,))
+            timer.daemon = True
+            timer.start()
+            gateway.end()
+            server.should_exit = True
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GOODBYE_S):
+                    await serving
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GOODBYE_S):
+                    await gateway.exchange.link.close()
+            await asyncio.to_thread(gateway.tokens.keep_used)
+            for task in (*tasks, serving, waiting):
+                task.cancel()
+            timer.cancel()
+    except BaseExceptionGroup as group:
+        raise _told(group) from None
+    finally:
+        if seat.is_taken:
+            running.unlink(missing_ok=True)
+        seat.leave()
+        listening.close()
+
+
+def _told(error: BaseException) -> ConfideError:
+    """What a person is told of what ended the gateway: the place alone, where it is a fault of ours."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error if isinstance(error, ConfideError) else GatewayError(f"the gateway failed: {where(error)}")
+
+
+def _settings(application: Any) -> uvicorn.Config:
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        quiet = logging.getLogger(name)
+        # It would write addresses with what stands in them, and errors with their texts.
+        quiet.propagate, quiet.handlers = False, [logging.NullHandler()]
+        quiet.setLevel(logging.CRITICAL)
+    return uvicorn.Config(
+        application,
+        http=_Patient,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=IDLE_S,
+        timeout_graceful_shutdown=1,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+    )
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are `serve`'s."""
+        yield
+
+
+class _Patient(H11Protocol):
+    """A connection whose requests' heads have to come within `HEAD_S`: uvicorn waits for one for ever."""
+
+    _head: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unwatch()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._unwatch()
+        elif self._head is None and self.timeout_keep_alive_task is None:
+            self._head = self.loop.call_later(HEAD_S, self._close_slow)
+
+    def _unwatch(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+            self._head = None
+
+    def _close_slow(self) -> None:
+        self._head = None
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.close()

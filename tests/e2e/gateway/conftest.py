@@ -1,0 +1,31 @@
+"""One machine whose memory is served over HTTP, for the tests of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.support.programs.gateway import Gateway, serving
+from tests.support.programs.processes import Machine
+
+
+@pytest.fixture(scope="session")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """It runs for all of them: nobody ends it, and each looks for words of its own."""
+    machine = Machine(tmp_path_factory.mktemp("gateway"), "ann")
+    machine.write("MEMORY.md", "# Facts\n\nThe shop is written in Elixir.\n")
+    try:
+        with serving(machine) as found:
+            yield found
+    finally:
+        machine.stop_local_daemon()
+
+
+@pytest.fixture
+def writer(gateway: Gateway) -> str:
+    return gateway.token("writer", "--scope", "write")
+
+
+@pytest.fixture
+def reader(gateway: Gateway) -> str:
+    return gateway.token("reader")

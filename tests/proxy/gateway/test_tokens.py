@@ -1,0 +1,178 @@
+"""Tokens: what is kept of them, and who is let in by one."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from confide_crypto.errors import KeyFileError
+from confide_proxy.errors import TokenError
+from confide_proxy.gateway.door.admission import MOST_GUESSES, WINDOW_S, Bearer
+from confide_proxy.gateway.door.identity import READ, SECRETS, WRITE, Identity, scopes_of
+from confide_proxy.gateway.door.limits import Places
+from confide_proxy.gateway.door.refusals import RefusalError
+from confide_proxy.gateway.door.tokens import MARK, MOST, TokenFile, Tokens
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> TokenFile:
+    return TokenFile(tmp_path / "gateway")
+
+
+def request(*authorization: str) -> Request:
+    headers = [(b"authorization", each.encode("latin-1")) for each in authorization]
+    return Request({"type": "http", "method": "GET", "path": "/", "headers": headers, "query_string": b""})
+
+
+def bearer(tokens: Tokens, **options: Any) -> Bearer:
+    return Bearer(tokens, lambda: "http://127.0.0.1:7734", **options)
+
+
+def test_the_text_is_nowhere(file: TokenFile, tmp_path: Path) -> None:
+    """It is shown once; what is kept is its SHA-256, for this user alone."""
+    text, token = file.add("editor", ("write",))
+    assert len(text) == len(MARK) + 43
+    kept = tmp_path / "gateway" / "tokens.json"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    for path in kept.parent.iterdir():
+        assert text[len(MARK) :].encode() not in path.read_bytes()
+    assert Tokens(file).find(text) == token
+
+
+def test_one_that_was_taken_away_is_refused_at_once(file: TokenFile) -> None:
+    text, _ = file.add("editor", ("read",))
+    tokens = Tokens(file)
+    assert tokens.find(text) is not None
+    file.remove("editor")
+    assert tokens.find(text) is None
+
+
+def test_one_that_has_expired_is_refused(file: TokenFile) -> None:
+    """And another may have its name."""
+    text, _ = file.add("editor", ("read",), days=0)
+    assert Tokens(file).find(text) is None
+    file.add("editor", ("read",))
+    assert [each.name for each in file.all()] == ["editor"]
+
+
+def test_names_are_given_once(file: TokenFile) -> None:
+    file.add("editor", ("read",))
+    with pytest.raises(TokenError, match="already"):
+        file.add("editor", ("write",))
+    with pytest.raises(TokenError, match="no token of that name"):
+        file.remove("phone")
+    for name in ("", ".x", "a b", "x" * 65, "a\nb"):
+        with pytest.raises(TokenError, match="a token's name"):
+            file.add(name, ("read",))
+
+
+def test_there_is_an_end_to_them(file: TokenFile) -> None:
+    for number in range(MOST):
+        file.add(f"t{number}", ("read",))
+    with pytest.raises(TokenError, match="64 tokens already"):
+        file.add("one-more", ("read",))
+
+
+def test_a_file_that_others_could_write_lets_nobody_in(file: TokenFile, tmp_path: Path) -> None:
+    text, _ = file.add("editor", ("read",))
+    (tmp_path / "gateway" / "tokens.json").chmod(0o644)
+    with pytest.raises(KeyFileError):
+        file.all()
+    tokens = Tokens(file)
+    assert tokens.find(text) is None
+    assert tokens.problem is not None
+
+
+@pytest.mark.parametrize("data", [b"{", b"[]", b'{"tokens": [{}]}', b'{"tokens": 1}', b"[" * 9000, b"\xff"])
+def test_a_damaged_file_lets_nobody_in(file: TokenFile, tmp_path: Path, data: bytes) -> None:
+    text, _ = file.add("editor", ("read",))
+    kept = tmp_path / "gateway" / "tokens.json"
+    kept.write_bytes(data)
+    os.utime(kept, ns=(1, 1))
+    assert Tokens(file).find(text) is None
+
+
+def test_when_it_was_used_is_known(file: TokenFile) -> None:
+    text, token = file.add("editor", ("read",))
+    gone, _ = file.add("gone", ("read",))
+    tokens = Tokens(file)
+    tokens.find(text)
+    tokens.find(gone)
+    file.remove("gone")
+    tokens.keep_used()
+    assert file.used().keys() == {token.digest}
+
+
+def test_scopes_of_words() -> None:
+    """Each brings reading with it."""
+    assert scopes_of(["read"]) == {READ}
+    assert scopes_of(["secrets"]) == {READ, SECRETS}
+    assert scopes_of(["write", "secrets"]) == {READ, WRITE, SECRETS}
+    with pytest.raises(ValueError, match="admin"):
+        scopes_of(["admin"])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *((), ("",), ("Bearer",), ("Bearer ",), ("Basic dXNlcjpwYXNz",), ("Bearer x",), (f"Bearer {MARK}{'A' * 43}",)),
+        ("Bearer \xff",),
+    ],
+    ids=str,
+)
+def test_no_token_and_a_wrong_one_are_401(file: TokenFile, said: tuple[str, ...]) -> None:
+    """With where the resource describes itself (RFC 9728), and nothing of what was said."""
+    file.add("editor", ("read",))
+    with pytest.raises(RefusalError) as refused:
+        bearer(Tokens(file))(request(*said))
+    assert refused.value.status == 401
+    challenge = refused.value.headers["WWW-Authenticate"]
+    assert 'resource_metadata="http://127.0.0.1:7734/.well-known/oauth-protected-resource"' in challenge
+    assert 'scope="memory:read memory:write memory:secrets"' in challenge
+    assert ('error="invalid_token"' in challenge) is bool(said and said[0].startswith("Bearer ") and len(said[0]) > 7)
+    assert "AAAA" not in str(refused.value.body)
+
+
+def test_two_of_them_are_refused(file: TokenFile) -> None:
+    """Whoever stands between might read the other one."""
+    text, _ = file.add("editor", ("read",))
+    with pytest.raises(RefusalError) as refused:
+        bearer(Tokens(file))(request(f"Bearer {text}", "Bearer x"))
+    assert refused.value.status == 400
+
+
+def test_guesses_come_to_an_end_and_shut_nobody_out(file: TokenFile) -> None:
+    text, _ = file.add("editor", ("read",))
+    now = [0.0]
+    admit = bearer(Tokens(file), clock=lambda: now[0])
+    statuses = []
+    for number in range(10_000):
+        with pytest.raises(RefusalError) as refused:
+            admit(request(f"Bearer {MARK}{number:043}"))
+        statuses.append(refused.value.status)
+    assert statuses.count(401) == MOST_GUESSES
+    assert statuses.count(429) == 10_000 - MOST_GUESSES
+    assert int(refused.value.headers["Retry-After"]) <= WINDOW_S
+    assert admit(request(f"Bearer {text}")).name == "editor"
+    now[0] = WINDOW_S + 1
+    with pytest.raises(RefusalError) as refused:
+        admit(request("Bearer x"))
+    assert refused.value.status == 401
+
+
+def test_places_are_given_back() -> None:
+    """And one identity takes not all of them."""
+    ann, bob = (Identity(name, name, frozenset({READ})) for name in ("ann", "bob"))
+    places = Places("streams", most=3, each=2)
+    with places.place(ann), places.place(ann):
+        with pytest.raises(RefusalError) as refused, places.place(ann):
+            pass
+        assert (refused.value.status, refused.value.headers["Retry-After"]) == (429, "2")
+        with places.place(bob), pytest.raises(RefusalError), places.place(bob):
+            pass
+    assert places.taken == 0
