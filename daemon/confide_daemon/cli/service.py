@@ -5,6 +5,7 @@ What loads the store and the models is imported when it is needed, so that a dae
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import sys
@@ -87,6 +88,8 @@ def serve(
     lock = _take(found.data, on_demand=on_demand)
     if lock is None:
         return
+    # What is loaded stays: to look through it for garbage again and again would be an eighth of the start. `process` turns it on again.
+    gc.disable()
     # Only now, since a second daemon on demand should be gone before it has loaded anything.
     from confide_daemon.server import process
 

@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Protocol, TypeVar
 
-from rapidfuzz import fuzz, process, utils
-
 from confide_daemon.documents.provenance import BY_RULE
 from confide_daemon.documents.results import PutResult
 from confide_daemon.documents.writer import Operation, Writer
@@ -44,6 +42,8 @@ LOOKED_AT = 200
 
 def matches(query: str, keys: Sequence[str], *, limit: int) -> list[tuple[str, float]]:
     """(name, similarity in 0 to 1) of those of the names that are like the query, the nearest first."""
+    from rapidfuzz import fuzz, process, utils  # late: 3 MB, for what few ask
+
     names = dict(enumerate(utils.default_process(key) for key in keys))
     asked = utils.default_process(query)
     if len(names) > LOOKED_AT:

@@ -93,6 +93,7 @@ async def _serve(
         # What is loaded by now stays. Looked at again in every full collection, it would stop all calls for 100 ms, and a flood of
         # connections leaves enough garbage for one every few seconds.
         gc.freeze()
+        gc.enable()
         daemon = Daemon(
             state,
             config,

@@ -28,6 +28,7 @@ from confide_proxy.gateway.app import Gateway, Room, create
 from confide_proxy.gateway.door.guard import where
 from confide_proxy.gateway.door.limits import MAX_CONNECTIONS
 from confide_proxy.gateway.exchange import Exchange
+from confide_proxy.gateway.panel import room as panel
 from confide_proxy.gateway.rest import openapi, routes
 from confide_proxy.gateway.running import RUNNING
 from confide_proxy.gateway.streamable import endpoint
@@ -37,7 +38,7 @@ from confide_proxy.sync.project import Project
 
 log = logging.getLogger(__name__)
 
-ROOMS: Final[Sequence[Callable[[Gateway], Room]]] = (health.room, endpoint.room, openapi.room, routes.room)
+ROOMS: Final[Sequence[Callable[[Gateway], Room]]] = (health.room, endpoint.room, openapi.room, routes.room, panel.room)
 """What is served. A new room is one more here."""
 BACKLOG: Final = 128
 HEAD_S: Final = 10.0
