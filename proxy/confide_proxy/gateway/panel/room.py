@@ -17,7 +17,18 @@ from confide_proxy.gateway.panel import rendering
 from confide_proxy.gateway.panel.desk import Desk, Page, form_of
 from confide_proxy.gateway.panel.links import Links
 from confide_proxy.gateway.panel.news import stream
-from confide_proxy.gateway.panel.pages import changing, documents, search, secret
+from confide_proxy.gateway.panel.pages import (
+    changing,
+    devices,
+    documents,
+    health,
+    learned,
+    projects,
+    remember,
+    search,
+    secret,
+    timeline,
+)
 from confide_proxy.gateway.panel.visits import COOKIE, Visit, Visits
 
 PAGES: Final[tuple[tuple[str, Page, str], ...]] = (
@@ -34,6 +45,26 @@ PAGES: Final[tuple[tuple[str, Page, str], ...]] = (
     ("delete", changing.ask_delete, "GET"),
     ("delete", changing.delete, "POST"),
     ("deleted", changing.deleted, "GET"),
+    ("projects", projects.every, "GET"),
+    ("project", projects.one, "GET"),
+    ("entities", projects.entities, "GET"),
+    ("entity", projects.entity, "GET"),
+    ("graph", projects.graph, "GET"),
+    ("timeline", timeline.show, "GET"),
+    ("day", timeline.day, "GET"),
+    ("remember", remember.box, "GET"),
+    ("remember", remember.take, "POST"),
+    ("learned", learned.show, "GET"),
+    ("learned/accept", learned.accept, "POST"),
+    ("learned/refuse", learned.refuse, "POST"),
+    ("devices", devices.show, "GET"),
+    ("devices/invite", devices.take_in, "POST"),
+    ("devices/approve", devices.approve, "POST"),
+    ("devices/remove", devices.remove, "POST"),
+    ("tokens/new", devices.make_token, "POST"),
+    ("tokens/remove", devices.remove_token, "POST"),
+    ("health", health.show, "GET"),
+    ("health/retry", health.retry, "POST"),
 )
 """Below a visit's place: path, page, method."""
 FOLDER: Final = "links"
