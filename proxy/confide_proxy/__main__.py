@@ -33,6 +33,9 @@ def main() -> None:
         sys.exit("confide: this machine's clock stands before 1970\nhint: set the clock: timedatectl")
     try:
         if arguments[:1] == ["mcp"] and "--help" not in arguments and "-h" not in arguments:
+            from confide_proxy.mcp import spared
+
+            spared.openssl_hashes()
             from confide_proxy.mcp import stdio
 
             sys.exit(stdio.run(arguments[1:]))

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import anyio
 import mcp_types
-from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
@@ -30,7 +29,9 @@ from confide_daemon.access.registry import Registry
 from confide_daemon.documents import transcripts
 from confide_daemon.errors import GrantError, LockedError, StorageError
 from confide_daemon.sealing.rosters import RosterDesk
-from confide_daemon.server.mcp import AgentServer, Incoming, nobody
+from confide_daemon.server.mcp.agent_server import AgentServer, Incoming, nobody
+from confide_daemon.server.mcp.sdk import SessionMessage
+from confide_daemon.server.mcp.tool_calls import call_again, catalogue, definitions, look_up, unknown
 from confide_daemon.server.rates import Rate
 from confide_daemon.server.replicas import Change, ConnectedMachine, Copies
 from confide_daemon.server.requests import Operation
@@ -42,7 +43,6 @@ from confide_daemon.server.requests.projects import ProjectRequests
 from confide_daemon.server.requests.sealing import SealedRequests
 from confide_daemon.server.requests.sync import SyncRequests
 from confide_daemon.server.requests.transfer import TransferRequests
-from confide_daemon.server.tool_calls import call_again, catalogue, definitions, look_up, unknown
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ConnectionFacts, ToolContext

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from confide_daemon.datadir.disk import Disk
 from confide_daemon.documents.history import DELETED_DAYS, History
 from confide_daemon.documents.listing import Listing
 from confide_daemon.documents.lives import Lives
@@ -35,7 +36,7 @@ from confide_daemon.retrieval.indexing.generations import (
     holdings,
     live_generation,
 )
-from confide_daemon.retrieval.indexing.indexer import Derivation, Indexer, Progress
+from confide_daemon.retrieval.indexing.indexer import NO_ROOM, Derivation, Indexer, Progress
 from confide_daemon.retrieval.indexing.model import Budget, Condition, Provider
 from confide_daemon.retrieval.search.service import Searcher
 from confide_daemon.sealing.records import SealedRecords
@@ -43,7 +44,7 @@ from confide_daemon.sealing.rescan import StoredTexts
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.sealing.vault_records import VaultRecords
 from confide_daemon.spaces import maintenance
-from confide_daemon.spaces.maintenance import Health, Upkeep, mark_closed
+from confide_daemon.spaces.maintenance import Health, Turns, Upkeep, mark_closed
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.store.database import Damage
 from confide_daemon.store.page_budget import PageBudget
@@ -108,6 +109,8 @@ class Space:
         embedders: Sequence[Model],
         settings: IndexSettings,
         derivation: Derivation,
+        disk: Disk,
+        turns: Turns,
         *,
         deleted_days: int,
         clock: Callable[[], float],
@@ -125,7 +128,7 @@ class Space:
         self._derivation = derivation
         self._budget = Budget(clock)
         self._providers = [Provider(handle, self._budget) for handle in embedders]
-        self._indexer = Indexer(threads.write, self._providers, self._budget, derivation, settings.patience)
+        self._indexer = Indexer(threads.write, self._providers, self._budget, derivation, settings.patience, disk)
         self.searcher = Searcher(
             threads,
             self._providers,
@@ -159,7 +162,14 @@ class Space:
         self.deduplication = Deduplication(threads, self.notes)
         self.stored_texts = StoredTexts(threads, derivation.keep, self._indexer.changed, self.searcher.forget_texts)
         self.upkeep = Upkeep(
-            threads, damage, crashed=crashed, renew_foreign=self._renew_foreign, on_mended=self._mended, clock=clock
+            threads,
+            damage,
+            disk,
+            turns,
+            crashed=crashed,
+            renew_foreign=self._renew_foreign,
+            on_mended=self._mended,
+            clock=clock,
         )
 
     @classmethod
@@ -176,6 +186,8 @@ class Space:
         clock: Callable[[], float] = time.time,
         vault: Vault | None = None,
         pages: PageBudget | None = None,
+        disk: Disk | None = None,
+        turns: Turns | None = None,
     ) -> Space:
         """Opens the space, making it when the file is not there, and takes up the indexing and the upkeep.
 
@@ -188,6 +200,8 @@ class Space:
             clock: seconds since 1970, for what is deleted too long ago and for the month of a budget.
             vault: what keeps new sealed records; None keeps them in the database.
             pages: which it shares with other spaces.
+            disk: asked before what can wait is written; None: there is room.
+            turns: in which it looks after itself; None: nobody else does.
 
         Raises StorageError: wrong key, damaged beyond repair, newer schema, not writable, disk full.
         """
@@ -208,6 +222,8 @@ class Space:
                 [embedder] if isinstance(embedder, Model) else list(embedder),
                 settings,
                 derivation,
+                disk or Disk(path.parent),
+                turns or Turns(),
                 deleted_days=deleted_days,
                 clock=clock,
                 scan=scan,
@@ -305,6 +321,8 @@ class Space:
         warnings = generations.warnings(self._providers, live)
         if self._indexer.failure is not None:
             warnings.append(f"indexing has stopped: {self._indexer.failure}")
+        if self._indexer.waits_for_room:
+            warnings.append(NO_ROOM)
         warnings += self.upkeep.warnings()
         return SpaceStatus(
             space_id=self.space_id,

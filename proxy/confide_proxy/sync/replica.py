@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from confide_crypto.errors import RequestError
 from confide_memory.answers import ask
+from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import REMOVED, Asks, bucket_of, digests, text_hash
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.link import Patient
@@ -364,6 +365,8 @@ class Replica:
     async def _put(self, path: str, content: Content, known: Confirmed | None) -> None:
         said = await asyncio.to_thread(self._said, path, known)
         params = {"project": self.folder.project, "path": path, "hash": content.hash, **said}
+        if await asyncio.to_thread(self.folder.narrowing.own_notes.has, path):
+            params["class"] = UNTRUSTED  # what an agent noted by itself is no person's word, and may be a web page's
         deadline_s = _PUT_DEADLINE_S + content.size / _PUT_BYTES_S
         await self._deposit(path, content)
         await _through(self._ledger.note_sent, path, content.hash)
