@@ -191,7 +191,8 @@ def test_what_was_searched_for_is_in_no_address(visit: Visit) -> None:
     assert "MEMORY.md:1" in words_of(found)
     assert "Why: score" in words_of(found)
     assert "elixir" not in re.findall(r"<title>(.*?)</title>", text_of(found))[0]
-    assert words_of(visit.follow(answer)) == words_of(found)
+    again = visit.follow(answer)
+    assert re.sub(r"\d+ ms", "", words_of(again)) == re.sub(r"\d+ ms", "", words_of(found))
 
 
 def test_what_would_be_put_before_an_agent(visit: Visit) -> None:
