@@ -49,6 +49,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
         with serving(machine) as found:
             wait_until("the first file", lambda: machine.json("ls")["documents"])
             _fill(machine)
+            _relate(found)
             yield found
     finally:
         machine.stop_local_daemon()
@@ -80,6 +81,15 @@ def _fill(machine: Machine) -> None:
     machine.run("rm", "memory/gone.md", "--yes")
     machine.run("token", "new", "editor", "--scope", "write")
     machine.run("search", "postgres")
+
+
+def _relate(gateway: Gateway) -> None:
+    """Two notes that hang together."""
+    notes = {each["title"]: each["id"] for each in gateway.machine.json("ls")["documents"] if each["id"]}
+    one, other = notes["Staging access"], notes["Postgres, not MySQL"]
+    body = {"relatedId": other, "relation": "depends_on"}
+    token = gateway.token("relates", "--scope", "write", "--trusted")
+    assert gateway.request("POST", f"/api/memories/{one}/links", body, token=token).status == 200
 
 
 @pytest.fixture(scope="session")

@@ -98,6 +98,22 @@ def shown(tour: Tour) -> None:
         tour.page.click("main button")
 
 
+def invited(tour: Tour) -> None:
+    tour.go("devices")
+    tour.page.fill("#name", "phone")
+    with tour.page.expect_navigation():
+        tour.page.click("button:has-text('Make an invite')")
+
+
+def tokened(tour: Tour) -> None:
+    tour.go("devices")
+    for summary in tour.page.query_selector_all("main details > summary"):
+        summary.click()
+    tour.page.fill("#token-name", f"lens-{os.urandom(3).hex()}")
+    with tour.page.expect_navigation():
+        tour.page.click("button:has-text('Make it')")
+
+
 PAGES: dict[str, Any] = {
     "search": "",
     "hits": lambda tour: tour.search("why postgres"),
@@ -122,6 +138,8 @@ PAGES: dict[str, Any] = {
     "day": "day?day=2026-11-25",
     "learned": "learned",
     "devices": "devices",
+    "invited": invited,
+    "tokened": tokened,
     "health": "health",
     "missing": "nothing",
 }

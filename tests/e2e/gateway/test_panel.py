@@ -10,9 +10,10 @@ import urllib.parse
 from pathlib import Path
 
 import pytest
-from tests.support.programs.gateway import Gateway
+from tests.support.programs.gateway import Gateway, serving
+from tests.support.programs.pair import joined
 from tests.support.programs.panel import FORM, Visit, link, text_of, words_of
-from tests.support.programs.processes import wait_until
+from tests.support.programs.processes import running_daemon, wait_until
 
 PAGES = (
     *("", "remember", "projects", "project", "entities", "graph", "timeline", "day?day=2026-11-25", "learned"),
@@ -348,3 +349,32 @@ def test_nothing_of_a_visit_is_logged(gateway: Gateway, visit: Visit) -> None:
             data = file.read_bytes()
             assert b"quetzal" not in data
             assert visit.cookie.partition("=")[2].encode() not in data
+
+
+def test_a_machine_is_let_in_by_its_words_and_removed_by_its_name(tmp_path: Path) -> None:
+    """As the commands do it: words that differ, or another name, change nothing; then it opens what is sealed, and then no more."""
+    with running_daemon(tmp_path) as daemon:
+        ann, bob = joined(tmp_path, daemon, "ann", "bob")
+        with serving(ann) as gateway:
+            wait_until("the link", lambda: gateway.machine.json("device", "ls")["waiting"])
+            visit = Visit.begin(gateway)
+            words = bob.json("key", "show")["words"]
+            page = visit.get("devices")
+            assert "bob waits for approval" in words_of(page).replace(" .", ".")
+            waits = words_of(page).partition("Waiting to be let in")[2].partition("Invite a machine")[0]
+            assert words not in waits  # whoever only looks overlooks
+            other = ann.json("key", "show")["words"]
+            for wrong in (other, "", words.rpartition("-")[0]):
+                assert visit.post("devices/approve", name=words, words=wrong).status >= 400
+            assert bob.json("device", "ls")["canSeal"] is False
+            told = words_of(visit.follow(visit.post("devices/approve", name=words, words=words.replace("-", " "))))
+            assert "bob is a device now" in told
+            head = ann.json("device", "ls")["space"]["headWords"]
+            assert head in told
+            bob.run("device", "confirm", "--words", head)
+            assert bob.json("device", "ls")["canSeal"]
+            assert visit.post("devices/remove", words=words, typed="bobby").status >= 400
+            gone = words_of(visit.follow(visit.post("devices/remove", words=words, typed="bob")))
+            assert "bob is removed" in gone
+            assert "confided revoke" in gone
+            assert [each["name"] for each in ann.json("device", "ls")["devices"]] == ["ann"]

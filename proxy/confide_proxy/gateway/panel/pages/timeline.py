@@ -70,6 +70,7 @@ async def show(desk: Desk) -> Response:
                 "recalled": sum(of.get(day, 0) for of in recalled.values()),
             }
             for day in reversed(days)
+            if any(day in of for of in (*stored.values(), *recalled.values()))
         ],
         "ages": ages,
         "ages_plot": plots.bars(ages, label="Recalls by how long ago the document changed")
