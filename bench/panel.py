@@ -2,6 +2,8 @@
 
     python -m bench.panel [--notes 10000]
 
+The daemon makes its vectors by hashing, which takes a question 2 ms less than the packaged model, and ten thousand notes five minutes less.
+
 Times are from a request's first byte to the answer's last, over loopback on a connection that stays open, so the client's own share is in
 them; pages are asked for in turns. Budgets: p95 50 ms, 60 KB.
 """
@@ -107,7 +109,7 @@ def main() -> None:
     parser.add_argument("--notes", type=int, default=NOTES)
     count = parser.parse_args().notes
     with tempfile.TemporaryDirectory() as folder:
-        machine = Machine(Path(folder), "ann", has_model=True)
+        machine = Machine(Path(folder), "ann")
         machine.write("MEMORY.md", "# Facts\n\n" + "".join(f"- Fact {n} of the shop.\n" for n in range(80)))
         try:
             with serving(machine) as gateway:
