@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import stat
 import urllib.parse
 from pathlib import Path
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.gateway import Gateway, serving
 from tests.support.programs.pair import joined
 from tests.support.programs.panel import FORM, Visit, link, text_of, words_of
-from tests.support.programs.processes import running_daemon, wait_until
+from tests.support.programs.processes import Machine, running_daemon, wait_until
 
 PAGES = (
     *("", "remember", "projects", "project", "entities", "graph", "timeline", "day?day=2026-11-25", "learned"),
@@ -378,3 +380,26 @@ def test_a_machine_is_let_in_by_its_words_and_removed_by_its_name(tmp_path: Path
             assert "bob is removed" in gone
             assert "confided revoke" in gone
             assert [each["name"] for each in ann.json("device", "ls")["devices"]] == ["ann"]
+
+
+def test_the_command_starts_what_serves_it_and_ends_it(tmp_path: Path) -> None:
+    """It outlives the command; a second one finds it; what goes wrong in it is told."""
+    machine = Machine(tmp_path, "ann")
+    machine.write("MEMORY.md", "# Facts\n")
+    try:
+        first = machine.json("panel", "--print")
+        assert first["started"]
+        again = machine.json("open", "MEMORY.md", "--print")
+        assert (again["pid"], again["port"], again["started"]) == (first["pid"], first["port"], False)
+        with socket.create_connection(("127.0.0.1", first["port"]), DEADLINE_S) as wire:
+            path = urllib.parse.urlsplit(again["url"]).path
+            wire.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{first['port']}\r\n\r\n".encode())
+            assert b"Set-Cookie" in wire.recv(4096).replace(b"set-cookie", b"Set-Cookie")
+        assert stat.S_IMODE((machine.home / "proxy/gateway/serve.log").stat().st_mode) == 0o600
+        assert "has ended" in machine.run("panel", "--stop")
+        assert "no gateway runs" in machine.run("panel", "--stop")
+        stranger = Machine(tmp_path, "bob", is_set_up=False)
+        assert "confide quickstart" in stranger.run("panel", "--print", code=7)
+    finally:
+        machine.run("panel", "--stop")
+        machine.stop_local_daemon()
