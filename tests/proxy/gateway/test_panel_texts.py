@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import date, timedelta
 
+import markupsafe
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +55,13 @@ def test_whatever_is_stored_only_harmless_markup_comes_of_it(text: str) -> None:
 def test_addresses_that_are_none_of_the_web_are_text(address: str) -> None:
     assert "<a " not in page(f"[go]({address})")
     assert "<a " not in page(f"<{address}>")
+
+
+@pytest.mark.parametrize(
+    "markup", ["<script>alert(1)</script>", "a <b>bold</b> word", "<img src=x onerror=alert(1)>", "<!-- hidden -->"]
+)
+def test_markup_is_text(markup: str) -> None:
+    assert str(markupsafe.escape(markup)) in page(markup)
 
 
 def test_a_picture_is_a_link() -> None:
