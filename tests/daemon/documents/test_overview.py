@@ -67,13 +67,19 @@ async def test_relations_are_those_of_a_project(agent: Agent, laptop: Machine) -
     assert (await laptop.request("relations", {"project": "global"}))["relations"] == []
 
 
-async def test_neither_tells_of_what_its_caller_may_not_read(daemon: Serving) -> None:
+async def test_neither_tells_of_what_its_caller_may_not_read(daemon: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that reaches one project counts nothing of another, and draws no line to it."""
     async with machine(daemon, "desk", space="home") as desk:
         await desk.attach()
         await desk.put("memory/a.md", "# A\n")
-    async with machine(daemon, "limited", space="home", projects={"other"}) as limited:
+        monkeypatch.setattr(service, "WRITTEN_AFTER_S", 0.0)
+        read = {"project": "proj", "tool": "memory_read", "arguments": {"path": "memory/a.md"}}
+        await desk.request("lookup", read)
         since = (datetime.now(UTC) - timedelta(days=1)).isoformat()
+        async with asyncio.timeout(DEADLINE_S):
+            while not sum(age["recalls"] for age in (await desk.request("days", {"since": since}))["ages"]):
+                pass
+    async with machine(daemon, "limited", space="home", projects={"other"}) as limited:
         answer = await limited.request("days", {"since": since})
         assert answer["days"] == []
         assert sum(age["recalls"] for age in answer["ages"]) == 0
