@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import anyio
 import mcp_types
+from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
@@ -40,7 +41,6 @@ from confide_daemon.server.requests.projects import ProjectRequests
 from confide_daemon.server.requests.sealing import SealedRequests
 from confide_daemon.server.requests.sync import SyncRequests
 from confide_daemon.server.requests.transfer import TransferRequests
-from confide_daemon.server.sdk import SessionMessage
 from confide_daemon.server.tool_calls import call_again, catalogue, definitions, look_up, unknown
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
