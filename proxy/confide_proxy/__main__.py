@@ -64,3 +64,7 @@ def leave(code: int) -> NoReturn:
     if threading.active_count() > 1:
         sys.exit(code)
     os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

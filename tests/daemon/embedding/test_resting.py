@@ -11,7 +11,7 @@ from tests.support.programs.processes import wait_until
 
 from confide_daemon.embedding import Embedder, Model, tokens
 from confide_daemon.embedding.local.resting import RestingEmbedder
-from confide_daemon.embedding.memory import WhileUsed
+from confide_daemon.embedding.memory.while_used import WhileUsed
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError
 

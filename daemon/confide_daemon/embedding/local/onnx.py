@@ -28,7 +28,7 @@ from confide_daemon.embedding.libraries import packaged
 from confide_daemon.embedding.local.column_scaled import multiplied_first
 from confide_daemon.embedding.local.mapped import left_in_file
 from confide_daemon.embedding.local.row_scaled import looked_up_first
-from confide_daemon.embedding.memory import WhileUsed
+from confide_daemon.embedding.memory.while_used import WhileUsed
 from confide_daemon.errors import EmbedderError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from confide_daemon.embedding.memory import WhileUsed
+from confide_daemon.embedding.memory.while_used import WhileUsed
 from confide_daemon.errors import EmbedderError
 
 if TYPE_CHECKING:

@@ -1,36 +1,16 @@
-"""How this process takes memory from the C library, gives it back to the system, and holds what is large only while that is used."""
+"""What takes much memory and is soon made again, held only while it is used: a model, the tables of tokens."""
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
+
+from confide_daemon.embedding.memory import heaps
 
 T = TypeVar("T")
-
-_M_ARENA_MAX: Final = -8
-"""malloc.h"""
-_ARENAS: Final = 2
-
-
-def share_heaps() -> None:
-    """Has all threads take memory from two heaps, before there are threads.
-
-    glibc makes one for each thread, up to eight for each core, and what is freed in one of them is of no use to the others: a daemon with
-    its model takes a tenth more.
-    """
-    with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)
-
-
-def give_back() -> None:
-    """Returns free pages of the C library's heaps; glibc keeps them else: 70 MiB behind the loading of a model. Some milliseconds."""
-    with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 class WhileUsed(Generic[T]):
@@ -87,7 +67,7 @@ class WhileUsed(Generic[T]):
             with self._lock:
                 self._held, self._used_at = made, time.monotonic()
                 self._look_in(self.rest_after_s)
-        give_back()  # what making it needed for a moment
+        heaps.give_back()  # what making it needed for a moment
         return made
 
     def _look_in(self, pause_s: float) -> None:
@@ -113,4 +93,4 @@ class WhileUsed(Generic[T]):
         if held is not None and self._end is not None:
             self._end(held)
         del held
-        give_back()
+        heaps.give_back()

@@ -8,22 +8,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, NamedTuple
+from typing import Any
 
 import anyio
 import mcp_types
-from mcp.server.models import InitializationOptions
-from mcp.server.runner import serve_dual_era_loop
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged, ResourceUpdated
-from mcp.shared.exceptions import MCPError
-from mcp.shared.message import SessionMessage
 
 from confide_crypto.errors import ConfideError, RequestError
-from confide_daemon.server import prompts, resources, tool_calls
+from confide_daemon.server.mcp import prompts, resources, tool_calls
+from confide_daemon.server.mcp.sdk import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    MCPError,
+    ResourcesListChanged,
+    ResourceUpdated,
+    Server,
+    SessionMessage,
+)
+from confide_daemon.server.mcp.tool_calls import MODERN_VERSIONS, Origin, catalogue
 from confide_daemon.server.replicas import Change
-from confide_daemon.server.tool_calls import MODERN_VERSIONS, Origin, catalogue
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ToolContext
 from confide_memory.documents import is_note
@@ -41,32 +45,6 @@ GATHERED_S = 0.25
 MAX_BUFFERED = 1024
 
 Incoming = SessionMessage | Exception
-Handler = Callable[[Any, Any], Awaitable[Any]]
-"""Gets the request's surroundings and its checked parameters; gives a result of the SDK's."""
-
-
-class Entry(NamedTuple):
-    """What answers a method, and what its parameters are checked against."""
-
-    params_type: type[Any]
-    handler: Handler
-
-
-PARAMS: Mapping[str, type[Any]] = {
-    "ping": mcp_types.RequestParams,
-    "server/discover": mcp_types.RequestParams,
-    "prompts/list": mcp_types.PaginatedRequestParams,
-    "prompts/get": mcp_types.GetPromptRequestParams,
-    "resources/list": mcp_types.PaginatedRequestParams,
-    "resources/templates/list": mcp_types.PaginatedRequestParams,
-    "resources/read": mcp_types.ReadResourceRequestParams,
-    "resources/subscribe": mcp_types.SubscribeRequestParams,
-    "resources/unsubscribe": mcp_types.UnsubscribeRequestParams,
-    "subscriptions/listen": mcp_types.SubscriptionsListenRequestParams,
-    "tools/list": mcp_types.PaginatedRequestParams,
-    "tools/call": mcp_types.CallToolRequestParams,
-}
-"""The methods that are answered."""
 
 
 class AgentServer:
@@ -104,7 +82,7 @@ class AgentServer:
 
     async def run(self, server_in: Any, server_out: Any) -> None:
         described = catalogue(self._toolsets())
-        server = Loop(
+        server = Server(
             described,
             {
                 "tools/list": self._list_tools,
@@ -300,60 +278,3 @@ class AgentServer:
 
 async def nobody(_done: float, _total: float | None, _message: str) -> None:
     """Who follows the progress of a call that no client waits for."""
-
-
-class Loop:
-    """What the SDK's loop asks about the server that it serves, in the place of the SDK's own, which is a web server too.
-
-    `middleware` stays empty: the SDK's spans would carry tool arguments to whatever exporter is installed.
-    """
-
-    def __init__(self, described: Mapping[str, Any], handlers: Mapping[str, Handler]) -> None:
-        """
-        Args:
-            described: `serverInfo`, `instructions` and `capabilities`, as they are on the wire.
-            handlers: by method, of `PARAMS`; `ping` and `server/discover` are answered here.
-        """
-        self.middleware: list[Any] = []
-        self.cache_hints: dict[str, Any] = {}
-        self._info = dict(described["serverInfo"])
-        self._instructions = described["instructions"]
-        self._capabilities = mcp_types.ServerCapabilities.model_validate(described["capabilities"])
-        own = {"ping": self._ping, "server/discover": self._discover}
-        self._entries = {method: Entry(PARAMS[method], handler) for method, handler in {**own, **handlers}.items()}
-
-    async def run(self, read_stream: Any, write_stream: Any) -> None:
-        """Serves one connection until nothing more can be read."""
-        served: Any = self
-        await serve_dual_era_loop(served, read_stream, write_stream, lifespan_state={})
-
-    def get_request_handler(self, method: str) -> Entry | None:
-        return self._entries.get(method)
-
-    def get_notification_handler(self, _method: str) -> Entry | None:
-        return None
-
-    @property
-    def server_info_stamp(self) -> dict[str, Any]:
-        """For each result of the later era."""
-        return dict(self._info)
-
-    def create_initialization_options(self) -> InitializationOptions:
-        """For `initialize`, in the older era."""
-        return InitializationOptions(
-            server_name=self._info["name"],
-            server_version=self._info["version"],
-            title=self._info["title"],
-            capabilities=self._capabilities,
-            instructions=self._instructions,
-        )
-
-    async def _ping(self, _context: Any, _params: Any) -> mcp_types.EmptyResult:
-        return mcp_types.EmptyResult()
-
-    async def _discover(self, _context: Any, _params: Any) -> mcp_types.DiscoverResult:
-        return mcp_types.DiscoverResult(
-            supported_versions=list(MODERN_VERSIONS),
-            capabilities=self._capabilities,
-            instructions=self._instructions,
-        )
