@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.chaos import editors
-from tests.chaos.book import Book
+from tests.chaos.book import MARK, Book
 from tests.support.daemon.loopback import Machine, Serving
 from tests.support.deadline import DEADLINE_S
 
@@ -264,8 +264,11 @@ async def computers(
             await one.end()
 
 
-async def agreed(machines: list[Computer]) -> dict[str, str]:
-    """The files that all have, once all that was begun has ended. Nobody compares anything because it was asked to."""
+async def agreed(machines: list[Computer], paths: frozenset[str]) -> dict[str, str]:
+    """The files that all have, once all that was begun has ended. Nobody compares anything because it was asked to.
+
+    Of `paths`, which nobody deletes, the daemon has the same: what is on its way to machines whose processor is busy is still to come.
+    """
     for one in machines:
         await one.rest()
         await one.up()
@@ -275,10 +278,23 @@ async def agreed(machines: list[Computer]) -> dict[str, str]:
         for one in machines:
             await one.up()  # a link that broke a moment ago is noticed now
         states = [one.files() for one in machines]
-        steady = steady + 1 if all(state == states[0] for state in states) else 0
-        assert asyncio.get_running_loop().time() < end, f"apart: {states}"
+        newest = {path: text for path in sorted(paths) if (text := await _newest(machines[0], path)) is not None}
+        is_daemons = all(MARK.findall(text) == MARK.findall(states[0].get(path, "")) for path, text in newest.items())
+        steady = steady + 1 if is_daemons and all(state == states[0] for state in states) else 0
+        assert asyncio.get_running_loop().time() < end, f"apart: {states}, at the daemon: {newest}"
         await asyncio.sleep(0.05)
     return states[0]
+
+
+async def _newest(machine: Computer, path: str) -> str | None:
+    session = await machine._second()
+    try:
+        answer = await session.connection.request(
+            "pull", {"project": machine._folder.project, "path": path}, timeout_s=DEADLINE_S
+        )
+    except ConfideError:
+        return None  # there is none
+    return str(answer["text"])
 
 
 async def history(daemon: Serving, machine: Computer, paths: set[str]) -> str:

@@ -145,6 +145,6 @@ def _take(folder: paths.DataFolder, *, on_demand: bool) -> Any:
 
 def catalogue(toolsets: Annotated[list[str] | None, typer.Argument()] = None) -> None:
     """Print the tools as a client sees them, as JSON; the proxy ships this."""
-    from confide_daemon.server import tool_calls
+    from confide_daemon.server.mcp import tool_calls
 
     typer.echo(json.dumps(tool_calls.catalogue(toolsets or ["core"]), indent=1, sort_keys=True, ensure_ascii=False))

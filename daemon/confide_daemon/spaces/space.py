@@ -20,6 +20,7 @@ from confide_daemon.documents.history import DELETED_DAYS, History
 from confide_daemon.documents.listing import Listing
 from confide_daemon.documents.lives import Lives
 from confide_daemon.documents.moving import Moving
+from confide_daemon.documents.overview import Overview
 from confide_daemon.documents.service import Documents, Projects, Transcripts, Usage
 from confide_daemon.documents.writer import Writer
 from confide_daemon.embedding import Model
@@ -141,6 +142,7 @@ class Space:
         self.documents = Documents(threads, writer, self._indexer.changed)
         self.transcripts = Transcripts(threads, derivation.keep, derivation.extend, self._indexer.changed)
         self.listing = Listing(threads)
+        self.overview = Overview(threads)
         self.history = History(threads, deleted_days=deleted_days, clock=clock)
         self.lives = Lives(threads)
         self.projects = Projects(threads)

@@ -30,10 +30,10 @@ from confide_daemon.config import DaemonConfig, MetricsConfig
 from confide_daemon.datadir.disk import POSTPONED
 from confide_daemon.embedding import providers
 from confide_daemon.retrieval.search.query import SearchQuery
+from confide_daemon.server.mcp.tool_calls import tools
 from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.metrics import MOST_SERIES, Metrics
 from confide_daemon.server.operator.now import LAG_S, STATES, Lag, Now, Sizes
-from confide_daemon.server.tool_calls import tools
 from confide_daemon.store.upkeep import integrity
 
 ROOT = Path(__file__).parents[3]
