@@ -101,6 +101,11 @@ class Term:
     is_name: bool = False
     is_beginning: bool = False  # the last word of a run may go on
 
+    @property
+    def match(self) -> str:
+        """The FTS5 query of the rows that hold it."""
+        return " OR ".join(_quoted(way) + (" *" if self.is_beginning else "") for way in self.ways)
+
 
 @dataclass(frozen=True, slots=True)
 class Question:

@@ -175,6 +175,10 @@ def explained(
             "keyword": evidence.keyword,
             "vector": evidence.vector,
             "best": evidence.best,
+            "covered": evidence.covered,
+            "stated": evidence.stated,
+            "margin": evidence.margin,
+            "size": evidence.size,
             "ownScore": found.score,
             "order": found.order,
         }
