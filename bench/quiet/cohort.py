@@ -1,4 +1,4 @@
-"""Writes the vectors of the cohort that ship with the daemon, anew: after a change of `cohort.txt`, of `PAIRS`, or of the packaged model.
+"""Writes the vectors of the cohort that ship with the daemon, anew: after a change of its texts, of `PAIRS`, or of the packaged model.
 
 python -m bench.quiet.cohort
 """
@@ -14,7 +14,7 @@ from confide_daemon.retrieval.search.scoring import PAIRS
 
 def main() -> None:
     """Half a second."""
-    texts = [*(answer for _, answer in PAIRS), *cohort.texts()]
+    texts = cohort.texts([answer for _, answer in PAIRS])
     np.save(cohort.HERE / "cohort.npy", np.asarray(load_minilm().embed_documents(texts), dtype=np.float16))
 
 

@@ -130,7 +130,9 @@ async def _put(space: Space, project: str, files: Mapping[str, str]) -> None:
 async def _answer(space: Space, asked: Asked, origin: str, beside: str) -> Answer:
     if asked.kind in PROMPTS and not hook_question(asked.text):
         return Answer(asked, beside, origin=origin)  # a hook asks nothing
-    result = await space.searcher.search(SearchQuery(asked.text, max_results=HITS, min_score=0.0, explain=True))
+    is_unasked = asked.kind in PROMPTS
+    query = SearchQuery(asked.text, max_results=HITS, min_score=0.0, explain=True, is_unasked=is_unasked)
+    result = await space.searcher.search(query)
     assert result.explanation is not None
     answer = Answer(asked, beside, origin=origin)
     for hit, numbers in zip(result.hits, result.explanation["hits"], strict=True):

@@ -153,7 +153,7 @@ def test_importing_a_space_brings_no_model_library() -> None:
 
 def test_the_cohort_that_ships_is_what_the_packaged_model_makes_of_its_texts(minilm: OnnxEmbedder) -> None:
     """Whoever changes a text writes the vectors anew (`python -m bench.quiet.cohort`)."""
-    texts = [*(answer for _, answer in PAIRS), *cohort.texts()]
-    vectors = minilm.embed_documents(texts)
-    assert cohort.packaged().shape == vectors.shape
-    assert np.all(np.sum(cohort.packaged() * vectors, axis=1) > 0.98)
+    vectors = cohort.of(minilm.embed_documents(cohort.texts([answer for _, answer in PAIRS])))
+    for shipped, made in ((cohort.packaged().notes, vectors.notes), (cohort.packaged().everyday, vectors.everyday)):
+        assert shipped.shape == made.shape
+        assert np.all(np.sum(shipped * made, axis=1) > 0.98)

@@ -335,7 +335,7 @@ class _Search:
         cosines = legs.cosines if cosines is None else cosines
         is_measured = cosines is not None and (generation is None or generation.provider not in WORDS_ONLY)
         best = scale.of(max(cosines.values(), default=0.0)) if cosines and is_measured else None
-        margin = self._margin(best)
+        margin, everyday = self._margins(best)
         today = self._today.isoformat()
         for piece in pieces:
             row = rows.get(piece)
@@ -358,10 +358,13 @@ class _Search:
                     covered=weighed.covered(bm25),
                     stated=weighed.share((near[REACH], header)),
                     margin=margin,
+                    everyday=everyday,
                     size=size,
                 )
             factors.evidence = evidence
-            score = evidence.score if self._weights.ranking != "original" else min(1.0, factors.relevance)
+            score = evidence.unasked if self._query.is_unasked else evidence.score
+            if self._weights.ranking == "original":
+                score = min(1.0, factors.relevance)
             factors.score = score
             if score < least:
                 continue
@@ -371,8 +374,8 @@ class _Search:
             yield Candidate(place, factors.rank, score, cosine, keyword, fresh, importance, usage), row
         self._clock.lap("score")
 
-    def _margin(self, best: float | None) -> float:
-        return 0.0 if best is None or self._vector is None else self._yardstick.margin(self._vector, best)
+    def _margins(self, best: float | None) -> tuple[float, float]:
+        return (0.0, 0.0) if best is None or self._vector is None else self._yardstick.margins(self._vector, best)
 
     def _weighed_terms(self) -> tuple[Terms, float]:
         """The question's terms with how rare they are here, and how large that is; counted once."""

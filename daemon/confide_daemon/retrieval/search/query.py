@@ -48,6 +48,7 @@ class SearchQuery:
     with_related: bool = False
     # What may come back, in the hits and in what is told beside them; None: all classes.
     classes: frozenset[str] | None = None
+    is_unasked: bool = False  # a prompt that nobody asked the memory about: scores say whether a hit helps with it
     is_limited: bool = False  # the caller reaches a part of the space, and its scores may tell nothing of the rest
 
 

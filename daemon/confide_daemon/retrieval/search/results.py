@@ -178,6 +178,7 @@ def explained(
             "covered": evidence.covered,
             "stated": evidence.stated,
             "margin": evidence.margin,
+            "everyday": evidence.everyday,
             "size": evidence.size,
             "ownScore": found.score,
             "order": found.order,

@@ -29,6 +29,7 @@ from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.errors import EmbedderError
 from confide_daemon.retrieval.indexing.model import Provider, in_thread
 from confide_daemon.retrieval.search import cohort
+from confide_daemon.retrieval.search.cohort import Cohort
 
 SATURATION = 8.0  # the BM25 score that counts half
 # What is weighed when a piece has a vector, when it has none, and the cosine by itself: a piece that says the same in other words
@@ -45,6 +46,9 @@ HYBRID = {
 }
 KEYWORD = {"keyword": 3.4, "terms": 5.1, "constant": -4.63}
 VECTOR = {"vector": 10.0, "constant": -6.0}
+# Of what nobody asked for: how likely a piece helps with a prompt, most of which need no memory. Fitted on the prompts of the development
+# side alone, and moved so that 0.4 (`hooks.holder.recall.HIT_SCORE`) loses some 5 % of what helps.
+UNASKED = {"keyword": 5.4, "vector": 5.3, "everyday": 5.1, "size": -0.49, "constant": -3.6}
 # Spaces of fewer pieces are all taken for so small.
 SMALLEST = 8
 # The margin of a model whose cohort is not known yet: half of all searches have less.
@@ -83,6 +87,7 @@ class Evidence(NamedTuple):
     covered: float = 0.0  # the keyword score as a share of what all terms would have
     stated: float = 0.0  # the share of the terms, by how rare they are here, that stands in the piece itself
     margin: float = USUAL_MARGIN  # of the best cosine over the question's best with the cohort
+    everyday: float = USUAL_MARGIN  # of the best cosine over the question's best with everyday texts
     size: float = 0.0  # the logarithm of how many pieces there are (`size_of`)
     is_named: bool = False  # a name or a quoted phrase of the question stands in it
 
@@ -104,6 +109,20 @@ class Evidence(NamedTuple):
             + HYBRID["size"] * self.size
         )
         return _logistic(max(both, VECTOR["constant"] + VECTOR["vector"] * self.vector, least))
+
+    @property
+    def unasked(self) -> float:
+        """The score of a hit that nobody asked for, 0 to 1: of a piece without a vector the one that is shown."""
+        if self.vector is None:
+            return self.score
+        value = (
+            UNASKED["constant"]
+            + UNASKED["keyword"] * self.keyword
+            + UNASKED["vector"] * self.vector
+            + UNASKED["everyday"] * self.everyday
+            + UNASKED["size"] * self.size
+        )
+        return _logistic(value)
 
 
 def size_of(pieces: int) -> float:
@@ -155,16 +174,20 @@ PAIRS: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Yardstick:
-    """What the cosines of one model mean: its scale, and the vectors of the cohort, None where they are not known."""
+    """What the cosines of one model mean: its scale, and its cohort, None where that is not known."""
 
     scale: CosineScale = PACKAGED
-    cohort: Vectors | None = None
+    cohort: Cohort | None = None
 
-    def margin(self, question: Vectors, best: float) -> float:
-        """What the best cosine of a search is above that of the question with the cohort. `best` is of the packaged model's scale."""
+    def margins(self, question: Vectors, best: float) -> tuple[float, float]:
+        """What the best cosine of a search is above those of the question with notes of nobody, and with everyday texts.
+
+        `best` is of the packaged model's scale.
+        """
         if self.cohort is None:
-            return USUAL_MARGIN
-        return best - self.scale.of(float(np.max(self.cohort @ question)))
+            return USUAL_MARGIN, USUAL_MARGIN
+        notes, everyday = (float(np.max(some @ question)) for some in (self.cohort.notes, self.cohort.everyday))
+        return best - self.scale.of(notes), best - self.scale.of(everyday)
 
 
 def scale(questions: Vectors, answers: Vectors) -> CosineScale | None:
@@ -183,7 +206,7 @@ class Yardsticks:
 
     One model gives unrelated texts 0.1, another 0.75; a score that says how likely an answer is needs to know which. Each question is
     compared with its own answer and with those of all others. The packaged model's figures are in `PACKAGED`, measured with
-    the same texts; another model is measured once in a process, when it first serves a search: some 1,300 tokens.
+    the same texts; another model is measured once in a process, when it first serves a search: some 2,000 tokens.
     """
 
     def __init__(self, providers: Sequence[Provider]) -> None:
@@ -237,8 +260,8 @@ def _ask(provider: Provider) -> Yardstick | None:
     present = [vector for vector in questions if vector is not None]
     if len(present) < len(PAIRS):
         raise EmbedderError("the embedding model is not there")
-    texts = [*(answer for _, answer in PAIRS), *cohort.texts()]
+    texts = cohort.texts([answer for _, answer in PAIRS])
     with provider.paying(sum(count_tokens(text) for text in texts)):
         vectors = np.asarray(provider.model.embed(texts))
     found = scale(np.stack(present), vectors[: len(PAIRS)])
-    return None if found is None else Yardstick(found, vectors)
+    return None if found is None else Yardstick(found, cohort.of(vectors))

@@ -52,6 +52,7 @@ _FOUND: Final = 8
 _REQUEST_S: Final = 5.0
 _LOOK_S: Final = 0.01
 _CLASSES: Final = "confide/classes"
+_UNASKED: Final = "confide/unasked"
 _SUMMARY: Final = "session-summary"
 _FOR_A_PERSON = (KeyLockedError, NotJoinedError, NotSetUpError, DeniedError)
 """Why a link is down that only a person can mend."""
@@ -252,7 +253,7 @@ class Recall:
 
     async def _look_up(self, project: str, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         # What is of another class is not even looked at; what comes all the same is left out by `form`.
-        meta = {_CLASSES: list(form.TRUSTED)}
+        meta = {_CLASSES: list(form.TRUSTED), _UNASKED: True}
         body = {"project": project, "tool": tool, "arguments": dict(arguments), "meta": meta}
         result: dict[str, Any] = (await ask(self._link, "lookup", body, timeout_s=_REQUEST_S))["result"]
         return result
