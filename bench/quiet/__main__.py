@@ -32,7 +32,8 @@ def main() -> None:
     parser.add_argument("--prompts", type=float, default=0.4, help="of hits that come unasked")
     arguments = parser.parse_args()
     found = asyncio.run(measured(arguments.model, kept_aside=arguments.side == "kept-aside"))
-    sets = asyncio.run(other_answers(embedder(arguments.model))) if others_are_there() else []
+    is_developed = arguments.side == "development" and others_are_there()
+    sets = asyncio.run(other_answers(embedder(arguments.model))) if is_developed else []
     for beside in dict.fromkeys(answer.beside for answer in found):
         some = [answer for answer in found if answer.beside == beside]
         print(f"\n## {beside}, {len(some)} questions   [Wilson] [by memories]")

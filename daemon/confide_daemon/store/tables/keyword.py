@@ -80,11 +80,12 @@ class KeywordTable(Table):
         if KEYWORDS in self._database.damage.parts:
             return (0,) * len(matches), 0
         documents = allowed_documents(self._database, allowed) if is_limited else None
-        which, among, some = "", [], ""
+        joined, which, among, some = "", "", [], ""
         if documents is not None:
             among, some = [json.dumps(list(documents))], f" WHERE document {AMONG}"
-            which = f"AND +rowid IN (SELECT id FROM chunk{some})"
-        counted = f"SELECT count(*) FROM (SELECT 1 FROM keyword WHERE keyword MATCH ? {which} LIMIT {most})"
+            # From the rows that match to their documents: a list of all allowed pieces would be made anew for each query.
+            joined, which = "CROSS JOIN chunk c ON c.id = keyword.rowid", f"AND c.document {AMONG}"
+        counted = f"SELECT count(*) FROM (SELECT 1 FROM keyword {joined} WHERE keyword MATCH ? {which} LIMIT {most})"
         total = self._database.remembered.get(
             ("pieces", tuple(among)), lambda: int(self._rows(f"SELECT count(*) FROM chunk{some}", among)[0][0])
         )
