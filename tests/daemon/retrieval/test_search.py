@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import apsw
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from confide_daemon.retrieval.search.cohort import Cohort
 from confide_daemon.retrieval.search.query import MOST_TERMS, keyword_query, question
 from confide_daemon.retrieval.search.ranking import ORIGINAL, Legs, Weights, recency_of, relevance, votes
-from confide_daemon.retrieval.search.scoring import CosineScale, Evidence, saturate, size_of
+from confide_daemon.retrieval.search.scoring import CosineScale, Evidence, Yardstick, saturate, size_of
 from confide_daemon.retrieval.search.terms import MOST_COUNTED, Counts, Terms, stem_line
 from confide_daemon.store.rows import Place
 from confide_daemon.store.tables.keyword import index_words
@@ -146,6 +148,23 @@ def test_more_evidence_never_lowers_a_score(before: list[float], index: int, mor
     assert 0.0 <= lower.score <= higher.score <= 1.0
     assert Evidence(*before[:2]).score <= Evidence(*after[:2]).score
     assert higher._replace(size=size_of(10 * pieces)).score <= higher.score
+
+
+def test_what_nobody_asked_for_is_measured_by_everyday_texts() -> None:
+    """A prompt that is nearer to those than to any note is helped by none; without a vector there is the other score alone."""
+    evidence = Evidence(0.6, 0.6, 0.5, 0.5, covered=0.6, stated=0.6, margin=0.2, size=size_of(700))
+    assert evidence._replace(everyday=0.3).unasked > 0.4 > evidence._replace(everyday=-0.1).unasked
+    assert evidence.unasked > evidence._replace(size=size_of(7000)).unasked
+    assert Evidence(0.6, 0.8).unasked == Evidence(0.6, 0.8).score
+
+
+def test_a_question_that_is_near_to_everything_says_little() -> None:
+    """By what the best cosine has above that with texts that concern nobody, in the scale of the packaged model."""
+    texts = np.eye(3, dtype=np.float32)
+    yardstick = Yardstick(CosineScale(unrelated=0.1, related=1.0), Cohort(texts[:2], texts[2:]))
+    near, everyday = yardstick.margins(np.array([0.28, 0.1, 0.19], dtype=np.float32), 0.5)
+    assert (near, everyday) == (pytest.approx(0.36), pytest.approx(0.405))
+    assert Yardstick().margins(texts[0], 0.9) == Yardstick().margins(texts[1], 0.1)
 
 
 def test_a_rare_term_says_more_than_a_common_one() -> None:
