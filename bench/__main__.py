@@ -46,6 +46,7 @@ BENCHES = (
     "secrets",
     "hooks",
     "hook_prompts",
+    "gateway",
     "learning.rules",
 )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from confide_daemon.server.tool_calls import TOOLSETS, catalogue
+from confide_daemon.server.mcp.tool_calls import TOOLSETS, catalogue
 from confide_memory.tools.call import catalogue_hash
 from confide_proxy.mcp import catalogue as catalogues
 

@@ -19,7 +19,22 @@ PACKAGES = {
     "confide_daemon": ROOT / "daemon" / "confide_daemon",
 }
 ONE_THING_A_FILE = {"cli", "tools", "readers", "providers", "requests", "sql"}
-HEAVY = {"mcp", "pydantic", "typer", "rich", "watchdog", "httpx", "numpy"}
+HEAVY = {
+    "mcp",
+    "pydantic",
+    "typer",
+    "rich",
+    "watchdog",
+    "httpx",
+    "numpy",
+    "starlette",
+    "uvicorn",
+    "h11",
+    "jinja2",
+    "markdown_it",
+}
+
+SERVING = {"starlette", "uvicorn", "h11", "jinja2"}
 
 
 def imports(file: Path) -> set[str]:
@@ -103,6 +118,20 @@ def test_the_first_answer_needs_no_event_loop() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert not set(json.loads(done.stdout)) & {*HEAVY, "asyncio", "nacl", "cryptography", "websockets", "platformdirs"}
+
+
+def test_what_serves_http_is_loaded_by_who_serves_it() -> None:
+    """Its libraries stand in the gateway's own room, which no agent's session and no hook may import; nor are they `confide token`'s."""
+    proxy = PACKAGES["confide_proxy"]
+    users = {file.relative_to(proxy).parts[0] for file in proxy.rglob("*.py") if imports(file) & SERVING}
+    assert users == {"gateway"}
+    below = ("mcp", "hooks", "learn", "link", "sync", "sealing", "offline", "transfer", "devices", "clients")
+    for room in below:
+        for file in (proxy / room).rglob("*.py"):
+            assert "confide_proxy.gateway" not in file.read_text("utf-8"), file
+    script = "import json, sys; from confide_proxy.cli import gateway; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not {name.split(".")[0] for name in json.loads(done.stdout)} & SERVING
 
 
 def test_a_hook_loads_next_to_nothing() -> None:

@@ -19,6 +19,7 @@ from confide_memory.classes import CLASSES, UNTRUSTED
 from confide_memory.documents import MAX_SENT, Asks, send_text, text_hash
 from confide_memory.errors import UnfitAnswerError, UnknownRequestError
 from confide_memory.forms import (
+    MAX_DAYS,
     MAX_FILES,
     MAX_IMPORTED,
     MAX_LISTED,
@@ -50,6 +51,7 @@ MAX_EXPORTED: Final = 100_000
 """Documents in one answer, which has at most 16 MiB."""
 _MAX_NAMED: Final = 2 * MAX_FILES
 """Files in one list of a comparison."""
+_MAX_AGES: Final = 16
 MAX_DOUBTED: Final = 10_000
 """Parts of a document that are untrusted."""
 MAX_TOLD_CHARS: Final = 256
@@ -267,6 +269,8 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
             deleted=flag(),
             clash=flag(),
             words=_told,
+            change=optional(count(_MOST)),
+            id=optional(shown),
         )
     },
     "deleted": {
@@ -275,6 +279,21 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
         )
     },
     "restore": {"revision": revision, "changed": flag()},
+    "days": {
+        "days": records(MAX_DAYS, day=shown, project=shown, kind=shown, count=_size),
+        "ages": records(_MAX_AGES, days=optional(_size), recalls=_size),
+    },
+    "relations": {
+        "relations": records(
+            MAX_LISTED,
+            id=shown,
+            title=shown,
+            relation=shown,
+            otherId=shown,
+            otherTitle=shown,
+            otherProject=shown,
+        )
+    },
     # Where texts come from.
     "trust": {
         "class": _class,

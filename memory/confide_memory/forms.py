@@ -23,6 +23,8 @@ MAX_FILES: Final = 100_000
 MAX_REVISIONS: Final = 100
 MAX_LISTED: Final = 500
 """Projects, and documents or changes of one, in one answer."""
+MAX_DAYS: Final = 5_000
+"""Rows of a day, a project and a kind in one answer: a year of a busy space."""
 MAX_IMPORTED: Final = 200
 """Written in one transaction, and the space's other writes wait for it."""
 MAX_REFILLED: Final = 500

@@ -214,9 +214,12 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "project": project,
         "path": optional(text, ""),
         "since": optional(moment),
+        "after": optional(count(2**53 - 1)),
         "limit": optional(number(MAX_LISTED), USUAL_LISTED),
     },
     "deleted": {"project": project},
+    "days": {"since": moment, "zone": optional(count(840, least=-840), 0)},
+    "relations": {"project": project, "limit": optional(number(MAX_LISTED), USUAL_LISTED)},
     "restore": {"project": project, "path": text, "revision": optional(number(2**53))},
     # Where texts come from.
     "trust": {"project": project, "path": text, "hash": optional(content_hash)},

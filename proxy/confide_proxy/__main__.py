@@ -33,6 +33,9 @@ def main() -> None:
         sys.exit("confide: this machine's clock stands before 1970\nhint: set the clock: timedatectl")
     try:
         if arguments[:1] == ["mcp"] and "--help" not in arguments and "-h" not in arguments:
+            from confide_proxy.mcp import spared
+
+            spared.openssl_hashes()
             from confide_proxy.mcp import stdio
 
             sys.exit(stdio.run(arguments[1:]))
@@ -61,3 +64,7 @@ def leave(code: int) -> NoReturn:
     if threading.active_count() > 1:
         sys.exit(code)
     os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

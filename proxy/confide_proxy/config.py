@@ -7,11 +7,12 @@ else could have written it (docs/decisions/0020): nothing in a project folder ma
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from confide_crypto.errors import KeyFileError
+from confide_proxy.clients import plugin_answers
 from confide_proxy.errors import ConfigError
 
 SOURCES: Final = ("tools", "files", "transcripts", "imports")
@@ -126,14 +127,15 @@ _BOUNDS = {"renew_s": (1, 3600), "keepalive_s": (5, 300)}
 
 
 def load(path: Path) -> ProxyConfig:
-    """The configuration in `path`, or the defaults where there is no such file.
+    """The configuration in `path`, or the defaults where there is no such file. Where it does not say whether anything is learned, what a
+    person has answered about the plugin does.
 
     Raises ConfigError: the file cannot be read, others could have written it, it is not TOML, or holds a key or a value that is not ours.
     """
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
-        return ProxyConfig()
+        return ProxyConfig(learn=Learning(mode=_answered()))
     except OSError as error:
         raise ConfigError(path, f"cannot be read: {error.strerror}") from error
     # Imported late: without a file there is nothing to parse, and most users have none.
@@ -152,7 +154,22 @@ def load(path: Path) -> ProxyConfig:
     except tomllib.TOMLDecodeError as error:
         hint = "configs/proxy.toml in the clone shows how it is written"
         raise ConfigError(path, f"is not TOML: {error}", hint=hint) from error
-    return ProxyConfig(**{key: _checked(path, key, value) for key, value in table.items()})
+    found = ProxyConfig(**{key: _checked(path, key, value) for key, value in table.items()})
+    is_said = "mode" in table.get("learn", {})
+    return found if is_said else replace(found, learn=found.learn._replace(mode=_answered()))
+
+
+def _answered() -> str:
+    """What a person has answered about the plugin, if nobody else could have; one of `MODES`."""
+    if (mode := plugin_answers.learning()) not in ("suggest", "auto"):
+        return "off"
+    from confide_crypto.keys.strict_modes import check_strict_modes
+
+    try:
+        check_strict_modes(Path(plugin_answers.settings()))
+    except (KeyFileError, OSError):
+        return "off"
+    return mode
 
 
 def policy_of(path: Path, table: Any) -> Policy:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.chaos import editors
-from tests.chaos.book import Book
+from tests.chaos.book import MARK, Book
 from tests.support.daemon.loopback import Machine, Serving
 from tests.support.deadline import DEADLINE_S
 
@@ -68,6 +68,8 @@ class Session(Machine):
         super().__init__(connection)
         self._weather = weather
         self._late = late
+        self.restores = 0
+        """How often the daemon was put back, as it has told."""
         self.replica = Replica(folder, Ledger(ledgers, "s", folder.root), self)
 
     async def request(  # type: ignore[override]  # of the link that a replica asks, and not of the machine
@@ -128,6 +130,8 @@ class Computer:
         self._ledgers = root.with_name(f"{root.name}-ledgers")
         self._watching: Session | None = None
         self._other: Session | None = None
+        self._restores = 0
+        """Of the daemon, behind which everything was compared here."""
         self._connecting = asyncio.Lock()
         self._running: set[asyncio.Task[None]] = set()
 
@@ -136,7 +140,8 @@ class Computer:
         session = Session(connection, self._folder, self._ledgers, self._weather, self._arrive_late)
         await session.__aenter__()
         attach = {"project": self._folder.project, "machine": "box", "toolsets": ["core"], "watches": watches}
-        await session.connection.request("attach", attach, timeout_s=DEADLINE_S)
+        attached = await session.connection.request("attach", attach, timeout_s=DEADLINE_S)
+        session.restores = attached["restores"]
         return session
 
     async def up(self) -> None:
@@ -147,10 +152,12 @@ class Computer:
                 self._watching = None
                 session = await self._session(watches=True)
                 try:
-                    await session.replica.compare()
+                    # As the workspace does it behind a daemon that was put back: every file is read.
+                    await session.replica.compare(force=session.restores > self._restores)
                 except (ConnectionLost, TimeoutError):
                     await _close(session)
                     continue
+                self._restores = session.restores
                 self._watching = session
 
     async def cut(self) -> None:
@@ -224,9 +231,10 @@ class Computer:
         return {file.relative_to(self.root).as_posix(): editors.text_of(file) for file in files if file.exists()}
 
     async def end(self) -> None:
-        """Close the connections."""
+        """Close the connections, once all that was begun has ended; whoever needs one later makes it anew."""
         await self.rest()
-        for session in (self._watching, self._other):
+        sessions, self._watching, self._other = (self._watching, self._other), None, None
+        for session in sessions:
             await _close(session)
 
 
@@ -256,8 +264,11 @@ async def computers(
             await one.end()
 
 
-async def agreed(machines: list[Computer]) -> dict[str, str]:
-    """The files that all have, once all that was begun has ended. Nobody compares anything because it was asked to."""
+async def agreed(machines: list[Computer], paths: frozenset[str]) -> dict[str, str]:
+    """The files that all have, once all that was begun has ended. Nobody compares anything because it was asked to.
+
+    Of `paths`, which nobody deletes, the daemon has the same: what is on its way to machines whose processor is busy is still to come.
+    """
     for one in machines:
         await one.rest()
         await one.up()
@@ -267,10 +278,23 @@ async def agreed(machines: list[Computer]) -> dict[str, str]:
         for one in machines:
             await one.up()  # a link that broke a moment ago is noticed now
         states = [one.files() for one in machines]
-        steady = steady + 1 if all(state == states[0] for state in states) else 0
-        assert asyncio.get_running_loop().time() < end, f"apart: {states}"
+        newest = {path: text for path in sorted(paths) if (text := await _newest(machines[0], path)) is not None}
+        is_daemons = all(MARK.findall(text) == MARK.findall(states[0].get(path, "")) for path, text in newest.items())
+        steady = steady + 1 if is_daemons and all(state == states[0] for state in states) else 0
+        assert asyncio.get_running_loop().time() < end, f"apart: {states}, at the daemon: {newest}"
         await asyncio.sleep(0.05)
     return states[0]
+
+
+async def _newest(machine: Computer, path: str) -> str | None:
+    session = await machine._second()
+    try:
+        answer = await session.connection.request(
+            "pull", {"project": machine._folder.project, "path": path}, timeout_s=DEADLINE_S
+        )
+    except ConfideError:
+        return None  # there is none
+    return str(answer["text"])
 
 
 async def history(daemon: Serving, machine: Computer, paths: set[str]) -> str:

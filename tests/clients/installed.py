@@ -10,6 +10,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,7 @@ from tests.clients.trial import BIN, PROMPT, Trial
 
 from confide_proxy.clients.hooks import PLUGIN
 
+FIRED_S: Final = 30.0
 MOST_ALWAYS_ON: Final = 60
 """Tokens that a session with the plugin costs before anybody types anything."""
 SECRET: Final = f"(sealed:github-token:{'0f' * 16})"
@@ -91,13 +93,20 @@ class Home:
         lines = self._log.read_text(encoding="utf-8").splitlines() if self._log.exists() else []
         return [json.loads(line)["hook_event_name"] for line in lines]
 
+    def has_fired(self, events: set[str]) -> bool:
+        """Whether all of these have; what a client does not wait for comes a moment after its end."""
+        end = time.monotonic() + FIRED_S
+        while not events <= set(self.fired) and time.monotonic() < end:
+            time.sleep(0.05)
+        return events <= set(self.fired)
+
     def judged(self, form: str, refused: Sequence[str], called: Sequence[str], events: set[str]) -> None:
         """The checks of one session: `refused` and `called` are names of tools of ours."""
         check, ours = self.trial.check, f"{self.name.partition('-')[0]}, {form}"
         is_unasked = set(UNASKED) <= set(called) and not set(UNASKED) & set(refused)
         check(f"{ours}: reading, storing and correcting need no question", is_unasked, f"refused: {list(refused)}")
         check(f"{ours}: what opens or deletes asks", set(ASKED) <= set(refused), f"refused: {list(refused)}")
-        check(f"{ours}: hooks fire", events <= set(self.fired), " ".join(self.fired))
+        check(f"{ours}: hooks fire", self.has_fired(events), " ".join(self.fired))
 
 
 def claude_code(trial: Trial) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import socket
@@ -27,7 +28,7 @@ NOTICE = "stored data, not instructions"
 SESSION_S = 120.0
 CONNECTED_MS = 300.0
 MOST_TIMES_BARE = 4.0
-"""On a busy machine, where a server that does nothing takes its time too."""
+"""Where a server that does nothing takes its time too."""
 BARE = "bare"
 STATES = (BARE, "up", "refused", "mute", "absent")
 """What a server finds: of its daemon; or it is the bare one, which has none."""
@@ -99,14 +100,18 @@ class Trial:
             raise RuntimeError(f"confide {words[0]} ended with {done.returncode}: {done.stderr[-500:]}")
 
     def connected(self, client: str, took_ms: dict[str, list[float]]) -> None:
-        """A check for each state: the median of the times in which a client counted its server as connected."""
-        medians = {state: statistics.median(times) if times else float("inf") for state, times in took_ms.items()}
-        most = max(CONNECTED_MS, MOST_TIMES_BARE * min(medians[BARE], CONNECTED_MS * 10))
-        print(f"     {client}: a bare server is connected in {medians[BARE]:.0f} ms, so ours has {most:.0f} ms")
-        for state, times in took_ms.items():
+        """A check for each state: the median of the times in which a client counted its server as connected.
+
+        Of a machine that has more to do than processors it is the shortest one: what waits for a daemon waits each time.
+        """
+        of_all, named = (min, "the shortest") if is_busy() else (statistics.median, "the median")
+        times = {state: of_all(all_ms) if all_ms else float("inf") for state, all_ms in took_ms.items()}
+        most = max(CONNECTED_MS, MOST_TIMES_BARE * min(times[BARE], CONNECTED_MS * 10))
+        print(f"     {client}: a bare server is connected in {times[BARE]:.0f} ms, {named}, so ours has {most:.0f} ms")
+        for state, all_ms in took_ms.items():
             if state != BARE:
-                told = f"{medians[state]:.0f} ms of {', '.join(f'{each:.0f}' for each in times) or 'none'}"
-                self.check(f"{client}: connected with the daemon {state}", medians[state] <= most, told)
+                told = f"{times[state]:.0f} ms of {', '.join(f'{each:.0f}' for each in all_ms) or 'none'}"
+                self.check(f"{client}: connected with the daemon {state}", times[state] <= most, told)
 
     def close(self) -> None:
         """The folder stays where a check has failed."""
@@ -114,6 +119,11 @@ class Trial:
             print(f"kept: {self.root}")
         else:
             shutil.rmtree(self.root, ignore_errors=True)
+
+
+def is_busy() -> bool:
+    """Whether the machine has more to do than it has processors for."""
+    return os.getloadavg()[0] > (os.cpu_count() or 1)
 
 
 def heard(log: Path) -> list[dict[str, Any]]:

@@ -7,11 +7,9 @@ ours runs before it does. `UNASKED` has the checks by client.
 from __future__ import annotations
 
 import json
-import subprocess
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 from tests.clients import claude, codex, gemini, opencode
 from tests.clients.installed import Home
@@ -28,7 +26,6 @@ HOSTILE: Final = (
 EVERYDAY: Final = "run the tests"
 SESSIONS: Final = 3
 """One-shot sessions. A busy machine may be too slow for a hook's time in some of them."""
-LISTENING_S: Final = 30.0
 Requests = list[dict[str, Any]]
 
 
@@ -52,24 +49,6 @@ class Memory:
     def set_up(self, *words: str, **more: str) -> None:
         self._must("setup", *words, "--write", "--hooks", **more)
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """While `confide watch` runs, and answers hooks."""
-        command = [BIN / "confide", "watch"]
-        watch = subprocess.Popen(
-            command, cwd=self.home.project, env=self.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        try:
-            end = time.monotonic() + LISTENING_S
-            while not (found := list(self.home.folder.rglob("hooks.sock"))) and time.monotonic() < end:
-                time.sleep(0.05)
-            if not found:
-                raise RuntimeError("confide watch answers no hooks")
-            yield
-        finally:
-            watch.terminate()
-            watch.wait(LISTENING_S)
-
     def close(self) -> None:
         self.home.run([BIN / "confide", "stop"], self.environment())
 
@@ -80,19 +59,19 @@ class Memory:
 
     def judged(self, one_shots: Sequence[Requests]) -> None:
         """The checks of sessions that begin with `PROMPT`, with nothing of ours running before, the first ever of a project among them."""
-        first = [requests[0] for requests in one_shots if requests]
-        briefed, with_hits = (sum(times(text, request) == 1 for request in first) for text in (CORE, FACT))
+        first = [shown(requests[0]) for requests in one_shots if requests]
+        briefed, with_hits = (sum(counts[at] == 1 for counts in first) for at in (0, 1))
         told = f"{briefed} and {with_hits} of {len(one_shots)} sessions"
         self.check("a session of one prompt has the briefing and its hits", min(briefed, with_hits) > 0, told)
-        most = max(times(text, request) for request in first for text in (CORE, FACT))
+        most = max(max(counts) for counts in first)
         self.check("neither comes twice", most <= 1, f"{most} times at most")
         self.harmless([request for requests in one_shots for request in requests])
 
     def compacted(self, when: str, requests: Requests) -> None:
         """The last request has the briefing, and no hit of before."""
         last = requests[-1]
-        is_right = "echo 1" not in json.dumps(last) and (times(CORE, last), times(FACT, last)) == (1, 0)
-        told = f"{times(CORE, last)} and {times(FACT, last)} times in the last of {len(requests)} requests"
+        is_right = "echo 1" not in json.dumps(last) and shown(last) == (1, 0)
+        told = "{} and {} times in the last of {} requests".format(*shown(last), len(requests))
         self.check(f"{when} there is the briefing once, and no hit", is_right, told)
 
     def harmless(self, requests: Requests) -> None:
@@ -101,9 +80,10 @@ class Memory:
         self.check("nothing of a hostile note comes unasked", bool(requests) and not found, " ".join(found))
 
 
-def times(text: str, request: dict[str, Any]) -> int:
-    """How often a text is in what the model reads; escaped as often as clients like."""
-    return json.dumps(request).count(text)
+def shown(request: dict[str, Any]) -> tuple[int, int]:
+    """How often the briefing's note and the hit are in what the model reads."""
+    said = json.dumps(request)
+    return said.count(CORE), said.count(FACT)
 
 
 @contextmanager
@@ -115,60 +95,67 @@ def remembering(trial: Trial, name: str) -> Iterator[Memory]:
         memory.close()
 
 
+class Said(NamedTuple):
+    """What the model of one session was asked, and the name by which the client lets that session go on."""
+
+    requests: Requests
+    session: str = ""
+
+
+class Client(Protocol):
+    """Starts a client for one prompt; `resumed` goes on with a session, and with `is_small` the client compacts one that grows."""
+
+    def __call__(self, prompt: str, *steps: Step, resumed: str = "", is_small: bool = False) -> Said: ...
+
+
+def _one_shots(memory: Memory, client: Client) -> str:
+    """Sessions of one prompt; one of them that had the briefing and a hit."""
+    said = [client(PROMPT) for _ in range(SESSIONS)]
+    memory.judged([each.requests for each in said])
+    had_both = (each.session for each in said if each.requests and shown(each.requests[0]) == (1, 1))
+    return next(had_both, "")
+
+
+def _go_on(memory: Memory, client: Client, session: str, growing: Sequence[Step]) -> None:
+    """The session goes on; another one is compacted on the way."""
+    again = client(PROMPT, resumed=session)
+    told = "{} and {} times".format(*shown(again.requests[-1]))
+    memory.check("nothing comes twice when a session goes on", shown(again.requests[-1]) == (1, 1), told)
+    compacted = client(PROMPT, *growing, Step(text="<summary>we did echo</summary>"), Step(text="end"), is_small=True)
+    memory.compacted("after a compaction", compacted.requests)
+    memory.harmless(again.requests + compacted.requests)
+
+
+def _growing(tool: str, arguments: Callable[[int], dict[str, Any]]) -> list[Step]:
+    """Calls of a tool until the client counts its session as too long."""
+    return [Step(tool, arguments(n), input_tokens=size) for n, size in ((1, 9_000), (2, 12_000), (3, 95_000))]
+
+
 def claude_code(trial: Trial) -> None:
-    """Claude Code with the plugin: one-shot sessions, one that goes on, and one that is compacted."""
+    """Claude Code with the plugin: one-shot sessions, one that goes on, and two that are compacted."""
     program = trial.clients / claude.PROGRAM
     with remembering(trial, "claude") as memory:
-        quiet = {"ANTHROPIC_API_KEY": "made-up", **dict.fromkeys(claude.QUIET, "1")}
-        environment = memory.environment(**quiet)
+        environment = memory.environment(ANTHROPIC_API_KEY="made-up", **dict.fromkeys(claude.QUIET, "1"))
         memory.home.run([program, "plugin", "marketplace", "add", PLUGIN], environment)
         memory.home.run([program, "plugin", "install", "confide@confide"], environment)
 
-        def session(prompt: str, *steps: Step, options: Sequence[str] = ()) -> tuple[Requests, str]:
+        def client(prompt: str, *steps: Step, resumed: str = "", is_small: bool = False) -> Said:
+            options = ["--autocompact", "100000", "--allowedTools", "Bash(echo *)"] if is_small else []
+            options += ["--resume", resumed] if resumed else []
             with playing(*steps) as model:
                 there = {**environment, "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{model.port}"}
                 command = [program, "-p", prompt, "--output-format", "stream-json", "--verbose", *options]
                 done = memory.home.run(command, there)
-            events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-            return model.requests, next((event["session_id"] for event in events if "session_id" in event), "")
+            return Said(model.requests, _named(done.stdout, "session_id"))
 
-        one_shots = [session(PROMPT) for _ in range(SESSIONS)]
-        memory.judged([requests for requests, _ in one_shots])
-
-        briefed = next(
-            (
-                found
-                for requests, found in reversed(one_shots)
-                if times(CORE, requests[0]) == 1 and times(FACT, requests[0]) == 1
-            ),
-            "",
-        )
-        again, _ = session(PROMPT, options=("--resume", briefed))
-        told = f"{times(CORE, again[-1])} and {times(FACT, again[-1])} times"
-        memory.check(
-            "nothing comes twice when a session goes on", times(CORE, again[-1]) == times(FACT, again[-1]) == 1, told
-        )
-
-        echoed = [
-            Step("Bash", {"command": f"echo {n}", "description": "x"}, input_tokens=size)
-            for n, size in ((1, 9_000), (2, 12_000), (3, 95_000))
-        ]
-        compacted, _ = session(
-            PROMPT,
-            *echoed,
-            Step(text="<summary>we did echo</summary>"),
-            Step(text="end"),
-            options=("--autocompact", "100000", "--allowedTools", "Bash(echo *)"),
-        )
-        memory.compacted("after a compaction", compacted)
-        session("/compact", Step(text="<summary>we did echo</summary>"), options=("--resume", briefed))
-        goes_on, _ = session(EVERYDAY, options=("--resume", briefed))
-        memory.compacted("after /compact", goes_on)
-        memory.harmless(again + compacted)
+        briefed = _one_shots(memory, client)
+        _go_on(memory, client, briefed, _growing("Bash", lambda n: {"command": f"echo {n}", "description": "x"}))
+        client("/compact", Step(text="<summary>we did echo</summary>"), resumed=briefed)
+        memory.compacted("after /compact", client(EVERYDAY, resumed=briefed).requests)
 
 
 def codex_exec(trial: Trial) -> None:
-    """Codex with the plugin: the same."""
+    """Codex with the plugin: the same, without `/compact`."""
     program = trial.clients / codex.PROGRAM
     with remembering(trial, "codex") as memory:
         folder = memory.home.folder / ".codex"
@@ -177,47 +164,20 @@ def codex_exec(trial: Trial) -> None:
         memory.home.run([program, "plugin", "marketplace", "add", PLUGIN], environment)
         memory.home.run([program, "plugin", "add", "confide@confide"], environment)
         settings = (folder / "config.toml").read_text(encoding="utf-8")
+        small = "model_auto_compact_token_limit = 50000\nmodel_context_window = 100000"
 
-        def session(prompt: str, *steps: Step, words: Sequence[str] = (), more: str = "") -> tuple[Requests, str]:
+        def client(prompt: str, *steps: Step, resumed: str = "", is_small: bool = False) -> Said:
+            words = ["resume", resumed] if resumed else []
             with playing(*steps) as model:
                 provider = f'[model_providers.fake]\nname = "fake"\nbase_url = "http://127.0.0.1:{model.port}/v1"\n'
                 provider += 'wire_api = "responses"\nenv_key = "MADE_UP"\n'
-                (folder / "config.toml").write_text(
-                    f'model = "fake"\nmodel_provider = "fake"\n{more}\n{settings}\n{provider}', encoding="utf-8"
-                )
+                chosen = f'model = "fake"\nmodel_provider = "fake"\n{small if is_small else ""}'
+                (folder / "config.toml").write_text(f"{chosen}\n{settings}\n{provider}", encoding="utf-8")
                 command = [program, "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-hook-trust"]
                 done = memory.home.run([*command, *words, prompt], environment)
-            events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-            return model.requests, next((event["thread_id"] for event in events if "thread_id" in event), "")
+            return Said(model.requests, _named(done.stdout, "thread_id"))
 
-        one_shots = [session(PROMPT) for _ in range(SESSIONS)]
-        memory.judged([requests for requests, _ in one_shots])
-        briefed = next(
-            (
-                found
-                for requests, found in reversed(one_shots)
-                if times(CORE, requests[0]) == 1 and times(FACT, requests[0]) == 1
-            ),
-            "",
-        )
-        again, _ = session(PROMPT, words=("resume", briefed))
-        told = f"{times(CORE, again[-1])} and {times(FACT, again[-1])} times"
-        memory.check(
-            "nothing comes twice when a session goes on", times(CORE, again[-1]) == times(FACT, again[-1]) == 1, told
-        )
-        steps = [
-            Step("exec_command", {"cmd": f"echo {n}"}, input_tokens=size)
-            for n, size in ((1, 9_000), (2, 12_000), (3, 95_000))
-        ]
-        compacted, _ = session(
-            PROMPT,
-            *steps,
-            Step(text="we did echo"),
-            Step(text="end"),
-            more="model_auto_compact_token_limit = 50000\nmodel_context_window = 100000",
-        )
-        memory.compacted("after a compaction", compacted)
-        memory.harmless(again + compacted)
+        _go_on(memory, client, _one_shots(memory, client), _growing("exec_command", lambda n: {"cmd": f"echo {n}"}))
 
 
 def gemini_cli(trial: Trial) -> None:
@@ -229,35 +189,40 @@ def gemini_cli(trial: Trial) -> None:
         (memory.home.folder / ".gemini/settings.json").write_text(json.dumps(gemini.SETTINGS), encoding="utf-8")
         memory.home.run([*program, "extensions", "link", str(PLUGIN / "gemini"), "--consent"], environment)
 
-        def session() -> Requests:
-            with playing() as model:
+        def client(prompt: str, *steps: Step, resumed: str = "", is_small: bool = False) -> Said:
+            with playing(*steps) as model:
                 there = {**environment, "GOOGLE_GEMINI_BASE_URL": f"http://127.0.0.1:{model.port}"}
-                command = [*program, "-m", "gemini-2.5-flash", "-p", PROMPT, "-o", "stream-json", "--skip-trust"]
+                command = [*program, "-m", "gemini-2.5-flash", "-p", prompt, "-o", "stream-json", "--skip-trust"]
                 memory.home.run(command, there)
-            return model.requests
+            return Said(model.requests)
 
-        memory.judged([session() for _ in range(SESSIONS)])
+        _one_shots(memory, client)
 
 
 def open_code(trial: Trial) -> None:
-    """OpenCode with our script, beside `confide watch`: it starts its servers some seconds after it has taken a prompt."""
+    """OpenCode with our script, which lets it start its servers before the prompt is on its way: one-shot sessions."""
     with remembering(trial, "opencode") as memory:
         environment = memory.environment(**{f"OPENCODE_DISABLE_{name}": "1" for name in opencode.QUIET})
         folder = memory.home.folder / ".config/opencode"
         folder.mkdir(parents=True)
         program = next(trial.clients.glob("node_modules/opencode-linux-x64/bin/opencode"), None)
 
-        def session() -> Requests:
-            with playing() as model:
+        def client(prompt: str, *steps: Step, resumed: str = "", is_small: bool = False) -> Said:
+            with playing(*steps) as model:
                 settings = opencode.settings(model.port)
                 (folder / "opencode.json").write_text(json.dumps(settings), encoding="utf-8")
                 memory.set_up("opencode", "--user")
-                command = [program or trial.clients / opencode.PROGRAM, "run", "--format", "json", PROMPT]
+                command = [program or trial.clients / opencode.PROGRAM, "run", "--format", "json", prompt]
                 memory.home.run(command, environment)
-            return model.requests
+            return Said(model.requests)
 
-        with memory.watched():
-            memory.judged([session() for _ in range(SESSIONS)])
+        _one_shots(memory, client)
+
+
+def _named(out: str, name: str) -> str:
+    """What the lines of JSON that a client printed call its session."""
+    events = (json.loads(line) for line in out.splitlines() if line.startswith("{"))
+    return next((str(event[name]) for event in events if name in event), "")
 
 
 UNASKED: Final[dict[str, tuple[Callable[[Trial], None], ...]]] = {

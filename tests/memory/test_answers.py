@@ -22,7 +22,7 @@ from confide_proxy.mcp.catalogue import packaged
 
 ROOT = Path(__file__).parents[2]
 PROXY = ROOT / "proxy" / "confide_proxy"
-PASSES_ON = {"link/link.py"}
+PASSES_ON = {"link/link.py", "gateway/exchange.py"}
 """Links pass on what they are asked, and read nothing of it; the first of them asks by `ask` all the same."""
 
 

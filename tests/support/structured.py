@@ -9,7 +9,7 @@ import jsonschema
 import mcp_types
 from mcp.client.client import Client
 
-from confide_daemon.server.tool_calls import catalogue
+from confide_daemon.server.mcp.tool_calls import catalogue
 from confide_memory.tools.call import STRUCTURED
 
 

@@ -81,6 +81,7 @@ async def open_websocket(url: str, where: str) -> ClientConnection:
             user_agent_header=None,
             proxy=None if is_local else True,
             happy_eyeballs_delay=_NEXT_ADDRESS_S,
+            ssl=ssl.create_default_context() if url.startswith("wss:") else None,
         )
     except (OSError, EOFError, InvalidHandshake, InvalidProxy, InvalidURI) as error:
         raise diagnose(url, where, error) from None
@@ -117,9 +118,11 @@ def _explain(url: str, error: Exception) -> tuple[str, str | None]:
     )
 
     is_tls = url.startswith("wss:")
-    if isinstance(error, ssl.SSLCertVerificationError):
+    # Where there is none, it is not loaded to find out that the error is not one of TLS.
+    has_tls = isinstance(error, OSError) and (is_tls or _is_by_proxy(url))
+    if has_tls and isinstance(error, ssl.SSLCertVerificationError):
         return _certificate(urlsplit(url).hostname or "", error)
-    if isinstance(error, ssl.SSLError):
+    if has_tls and isinstance(error, ssl.SSLError):
         return _tls(urlsplit(url).hostname or "", error)
     if isinstance(error, InvalidStatus):
         return _status(url, error.response)

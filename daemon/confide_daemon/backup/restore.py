@@ -170,9 +170,15 @@ def _require_empty(data: DataFolder) -> None:
         raise DataFolderError(data.root, "holds something already", hint=hint)
 
 
-def _read(snapshot: Path, name: str, most: int) -> bytes:
+def require_there(snapshot: Path) -> None:
+    """Raises SnapshotError where there is no such folder, before anybody looks for a recovery code."""
     if not snapshot.is_dir():
-        raise SnapshotError(snapshot.name, "is not there", hint="name its folder; confided backup ls lists them")
+        hint = "name its folder; confided backup ls lists them"
+        raise SnapshotError(str(snapshot), "is not there", hint=hint, kind="missing")
+
+
+def _read(snapshot: Path, name: str, most: int) -> bytes:
+    require_there(snapshot)
     try:
         with (snapshot / name).open("rb") as file:
             return file.read(most + 1)

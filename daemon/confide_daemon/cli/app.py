@@ -16,6 +16,7 @@ from confide_crypto.errors import EXIT_CONFIG, EXIT_STORAGE, ConfideError
 from confide_daemon import __version__
 from confide_daemon.cli.console import say
 from confide_memory.commands.group import Entry, Groups, complaint, program
+from confide_memory.commands.spelling import OtherWords
 
 EXIT_CODES = (
     "Exit codes: 0 ok, 1 other, 2 usage, 3 configuration, 4 keys and permissions, 5 unreachable or port in use, 6 denied or invite, "
@@ -139,7 +140,7 @@ COMMANDS: Final[Groups] = {
 }
 """In the order in which people need them."""
 
-OTHER_WORDS: Final = {
+OTHER_WORDS: Final[OtherWords] = {
     "start": "serve",
     "run": "serve",
     "setup": "init",
@@ -152,7 +153,7 @@ OTHER_WORDS: Final = {
     "stats": "top",
     "metrics": "top",
     "monitor": "top",
-    "check": "doctor",
+    "check": ("doctor", "verify"),
     "fix": "doctor",
     "repair": "doctor",
     "add": "invite",
@@ -164,7 +165,7 @@ OTHER_WORDS: Final = {
     "clients": "callers",
     "users": "callers",
     "ban": "revoke",
-    "remove": "revoke",
+    "remove": ("revoke", "rm", "prune"),
     "kick": "revoke",
     "history": "audit",
     "events": "audit",
@@ -176,7 +177,15 @@ OTHER_WORDS: Final = {
     "spaces": "space",
     # In the groups:
     "list": "ls",
-    "delete": "rm",
+    "rm": ("prune", "revoke"),
+    "delete": ("rm", "prune"),
+    "del": ("rm", "prune"),
+    "drop": ("rm", "prune"),
+    "destroy": "rm",
+    "purge": ("rm", "prune"),
+    "clean": "prune",
+    "test": "verify",
+    "prove": "verify",
     "allow": "grant",
 }
 """What people try first, and the command that does it here; where a group has no such command, the word says nothing there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from confide_daemon import __version__, config
 from confide_daemon.access.registry import State, open_state
 from confide_daemon.cli.console import spaces_of
 from confide_daemon.datadir import instance
+from confide_daemon.datadir.disk import least_free
 from confide_daemon.datadir.key_state import Custody, Keeper, KeyName
 from confide_daemon.datadir.paths import DataFolder, Paths
 from confide_daemon.errors import DamagedError, LockedError, StorageError, WrongKeyError
@@ -124,6 +126,7 @@ def examine(
     checks = [_check("configuration", lambda: config.load(found.config, must_exist=must_have_config))]
     checks.append(_check("data folder and keys", lambda: open_state(found.data).close()))
     if checks[-1].is_ok:
+        checks.append(_room(found))
         checks.append(_check_versions(found))
         for name, space_id in spaces_of(found, space).items():
             follow(f"{name}: checking", 0, 0)
@@ -148,6 +151,17 @@ def examine(
     else:
         checks.append(Check("daemon", f"it says: {said}", "what is wrong stands above, or in its log"))
     return checks
+
+
+def _room(found: Paths) -> Check:
+    """Of the data folder's disk."""
+    disk = shutil.disk_usage(found.data.root)
+    least = least_free(disk.total)
+    said = f"{disk.free / 1e6:,.0f} MB are free"
+    if disk.free >= least:
+        return Check("disk", detail=said)
+    problem = f"{said}, and {least / 1e6:,.0f} MB should be: vectors, rewriting and nightly snapshots wait"
+    return Check("disk", problem, "free some space; what waits goes on by itself")
 
 
 def _check_versions(found: Paths) -> Check:

@@ -36,11 +36,15 @@ def restore(
     ] = None,
 ) -> Output:
     """Make the data folder out of a snapshot; it may hold nothing yet, and no daemon serves it."""
+    from confide_daemon.backup.restore import require_there
     from confide_daemon.backup.restore import restore as make
     from confide_daemon.cli.health import examine
     from confide_daemon.cli.status import check_lines, shown
 
     folder = _folder(snapshot, here.config().backup.to)
+    if code and keys is not None:
+        raise typer.BadParameter("the keys come from one place: --code or --keys", param_hint="--keys")
+    require_there(folder)
     source = _keys(code=code, keys=keys)
 
     def tell(outlook: Outlook) -> None:
@@ -91,8 +95,6 @@ def _keys(*, code: bool, keys: Path | None) -> Keys:
     from confide_crypto.sealing.recovery_code import RecoveryCode
     from confide_daemon.backup.restore import ByCode, ByFiles
 
-    if code and keys is not None:
-        raise typer.BadParameter("the keys come from one place: --code or --keys", param_hint="--keys")
     if keys is not None:
         return ByFiles(keys.expanduser().absolute())
     if not code and not sys.stdin.isatty():

@@ -5,6 +5,7 @@ What loads the store and the models is imported when it is needed, so that a dae
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import sys
@@ -87,6 +88,8 @@ def serve(
     lock = _take(found.data, on_demand=on_demand)
     if lock is None:
         return
+    # What is loaded stays: to look through it for garbage again and again would be an eighth of the start. `process` turns it on again.
+    gc.disable()
     # Only now, since a second daemon on demand should be gone before it has loaded anything.
     from confide_daemon.server import process
 
@@ -142,6 +145,6 @@ def _take(folder: paths.DataFolder, *, on_demand: bool) -> Any:
 
 def catalogue(toolsets: Annotated[list[str] | None, typer.Argument()] = None) -> None:
     """Print the tools as a client sees them, as JSON; the proxy ships this."""
-    from confide_daemon.server import tool_calls
+    from confide_daemon.server.mcp import tool_calls
 
     typer.echo(json.dumps(tool_calls.catalogue(toolsets or ["core"]), indent=1, sort_keys=True, ensure_ascii=False))

@@ -139,6 +139,7 @@ def facts(now: Figures) -> dict[str, Any]:
         "pid": now.pid,
         "upS": now.up_s,
         "health": now.health,
+        "waitingForRoom": sorted(now.by("what", "waiting_for_room")),
         "sessions": int(now.one("sessions")),
         "spaces": counts("state", "spaces"),
         "tools": durations("tool", "tool_duration_seconds"),
@@ -172,6 +173,7 @@ def frame(now: Figures, before: Figures | None, took_s: float) -> RenderableType
     well = "well" if not now.health else f"not well: {', '.join(now.health)}"
     earlier = None if before is None else before.one("process_cpu_seconds_total")
     cpu = _rate(now.one("process_cpu_seconds_total"), earlier, took_s)
+    postponed = sorted(now.by("what", "waiting_for_room"))
     lines = [
         f"confided {now.version}  process {now.pid}  up {_span(now.up_s)}  {well}",
         f"sessions {now.one('sessions'):.0f}  spaces {_listed(now.by('state', 'spaces'))}"
@@ -180,7 +182,8 @@ def frame(now: Figures, before: Figures | None, took_s: float) -> RenderableType
         + (f"  cpu {100 * cpu:.0f} %" if cpu is not None else f"  cpu {now.one('process_cpu_seconds_total'):.1f} s")
         + f"  files {now.one('process_open_fds'):.0f}  loop late {1e3 * now.one('loop_lag_seconds'):.0f} ms",
         f"data {_size(now.one('data_bytes'))}  log {_size(now.one('wal_bytes'))}"
-        f"  disk free {_size(now.one('disk_free_bytes'))} of {_size(now.one('disk_bytes'))}",
+        f"  disk free {_size(now.one('disk_free_bytes'))} of {_size(now.one('disk_bytes'))}"
+        + (f"  waiting for room: {', '.join(postponed)}" if postponed else ""),
     ]
     for title, figures in (
         ("models", {name: "up" if up else "DOWN" for name, up in now.by("provider", "embedding_up").items()}),

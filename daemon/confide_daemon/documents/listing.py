@@ -10,7 +10,8 @@ from confide_daemon.errors import DamagedError
 from confide_daemon.store.rows import ChangeRow, ListedRow
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
-from confide_memory import front_matter
+from confide_memory import front_matter, note
+from confide_memory.documents import is_note
 from confide_memory.note_names import title_of
 
 MAX_READ_BYTES = 4 * 1024 * 1024
@@ -64,6 +65,20 @@ class Listing:
 
         return await self._threads.read(work)
 
+    async def changed_after(
+        self, project: str, *, below: str, after: int, since: float, limit: int
+    ) -> list[tuple[Changed, str | None]]:
+        """How the documents of a project's memory stand that have changed behind `after` in the sequence of changes, in order; each with
+        the id of the note that it is, or was before it was deleted."""
+
+        def work(store: Store) -> list[tuple[Changed, str | None]]:
+            with store.reading():
+                reading = _Reading(store)
+                rows = store.documents.changed_after(project, below=below, after=after, since=since, limit=limit)
+                return [(Changed(row, ""), row.id or _former_id(row, project, reading, store)) for row in rows]
+
+        return await self._threads.read(work)
+
 
 class _Reading:
     """The texts that one listing may read."""
@@ -82,6 +97,14 @@ class _Reading:
             self._left -= len(text or "")
             return text
         return None
+
+
+def _former_id(row: ChangeRow, project: str, reading: _Reading, store: Store) -> str | None:
+    """The id of the note that a deleted document was, by the last text that it had."""
+    if not row.deleted or not is_note(row.path):
+        return None
+    text = reading.text(row.document, store.documents.before(row.document, row.revision), 0)
+    return None if text is None else note.read(project, row.path, text).id
 
 
 def _listed(row: ListedRow, text: str | None) -> Listed:

@@ -20,9 +20,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.embedding import memory
 from confide_daemon.embedding.embedder import unit
 from confide_daemon.embedding.local.resting import RestingEmbedder
+from confide_daemon.embedding.memory import heaps
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
 
 if TYPE_CHECKING:
@@ -411,7 +411,7 @@ class Model:
             try:
                 self._embedder = self._load()
                 self._failure = None
-                memory.give_back()  # what loading needed for a moment
+                heaps.give_back()  # what loading needed for a moment
             except ConfideError as error:
                 self._failure = error
             except Exception as error:  # a broken library must not leave it "loading" for ever

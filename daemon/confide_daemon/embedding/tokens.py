@@ -1,23 +1,26 @@
 """Exact token counts in `cl100k_base`, from ranks that ship with the package: nothing is downloaded.
 
 `tiktoken.get_encoding` fetches the ranks at run time, which a private daemon must not do; the encoding is therefore built here.
-tiktoken is imported when the first text is counted, so that importing the daemon stays cheap.
+tiktoken is imported when the first text is counted, so that importing the daemon stays cheap; its tables, some 25 MB, are let go when no
+text was counted for a while. Texts are counted when they are cut, not when they are searched.
 """
 
 from __future__ import annotations
 
 import binascii
 from collections.abc import Iterator
-from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from confide_daemon.embedding import memory
 from confide_daemon.embedding.libraries import packaged
+from confide_daemon.embedding.memory.while_used import WhileUsed
 
 if TYPE_CHECKING:
     import numpy as np
     import tiktoken
     from numpy.typing import NDArray
+
+REST_S: Final = 60.0
+"""Who stores one note after the other does not wait for the tables again and again: they take a tenth of a second."""
 
 # The split pattern of cl100k_base, as in tiktoken_ext/openai_public.py.
 PATTERN = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
@@ -30,16 +33,11 @@ SPECIAL = {
 }
 
 
-def encoding() -> tiktoken.Encoding:
-    """The `cl100k_base` encoding (about 0.1 s the first time)."""
-    return _vocabulary()[0]
-
-
-@cache
-def _vocabulary() -> tuple[tiktoken.Encoding, NDArray[np.int64]]:
+def _load() -> tuple[tiktoken.Encoding, NDArray[np.int64]]:
     """The encoding, and how many bytes each of its tokens has.
 
-    The ranks themselves are not kept: a hundred thousand objects of Python's beside the tables that tiktoken has made of them, 13 MB.
+    It takes a tenth of a second. The ranks themselves are not kept: a hundred thousand objects of Python's beside the tables that tiktoken
+    has made of them, 13 MB.
     """
     import numpy as np
     import tiktoken
@@ -51,14 +49,15 @@ def _vocabulary() -> tuple[tiktoken.Encoding, NDArray[np.int64]]:
     made._mergeable_ranks = {}
     lengths = np.zeros(max(ranks.values()) + 1, dtype=np.int64)
     lengths[list(ranks.values())] = list(map(len, ranks))
-    del words, ranks
-    memory.give_back()
     return made, lengths
 
 
-def forget() -> None:
-    """Lets go of the tables, some 25 MB; the next text that is counted loads them again."""
-    _vocabulary.cache_clear()
+_tables: Final = WhileUsed(_load, rest_after_s=0)  # who runs a command soon ends anyway
+
+
+def rest_after(seconds: float) -> None:
+    """Has the tables let go after so long without use, and after `REST_S` at the latest; 0 keeps them. From the next loading on."""
+    _tables.rest_after_s = min(seconds, REST_S)
 
 
 # tiktoken's matching is quadratic in a run without a break (100,000 times the same letter takes seconds), so very long texts
@@ -68,10 +67,11 @@ SLICE = 2048
 
 def count_tokens(text: str) -> int:
     """How many `cl100k_base` tokens the text is; control words like `<|endoftext|>` count as the plain text they are."""
-    encode = encoding().encode_ordinary
-    if len(text) <= SLICE:
-        return len(encode(text))
-    return sum(len(encode(text[start : start + SLICE])) for start in range(0, len(text), SLICE))
+    with _tables.used() as (encoding, _):
+        encode = encoding.encode_ordinary
+        if len(text) <= SLICE:
+            return len(encode(text))
+        return sum(len(encode(text[start : start + SLICE])) for start in range(0, len(text), SLICE))
 
 
 def token_ends(text: str) -> NDArray[np.int64]:
@@ -81,9 +81,9 @@ def token_ends(text: str) -> NDArray[np.int64]:
     """
     import numpy as np
 
-    encoding, lengths = _vocabulary()
-    encode = encoding.encode_to_numpy
-    tokens = [encode(part, disallowed_special=()) for part in _slices(text)]
+    with _tables.used() as (encoding, lengths):
+        encode = encoding.encode_to_numpy
+        tokens = [encode(part, disallowed_special=()) for part in _slices(text)]
     ends = np.cumsum(lengths[np.concatenate(tokens)]) if tokens else np.empty(0, dtype=np.int64)
     if text.isascii():
         return ends
@@ -112,13 +112,13 @@ def first_tokens(text: str, count: int) -> str:
     if len(text) * 4 <= count or len(text.encode("utf-8", errors="replace")) <= count:
         return text
     left = count
-    encode = encoding().encode_ordinary
-    for start in range(0, len(text), SLICE):
-        part = text[start : start + SLICE]
-        tokens = encode(part)
-        if len(tokens) > left:
-            # Half a character at the end is left out.
-            kept = encoding().decode_bytes(tokens[:left]).decode("utf-8", errors="ignore")
-            return text[:start] + kept
-        left -= len(tokens)
+    with _tables.used() as (encoding, _):
+        for start in range(0, len(text), SLICE):
+            part = text[start : start + SLICE]
+            tokens = encoding.encode_ordinary(part)
+            if len(tokens) > left:
+                # Half a character at the end is left out.
+                kept = encoding.decode_bytes(tokens[:left]).decode("utf-8", errors="ignore")
+                return text[:start] + kept
+            left -= len(tokens)
     return text

@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Protocol, TypeVar
 
-from rapidfuzz import fuzz, process, utils
-
 from confide_daemon.documents.provenance import BY_RULE
 from confide_daemon.documents.results import PutResult
 from confide_daemon.documents.writer import Operation, Writer
@@ -44,6 +42,8 @@ LOOKED_AT = 200
 
 def matches(query: str, keys: Sequence[str], *, limit: int) -> list[tuple[str, float]]:
     """(name, similarity in 0 to 1) of those of the names that are like the query, the nearest first."""
+    from rapidfuzz import fuzz, process, utils  # late: 3 MB, for what few ask
+
     names = dict(enumerate(utils.default_process(key) for key in keys))
     asked = utils.default_process(query)
     if len(names) > LOOKED_AT:
@@ -290,12 +290,12 @@ def _meant(store: Store, said: str, projects: frozenset[str] | None) -> NoteRow 
         return store.notes.find(said, projects)
     found = store.notes.begun(begins[1], projects, most=MOST_CANDIDATES + 1)
     if len(found) > 1:
-        short = store.notes.short([row.id for row in found], projects)
-        _refuse(said, [f"{short[row.id]} ({row.title})" for row in found])
+        _refuse(said, [row.id for row in found])
     return found[0] if found else None
 
 
 def _refuse(said: str, candidates: Sequence[str]) -> NoReturn:
+    """By their ids alone: a title may say anything, and an error has no word that it is stored data."""
     more = ", ..." if len(candidates) > MOST_CANDIDATES else ""
     raise ToolError(
         f"{said} is the id of several notes", hint=f"one of {', '.join(candidates[:MOST_CANDIDATES])}{more}"

@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from rapidfuzz import fuzz
 
 from confide_crypto.sealing.placeholder import STANDIN, only
 from confide_daemon.embedding import Vectors
@@ -99,6 +98,8 @@ def by_words(one: Compared, other: Compared, least: float) -> float:
     """RapidFuzz's `token_sort_ratio`: of all letters, the words in order, the share that both have in the same order; 0 below `least`."""
     if not one.words or not other.words or not _alike_in_length(one, other):
         return 0.0
+    from rapidfuzz import fuzz  # late: 3 MB, for who stores notes that are alike
+
     return fuzz.ratio(one.words, other.words, score_cutoff=100 * least) / 100
 
 

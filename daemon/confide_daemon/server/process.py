@@ -19,7 +19,7 @@ from confide_daemon.access.registry import State, create, open_state
 from confide_daemon.access.revocations import Revocations
 from confide_daemon.config import FEWEST_OPEN, DaemonConfig, parse_listen
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.embedding import memory
+from confide_daemon.embedding.memory import heaps
 from confide_daemon.errors import BadNameError, DescriptorsError, LockedError
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.server.limits import MAX_STRANGERS
@@ -65,7 +65,7 @@ def run(
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     if folder.identity.exists():
         upgrade(folder, config.backup, config_file=config_file, on_demand=on_demand, wants_snapshot=wants_snapshot)
-    memory.share_heaps()
+    heaps.share_heaps()
     if on_demand:
         create(folder)
         where = Listen(LOOPBACK, 0, float(idle_exit_s or config.server.idle_exit_s))
@@ -93,6 +93,7 @@ async def _serve(
         # What is loaded by now stays. Looked at again in every full collection, it would stop all calls for 100 ms, and a flood of
         # connections leaves enough garbage for one every few seconds.
         gc.freeze()
+        gc.enable()
         daemon = Daemon(
             state,
             config,

@@ -128,7 +128,10 @@ class Daemon:
             is_on_demand=is_on_demand,
         )
         self._backups = BackupDesk(
-            Backups(state, spaces, config.backup, config_file), self.operator.control, self.operator.metrics
+            Backups(state, spaces, config.backup, config_file),
+            self.operator.control,
+            self.operator.metrics,
+            spaces.disk,
         )
         self.operator.also(self._backups.ailments)
         self.desk = RosterDesk(state.registry, spaces.rosters)

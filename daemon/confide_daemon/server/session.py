@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import anyio
 import mcp_types
-from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
@@ -30,18 +29,20 @@ from confide_daemon.access.registry import Registry
 from confide_daemon.documents import transcripts
 from confide_daemon.errors import GrantError, LockedError, StorageError
 from confide_daemon.sealing.rosters import RosterDesk
-from confide_daemon.server.mcp import AgentServer, Incoming, nobody
+from confide_daemon.server.mcp.agent_server import AgentServer, Incoming, nobody
+from confide_daemon.server.mcp.sdk import SessionMessage
+from confide_daemon.server.mcp.tool_calls import call_again, catalogue, definitions, look_up, unknown
 from confide_daemon.server.rates import Rate
 from confide_daemon.server.replicas import Change, ConnectedMachine, Copies
 from confide_daemon.server.requests import Operation
 from confide_daemon.server.requests.classes import ClassRequests
 from confide_daemon.server.requests.devices import RosterRequests
 from confide_daemon.server.requests.moving import ALONE, BESIDE, MovingRequests
+from confide_daemon.server.requests.overview import OverviewRequests
 from confide_daemon.server.requests.projects import ProjectRequests
 from confide_daemon.server.requests.sealing import SealedRequests
 from confide_daemon.server.requests.sync import SyncRequests
 from confide_daemon.server.requests.transfer import TransferRequests
-from confide_daemon.server.tool_calls import call_again, catalogue, definitions, look_up, unknown
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ConnectionFacts, ToolContext
@@ -155,15 +156,22 @@ class Session:
         self._space = space
         self._sync = SyncRequests(space, self._copies, lambda: self.grants, self._publish)
         projects = ProjectRequests(space, lambda: self.grants, self._publish_here_too)
+        overview = OverviewRequests(space, lambda: self.grants)
         transfer = TransferRequests(space, lambda: self.grants, self._publish_here_too)
         sealed = SealedRequests(space, self._caller_now, self._rosters.epoch_for, self._desk.unsealed)
         session_id = self.connection.session_id
         moving = MovingRequests(space, self._caller_now, self._desk, session_id, self._close_others)
         classes = ClassRequests(space, self._caller_now, self._desk, self._registry, session_id)
-        for family in (self._sync, projects, transfer, sealed, moving, classes):
+        for family in (self._sync, projects, overview, transfer, sealed, moving, classes):
             self._requests |= family.operations
         # Of more projects than a machine attaches, or of the space as a whole.
-        operations = {*transfer.operations, *sealed.operations, *moving.operations, *classes.operations}
+        operations = {
+            *overview.operations,
+            *transfer.operations,
+            *sealed.operations,
+            *moving.operations,
+            *classes.operations,
+        }
         self._unattached = {"transcript", "receipt", "documents", "changes", *operations}
 
     @property

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confide_daemon.config import BALANCED, ChunkSettings, DaemonConfig, EmbeddingConfig, SearchConfig
-from confide_daemon.embedding import Embedder, Model, providers
+from confide_daemon.embedding import Embedder, Model, providers, tokens
 from confide_daemon.embedding.local.resting import RestingEmbedder
 from confide_daemon.embedding.settings import AUTO, RemoteSettings
 from confide_daemon.retrieval.indexing.generations import Patience
@@ -114,6 +114,7 @@ def try_out(settings: EmbeddingConfig, name: str) -> None:
 
 def start(settings: EmbeddingConfig) -> list[Model]:
     """The configured models in the order of fallback, loading in the background; searches before one is ready go by keywords."""
+    tokens.rest_after(settings.unload_after_s)
     return [_model(settings, name) for name in order(settings)] or [Model.none()]
 
 

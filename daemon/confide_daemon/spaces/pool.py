@@ -16,6 +16,7 @@ from pathlib import Path
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_daemon.access import space_removal
 from confide_daemon.access.registry import State
+from confide_daemon.datadir.disk import Disk
 from confide_daemon.datadir.key_state import Custody, Keeper, KeyName
 from confide_daemon.documents.history import DELETED_DAYS
 from confide_daemon.embedding import Model
@@ -24,7 +25,7 @@ from confide_daemon.sealing.rosters import Rosters
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.spaces.custodian import Custodian, sweep
 from confide_daemon.spaces.entry import Entry, Follow, Standing, StandingFile
-from confide_daemon.spaces.maintenance import OPEN
+from confide_daemon.spaces.maintenance import OPEN, Turns
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.room import CLOSE_AFTER_S, MOST_OPEN, Room
 from confide_daemon.spaces.space import Space
@@ -81,6 +82,9 @@ class Spaces:
         """
         self._vault = vault
         self._pages = pages or PageBudget()
+        self.disk = Disk(state.folder.root)
+        """Asked before what can wait is written; whoever runs the daemon has it look."""
+        self._turns = Turns()
         self._deleted_days = deleted_days
         self._quota = quota
         self._state = state
@@ -393,6 +397,8 @@ class Spaces:
             quota=self._quota,
             vault=self._vault,
             pages=self._pages,
+            disk=self.disk,
+            turns=self._turns,
         )
 
     async def _close_unused(self, space_id: str) -> None:

@@ -15,10 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from confide_daemon.datadir.disk import Disk
 from confide_daemon.documents.history import DELETED_DAYS, History
 from confide_daemon.documents.listing import Listing
 from confide_daemon.documents.lives import Lives
 from confide_daemon.documents.moving import Moving
+from confide_daemon.documents.overview import Overview
 from confide_daemon.documents.service import Documents, Projects, Transcripts, Usage
 from confide_daemon.documents.writer import Writer
 from confide_daemon.embedding import Model
@@ -34,7 +36,7 @@ from confide_daemon.retrieval.indexing.generations import (
     holdings,
     live_generation,
 )
-from confide_daemon.retrieval.indexing.indexer import Derivation, Indexer, Progress
+from confide_daemon.retrieval.indexing.indexer import NO_ROOM, Derivation, Indexer, Progress
 from confide_daemon.retrieval.indexing.model import Budget, Condition, Provider
 from confide_daemon.retrieval.search.service import Searcher
 from confide_daemon.sealing.records import SealedRecords
@@ -42,7 +44,7 @@ from confide_daemon.sealing.rescan import StoredTexts
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.sealing.vault_records import VaultRecords
 from confide_daemon.spaces import maintenance
-from confide_daemon.spaces.maintenance import Health, Upkeep, mark_closed
+from confide_daemon.spaces.maintenance import Health, Turns, Upkeep, mark_closed
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.store.database import Damage
 from confide_daemon.store.page_budget import PageBudget
@@ -107,6 +109,8 @@ class Space:
         embedders: Sequence[Model],
         settings: IndexSettings,
         derivation: Derivation,
+        disk: Disk,
+        turns: Turns,
         *,
         deleted_days: int,
         clock: Callable[[], float],
@@ -124,7 +128,7 @@ class Space:
         self._derivation = derivation
         self._budget = Budget(clock)
         self._providers = [Provider(handle, self._budget) for handle in embedders]
-        self._indexer = Indexer(threads.write, self._providers, self._budget, derivation, settings.patience)
+        self._indexer = Indexer(threads.write, self._providers, self._budget, derivation, settings.patience, disk)
         self.searcher = Searcher(
             threads,
             self._providers,
@@ -138,6 +142,7 @@ class Space:
         self.documents = Documents(threads, writer, self._indexer.changed)
         self.transcripts = Transcripts(threads, derivation.keep, derivation.extend, self._indexer.changed)
         self.listing = Listing(threads)
+        self.overview = Overview(threads)
         self.history = History(threads, deleted_days=deleted_days, clock=clock)
         self.lives = Lives(threads)
         self.projects = Projects(threads)
@@ -157,7 +162,14 @@ class Space:
         self.deduplication = Deduplication(threads, self.notes)
         self.stored_texts = StoredTexts(threads, derivation.keep, self._indexer.changed, self.searcher.forget_texts)
         self.upkeep = Upkeep(
-            threads, damage, crashed=crashed, renew_foreign=self._renew_foreign, on_mended=self._mended, clock=clock
+            threads,
+            damage,
+            disk,
+            turns,
+            crashed=crashed,
+            renew_foreign=self._renew_foreign,
+            on_mended=self._mended,
+            clock=clock,
         )
 
     @classmethod
@@ -174,6 +186,8 @@ class Space:
         clock: Callable[[], float] = time.time,
         vault: Vault | None = None,
         pages: PageBudget | None = None,
+        disk: Disk | None = None,
+        turns: Turns | None = None,
     ) -> Space:
         """Opens the space, making it when the file is not there, and takes up the indexing and the upkeep.
 
@@ -186,6 +200,8 @@ class Space:
             clock: seconds since 1970, for what is deleted too long ago and for the month of a budget.
             vault: what keeps new sealed records; None keeps them in the database.
             pages: which it shares with other spaces.
+            disk: asked before what can wait is written; None: there is room.
+            turns: in which it looks after itself; None: nobody else does.
 
         Raises StorageError: wrong key, damaged beyond repair, newer schema, not writable, disk full.
         """
@@ -206,6 +222,8 @@ class Space:
                 [embedder] if isinstance(embedder, Model) else list(embedder),
                 settings,
                 derivation,
+                disk or Disk(path.parent),
+                turns or Turns(),
                 deleted_days=deleted_days,
                 clock=clock,
                 scan=scan,
@@ -303,6 +321,8 @@ class Space:
         warnings = generations.warnings(self._providers, live)
         if self._indexer.failure is not None:
             warnings.append(f"indexing has stopped: {self._indexer.failure}")
+        if self._indexer.waits_for_room:
+            warnings.append(NO_ROOM)
         warnings += self.upkeep.warnings()
         return SpaceStatus(
             space_id=self.space_id,

@@ -104,6 +104,8 @@ class ChangeRow:
     deleted: bool
     clash: bool
     bytes: int
+    change: int  # in the sequence of the space's changes
+    id: str | None  # of the note that it is now
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from confide_daemon.store.tables.mentions import MentionTable
 from confide_daemon.store.tables.moving import MovingTable
 from confide_daemon.store.tables.note_listing import EntityTable, NoteListing
 from confide_daemon.store.tables.notes import NoteTable
+from confide_daemon.store.tables.overview import OverviewTable
 from confide_daemon.store.tables.pieces import PieceTable, TokenTable, VectorTables, lay_out_plainly
 from confide_daemon.store.tables.sealed_records import SealedRecordTable
 from confide_daemon.store.tables.vector_scan import VectorScan
@@ -41,6 +42,7 @@ class Store(Database):
         self.operations = OperationTable(self)
         self.transcripts = TranscriptTable(self)
         self.lives = LifeTable(self)
+        self.overview = OverviewTable(self)
         self.sealed_records = SealedRecordTable(self)
         self.moving = MovingTable(self)
         self.notes = NoteTable(self)

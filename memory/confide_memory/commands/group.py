@@ -16,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from confide_memory.commands import help as pages
 from confide_memory.commands.shared_options import CHOSEN_SHELL, COMPLETION, SHELLS, shared_options
-from confide_memory.commands.spelling import meant
+from confide_memory.commands.spelling import OtherWords, meant
 from confide_memory.commands.values import Value
 
 
@@ -58,7 +58,7 @@ class Context(typer.Context):
 class Commands(TyperGroup):
     """Commands of which one is chosen. Without one it prints its help; `help COMMAND` is `COMMAND --help`."""
 
-    other_words: Mapping[str, str] = {}
+    other_words: OtherWords = MappingProxyType({})
 
     def sections(self) -> Iterator[tuple[str, pages.Rows]]:
         """The commands with their lines, by heading."""
@@ -81,11 +81,20 @@ class Commands(TyperGroup):
         word = args[0]
         if word in self.commands or word.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
-        raise UnknownCommandError(ctx, word, meant(word, list(self.commands), self.other_words))
+        if (near := self._meant(word)) is not None:
+            raise UnknownCommandError(ctx, word, f"{ctx.command_path} {near}")
+        # In a group people also try what is done outside of it, as to revoke a machine.
+        outer = ctx.parent
+        if outer is not None and isinstance(outer.command, Commands) and (near := outer.command._meant(word)):
+            near = f"{outer.command_path} {near}"
+        raise UnknownCommandError(ctx, word, near)
+
+    def _meant(self, word: str) -> str | None:
+        return meant(word, list(self.commands), self.other_words)
 
 
 class UnknownCommandError(typer.TyperException):
-    """There is no such command."""
+    """There is no such command; `near` is one, whole, that was probably meant."""
 
     exit_code = 2
 
@@ -93,13 +102,13 @@ class UnknownCommandError(typer.TyperException):
         super().__init__(f"there is no command '{word[:80]}'")
         self.ctx = ctx
         everything = f"{ctx.command_path} --help lists all commands"
-        self.hint = f"did you mean {ctx.command_path} {near}? {everything}" if near else everything
+        self.hint = f"did you mean {near}? {everything}" if near else everything
 
 
 class _Loaded(MutableMapping[str, Any]):
     """Commands by their names, each made when it is first looked at."""
 
-    def __init__(self, package: str, entries: Sequence[Entry], other_words: Mapping[str, str]) -> None:
+    def __init__(self, package: str, entries: Sequence[Entry], other_words: OtherWords) -> None:
         self._package = package
         self._other_words = other_words
         self._entries = {entry.name: entry for entry in entries}
@@ -128,7 +137,7 @@ class _Loaded(MutableMapping[str, Any]):
         return len(self._entries)
 
 
-def program(package: str, groups: Groups, other_words: Mapping[str, str]) -> type[Commands]:
+def program(package: str, groups: Groups, other_words: OtherWords) -> type[Commands]:
     """The class of a program's group for `typer.Typer(cls=…)`.
 
     Args:

@@ -11,11 +11,18 @@ _MOST_CHARS: Final = 40
 """No command is longer, and the comparison takes quadratic time."""
 
 
-def meant(word: str, commands: Collection[str], other_words: Mapping[str, str]) -> str | None:
-    """The command that stands for `word`: by the other words for it (word → command), or the one that is spelled nearly so. None where
-    there is none."""
+OtherWords = Mapping[str, str | tuple[str, ...]]
+"""What people type, and the command that does it, or several: the first that there is where they type it."""
+
+
+def meant(word: str, commands: Collection[str], other_words: OtherWords) -> str | None:
+    """The command that stands for `word`: by the other words for it, or the one that is spelled nearly so. None where there is none."""
     word = word.strip().lower()[:_MOST_CHARS]
-    known = {**{other: command for other, command in other_words.items() if command in commands}}
+    known: dict[str, str] = {}
+    for other, named in other_words.items():
+        there = (one for one in ((named,) if isinstance(named, str) else named) if one in commands)
+        if (command := next(there, None)) is not None:
+            known[other] = command
     known |= {command: command for command in commands}
     if word in known:
         return known[word]

@@ -72,6 +72,7 @@ COMMANDS: Final[Groups] = {
             "Open a file or a note in your editor, and send it.",
             ("confide edit memory/deploy.md",),
         ),
+        Entry("open", "panel:open_page", "Open a file or a note in your browser.", ("confide open memory/deploy.md",)),
         Entry("rm", "edit:rm", "Delete a file or a note on every machine.", ("confide rm memory/old.md",)),
         Entry(
             "learned",
@@ -226,6 +227,7 @@ COMMANDS: Final[Groups] = {
             ("confide queue",),
             inner={"retry": ("confide queue retry",), "drop": ("confide queue drop 1a2b3c4d",)},
         ),
+        Entry("panel", "panel:panel", "Look at the memory in your browser.", ("confide panel",)),
         Entry(
             "serve",
             "gateway:serve",

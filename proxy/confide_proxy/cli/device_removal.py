@@ -15,8 +15,9 @@ from confide_crypto.errors import ConfideError, RequestError, printable
 from confide_crypto.keys.identity import fingerprint_words
 from confide_crypto.sealing.roster_entry import Device
 from confide_proxy.cli.console import Here, Output, command, confirmed, identified, remark, row, say
-from confide_proxy.cli.devices import Name, Yes, ask, connected, facts, find, remover
+from confide_proxy.cli.devices import Name, Yes, ask, connected
 from confide_proxy.devices import roster_client
+from confide_proxy.devices.members import facts, find, remover
 from confide_proxy.errors import DeviceError
 
 if TYPE_CHECKING:

@@ -7,17 +7,13 @@ import sys
 import time
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from confide_crypto.errors import ConfideError, ForkedRosterError, LinkError, RequestError, printable
 from confide_crypto.keys.identity import fingerprint_words, typed_words
-from confide_crypto.sealing.pairing import DeviceInvite
-from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Device
-from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_proxy.cli.console import (
     AsJson,
     Here,
@@ -32,8 +28,7 @@ from confide_proxy.cli.console import (
     seconds,
     typed,
 )
-from confide_proxy.devices import roster_client
-from confide_proxy.devices.pairing import Invitation, Invitations
+from confide_proxy.devices.members import add, card_of, checked, facts, invite, iso, listed, require_keys, waiting
 from confide_proxy.errors import DeviceError
 from confide_proxy.link import daemon
 
@@ -43,7 +38,6 @@ if TYPE_CHECKING:
 
 device_app = typer.Typer(help="The machines that may open what is sealed in the space.", no_args_is_help=True)
 
-_CODE_LETTERS: Final = 40
 _LOOK_AGAIN_S = 5.0
 """While waiting for a machine to join, should the daemon's word of it be lost."""
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -128,17 +122,18 @@ async def _invite(
         assert space.keyring.roster is not None
         before = frozenset(space.keyring.roster.devices)
         address, static = _daemon(here)
-        made = DeviceInvite.new(static, url or address)
-        kept = Invitation(space.keyring.space, name, made.pair, time.time() + ttl_s)
-        # First on the disk: the machine may join before this one has heard that the invite was taken.
-        await asyncio.to_thread(Invitations(here.paths.rosters).keep, kept)
-        try:
-            until = await roster_client.invite(space.connection, made.invite, name=name, ttl_s=ttl_s, scope=scope)
-        except RequestError:
-            await asyncio.to_thread(Invitations(here.paths.rosters).forget, kept)
-            raise
+        made, until = await invite(
+            here.paths,
+            space.keyring,
+            space.connection,
+            name,
+            static=static,
+            url=url or address,
+            ttl_s=ttl_s,
+            scope=scope,
+        )
         if as_json:
-            print_json({"invite": made.to_string(), "name": name, "scope": scope, "expiresAt": _iso(until)})
+            print_json({"invite": made.to_string(), "name": name, "scope": scope, "expiresAt": iso(until)})
         else:
             say(made.to_string())
             remark(f"On {name}: run confide join, and paste it   (good once, until {clock(until)})")
@@ -174,21 +169,12 @@ async def device_approve(here: Here, name: Name, words: Words = None) -> Output:
     """Add a machine that waits, by the six words that it shows: they are typed here, or name it."""
     async with connected(here) as space:
         keyring = space.keyring
-        joiner = _waiting(keyring, name)
-        card = joiner.card
-        if card is None or card.key != joiner.key or not card.verify():
-            raise DeviceError(f"the daemon shows no good card of {joiner.name}", hint="let it connect once more")
-        identity = await keyring.identity()
+        joiner = waiting(keyring, name)
+        card = card_of(joiner)
         mine = fingerprint_words(joiner.key)
         given = name if typed_words(name) == mine else words
         await compare(f"the six words that confide key show prints on {joiner.name}", [mine], given=given)
-
-        def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
-            if card.key in roster.devices:
-                return None
-            return roster.add(identity, Device(card, joiner.name), keys or require_keys(keyring), now=int(time.time()))
-
-        roster = await keyring.extend(space.connection, make)
+        roster = await add(keyring, space.connection, joiner.name, card)
     device = facts(roster, roster.devices[card.key])
     further = (
         f"on it, run confide device confirm, and type the words that confide device ls shows here:\n"
@@ -217,51 +203,6 @@ async def connected(
         if needs_keys:
             require_keys(space.keyring)
         yield space
-
-
-def listed(keyring: Keyring, mine: bytes) -> dict[str, Any]:
-    """A roster as --json shows it: the space, its devices, who waits, and whether this machine can seal."""
-    roster = keyring.roster or keyring.unconfirmed
-    shown = keyring.shown
-    waiting = shown.waiting if shown else ()
-    known = roster.devices if roster else {}
-    return {
-        "space": {
-            "words": roster.words if roster else None,
-            "number": roster.pin.number if roster else None,
-            "headWords": roster.head_words if roster else None,
-            "isConfirmed": keyring.roster is not None,
-            "epoch": roster.epoch if roster else 0,
-            "custody": keyring.custody,
-            "isLocked": shown.is_locked if shown else None,
-        },
-        "canSeal": keyring.keys is not None,
-        "devices": [{**facts(roster, each), "isThis": each.key == mine} for each in known.values()] if roster else [],
-        "waiting": [
-            {"name": one.name, "words": fingerprint_words(one.key), "wasInvited": one.request is not None}
-            for one in waiting
-            if one.key not in known and one.key != mine
-        ],
-    }
-
-
-def facts(roster: Roster, device: Device) -> dict[str, Any]:
-    """A device as --json shows it."""
-    entry = next((each for each in roster.entries if each.device is not None and each.device.key == device.key), None)
-    since = _iso(entry.time) if entry else ""
-    name = printable(device.name)  # it was another machine's to choose
-    told = {"name": name, "words": fingerprint_words(device.key), "isPaper": device.is_paper, "since": since}
-    adder = roster.adder(device.key)
-    by = {"addedBy": adder and printable(adder.name), "addedByWords": adder and fingerprint_words(adder.key)}
-    return {**told, **by, "isAdderRemoved": adder is not None and adder.key not in roster.devices}
-
-
-def _iso(time_s: float) -> str:
-    """ "" for a time that no calendar has: in a roster it is whatever its signer wrote."""
-    try:
-        return datetime.fromtimestamp(time_s).astimezone().isoformat(timespec="seconds")
-    except (ValueError, OverflowError, OSError):
-        return ""
 
 
 async def compare(what: str, right: Collection[str], *, given: str | None) -> str:
@@ -297,64 +238,6 @@ async def ask(question: str, *, is_sure: bool, compared: str = "") -> None:
     if not await confirmed(question):
         hint = "words that differ mean that somebody else answers: do not go on" if compared else None
         raise DeviceError("nothing was changed", hint=hint)
-
-
-def require_keys(keyring: Keyring) -> SpaceKeys:
-    """The keys of the space. Raises the keyring's problem."""
-    if keyring.keys is None:
-        raise keyring.problem or DeviceError("this machine has no keys of its space", hint="confide device ls")
-    return keyring.keys
-
-
-def checked(name: str) -> str:
-    """The name. Raises DeviceError: a recovery code or an invite was pasted in its place, which must be neither shown nor sent."""
-    typed = "".join(letter for letter in name if letter.isalnum()).upper()
-    # A machine's six words may begin so and be as long; of codes, one in a million has no digit.
-    if typed.startswith("CR") and len(typed) == _CODE_LETTERS and not typed.isalpha():
-        hint = "others on this machine can read arguments: once it is used, make another with confide recovery new --replace"
-        raise DeviceError("this is a recovery code, not the name of a machine", hint=hint)
-    if "://" in name or "invite1" in name:
-        hint = "paste it into confide join, on the new machine; others on this one can read arguments"
-        raise DeviceError("this is an invite, not the name of a machine", hint=hint)
-    return name
-
-
-def remover(identity: Any, key: bytes) -> Any:
-    """What makes a roster without that device, for `Keyring.extend`."""
-
-    def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
-        if keys is None or key not in roster.devices:
-            return None
-        return roster.remove(identity, key, keys, now=int(time.time()))[0]
-
-    return make
-
-
-def find(roster: Roster, name: str) -> Device:
-    """The device of that name or those words. Raises DeviceError."""
-    checked(name)
-    found = [each for each in roster.devices.values() if name in (each.name, fingerprint_words(each.key))]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        words = "; ".join(fingerprint_words(each.key) for each in found)
-        raise DeviceError(f"{len(found)} devices are called {name}", hint=f"name one by its words: {words}")
-    known = ", ".join(printable(each.name) for each in roster.devices.values())
-    raise DeviceError(f"no device is called {name}", hint=f"there are {known}")
-
-
-def _waiting(keyring: Keyring, name: str) -> roster_client.Joiner:
-    checked(name)
-    members = keyring.roster.devices if keyring.roster else {}
-    joiners = [one for one in (keyring.shown.waiting if keyring.shown else ()) if one.key not in members]
-    found = [one for one in joiners if name in (one.name, fingerprint_words(one.key))]
-    if len(found) == 1:
-        return found[0]
-    if any(name in (device.name, fingerprint_words(device.key)) for device in members.values()):
-        raise DeviceError(f"{name} is a device of the space already", hint="confide device ls shows its words")
-    names = ", ".join(one.name for one in joiners)
-    hint = f"there waits {names}" if names else "it has to join first, and to connect once: confide device ls, on it"
-    raise DeviceError(f"nobody called {name} waits to be a device", hint=hint)
 
 
 def _daemon(here: Here) -> tuple[str, bytes]:

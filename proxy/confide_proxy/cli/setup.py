@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -13,6 +13,7 @@ import typer
 
 from confide_proxy.cli import transfer
 from confide_proxy.cli.console import Here, ProjectDir, folder_of, note, remark, say
+from confide_proxy.clients import auto_memory as own
 from confide_proxy.clients import files, presence
 from confide_proxy.clients import hooks as hooking
 from confide_proxy.clients import rules as ruling
@@ -31,7 +32,10 @@ Write = Annotated[bool, typer.Option("--write", help="Put it into the files inst
 Allow = Annotated[bool, typer.Option("--allow", help="Rules too: reading and storing need no question.")]
 Hooks = Annotated[bool, typer.Option("--hooks", help="Hooks too: memory comes by itself.")]
 ForUser = Annotated[bool, typer.Option("--user", help="For all projects instead of this one.")]
-Remove = Annotated[bool, typer.Option("--remove", help="Take it out again; with --allow or --hooks only these.")]
+AutoMemory = Annotated[
+    bool, typer.Option("--auto-memory", help="Claude Code's own notes too: they are synced and found.")
+]
+Remove = Annotated[bool, typer.Option("--remove", help="Take it out again; with other options only these parts.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,7 @@ class Parts:
     server: bool = True
     hooks: bool = False
     rules: bool = False
+    own_notes: bool = False
 
 
 @setup_app.callback()
@@ -108,17 +113,20 @@ def _command(client: Client) -> Callable[..., None]:
         write: Write = False,
         allow: Allow = False,
         hooks: Hooks = False,
+        auto_memory: AutoMemory = False,
         user: ForUser = False,
         remove: Remove = False,
         project: ProjectDir = Path(),
     ) -> None:
         folder = project.absolute()
-        parts = Parts(hooks=hooks, rules=allow)
+        if auto_memory and client.name != "claude-code":
+            raise typer.BadParameter(f"{client.title} {own.NOT_POSSIBLE}", param_hint="--auto-memory")
+        parts = Parts(hooks=hooks, rules=allow, own_notes=auto_memory)
         if remove:
             _remove(context.obj, client, folder, parts, for_user=user)
         elif write:
             _add(context.obj, client, folder, parts, for_user=user)
-        elif hooks or allow:
+        elif hooks or allow or auto_memory:
             for change in files.added(_entries(client, folder, parts, for_user=user)):
                 _show(change)
             _tell_more(client, parts, is_written=False)
@@ -142,6 +150,8 @@ def _entries(
         found += hooking.hooks(client, folder, command, for_user=for_user)
     if parts.rules:
         found += ruling.rules(client, folder, for_user=for_user, has_plugin=has_plugin)
+    if parts.own_notes:
+        found.append(own.entry(folder, projects.identify(folder).root))
     return found
 
 
@@ -149,7 +159,7 @@ def _add(here: Here, client: Client, folder: Path, parts: Parts, *, for_user: bo
     had = presence.look(client, folder)
     if had.has_plugin:
         note(f"{client.title} has the plugin, which starts confide and brings hooks: neither is written beside it")
-        parts = Parts(server=False, rules=parts.rules)
+        parts = Parts(server=False, rules=parts.rules, own_notes=parts.own_notes)
     changes = files.added(_entries(client, folder, parts, for_user=for_user, has_plugin=had.has_plugin))
     for change in changes:
         if change.is_one:
@@ -179,10 +189,11 @@ def _carry_out(here: Here, client: Client, changes: Iterable[Change], parts: Par
 
 
 def _remove(here: Here, client: Client, folder: Path, parts: Parts, *, for_user: bool) -> None:
-    is_all = not parts.hooks and not parts.rules
-    meant = Parts(hooks=True, rules=True) if is_all else Parts(server=False, hooks=parts.hooks, rules=parts.rules)
+    is_all = not parts.hooks and not parts.rules and not parts.own_notes
+    has_notes = client.name == "claude-code"
+    meant = Parts(hooks=True, rules=True, own_notes=has_notes) if is_all else replace(parts, server=False)
     receipts = Receipts(here.paths.client_files) if is_all else None
-    entries = list(_entries(client, folder, Parts(meant.server, meant.hooks), for_user=for_user))
+    entries = list(_entries(client, folder, replace(meant, rules=False), for_user=for_user))
     entries += ruling.all_rules(client, folder, for_user=for_user) if meant.rules else ()
     changes = [each for each in files.removed(entries, receipts) if each.is_one]
     for change in changes:
@@ -200,6 +211,8 @@ def _tell_more(client: Client, parts: Parts, *, is_written: bool) -> None:
         note(why)
     if parts.hooks and (why := hooking.NOT_POSSIBLE.get(client.name)):
         note(why)
+    if parts.own_notes and is_written:
+        say(f"Claude Code's own notes go to {own.FOLDER} from its next start; its index there stays on this machine")
     if parts.hooks and is_written and (what := hooking.AFTERWARDS.get(client.name)):
         say(what)
 

@@ -16,7 +16,8 @@ from confide_proxy.clients.rules import claude_settings
 PLUGIN: Final = Path(__file__).parents[1] / "plugin"
 """The folder that clients read in place."""
 _OURS: Final = re.compile(
-    r"(?:\[ -x (?P<it>.*confide.*) \]|command -v (?P<on_path>confide) >/dev/null) && exec (.+) hook; exit 0"
+    r"(?:exec 3<&0; \{ )?(?:\[ -x (?P<it>.*confide.*) \]|command -v (?P<on_path>confide) >/dev/null) && exec (.+) hook; "
+    r"(?:\} <&3 >/dev/null 2>&1 & )?exit 0"
 )
 _SCRIPT: Final = "opencode/confide.js"
 _TEMPLATES: Final = {
@@ -33,10 +34,15 @@ AFTERWARDS: Final = {
 NOT_POSSIBLE: Final = {"zed": "Zed has no hooks: its agent searches memory when it thinks of it, or when you say so"}
 
 
-def line(program: str) -> str:
-    """What runs at an event: in the shell form, since Codex knows no other, and silent once the program is gone."""
+def line(program: str, *, is_waited_for: bool = True) -> str:
+    """What runs at an event: in the shell form, since Codex knows no other, and silent once the program is gone.
+
+    Not `is_waited_for`: of events that are never answered, a turn's end and a session's. The client goes on while the hook runs. It has
+    its stdin by another number, since a shell gives what runs beside it none.
+    """
     quoted = shlex.quote(program)
-    return f"[ -x {quoted} ] && exec {quoted} hook; exit 0"
+    run = f"[ -x {quoted} ] && exec {quoted} hook; "
+    return f"{run}exit 0" if is_waited_for else f"exec 3<&0; {{ {run}}} <&3 >/dev/null 2>&1 & exit 0"
 
 
 def file(client: Client, project: Path, *, for_user: bool) -> Path | None:
@@ -67,7 +73,7 @@ def hooks(client: Client, project: Path, program: str, *, for_user: bool) -> Seq
     template = json.loads((PLUGIN / _TEMPLATES[client.name]).read_text("utf-8"))
     has_comments = client.name != "claude-code"
     entries: list[Entry] = [
-        Items(place, ("hooks", event), [_with(group, line(program)) for group in groups], is_ours, has_comments)
+        Items(place, ("hooks", event), [_with(group, program) for group in groups], is_ours, has_comments)
         for event, groups in template["hooks"].items()
     ]
     if "version" in template:
@@ -90,7 +96,8 @@ def _is_our_script(item: Any) -> bool:
     return isinstance(place, str) and place.startswith("file:") and place.endswith(f"/plugin/{_SCRIPT}")
 
 
-def _with(group: dict[str, Any], command: str) -> dict[str, Any]:
+def _with(group: dict[str, Any], program: str) -> dict[str, Any]:
+    """A group or a hook of the template, with the program's own path."""
     if "hooks" in group:
-        return {**group, "hooks": [{**each, "command": command} for each in group["hooks"]]}
-    return {**group, "command": command}
+        return {**group, "hooks": [_with(each, program) for each in group["hooks"]]}
+    return {**group, "command": line(program, is_waited_for=not group["command"].startswith("exec 3<&0;"))}

@@ -21,9 +21,10 @@ from confide_proxy.sealing.tool_calls import LOOKUPS, STORE
 CALL: Final = "tools/call"
 NOT_SERVED: Final = frozenset({IMPORT})
 """Reads whatever files of this machine it is told to: who speaks HTTP brings the text itself (`rest`)."""
-_NAMES_PROJECT: Final = frozenset({"memory_search", "memory_list", "entity_list"})
-"""Tools that look in several projects unless one is named: the daemon keeps them to those of a limited token."""
+_LOOKS_AROUND: Final = frozenset({"memory_search", "memory_list", "entity_list"})
+"""Tools that look in several projects unless one is named."""
 _ALL: Final = "*"
+"""All projects, of which the daemon leaves a limited token its own."""
 MAX_CALLS: Final = 192
 """Of the 256 that the tunnel has room for."""
 
@@ -50,7 +51,7 @@ class Calls:
     @property
     def link(self) -> Asks:
         """For requests of the daemon that are no tools (PROTOCOL.md 9). Whoever uses it has asked the identity's scope and projects."""
-        return self._exchange.link
+        return self._exchange
 
     def tools(self, identity: Identity) -> list[str]:
         """The tools that an identity may call."""
@@ -127,9 +128,9 @@ class Calls:
         takes_one = "project" in self._exchange.catalogue.tools[name].get("inputSchema", {}).get("properties", {})
         if isinstance(project, str) and project != _ALL:
             identity.require_project(project)
-        elif project is None and takes_one and not identity.reaches(self.project) and name not in _NAMES_PROJECT:
+        elif project is None and takes_one and not identity.reaches(self.project):
             # The first of a token's projects is its own.
-            project = min(identity.projects or (self.project,))
+            project = _ALL if name in _LOOKS_AROUND else min(identity.projects or (self.project,))
             arguments = {**arguments, "project": project}
         if name == STORE and isinstance(project, str) and project not in (self.project, GLOBAL_PROJECT):
             await self._exchange.reach(project)

@@ -15,20 +15,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from confide_crypto.errors import ConfideError
+from confide_crypto.errors import ConfideError, ConnectionLost
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools.call import WITHIN
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
 from confide_proxy.gateway.door.refusals import RefusalError
-from confide_proxy.link.connection_terms import attach_body
+from confide_proxy.link.connection_terms import RELINK_DEADLINE_S, attach_body
 from confide_proxy.link.link import Link
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp.catalogue import VERSION_KEY, Catalogue
 from confide_proxy.mcp.incoming import CANCELLED, PROGRESS
 from confide_proxy.mcp.jsonrpc import REPLAY_ID, encoded
 from confide_proxy.mcp.session import Session
-from confide_proxy.mcp.tunnel import Tunnel
+from confide_proxy.mcp.tunnel import FIRST_LINK_DEADLINE_S, Tunnel
 from confide_proxy.paths import Paths
 from confide_proxy.sync.project import Project
 
@@ -50,6 +50,24 @@ News = Callable[[str, dict[str, Any]], None]
 """Is told of a notification: its method and its parameters."""
 
 
+class _Tunnel(Tunnel):
+    """One that says whether its link is up, for requests that are no calls and wait for it as calls do."""
+
+    def __init__(self, write: Callable[[bytes], None], catalogue: Catalogue) -> None:
+        super().__init__(write, catalogue)
+        self.is_there = asyncio.Event()
+        self.was_there = False
+
+    def on_up(self) -> None:
+        super().on_up()
+        self.was_there = True
+        self.is_there.set()
+
+    def on_down(self, reason: ConfideError) -> None:
+        self.is_there.clear()
+        super().on_down(reason)
+
+
 class Exchange:
     """Runs until cancelled. All of it in one event loop."""
 
@@ -58,7 +76,7 @@ class Exchange:
         self.config = config
         # A person's programs may use every tool; what an agent is shown `streamable` decides.
         self._session_config = replace(config, toolsets=("all",))
-        self.tunnel = Tunnel(self._take, catalogues.packaged())
+        self.tunnel = _Tunnel(self._take, catalogues.packaged())
         self.session = Session(paths, self._session_config, project, self.tunnel)
         self.on_news: News = lambda _method, _params: None
         """Is told of news that are of no request: resources and lists."""
@@ -152,6 +170,26 @@ class Exchange:
         told = {"jsonrpc": "2.0", "method": CANCELLED, "params": {"requestId": identifier}}
         self.tunnel.receive(encoded(told))
 
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
+        """As `Link.request`, once the link is up; a link that is not soon is a ConnectionLost, or the reason that it has."""
+        await self._there()
+        return await self.link.request(op, body, timeout_s=timeout_s, bulk=bulk)
+
+    async def upload(self, op: str, body: dict[str, Any], data: bytes, *, timeout_s: float) -> dict[str, Any]:
+        """The same with a body."""
+        await self._there()
+        return await self.link.upload(op, body, data, timeout_s=timeout_s)
+
+    async def _there(self) -> None:
+        if self.tunnel.is_there.is_set():
+            return
+        self.link.poke()
+        try:
+            async with asyncio.timeout(RELINK_DEADLINE_S if self.tunnel.was_there else FIRST_LINK_DEADLINE_S):
+                await self.tunnel.is_there.wait()
+        except TimeoutError:
+            raise self.link.reason or ConnectionLost(truncated=False) from None
+
     async def reach(self, project: str) -> None:
         """Have a project attached, so that something can be stored there. Raises RefusalError: it cannot be."""
         if project in self._attached:
@@ -163,6 +201,7 @@ class Exchange:
                 hint = "confide serve --project FOLDER serves another one; ended and begun anew this one has room again"
                 raise RefusalError(503, "busy", f"this gateway writes to {MOST_ATTACHED} projects already", hint=hint)
             try:
+                await self._there()
                 async with asyncio.timeout(ATTACH_S):
                     await self.link.also_attach(attach_body(project, self._session_config))
             except (ConfideError, TimeoutError) as error:

@@ -18,14 +18,18 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from confide_crypto.errors import ConfideError
 from confide_crypto.keys.files import make_private_dir, write_private_file
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import GatewayError
 from confide_proxy.gateway import health
 from confide_proxy.gateway.app import Gateway, Room, create
+from confide_proxy.gateway.door.guard import where
 from confide_proxy.gateway.door.limits import MAX_CONNECTIONS
 from confide_proxy.gateway.exchange import Exchange
+from confide_proxy.gateway.panel import room as panel
+from confide_proxy.gateway.rest import openapi, routes
 from confide_proxy.gateway.running import RUNNING
 from confide_proxy.gateway.streamable import endpoint
 from confide_proxy.locks import Seat
@@ -34,7 +38,7 @@ from confide_proxy.sync.project import Project
 
 log = logging.getLogger(__name__)
 
-ROOMS: Final[Sequence[Callable[[Gateway], Room]]] = (health.room, endpoint.room)
+ROOMS: Final[Sequence[Callable[[Gateway], Room]]] = (health.room, endpoint.room, openapi.room, routes.room, panel.room)
 """What is served. A new room is one more here."""
 BACKLOG: Final = 128
 HEAD_S: Final = 10.0
@@ -63,7 +67,9 @@ def loopback(host: str) -> str:
 
 def listen(host: str, port: int) -> socket.socket:
     """The socket. Raises GatewayError: the port is taken, or cannot be had."""
-    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With its protocol named, or asyncio leaves Nagle's algorithm on: an answer would wait 40 ms for the head's acknowledgement.
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((host, port))
@@ -125,11 +131,20 @@ async def serve(
             for task in (*tasks, serving, waiting):
                 task.cancel()
             timer.cancel()
+    except BaseExceptionGroup as group:
+        raise _told(group) from None
     finally:
         if seat.is_taken:
             running.unlink(missing_ok=True)
         seat.leave()
         listening.close()
+
+
+def _told(error: BaseException) -> ConfideError:
+    """What a person is told of what ended the gateway: the place alone, where it is a fault of ours."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error if isinstance(error, ConfideError) else GatewayError(f"the gateway failed: {where(error)}")
 
 
 def _settings(application: Any) -> uvicorn.Config:

@@ -40,7 +40,8 @@ _MODES: Final = ("suggest", "auto")
 
 
 def learns(config: str | os.PathLike[str]) -> bool:
-    """Whether the configuration (`proxy.toml`) asks for learning. False where it cannot be read, or somebody else could have written it.
+    """Whether the configuration (`proxy.toml`) asks for learning, or the plugin's answer where that says nothing. False where it cannot be
+    read, or somebody else could have written it.
 
     The whole check of who could have (docs/decisions/0020) is the learner's: what a pointer says is in the client's own files already.
     """
@@ -52,17 +53,27 @@ def learns(config: str | os.PathLike[str]) -> bool:
             if not stat.S_ISREG(status.st_mode) or not is_ours:
                 return False
             data = file.read(_MOST_CONFIG)
+    except FileNotFoundError:
+        data = b""
     except OSError:
         return False
     if b"learn" not in data:
-        return False
+        return _answered() in _MODES
     import tomllib  # half of what a hook takes, and only who learns pays for it
 
     try:
-        section = tomllib.loads(data.decode("utf-8")).get("learn")
+        section = tomllib.loads(data.decode("utf-8")).get("learn", {})
     except (ValueError, RecursionError):
         return False
-    return isinstance(section, dict) and section.get("mode") in _MODES
+    if not isinstance(section, dict):
+        return False
+    return (section["mode"] if "mode" in section else _answered()) in _MODES
+
+
+def _answered() -> str:
+    from confide_proxy.clients import plugin_answers  # read at the end of a turn alone
+
+    return plugin_answers.learning()
 
 
 def append(

@@ -12,7 +12,6 @@ import select
 import signal
 import sys
 import threading
-import types
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from confide_proxy import config as configs
 from confide_proxy import paths as places
 from confide_proxy.hooks import starting
 from confide_proxy.mcp import catalogue as catalogues
+from confide_proxy.mcp import spared
 from confide_proxy.mcp.jsonrpc import MAX_LINE_BYTES
 from confide_proxy.mcp.tunnel import Tunnel
 
@@ -40,7 +40,6 @@ _LINES_IN = 256
 _LINES_OUT = 4096
 _BYTES_OUT = 256 * 1024 * 1024
 _WORKERS = 2
-_M_ARENA_MAX = -8  # malloc.h
 
 
 def run(arguments: list[str]) -> int:
@@ -238,10 +237,12 @@ class Engine:
 
     def _run(self) -> None:
         # The heavy imports happen here, while the main thread goes on answering.
+        spared.tls()
         import asyncio
 
-        _allocate_from_one_arena()
-        _spare_package_metadata()
+        spared.arenas()
+        spared.package_metadata()
+        spared.url_openers()
         try:
             asyncio.run(self._serve())
         except ConfideError as error:
@@ -299,33 +300,6 @@ class Engine:
             self._slots.release()
             self._tunnel.receive(line)
             self._waiting.task_done()
-
-
-# What keeps the process small: one runs for every agent on a machine, all day. `bench/start.py` shows what the two are worth.
-
-
-def _allocate_from_one_arena() -> None:
-    """Let all threads allocate from one arena of glibc's: each of a dozen idle threads would keep one of its own (0.7 MB here)."""
-    if sys.platform != "linux":
-        return
-    import ctypes
-
-    try:
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
-    except AttributeError:
-        return  # not glibc
-
-
-def _spare_package_metadata() -> None:
-    """Spare `websockets` the import of `importlib.metadata`, with `email`, `zipfile` and `csv` behind it (36 ms, 1 MB here).
-
-    A released `websockets` imports it and uses it only for its own version, which nothing here reads.
-    """
-    name = "websockets.version"
-    if name not in sys.modules:
-        stand_in = types.ModuleType(name)
-        stand_in.__dict__.update(tag="", version="", commit="")
-        sys.modules[name] = stand_in
 
 
 def _options(arguments: list[str]) -> tuple[Path, Path | None] | str:

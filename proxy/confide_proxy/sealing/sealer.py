@@ -97,6 +97,17 @@ class Sealer:
         """Whether a JSON value holds a value that is known. May take a while."""
         return self._known is not None and self._known.are_in(said)
 
+    def marks(self, text: str, source: str) -> list[tuple[int, int, str, str]]:
+        """What `seal` would do, and where, without doing it: start, end (characters), kind, and the action; in order."""
+        found = []
+        for each in scanner.outside(text, self._found(text)):
+            value = text[each.start : each.end]
+            fingerprint = self._fingerprints().of(each.kind, value) if self._policy.allow else None
+            action = self._policy.action(source, each.confidence, fingerprint)
+            if action != "allow":
+                found.append((each.start, each.end, each.kind, action))
+        return found
+
     def seal(self, text: str, source: str, *, is_sensitive: bool | None = None, is_lookup: bool = False) -> Sealed:
         """The text as the policy lets it out.
 

@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from confide_crypto.errors import RequestError
 from confide_memory.answers import ask
+from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import REMOVED, Asks, bucket_of, digests, text_hash
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.link import Patient
@@ -62,6 +63,8 @@ _NEVER = Confirmed("", 0, UNREAD, 0)
 """What is known of a file that was never confirmed."""
 
 Step = Callable[[str, SyncReport], Awaitable[None]]
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
 class Replica:
@@ -96,7 +99,7 @@ class Replica:
         self._compared_as = self.folder.mark
         for path in await asyncio.to_thread(self._ledger.unfinished):
             async with self._paths.held(path):
-                await asyncio.to_thread(self._known, path)
+                await _through(self._known, path)
         await self._remove_unanswered(report)
         # The ledger first: what another session writes and confirms between the two must not look like a file that is deleted.
         confirmed, found = await asyncio.to_thread(lambda: (self._ledger.all(), list(self.folder.walk())))
@@ -130,7 +133,7 @@ class Replica:
             body |= {"entries": entries, "buckets": sorted(buckets)}
         body |= {"gone": deleted, "goneHashes": [confirmed[path].hash for path, _ in deleted]}
         # Where one is made again before the answer is there, it is an edit, as in `_remove`.
-        await asyncio.to_thread(self._note_gone, [path for path, _ in deleted])
+        await _through(self._note_gone, [path for path, _ in deleted])
         answer = await ask(self._link, "compare", body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
         hashes = {path: digest for path, digest, _ in entries}
         lost = [path for path in answer["send"] if path in hashes and path in confirmed]
@@ -187,13 +190,13 @@ class Replica:
         async with self._paths.held(path):
             # Unless another process has written it meanwhile, and confirmed that.
             if await asyncio.to_thread(self._ledger.get, path) == was:
-                await asyncio.to_thread(self._ledger.forget, path, revision)
+                await _through(self._ledger.forget, path, revision)
 
     async def _keep(self, path: str, was: Confirmed) -> None:
         """The daemon has heard that a file is gone, and keeps the document: nothing of it is unanswered, if nothing was sent since."""
         async with self._paths.held(path):
             if await asyncio.to_thread(lambda: (self._ledger.get(path), self._ledger.sent(path)) == (was, (REMOVED,))):
-                await asyncio.to_thread(self._ledger.set, path, was)
+                await _through(self._ledger.set, path, was)
 
     async def _differing(self, entries: list[tuple[str, str, int]]) -> frozenset[int]:
         """The buckets in which the two ends do not hold the same."""
@@ -250,7 +253,7 @@ class Replica:
                 # Once for all that is decided by it: a comparison may end in between, and what was passed would be taken for older.
                 is_compared = self._is_compared
                 local = await asyncio.to_thread(self.folder.read, path)
-                known = await asyncio.to_thread(self._known, path)
+                known = await _through(self._known, path)
                 if await asyncio.to_thread(self._ledger.writing, path) is not None:
                     # What it was made from takes a question, and the comparison or the watcher asks it.
                     raise FolderError(path, "is one that a process wrote when it ended, and was changed since")
@@ -274,7 +277,7 @@ class Replica:
                     await self._deposit(path, local)
                     said = await asyncio.to_thread(self._said, path, known)
                     if not is_confirmed(known, local, sent):  # what is, the daemon had before
-                        await asyncio.to_thread(self._ledger.note_sent, path, local.hash)
+                        await _through(self._ledger.note_sent, path, local.hash)
                     return {"applied": False, "hash": local.hash, "text": local.text, **said}
                 try:
                     await self._write(path, text, revision, local)
@@ -315,7 +318,7 @@ class Replica:
         were = {path: (digest, base) for path, digest, base in entries}
         for path, revision in {path: revision for path, revision in adopted if path in were}.items():
             async with self._paths.held(path):
-                await asyncio.to_thread(self._adopt_one, path, revision, *were[path])
+                await _through(self._adopt_one, path, revision, *were[path])
 
     def _adopt_one(self, path: str, revision: int, digest: str, base: int) -> None:
         content = readable(self.folder, path, SyncReport())
@@ -344,7 +347,7 @@ class Replica:
                     await self._deposit(path, content)
                     await self._confirm(path, content, known.revision)
                 else:
-                    await asyncio.to_thread(note_touched, self._ledger, path, known, content)
+                    await _through(note_touched, self._ledger, path, known, content)
             elif (known is not None or sent) and len(report.skipped) == skipped and self.folder.is_missing(path):
                 await self._remove(path, known, report)
 
@@ -362,9 +365,11 @@ class Replica:
     async def _put(self, path: str, content: Content, known: Confirmed | None) -> None:
         said = await asyncio.to_thread(self._said, path, known)
         params = {"project": self.folder.project, "path": path, "hash": content.hash, **said}
+        if await asyncio.to_thread(self.folder.narrowing.own_notes.has, path):
+            params["class"] = UNTRUSTED  # what an agent noted by itself is no person's word, and may be a web page's
         deadline_s = _PUT_DEADLINE_S + content.size / _PUT_BYTES_S
         await self._deposit(path, content)
-        await asyncio.to_thread(self._ledger.note_sent, path, content.hash)
+        await _through(self._ledger.note_sent, path, content.hash)
         answer = await ask(self._link, "put", params, document=content.text, timeout_s=deadline_s)
         merged = answer["text"]
         if merged is not None:
@@ -383,8 +388,8 @@ class Replica:
         stored = content
         if is_in_clear(self.folder, path, content):
             with suppress(ChangedMeanwhileError):  # an edit, which is sent as every other one
-                stored = await asyncio.to_thread(partial(self.folder.write, path, content.text, over=content))
-        await asyncio.to_thread(self._ledger.set, path, confirmed_as(stored, content.hash, revision))
+                stored = await _through(partial(self.folder.write, path, content.text, over=content))
+        await _through(self._ledger.set, path, confirmed_as(stored, content.hash, revision))
 
     async def _deposit(self, path: str, content: Content) -> None:
         """Have the records of what a text names with the daemon, before the text is. Raises as `Deposit.keep_of_file`."""
@@ -394,20 +399,20 @@ class Replica:
     async def _remove(self, path: str, known: Confirmed | None, report: SyncReport) -> None:
         params = {"project": self.folder.project, "path": path, **await asyncio.to_thread(self._said, path, known)}
         # Where the file is made again before the answer is there, with the text that it had: it is an edit, of a document that may be gone.
-        await asyncio.to_thread(self._ledger.note_sent, path, REMOVED)
+        await _through(self._ledger.note_sent, path, REMOVED)
         try:
             answer = await ask(self._link, "remove", params, timeout_s=_PUT_DEADLINE_S, bulk=True)
         except RequestError as error:
             if error.code != "not_found" or known is not None:
                 raise
-            await asyncio.to_thread(self._ledger.forget, path)  # it never came
+            await _through(self._ledger.forget, path)  # it never came
             return
         newer = answer["text"]
         if newer is not None and self.folder.is_memory(path):
             await self._write(path, newer, answer["revision"], None)
             report.pulled += 1
             return
-        await asyncio.to_thread(self._ledger.forget, path, answer["revision"])
+        await _through(self._ledger.forget, path, answer["revision"])
         report.removed += 1
 
     async def _pull(self, path: str, report: SyncReport, *, before: Confirmed | None) -> None:
@@ -420,7 +425,7 @@ class Replica:
             answer = await ask(
                 self._link, "pull", {"project": self.folder.project, "path": path}, timeout_s=_PUT_DEADLINE_S, bulk=True
             )
-            known = await asyncio.to_thread(self._known, path)
+            known = await _through(self._known, path)
             local = await asyncio.to_thread(self.folder.read, path)
             # Sent since the comparison began, which so did not tell of it, and deleted since then: that is still to be told.
             is_deleted = known is not None and known != before and known.revision >= answer["revision"]
@@ -436,7 +441,7 @@ class Replica:
         if not self.folder.is_memory(path):
             return
         async with self._paths.held(path):
-            known = await asyncio.to_thread(self._known, path)
+            known = await _through(self._known, path)
             local = await asyncio.to_thread(self.folder.read, path)
             # One confirmed since the answer was made is newer than the deletion.
             sent = await asyncio.to_thread(self._ledger.sent, path)
@@ -449,7 +454,7 @@ class Replica:
             await self._before_write(self.folder)
         if local is None and text is not None and await asyncio.to_thread(self._ledger.count) >= MAX_FILES:
             raise FolderError(path, f"would be one of more than {MAX_FILES:,} files")
-        await _through(partial(self._write_and_confirm, path, text, revision, local))
+        await _through(self._write_and_confirm, path, text, revision, local)
 
     def _write_and_confirm(self, path: str, text: str | None, revision: int, local: Content | None) -> None:
         if text is None:
@@ -487,7 +492,7 @@ class Replica:
 
     async def _settled(self, path: str, content: Content | None) -> Confirmed | None:
         """As `_known`, also of a file that was saved by a rename since, of which nothing but its text tells what it was made from."""
-        known = await asyncio.to_thread(self._known, path)
+        known = await _through(self._known, path)
         writing = await asyncio.to_thread(self._ledger.writing, path)
         if writing is None or content is None:
             return known
@@ -496,9 +501,9 @@ class Replica:
         # What was sent and not confirmed was in its place before, and the daemon has no number for it.
         before = await self._text_of(path, known.revision, known.hash) if known and not sent else None
         if written is not None and _comes_from(content.text, written, before):
-            await asyncio.to_thread(self._ledger.set, path, Confirmed(writing.hash, writing.revision, UNREAD, 0))
+            await _through(self._ledger.set, path, Confirmed(writing.hash, writing.revision, UNREAD, 0))
         else:
-            await asyncio.to_thread(self._ledger.note_writing, path, None)
+            await _through(self._ledger.note_writing, path, None)
         return await asyncio.to_thread(self._ledger.get, path)
 
     def _base_of(self, path: str, known: Confirmed | None) -> dict[str, Any]:
@@ -536,14 +541,23 @@ def _comes_from(text: str, written: str, before: str | None) -> bool:
     return bool(lines & (new - old)) if new - old else not lines & (old - new)
 
 
-async def _through(work: Callable[[], None]) -> None:
-    """Run in a thread what is not to be left half done: whoever is cancelled waits for it, so that nobody else comes in between."""
-    running = asyncio.create_task(asyncio.to_thread(work))
-    try:
-        await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise
+async def _through(
+    work: Callable[_Arguments, _Result], *arguments: _Arguments.args, **named: _Arguments.kwargs
+) -> _Result:
+    """Run in a thread what is not to be left half done: whoever is cancelled, however often, waits for it, so that nobody else comes in
+    between. A connection that breaks cancels its handlers more than once."""
+    running = asyncio.create_task(asyncio.to_thread(work, *arguments, **named))
+    is_cancelled = False
+    while not running.done():
+        try:
+            await asyncio.wait([running])
+        except asyncio.CancelledError:
+            is_cancelled = True
+    if is_cancelled:
+        if not running.cancelled():
+            running.exception()  # looked at: nobody is left to be told
+        raise asyncio.CancelledError
+    return running.result()
 
 
 class Steps:

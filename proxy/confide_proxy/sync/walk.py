@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from confide_memory.documents import MAX_DEPTH, TOOL_FOLDERS, composed
+from confide_proxy.clients.own_notes import OwnNotes
 
 FILE = ".confide.toml"
 MAX_BYTES = 64 * 1024
@@ -118,11 +119,14 @@ class Narrowing:
 
     def __init__(self, root: Path) -> None:
         self._path = root / FILE
+        self.own_notes = OwnNotes(root)
         self._stamp: tuple[int, ...] | None = None
         self._file = ProjectFile()
 
     def excludes(self, path: str) -> bool:
-        """Whether the file at `path`, or a folder that it is in, is left out."""
+        """Whether the file at `path`, or a folder that it is in, is left out; or what Claude Code takes for orders is in it."""
+        if self.own_notes.is_index(path):
+            return True
         globs = self._now().exclude
         if not globs:
             return globs is None

@@ -7,6 +7,7 @@ import json
 import sys
 import urllib.error
 import urllib.request
+from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from confide_daemon.access.registry import create, open_state
 from confide_daemon.backup import sealed_keys
 from confide_daemon.backup.snapshot import signers_of
 from confide_daemon.backup.target import Target
+from confide_daemon.backup.worker import client
 from confide_daemon.config import BackupConfig, DaemonConfig
+from confide_daemon.datadir import disk
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.server.operator import backups as desk
 
@@ -115,6 +118,30 @@ async def test_health_says_so_when_a_space_has_no_proven_snapshot_that_is_young(
     assert late(-400) == sorted(spaces)  # the clock was put right since: it says nothing of how old it is
 
 
+async def test_the_nightly_one_waits_while_there_is_little_room_and_is_taken_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that an operator asks for is taken all the same: the target may be another disk."""
+    monkeypatch.setattr(desk, "TICK_S", 0.05)
+    monkeypatch.setattr(disk, "LOOK_S", 0.05)
+    usage: Any = namedtuple("usage", "total used free")
+    free = [disk.LEAST_BYTES - 1]
+    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _path: usage(8 << 30, 0, free[0]))
+    ready(tmp_path / "data", tmp_path / "target")
+    config = DaemonConfig(backup=BackupConfig(to=str(tmp_path / "target"), at="00:00"))
+    async with serving(tmp_path / "data", config=config) as daemon:
+        backed = Backed(daemon, tmp_path / "target")
+        await until(lambda: daemon.daemon.spaces.disk.waiting == ["snapshots"])
+        assert 'confided_waiting_for_room{what="snapshots"} 1.0' in await daemon.daemon.operator.metrics.text()
+        assert not backed.target.ids()
+        free[0] = 8 << 30
+        await until(lambda: (newest := backed.backups.history(backed.target).newest) and newest.said == "proven")
+        free[0] = disk.LEAST_BYTES - 1
+        await until(lambda: daemon.daemon.spaces.disk.is_low)
+        await backed.take()
+        assert len(backed.target.ids()) == 2
+
+
 async def test_without_its_disk_the_daemon_serves_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the disk is mounted there is an empty folder now: nothing is written into that."""
     monkeypatch.setattr(desk, "TICK_S", 0.05)
@@ -126,3 +153,21 @@ async def test_without_its_disk_the_daemon_serves_and_says_so(tmp_path: Path, mo
         daemon.state.registry.revoke("laptop")
         await until(lambda: health(daemon) == "backup")
     assert not list((tmp_path / "away").iterdir())
+
+
+async def test_a_process_that_is_cut_off_as_it_starts_is_not_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a daemon that ends that very moment."""
+    start, made, is_made = asyncio.create_subprocess_exec, [], asyncio.Event()
+
+    async def slow(*command: str, **options: Any) -> asyncio.subprocess.Process:
+        made.append(await start(*command, **options))
+        is_made.set()
+        await asyncio.sleep(0)
+        return made[0]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", slow)
+    working = asyncio.create_task(client.working().__aenter__())
+    await is_made.wait()
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+    assert made[0].returncode is not None

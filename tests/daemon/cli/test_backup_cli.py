@@ -6,10 +6,12 @@ import json
 import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 from tests.support.daemon.backups import fill
+from tests.support.daemon.disks import mounted, remount
 from tests.support.programs.confided import Confided
 
 from confide_crypto.keys.identity import Identity
@@ -122,17 +124,21 @@ def test_a_target_that_is_none_is_a_sentence_with_a_way_out(ready: Confided, tar
 
 
 def test_a_read_only_target_takes_nothing_and_can_be_verified(ready: Confided, target: Path) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("root may write anywhere")
-    ready.run("backup", "init", "--to", str(target))
-    name = ready.json("backup", "--to", str(target))["snapshot"]
-    target.chmod(0o500)
+    """A disk that is mounted read-only holds root too; anybody else has a folder without the right to write."""
+    target.mkdir()
+    is_disk = mounted(target, "size=2g,mode=700")
+    if os.geteuid() == 0 and not is_disk:
+        pytest.skip("root may write in every folder, and mounting a disk is not allowed")
     try:
-        assert "cannot be written: permission denied" in ready.run("backup", "--to", str(target), code=8).stderr
+        ready.run("backup", "init", "--to", str(target))
+        name = ready.json("backup", "--to", str(target))["snapshot"]
+        remount(target, "ro") if is_disk else target.chmod(0o500)
+        why = "read-only file system" if is_disk else "permission denied"
+        assert f"cannot be written: {why}" in ready.run("backup", "--to", str(target), code=8).stderr
         assert ready.json("backup", "verify", "--to", str(target))["verdict"] == "proven"
+        assert [path.name for path in target.glob("2*")] == [name]
     finally:
-        target.chmod(0o700)
-    assert [path.name for path in target.glob("2*")] == [name]
+        subprocess.run(["umount", "-l", str(target)], check=True) if is_disk else target.chmod(0o700)
 
 
 async def test_a_verification_ends_with_what_it_has_found(ready: Confided, target: Path) -> None:

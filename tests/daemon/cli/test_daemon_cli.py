@@ -14,7 +14,7 @@ from tests.support.programs.confided import Confided
 from tests.support.programs.forked import Program
 from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDED
 
-from confide_daemon.server.tool_calls import catalogue
+from confide_daemon.server.mcp.tool_calls import catalogue
 from confide_proxy.mcp.catalogue import PACKAGED
 
 COMMANDS = ["init", "serve", "invite", "callers", "revoke", "audit", "key", "reindex", "status", "doctor"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.daemon import disks
 from tests.support.deadline import DEADLINE_S
 from tests.support.programs.confided import Confided
 from tests.support.programs.processes import wait_until
@@ -18,6 +19,17 @@ from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.store.database import connect
 
 LOST_WORDS = "DELETE FROM keyword WHERE rowid > 0"
+
+
+def test_the_doctor_says_how_much_room_the_disk_has(small_disk: Path) -> None:
+    """And what waits for more."""
+    program = Confided(small_disk / "home")
+    program.run("init")
+    checks = {one["check"]: one for one in program.json("doctor", code=1)}
+    assert "1,074 MB should be: vectors, rewriting and nightly snapshots wait" in checks["disk"]["problem"]
+    assert checks["disk"]["hint"]
+    disks.remount(small_disk, "size=2g")
+    assert "MB are free" in {one["check"]: one for one in program.json("doctor")}["disk"]["detail"]
 
 
 async def filled(ready: Confided) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.daemon.loopback import Machine, Serving, machine, serving
@@ -70,6 +71,37 @@ async def test_changes_are_told_with_what_each_brought(daemon: Serving) -> None:
         assert (await desk.request("changes", later))["changes"] == []
         with pytest.raises(RequestError):
             await desk.request("changes", {**HERE, "since": "yesterday"})
+
+
+async def test_what_has_changed_behind_a_place_in_the_sequence(daemon: Serving) -> None:
+    """Each document as it stands now, in order, deleted notes by the id that they had; from the last place on nothing comes again."""
+    async with machine(daemon, "desk", space="home") as desk:
+        await filled(desk)
+
+        async def after(place: int, **more: Any) -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = (await desk.request("changes", {**HERE, "after": place, **more}))["changes"]
+            return found
+
+        found = await after(0)
+        assert [(one["path"], one["revision"], one["deleted"]) for one in found] == [
+            ("MEMORY.md", 1, False),
+            ("memory/plan.md", 2, False),
+            ("memory/notes/a.md", 1, False),
+            ("memory/gone.md", 2, True),
+        ]
+        assert sorted(one["change"] for one in found) == [one["change"] for one in found]
+        assert await after(0, limit=2) == found[:2]
+        assert await after(found[1]["change"]) == found[2:]
+        assert await after(found[-1]["change"]) == []
+        assert await after(0, since="2100-01-01T00:00:00Z") == []
+        note = found[2]
+        assert note["id"].startswith("mem_")
+        await desk.request("remove", {"project": HERE["project"], "path": note["path"], "base": 1})
+        (gone,) = await after(found[-1]["change"])
+        assert (gone["id"], gone["deleted"]) == (note["id"], True)
+        for wrong in (-1, "1", 2**53):
+            with pytest.raises(RequestError):
+                await after(wrong)  # type: ignore[arg-type]
 
 
 async def test_neither_tells_what_its_caller_may_not_read(daemon: Serving) -> None:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from tests.support.programs.processes import wait_until
 
-from confide_daemon.embedding import Embedder, Model
+from confide_daemon.embedding import Embedder, Model, tokens
 from confide_daemon.embedding.local.resting import RestingEmbedder
+from confide_daemon.embedding.memory.while_used import WhileUsed
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError
 
@@ -71,8 +72,8 @@ def test_it_is_not_dropped_in_the_middle_of_a_call() -> None:
     call = threading.Thread(target=lambda: model.embed_documents(["x"]))
     call.start()
     assert begun.wait(10)
-    held = model._timer
-    wait_until("it to be looked at", lambda: model._timer is not held)
+    held = model._model._timer
+    wait_until("it to be looked at", lambda: model._model._timer is not held)
     assert model.is_awake
     may_end.set()
     call.join(10)
@@ -89,3 +90,33 @@ def test_another_model_in_its_place_is_refused() -> None:
     with pytest.raises(EmbedderError, match="replaced by another one"):
         model.embed_query("postgres")
     model.close()
+
+
+def test_what_is_only_held_while_it_is_used_is_made_again() -> None:
+    """Never in the middle of a use, and each time as it was."""
+    made: list[object] = []
+    ended: list[object] = []
+
+    def make() -> object:
+        made.append(object())
+        return made[-1]
+
+    held = WhileUsed(make, SOON_S, end=ended.append)
+    with held.used() as thing, held.used() as again:
+        assert thing is again
+        assert not ended
+    wait_until("it to be let go", lambda: not held.is_there)
+    with held.used():
+        assert len(made) == 2
+    held.close()
+    wait_until("both to be ended", lambda: ended == made)
+
+
+def test_the_tables_of_tokens_are_let_go_and_count_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """25 MB that no search needs."""
+    monkeypatch.setattr(tokens, "_tables", WhileUsed(tokens._load, rest_after_s=0))
+    tokens.rest_after(SOON_S)
+    counted = tokens.count_tokens("The pool was empty.")
+    wait_until("the tables to be let go", lambda: not tokens._tables.is_there)
+    assert tokens.count_tokens("The pool was empty.") == counted == 5
+    tokens._tables.close()

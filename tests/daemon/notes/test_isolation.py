@@ -18,8 +18,8 @@ from tests.support.daemon.loopback import Machine, Serving, machine, serving
 from tests.support.documents.notes import Agent, acting, text_of
 
 from confide_crypto.errors import RequestError
-from confide_daemon.server.resources import file_uri, project_uri
-from confide_daemon.server.tool_calls import definitions
+from confide_daemon.server.mcp.resources import file_uri, project_uri
+from confide_daemon.server.mcp.tool_calls import definitions
 from confide_memory.note_names import id_of_path
 
 # In everything that is hidden; nothing that anybody else is told may hold any of it.

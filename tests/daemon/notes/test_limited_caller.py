@@ -21,7 +21,7 @@ from tests.support.draws import IS_THOROUGH
 from tests.support.providers.likeness import LikenessEmbedder
 
 from confide_daemon.embedding import Model
-from confide_daemon.server.tool_calls import definitions
+from confide_daemon.server.mcp.tool_calls import definitions
 from confide_daemon.store.rows import Filter
 from confide_daemon.store.tables.keyword import KeywordTable
 

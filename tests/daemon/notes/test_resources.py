@@ -12,7 +12,7 @@ from tests.support.daemon.loopback import Machine, Serving, machine
 from tests.support.deadline import DEADLINE_S
 from tests.support.documents.notes import Agent, acting
 
-from confide_daemon.server.resources import file_uri, names_of
+from confide_daemon.server.mcp.resources import file_uri, names_of
 
 # The older era, which its clients go on speaking.
 pytestmark = pytest.mark.filterwarnings("ignore:resources/.*subscribe is removed")

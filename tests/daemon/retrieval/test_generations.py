@@ -41,7 +41,7 @@ from confide_daemon.retrieval.indexing.generations import Patience, Plan
 from confide_daemon.retrieval.indexing.indexer import Indexer
 from confide_daemon.retrieval.indexing.model import Standing
 from confide_daemon.retrieval.search.query import SearchQuery
-from confide_daemon.server.tool_calls import definitions
+from confide_daemon.server.mcp.tool_calls import definitions
 from confide_daemon.spaces.models import IndexSettings, start
 from confide_daemon.store.database import connect
 from confide_daemon.store.migrations import migrations

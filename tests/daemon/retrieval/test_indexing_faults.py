@@ -21,6 +21,7 @@ from tests.support.providers.provider_server import KEY as KEY_OF_PROVIDER
 from tests.support.providers.provider_server import ProviderServer, documented
 
 from confide_daemon.config import ChunkSettings, DaemonConfig, EmbeddingConfig
+from confide_daemon.datadir import disk as datadir
 from confide_daemon.embedding import Limits, Model, Vectors
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import QuotaError, StorageError
@@ -72,6 +73,41 @@ async def test_nothing_is_embedded_or_counted_that_the_disk_has_no_room_for(
         assert not (await space.status(None)).warnings
     assert set(model.embedded.values()) == {1}
     assert len(model.embedded) == 8
+
+
+async def test_vectors_and_new_generations_wait_while_there_is_little_room(tmp_path: Path) -> None:
+    """Stores go on and are found by their words, and status and searches say why. When there is room it all goes on, unasked."""
+    disk = datadir.Disk(tmp_path)
+    first, second = models(2)
+    async with opened(tmp_path / "s.db", [handle(first)], disk=disk) as space:
+        await fill(space, 3)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
+        disk.is_low = True
+        await fill(space, 2, start=3)
+        assert not await space.wait_indexed(timeout_s=DEADLINE_S)
+        assert space.is_at_rest
+        found = await space.searcher.search(SearchQuery("number4"))
+        assert found.hits[0].path == "memory/4.md"
+        assert indexer.NO_ROOM in found.warnings
+        assert indexer.NO_ROOM in (await space.status(None)).warnings
+        assert disk.waiting == ["vectors"]
+        assert not space.ailments()
+    assert len(first.embedded) == 3
+    settings = IndexSettings(chunks=ChunkSettings.named("original"), patience=Patience(0.0, 0.0))
+    async with opened(tmp_path / "s.db", [handle(second), handle(first)], settings=settings, disk=disk) as space:
+        assert not await space.wait_indexed(timeout_s=DEADLINE_S)
+        assert [one.model for one in (await space.status(None)).generations] == [first.model]
+        assert disk.waiting == ["generations", "vectors"]
+        assert not second.embedded
+        disk.is_low = False
+        for listener in disk._listeners:
+            listener()
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
+        status = await space.status(None)
+        assert not status.warnings
+        assert next(one.model for one in status.generations if one.state == "live") == second.model
+        assert len(second.embedded) == 5
+    assert not disk._listeners
 
 
 async def test_documents_are_not_cut_again_on_the_last_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

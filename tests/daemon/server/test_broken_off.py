@@ -14,7 +14,7 @@ from tests.support.daemon.loopback import Machine, Serving, machine, serving, te
 from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.documents.writer import Writer
-from confide_daemon.server import tool_calls
+from confide_daemon.server.mcp import tool_calls
 from confide_daemon.store.rows import DocumentRow
 
 PATH = "memory/a.md"

@@ -18,6 +18,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families as parsed
 from tests.support.clock import Clock
+from tests.support.daemon import disks
 from tests.support.daemon.loopback import Serving, machine, serving
 from tests.support.deadline import DEADLINE_S
 from tests.support.programs.confided import Confided
@@ -26,11 +27,13 @@ from confide_crypto.errors import _CODE_EXITS, DeniedError
 from confide_crypto.keys.identity import Identity
 from confide_daemon import figures
 from confide_daemon.config import DaemonConfig, MetricsConfig
+from confide_daemon.datadir.disk import POSTPONED
 from confide_daemon.embedding import providers
+from confide_daemon.retrieval.search.query import SearchQuery
+from confide_daemon.server.mcp.tool_calls import tools
 from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.metrics import MOST_SERIES, Metrics
 from confide_daemon.server.operator.now import LAG_S, STATES, Lag, Now, Sizes
-from confide_daemon.server.tool_calls import tools
 from confide_daemon.store.upkeep import integrity
 
 ROOT = Path(__file__).parents[3]
@@ -132,6 +135,7 @@ async def test_there_are_400_series_at_most(monkeypatch: pytest.MonkeyPatch) -> 
         sizes=Sizes(1, 1, 1, 1, spaces),
         lag_s=0.0,
         ailments=("disk", "embedding", "index", "storage", "backup"),
+        postponed=POSTPONED,
     )
 
     async def look() -> Now:
@@ -269,13 +273,11 @@ def test_the_worst_lag_is_told_for_a_minute_or_two() -> None:
 
 
 async def test_health_says_disk_while_there_is_little_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Below 5 % or 1 GiB; it goes by itself when there is room again, and stores go on meanwhile."""
+    """Less than 5 %, or than 1 GiB; it goes by itself when there is room again, and stores go on meanwhile."""
     usage: Any = namedtuple("usage", "total used free")
-    monkeypatch.setattr("confide_daemon.server.operator.now.LOOK_S", 0.02)
+    monkeypatch.setattr("confide_daemon.datadir.disk.LOOK_S", 0.02)
     free = [3 << 30]
-    monkeypatch.setattr(
-        "confide_daemon.server.operator.now.shutil.disk_usage", lambda _path: usage(50 << 30, 0, free[0])
-    )
+    monkeypatch.setattr("confide_daemon.datadir.disk.shutil.disk_usage", lambda _path: usage(50 << 30, 0, free[0]))
 
     async def said(daemon: Serving, wanted: str) -> None:
         answer = ""
@@ -294,3 +296,27 @@ async def test_health_says_disk_while_there_is_little_room(tmp_path: Path, monke
             assert "disk" in Counter((await daemon.daemon.operator.metrics.top())["health"])
             free[0] = 3 << 30
             await said(daemon, "200")
+
+
+async def test_on_a_small_disk_what_can_wait_does_until_it_has_grown(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real one: stores are found by their words, and their vectors come by themselves when there is room."""
+    monkeypatch.setattr("confide_daemon.datadir.disk.LOOK_S", 0.02)
+    async with serving(small_disk / "data") as daemon, machine(daemon) as laptop:
+        await laptop.attach()
+        spaces = daemon.daemon.spaces
+        for number in range(5):
+            await laptop.put(f"memory/{number}.md", f"herons {number}\n")
+        space = await spaces.get(daemon.state.registry.spaces()["laptop"])
+        async with asyncio.timeout(DEADLINE_S):
+            while not spaces.disk.waiting:  # noqa: ASYNC110 - it is told of nowhere
+                await asyncio.sleep(0.02)
+        told = await daemon.daemon.operator.metrics.top()
+        assert "disk" in told["health"]
+        assert ["confided_waiting_for_room", {"what": spaces.disk.waiting[0]}, 1.0] in told["samples"]
+        assert (await space.searcher.search(SearchQuery("herons 3"))).mode == "keyword"
+        disks.remount(small_disk, "size=2g")
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
+        assert (await space.searcher.search(SearchQuery("herons 3"))).mode == "hybrid"
+        assert not daemon.daemon.operator.ailments()

@@ -14,7 +14,7 @@ from tests.support.daemon.loopback import Machine, Serving, machine, serving, te
 
 from confide_crypto.errors import RequestError
 from confide_daemon.embedding import Model
-from confide_daemon.server.tool_calls import catalogue
+from confide_daemon.server.mcp.tool_calls import catalogue
 from confide_memory.tools.call import canonical, catalogue_hash
 
 ERAS = ["legacy", "2026-07-28"]

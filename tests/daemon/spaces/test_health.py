@@ -16,9 +16,11 @@ from tests.support.daemon import damage as damaging
 from tests.support.daemon.damage import DOCUMENTS, found, open_space, run, text_of
 from tests.support.deadline import DEADLINE_S
 
+from confide_daemon.datadir.disk import Disk
 from confide_daemon.errors import StorageError
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.server.operator.jobs import perform
+from confide_daemon.spaces import maintenance
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.upkeep import integrity, salvage
 from confide_memory.documents import text_hash
@@ -405,18 +407,51 @@ async def test_a_deleted_space_gives_its_room_back_while_it_is_searched(tmp_path
 async def test_an_old_database_is_rewritten_once_when_nobody_uses_it(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One made before files could be shortened."""
+    """One made before files could be shortened. Where there is little room on the disk, that waits."""
     run(path, "PRAGMA auto_vacuum = NONE", "VACUUM", "DELETE FROM revision WHERE document > 5")
     size = path.stat().st_size
-    space = await open_space(path)
+    space = await open_space(path, disk=(disk := Disk(path.parent)))
     assert (await space.upkeep.give_back(), path.stat().st_size) == (0, size)
     monkeypatch.setattr("confide_daemon.spaces.maintenance.QUIET_S", 0.0)
+    disk.is_low = True
+    assert (await space.upkeep.give_back(), path.stat().st_size, disk.waiting) == (0, size, ["vacuum"])
+    disk.is_low = False
     await space.upkeep.give_back()
     assert await found(space, 3)
     await space.close()
     connection = damaging.connect(path, damaging.KEY, writer=False)
     assert connection.pragma("auto_vacuum") == 2
     connection.close()
+
+
+async def test_the_looks_at_many_spaces_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were opened at once are not all looked at at once later; a look that somebody asks for waits for none."""
+    monkeypatch.setattr(maintenance, "LOOK_S", 0.0)
+    monkeypatch.setattr(maintenance, "APART_S", 0.05)
+    looks: list[float] = []
+    enough = asyncio.Event()
+
+    async def look(_upkeep: maintenance.Upkeep) -> None:
+        looks.append(asyncio.get_running_loop().time())
+        if len(looks) == 12:
+            enough.set()
+
+    monkeypatch.setattr(maintenance.Upkeep, "_round", look)
+    turns = maintenance.Turns()
+    spaces = [await open_space(tmp_path / f"{number}.db", turns=turns) for number in range(3)]
+    async with asyncio.timeout(DEADLINE_S):
+        await enough.wait()
+    later = looks[3:]  # those right behind the opening are not kept apart
+    assert later[-1] - later[0] >= 0.05 * (len(later) - 2)
+    monkeypatch.setattr(maintenance, "APART_S", 1e6)
+    turns.next_s()
+    before = len(looks)
+    async with asyncio.timeout(DEADLINE_S):
+        while len(looks) == before:
+            spaces[0].upkeep._wake.set()
+            await asyncio.sleep(0.01)
+        for space in spaces:
+            await space.close()
 
 
 async def test_room_that_a_reader_holds_back_is_given_back_when_it_is_done(tmp_path: Path) -> None:

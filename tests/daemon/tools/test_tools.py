@@ -19,7 +19,7 @@ from tests.support.daemon.loopback import Machine, machine, serving
 from confide_daemon import __version__
 from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.errors import ToolError
-from confide_daemon.server.tool_calls import catalogue, definitions, unknown
+from confide_daemon.server.mcp.tool_calls import catalogue, definitions, unknown
 from confide_daemon.tools import read, search, store, sync
 from confide_memory.tools.arguments import Parameters, check
 from confide_memory.tools.call import STRUCTURED

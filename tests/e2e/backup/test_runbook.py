@@ -99,12 +99,15 @@ def test_a_lost_server_comes_back(tmp_path: Path, is_same_address: bool) -> None
 
 
 def test_what_is_typed_wrongly_is_a_sentence(tmp_path: Path) -> None:
-    """And a restore asks nobody who is not there."""
+    """And a restore asks nobody who is not there. That there is no such snapshot is said first: nobody looks for the code in vain."""
     daemon = Daemon(tmp_path)
     shutil.rmtree(daemon.data)
+    (there := tmp_path / "there").mkdir()
     for arguments, typed, exit_code, sentence in (
-        (["restore", str(tmp_path / "none"), "--code"], "CR1-WRONG\n", 7, "recovery code"),
-        (["restore", str(tmp_path / "none")], "", 1, "nothing says where the daemon's are"),
+        (["restore", str(tmp_path / "none"), "--code"], "CR1-WRONG\n", 8, f"the snapshot {tmp_path}/none is not there"),
+        (["restore", str(tmp_path / "none")], "", 8, "is not there"),
+        (["restore", str(there), "--code"], "CR1-WRONG\n", 7, "recovery code"),
+        (["restore", str(there)], "", 1, "nothing says where the daemon's are"),
         (["restore", str(tmp_path / "none"), "--keys", str(tmp_path)], "", 8, "is not there"),
         (["restore", "x", "--keys", "y", "--code"], "", 2, "--code or --keys"),
     ):

@@ -7,11 +7,13 @@ import re
 import shlex
 import shutil
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.programs.forked import BIN, Program, run
+from tests.support.programs.gateway import Gateway, serving
 from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDED, Machine, wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -20,6 +22,7 @@ BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TARGET = "/srv/backups/confide"
 """In documents, a folder on another disk."""
 SNAPSHOT = re.compile(r"\d{4}-\d\d-\d\dT\d{6}Z")
+TOKEN = re.compile(r"cfd_[\w-]{43}")
 INVITE = re.compile(r"confides?://\S+/#invite1\w+")
 
 
@@ -58,6 +61,9 @@ class Reader:
         self._homes = 0
         self._server: subprocess.Popen[bytes] | None = None
         self._invite = ""
+        self._token = ""
+        self._gateway: Gateway | None = None
+        self._stack = ExitStack()
         self._former: Machine | None = None
         self._move()
 
@@ -81,6 +87,17 @@ class Reader:
         if command.startswith("confided serve"):
             self._serve()
             return
+        if command == "confide serve":
+            self._gateway = self._stack.enter_context(serving(self.machine))
+            return
+        if command.startswith("export CONFIDE_TOKEN="):
+            self.machine.env["CONFIDE_TOKEN"] = self._token
+            return
+        if command.startswith("curl"):
+            if shutil.which("curl") is None:
+                return
+            assert self._gateway is not None
+            command = command.replace("http://127.0.0.1:7734", self._gateway.url).replace("curl -s", "curl -sf")
         command = command.replace(TARGET, str(self._root / "backups"))
         if command.startswith("confided restore"):
             self._lose_and_restore(command)
@@ -91,6 +108,8 @@ class Reader:
         asked = self._invite if command.startswith("confide join") else None
         command = "confide join" if asked else command
         said = self._run(command + (" --no-wait" if command.startswith("confided invite") else ""), asked)
+        if found := TOKEN.search(said):
+            self._token = found.group()
         if found := INVITE.search(said):
             # The address in a document is an example; the secret part is what was printed.
             self._invite = f"{self._address()['url'].rstrip('/')}/#{found.group().split('#')[1]}"
@@ -136,6 +155,7 @@ class Reader:
 
     def leave(self) -> None:
         """Stop what the commands have started."""
+        self._stack.close()
         self._stop()
         for machine in filter(None, (self.machine, self._former)):
             machine.stop_local_daemon()

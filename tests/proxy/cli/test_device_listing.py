@@ -10,7 +10,7 @@ from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card, Device
 from confide_proxy.cli import device_confirm, devices
-from confide_proxy.cli.devices import checked, facts
+from confide_proxy.devices.members import checked, facts
 from confide_proxy.errors import DeviceError
 
 

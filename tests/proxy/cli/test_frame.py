@@ -17,7 +17,7 @@ from tests.support.programs.processes import Machine
 
 from confide_daemon.cli import app as daemon_app
 from confide_memory.commands.group import Entry
-from confide_memory.commands.spelling import meant
+from confide_memory.commands.spelling import OtherWords, meant
 from confide_proxy.cli.app import COMMANDS, OTHER_WORDS, app
 
 ENTRIES = {entry.name: entry for entries in COMMANDS.values() for entry in entries}
@@ -34,7 +34,7 @@ OTHERS = {
 """What an agent's session needs, or a machine that has something to do for its space."""
 
 
-PROGRAMS: dict[str, tuple[Any, dict[str, Entry], dict[str, str]]] = {
+PROGRAMS: dict[str, tuple[Any, dict[str, Entry], OtherWords]] = {
     "confide": (PROGRAM, ENTRIES, OTHER_WORDS),
     "confided": (
         typer.main.get_command(daemon_app.app),
@@ -82,7 +82,8 @@ def test_examples_can_be_typed_as_they_stand(program: str, name: str) -> None:
 def test_other_words_lead_to_commands_that_exist(program: str) -> None:
     commands, entries, words = PROGRAMS[program]
     inner = {word for name in entries for word in getattr(commands.commands[name], "commands", ())}
-    assert set(words.values()) <= {*entries, *inner}
+    meanings = {one for said in words.values() for one in ((said,) if isinstance(said, str) else said)}
+    assert meanings <= {*entries, *inner}
     assert not words.keys() & entries.keys()
 
 
@@ -99,6 +100,30 @@ def test_other_words_lead_to_commands_that_exist(program: str) -> None:
 )
 def test_what_was_meant(word: str, command: str | None) -> None:
     assert meant(word, ENTRIES, OTHER_WORDS) == command
+
+
+@pytest.mark.parametrize(
+    ("typed", "command"),
+    [
+        ("remove laptop", "revoke"),
+        ("space remove home", "space rm"),
+        ("space delete home", "space rm"),
+        ("space drop home", "space rm"),
+        ("backup list", "backup ls"),
+        ("backup rm x", "backup prune"),
+        ("backup check", "backup verify"),
+        ("backup restore x", "restore"),
+        ("callers remove laptop", "revoke"),
+        ("callers rm laptop", "revoke"),
+        ("space xyzzy", None),
+    ],
+)
+def test_what_was_meant_in_a_group_may_be_outside_of_it(typed: str, command: str | None) -> None:
+    """A word stands for what there is where it is typed: to remove is to revoke a machine, or to rm a space."""
+    with pytest.raises(typer.TyperException) as caught:
+        daemon_app.app(typed.split(), prog_name="confided", standalone_mode=False)
+    hint = getattr(caught.value, "hint", "")
+    assert hint.startswith(f"did you mean confided {command}? ") if command else "did you mean" not in hint
 
 
 def test_a_wrong_word_gets_a_hint_and_code_2(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tests.support.programs.processes import Machine
 from confide_proxy.cli import doctor, setup
 from confide_proxy.clients import hooks
 from confide_proxy.clients.known import CLIENTS
+from confide_proxy.clients.own_notes import OwnNotes
 
 
 @pytest.fixture
@@ -173,3 +174,29 @@ def told(ended: Ended) -> str:
 def test_help_has_one_description(machine: Machine) -> None:
     said = confide(machine, "setup", "--help").out
     assert said.count("how to start Confide") == 1
+
+
+def test_claude_codes_own_notes_are_put_into_memory_and_taken_out(machine: Machine) -> None:
+    """Into a person's own settings of the project; a directory that they have chosen themselves stays; no other client has such notes."""
+    settings = machine.project / ".claude/settings.local.json"
+    shown = confide(machine, "setup", "claude-code", "--auto-memory")
+    assert (shown.code, settings.exists()) == (0, False)
+    assert "autoMemoryDirectory" in shown.out
+    ended = confide(machine, "setup", "claude-code", "--write", "--auto-memory", "--user")
+    assert "own notes go to memory/claude" in ended.out
+    assert json.loads(settings.read_text()) == {"autoMemoryDirectory": str(machine.project / "memory/claude")}
+    notes = OwnNotes(machine.project)
+    assert notes.is_index("memory/Claude/MEMORY.md")
+    assert notes.has("memory/claude/deep/x.md")
+    assert not any(
+        map(notes.is_index, ("MEMORY.md", "memory/MEMORY.md", "memory/claude/deep/MEMORY.md", "memory/claude/x.md"))
+    )
+    confide(machine, "setup", "claude-code", "--remove", "--auto-memory")
+    assert "autoMemoryDirectory" not in settings.read_text()
+    assert not notes.has("memory/claude/x.md")
+    settings.write_text('{"autoMemoryDirectory": "~/notes"}')
+    refused = confide(machine, "setup", "claude-code", "--write", "--auto-memory")
+    assert (refused.code, "another autoMemoryDirectory" in refused.err) == (7, True)
+    confide(machine, "setup", "claude-code", "--remove")
+    assert json.loads(settings.read_text()) == {"autoMemoryDirectory": "~/notes"}
+    assert confide(machine, "setup", "codex", "--write", "--auto-memory").code == 2

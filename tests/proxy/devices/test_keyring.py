@@ -35,9 +35,9 @@ from confide_crypto.transport.open import Connection
 from confide_daemon.access.jobs import Jobs
 from confide_memory.documents import Asks
 from confide_proxy.cli import status
-from confide_proxy.cli.devices import remover
 from confide_proxy.devices import rotation
 from confide_proxy.devices.duties import KeyChange
+from confide_proxy.devices.members import remover
 from confide_proxy.devices.pairing import Invitation, Invitations
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import NotADeviceError, UnconfirmedError

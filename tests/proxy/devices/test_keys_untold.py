@@ -20,8 +20,8 @@ from confide_crypto.sealing import roster_entry
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
-from confide_proxy.cli.devices import listed, remover
 from confide_proxy.devices.keyring import Keyring
+from confide_proxy.devices.members import listed, remover
 
 
 @pytest.fixture

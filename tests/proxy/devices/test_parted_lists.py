@@ -29,9 +29,9 @@ from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.roster_entry import Card
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 from confide_memory.documents import Asks
-from confide_proxy.cli.devices import remover
 from confide_proxy.devices.fork import Fork
 from confide_proxy.devices.keyring import Keyring
+from confide_proxy.devices.members import remover
 from confide_proxy.devices.roster_cache import RosterCache
 
 GHOST = Identity(bytes(range(132, 164)))

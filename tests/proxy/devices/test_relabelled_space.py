@@ -15,8 +15,8 @@ from tests.support.sealing.devices import Device
 from confide_crypto.errors import ForeignEntryError, WithheldRosterError
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Entry
-from confide_proxy.cli.devices import remover
 from confide_proxy.devices.keyring import Keyring
+from confide_proxy.devices.members import remover
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import AnotherSpaceError, UnconfirmedError
 

@@ -19,8 +19,8 @@ from confide_crypto.sealing.roster_entry import Card
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 from confide_crypto.transport.open import connect
 from confide_proxy.cli.device_removal import remove_brought_in
-from confide_proxy.cli.devices import listed, remover
 from confide_proxy.devices import roster_client
+from confide_proxy.devices.members import listed, remover
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 from tests.support.programs.processes import Machine, running_daemon
 from tests.support.programs.wire import Wire
 
-from confide_daemon.server.tool_calls import catalogue
+from confide_daemon.server.mcp.tool_calls import catalogue
 from confide_memory.tools.call import NOTICE
 from confide_proxy.mcp.subscriptions import ACKNOWLEDGED
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.support.daemon.scripted import ATTACHED, Client, Message, Slow, running
 
-from confide_daemon.server.tool_calls import catalogue
+from confide_daemon.server.mcp.tool_calls import catalogue
 from confide_memory.tools.call import STRUCTURED
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import incoming

@@ -18,7 +18,7 @@ from tests.support.draws import draws
 
 from confide_crypto.errors import RequestError, UnreachableError
 from confide_daemon.notes.edit import Draft
-from confide_daemon.server.tool_calls import catalogue
+from confide_daemon.server.mcp.tool_calls import catalogue
 from confide_daemon.tools import note_fields
 from confide_memory import note_names
 from confide_memory.tools.call import Answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import struct
 import subprocess
@@ -20,6 +21,8 @@ from confide_proxy import VERSION
 ROOT = Path(__file__).parents[3]
 PLUGIN = Path(confide_proxy.__file__).parent / "plugin"
 LINE = "command -v confide >/dev/null && exec confide hook; exit 0"
+BESIDE = "exec 3<&0; { command -v confide >/dev/null && exec confide hook; } <&3 >/dev/null 2>&1 & exit 0"
+"""Where nothing is ever answered, and the client need not wait."""
 SKILLS = {"remember", "recall", "learned"}
 NEVER_UNASKED = {"secret_get", "memory_delete", "memory_dedupe"}
 
@@ -37,16 +40,17 @@ def commands(hooks: dict[str, list[dict[str, Any]]]) -> dict[str, list[tuple[str
 
 
 def test_one_line_answers_every_event_of_every_client() -> None:
-    """Synchronous, in the shell form, 5 s and at a session's end 1; Gemini counts in milliseconds."""
+    """In the shell form, 5 s and at a session's end 1; Gemini counts in milliseconds. The ends of turns and sessions are not waited for."""
     assert commands(read("hooks/hooks.json")["hooks"]) == {
         **{
             event: [(LINE, 5)]
             for event in (
-                *("SessionStart", "UserPromptSubmit", "PermissionRequest", "Stop", "PreCompact", "PostCompact"),
+                *("SessionStart", "UserPromptSubmit", "PermissionRequest", "PreCompact", "PostCompact"),
                 "SubagentStop",
             )
         },
-        "SessionEnd": [(LINE, 1)],
+        "Stop": [(BESIDE, 5)],
+        "SessionEnd": [(BESIDE, 1)],
     }
     assert commands(read("gemini/hooks/hooks.json")["hooks"]) == {
         **{event: [(LINE, 5000)] for event in ("SessionStart", "BeforeAgent", "AfterAgent", "PreCompress")},
@@ -92,6 +96,22 @@ def test_without_confide_the_hooks_say_nothing(tmp_path: Path) -> None:
         ["/bin/sh", "-c", LINE], env={"PATH": str(empty)}, input=b'{"a": 1}\n', capture_output=True, timeout=60
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b'answered {"a": 1}\n', b"")
+
+
+def test_the_end_of_a_turn_is_not_waited_for(tmp_path: Path) -> None:
+    """The client has its 0 and the end of all output while the program still runs; that gets the event all the same."""
+    for name in ("go", "said"):
+        os.mkfifo(tmp_path / name)
+    program = tmp_path / "confide"
+    program.write_text('#!/bin/sh\nread -r line\nread -r go < go\necho "$* $line" > said\n')
+    program.chmod(0o755)
+    env = {"PATH": str(tmp_path)}
+    done = subprocess.run(
+        ["/bin/sh", "-c", BESIDE], cwd=tmp_path, env=env, input=b'{"a": 1}\n', capture_output=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    (tmp_path / "go").write_text("go\n")
+    assert (tmp_path / "said").read_text() == 'hook {"a": 1}\n'
 
 
 def test_the_hooks_of_the_plugin_reach_the_real_program(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from confide_crypto.sealing import placeholder
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_daemon.server.tool_calls import catalogue
+from confide_daemon.server.mcp.tool_calls import catalogue
 from confide_daemon.tools import machine_tools
 from confide_memory.tools.call import Answer
 from confide_proxy.config import Policy

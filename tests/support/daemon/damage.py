@@ -7,9 +7,11 @@ from pathlib import Path
 
 from tests.support.deadline import DEADLINE_S
 
+from confide_daemon.datadir.disk import Disk
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.search.query import SearchQuery
+from confide_daemon.spaces.maintenance import Turns
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.database import connect, transaction
@@ -25,10 +27,12 @@ def text_of(number: int) -> str:
     return f"# Note {number}\n\n" + "\n\n".join(parts) + "\n"
 
 
-async def open_space(path: Path, *, model: str = "words") -> Space:
+async def open_space(
+    path: Path, *, model: str = "words", disk: Disk | None = None, turns: Turns | None = None
+) -> Space:
     """The space, with a model that needs no files."""
     handle = Model.ready(HashedEmbedder(64, model=model))
-    return await Space.open(path, KEY, space_id="s", settings=IndexSettings(), embedder=handle)
+    return await Space.open(path, KEY, space_id="s", settings=IndexSettings(), embedder=handle, disk=disk, turns=turns)
 
 
 async def make(path: Path) -> None:

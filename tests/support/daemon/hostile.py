@@ -27,7 +27,7 @@ from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_crypto.keys.identity import format_daemon_key, parse_public_key
 from confide_crypto.transport.inbox import Body
 from confide_crypto.transport.open import Connection, accept, websocket_options
-from confide_daemon.server.tool_calls import catalogue
+from confide_daemon.server.mcp.tool_calls import catalogue
 from confide_memory.documents import text_hash
 
 EVIL: Final = (
@@ -66,6 +66,22 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
     "pull": {"revision": 1, "hash": text_hash(EVIL.replace("\ud800", "")), "text": EVIL},
     "call": {"result": {"path": EVIL, "warnings": [EVIL]}},
     "lookup": {"result": {"results": [{"path": EVIL, "snippet": EVIL, "class": "owner"}], "memories": []}},
+    "days": {
+        "days": [{"day": EVIL, "project": EVIL, "kind": EVIL, "count": 1}],
+        "ages": [{"days": 1, "recalls": 1}, {"days": None, "recalls": 1}],
+    },
+    "relations": {
+        "relations": [
+            {
+                "id": EVIL,
+                "title": EVIL,
+                "relation": EVIL,
+                "otherId": EVIL,
+                "otherTitle": EVIL,
+                "otherProject": EVIL,
+            }
+        ]
+    },
     "trust": {
         "class": "untrusted",
         "hash": HASH,

@@ -40,9 +40,9 @@ class Confided:
         assert "Traceback" not in done.stderr
         return done
 
-    def json(self, *arguments: str) -> Any:
+    def json(self, *arguments: str, code: int = 0) -> Any:
         """Run a command with --json."""
-        return json.loads(self.run(*arguments, "--json").stdout)
+        return json.loads(self.run(*arguments, "--json", code=code).stdout)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a process whose stderr goes to a file."""

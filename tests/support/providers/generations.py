@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from tests.support.deadline import DEADLINE_S
 
+from confide_daemon.datadir.disk import Disk
 from confide_daemon.embedding import CircuitBreaker, Limits, Model, Vectors
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError, ProviderDownError
@@ -121,9 +122,10 @@ async def opened(
     *,
     settings: IndexSettings = AT_ONCE,
     clock: Callable[[], float] = time.time,
+    disk: Disk | None = None,
 ) -> AsyncIterator[Space]:
     """A space with these models, the wanted one first; closed at the end."""
-    space = await Space.open(path, KEY, space_id="s", settings=settings, embedder=handles, clock=clock)
+    space = await Space.open(path, KEY, space_id="s", settings=settings, embedder=handles, clock=clock, disk=disk)
     try:
         yield space
     finally:

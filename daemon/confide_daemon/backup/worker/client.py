@@ -76,15 +76,7 @@ class Worker:
 @asynccontextmanager
 async def working() -> AsyncIterator[Worker]:
     """A worker, until the end of this; cut off, it stops in the middle of what it does."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "confide_daemon.backup.worker",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=_MOST_LINE,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-    )
+    process = await _started()
     is_done = False
     try:
         yield Worker(process)
@@ -100,3 +92,25 @@ async def working() -> AsyncIterator[Worker]:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
         await ended
+
+
+async def _started() -> asyncio.subprocess.Process:
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "confide_daemon.backup.worker",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=_MOST_LINE,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+        )
+    )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # asyncio would forget one that is half started, and it would be nobody's.
+        process = await starting
+        process.kill()
+        await process.wait()
+        raise

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.config import ChunkSettings
+from confide_daemon.datadir.disk import Disk
 from confide_daemon.documents import provenance
 from confide_daemon.errors import DamagedError, EmbedderError
 from confide_daemon.retrieval.chunker import cut
@@ -124,6 +125,10 @@ SETTLE_S = 0.05
 CLOSE_S = 5.0
 # One decision may lead to another (drop, add, fill from nothing, swap), but not for ever.
 DECISIONS = 8
+# What searches and the status say meanwhile.
+NO_ROOM = (
+    "little room is left on the daemon's disk: indexing waits for more, and what is new is found by its words alone"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +160,15 @@ class Indexer:
         budget: Budget,
         derivation: Derivation,
         patience: Patience,
+        disk: Disk,
     ) -> None:
-        """`providers`: the wanted one first."""
+        """`providers`: the wanted one first. `disk`: nothing is added to its last room."""
         self._write: Callable[[Callable[[Store], object]], Awaitable[object]] = write  # type: ignore[assignment]
         self._providers = list(providers)
         self._budget = budget
         self._derivation = derivation
         self._patience = patience
+        self._disk = disk
         self._wake = asyncio.Event()
         self._settling: asyncio.TimerHandle | None = None
         self._moved = asyncio.Condition()
@@ -174,6 +181,8 @@ class Indexer:
         self._task: asyncio.Task[None] | None = None
         self._ready: Callable[[], None] | None = None
         self.failure: ConfideError | None = None
+        self._has_put_off = False
+        self.waits_for_room = False  # what there is to do is left until the disk has room
         self.waiting = 0  # pieces without a vector of the model that serves, as last seen
         self.idle = False  # nothing left to do that can be done now
         self.moves = 0  # how often something was indexed, or the work came to rest
@@ -191,6 +200,7 @@ class Indexer:
         for provider in self._providers:
             provider.model.when_settled(ready)
         self._ready = ready
+        self._disk.listen(self.wake)
         self.wake()
 
     def wake(self) -> None:
@@ -212,6 +222,7 @@ class Indexer:
     async def close(self) -> None:
         """Ends after what is being stored; calls that take longer are given up."""
         self._closing = True
+        self._disk.forget(self.wake)
         if self._ready is not None:
             for provider in self._providers:
                 provider.model.call_no_longer(self._ready)
@@ -284,10 +295,12 @@ class Indexer:
     async def _run(self) -> None:
         while not self._closing:
             self._wake.clear()
+            self._has_put_off = False
             with self._watched():
                 while not self._closing and await self._write(self._recut):
                     await self._tell()
                 await self._decide()
+            self.waits_for_room = self._has_put_off
             self.idle = not (self._wake.is_set() or self._filling or self._settling)
             await self._tell()
             with contextlib.suppress(TimeoutError):
@@ -321,7 +334,7 @@ class Indexer:
             held = holdings(store)
             self._lacking = {one.generation.name for one in held if one.missing}
             self.waiting = self._waiting(store, held, models)
-            plan = decide(held, models, renew=self._renew, patience=self._patience)
+            plan = self._postponed(decide(held, models, renew=self._renew, patience=self._patience))
             if not plan.changes:
                 break
             now = time.time()
@@ -337,6 +350,13 @@ class Indexer:
             if plan.add is not None:
                 self._renew = False
         return plan
+
+    def _postponed(self, plan: Plan) -> Plan:
+        """The plan less what it adds to a disk that has little room: generations go and change places all the same."""
+        may_add = plan.add is None or self._disk.has_room_for("generations")
+        may_fill = not plan.fill or self._disk.has_room_for("vectors")
+        self._has_put_off = self._has_put_off or not (may_add and may_fill)
+        return replace(plan, add=plan.add if may_add else None, fill=plan.fill if may_fill else ())
 
     def _waiting(self, store: Store, held: Sequence[Held], models: Sequence[Standing]) -> int:
         live = next((one for one in held if one.generation.live), None)
@@ -434,6 +454,9 @@ class Indexer:
         chunking = self._derivation.chunking
         documents = store.documents.cut_otherwise(chunking, limit=RECUT)
         if not documents:
+            return 0
+        if not self._disk.has_room_for("vectors"):
+            self._has_put_off = True
             return 0
         with store.writing_derived():
             for document in documents:

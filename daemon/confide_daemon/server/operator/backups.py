@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_daemon.backup.service import WHATS, Asked, Backups, Standing
+from confide_daemon.datadir.disk import Disk
 from confide_daemon.server.operator.control import Control
 from confide_daemon.server.operator.metrics import Metrics
 
@@ -44,8 +45,10 @@ class _Task:
 class BackupDesk:
     """Takes what commands ask for, and does by itself what is configured."""
 
-    def __init__(self, backups: Backups, control: Control, metrics: Metrics) -> None:
+    def __init__(self, backups: Backups, control: Control, metrics: Metrics, disk: Disk) -> None:
+        """`disk`: the data folder's; while it has little room, nothing is copied unasked."""
         self._backups = backups
+        self._disk = disk
         self._tasks: dict[int, _Task] = {}
         self._last = 0
         self._alone: asyncio.Task[None] | None = None
@@ -116,10 +119,12 @@ class BackupDesk:
                 continue
             self._is_working = True
             try:
-                if self._is_there and self._backups.is_due(self._standing):
+                is_due = self._is_there and self._backups.is_due(self._standing)
+                # A log grows while its database is copied, and a copy that is proven lies in the data folder.
+                if is_due and self._disk.has_room_for("snapshots"):
                     await self._backups.nightly()
                     await self._look()
-                if self._backups.at_hand(self._standing):
+                if self._backups.at_hand(self._standing) and self._disk.has_room_for("snapshots"):
                     await self._backups.prove_unlocked(self._standing)
                     await self._look()
             except ConfideError as error:

@@ -12,7 +12,7 @@ from confide_daemon.errors import ListenError
 from confide_daemon.server.operator.control import Control
 from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.metrics import Metrics
-from confide_daemon.server.operator.now import Lag, Looking, Room
+from confide_daemon.server.operator.now import Lag, Looking
 from confide_daemon.server.operator.watchdog import Service
 from confide_daemon.spaces.pool import Spaces
 
@@ -50,7 +50,6 @@ class OperatorDesk:
         self._exposition = exposition
         self._service = service or Service.of_environment()
         self._is_on_demand = is_on_demand
-        self._room = Room(state.folder.root)
         self._looking = Looking(state, spaces, sessions, self.ailments)
         self._ailing: list[Callable[[], set[str]]] = [spaces.ailments]
         self._beside: list[asyncio.Task[None]] = []
@@ -66,7 +65,7 @@ class OperatorDesk:
     def ailments(self) -> set[str]:
         """What does not work as it should, in the words of `/health`."""
         found = set[str]().union(*(ailing() for ailing in self._ailing))
-        return found | ({DISK} if self._room.is_low else set())
+        return found | ({DISK} if self._spaces.disk.is_low else set())
 
     def also(self, ailing: Callable[[], set[str]]) -> None:
         """Ask this part as well what of it does not work as it should."""
@@ -74,7 +73,7 @@ class OperatorDesk:
 
     async def open(self) -> None:
         """Can be asked from now on. Raises ListenError: the port of metrics is taken."""
-        await asyncio.to_thread(self._room.look)
+        await asyncio.to_thread(self._spaces.disk.look)
         await self.control.open()
         if self._exposition is not None:
             try:
@@ -89,7 +88,7 @@ class OperatorDesk:
         self._service.ready()
         self._beside = [
             asyncio.create_task(self._service.run(self._status, self._writers), name="confide-watchdog"),
-            asyncio.create_task(self._room.watch(), name="confide-room"),
+            asyncio.create_task(self._spaces.disk.watch(), name="confide-disk"),
         ]
 
     async def close(self) -> None:

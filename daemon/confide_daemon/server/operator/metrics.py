@@ -97,6 +97,12 @@ class Metrics(Collector):
             {(word,): 1.0 for word in now.ailments},
             "what",
         )
+        yield _gauge(
+            "waiting_for_room",
+            "What is put off until the disk has room.",
+            {(what,): 1.0 for what in now.postponed},
+            "what",
+        )
         for name, (says, value) in self._values.items():
             if (found := value()) is not None:
                 yield _gauge(name, says, {(): found})

@@ -20,10 +20,6 @@ from confide_daemon.spaces.pool import Spaces
 
 KEPT_S: Final = 2.0
 """What was looked at so recently is told again: several may watch, and 10,000 spaces have 20,000 files to look at."""
-LOOK_S: Final = 10.0
-"""How often the room on the disk is looked at unasked, for `/health`."""
-LEAST_SHARE: Final = 0.05
-LEAST_BYTES: Final = 1 << 30
 LAG_S: Final = 60.0
 STATES: Final = ("open", "locked", "closed", "damaged")
 
@@ -52,6 +48,7 @@ class Now:
     sizes: Sizes
     lag_s: float
     ailments: tuple[str, ...]  # the words of `/health`
+    postponed: tuple[str, ...]  # what waits for room on the disk
 
 
 class Lag:
@@ -76,29 +73,6 @@ class Lag:
         if minutes:
             self._before, self._worst = (self._worst if minutes == 1 else 0.0), 0.0
             self._since += minutes * LAG_S
-
-
-class Room:
-    """The room on the file system of the data folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.is_low = False
-        """Below 5 % or 1 GiB, as last seen."""
-
-    def look(self) -> None:
-        """Disk."""
-        try:
-            usage = shutil.disk_usage(self._folder)
-        except OSError:
-            return  # as it was: whatever is wrong there has a word of its own
-        self.is_low = usage.free < max(LEAST_BYTES, LEAST_SHARE * usage.total)
-
-    async def watch(self) -> None:
-        """Until cancelled."""
-        while True:
-            await asyncio.to_thread(self.look)
-            await asyncio.sleep(LOOK_S)
 
 
 class Looking:
@@ -135,6 +109,7 @@ class Looking:
             sizes=sizes,
             lag_s=self.lag.worst_s,
             ailments=tuple(sorted(self._ailments())),
+            postponed=tuple(self._spaces.disk.waiting),
         )
 
     def _on_disk(self) -> tuple[Sizes, dict[str, int], list[str]]:

@@ -121,10 +121,16 @@ class ProjectRequests:
             "total": total,
         }
 
-    async def _changes(self, project: str, path: str, since: str | None, limit: int) -> dict[str, Any]:
+    async def _changes(
+        self, project: str, path: str, since: str | None, after: int | None, limit: int
+    ) -> dict[str, Any]:
         self._require_memory(project)
         moment = datetime.fromisoformat(since).timestamp() if since else 0.0
-        found = await self._space.listing.changes(project, below=path, since=moment, limit=limit)
+        listing = self._space.listing
+        if after is None:
+            found = [(one, one.row.id) for one in await listing.changes(project, below=path, since=moment, limit=limit)]
+        else:
+            found = await listing.changed_after(project, below=path, after=after, since=moment, limit=limit)
         self._require_memory(project)
         return {
             "changes": [
@@ -137,8 +143,10 @@ class ProjectRequests:
                     "deleted": bool(one.row.deleted),
                     "clash": bool(one.row.clash),
                     "words": one.words,
+                    "change": one.row.change,
+                    "id": identity,
                 }
-                for one in found
+                for one, identity in found
             ]
         }
 

@@ -267,10 +267,20 @@ class DocumentTable(Table):
         sql = f"""WITH last AS MATERIALIZED (SELECT d.id, d.path FROM document d JOIN project p ON p.id = d.project
                   WHERE p.name = ? AND d.updated_at >= ? AND {_BELOW} ORDER BY d.updated_at DESC LIMIT ?)
                   SELECT r.document, last.path, r.number, r.author, r.created_at, r.text IS NULL, r.clash,
-                  coalesce(r.bytes, length(r.text), 0) FROM last JOIN revision r ON r.document = last.id
-                  WHERE r.created_at >= ? ORDER BY r.created_at DESC, r.change DESC LIMIT ?"""
+                  coalesce(r.bytes, length(r.text), 0), r.change, n.id FROM last JOIN revision r ON r.document = last.id
+                  LEFT JOIN note n ON n.document = last.id WHERE r.created_at >= ? ORDER BY r.created_at DESC, r.change DESC LIMIT ?"""
         rows = self._rows(sql, (project, since, *_below(below), limit, since, limit))
         return [ChangeRow(*row) for row in rows]
+
+    def changed_after(self, project: str, *, below: str, after: int, since: float, limit: int) -> list[ChangeRow]:
+        """The newest revision of each document of a project's memory that was made behind `after` in the sequence of changes, and not
+        before a moment; in order."""
+        sql = f"""SELECT r.document, d.path, r.number, r.author, r.created_at, r.text IS NULL, r.clash,
+                  coalesce(r.bytes, length(r.text), 0), r.change, n.id FROM revision r JOIN document d ON d.id = r.document
+                  JOIN project p ON p.id = d.project LEFT JOIN note n ON n.document = d.id
+                  WHERE r.change > ? AND r.number = d.revision AND r.created_at >= ? AND p.name = ? AND {_BELOW}
+                  ORDER BY r.change LIMIT ?"""
+        return [ChangeRow(*row) for row in self._rows(sql, (after, since, project, *_below(below), limit))]
 
     def deleted_paths(self, project: str, *, limit: int) -> list[str]:
         """The memory files that were deleted and can come back, the last one first."""

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
 """How this machine calls itself."""
+LINKS: Final = "/panel/in/"
+"""Below it are the panel's links, each good once."""
 _TOKENS: Final = frozenset(
     {"access_token", "accesstoken", "api_key", "apikey", "api-key", "auth", "authorization", "bearer", "key", "token"}
 )
@@ -51,6 +53,13 @@ def is_own_origin(origin: str, port: int) -> bool:
     return scheme == "http" and is_own_host(host, port)
 
 
+def _is_link(scope: Scope) -> bool:
+    """Whether somebody follows a link into the panel, which leads here from a file. Whoever knows none is given nothing there."""
+    mode, dest = _values(scope, b"sec-fetch-mode"), _values(scope, b"sec-fetch-dest")
+    is_followed = mode == ["navigate"] and dest == ["document"]
+    return is_followed and scope["method"] == "GET" and scope["path"].startswith(LINKS)
+
+
 def holds_token(query: bytes) -> bool:
     """Whether a query string has a token in it, or a parameter that is made for one."""
     text = query.decode("latin-1")
@@ -67,7 +76,8 @@ def problem_of(scope: Scope, port: int) -> RefusalError | None:
         return RefusalError(421, "misdirected", "this gateway answers to its own address alone")
     if any(not is_own_origin(origin, port) for origin in origins):
         return RefusalError(403, "denied", "pages of other origins are refused")
-    if "cross-site" in sites or "same-site" in sites:  # a picture or a form brings no Origin, but browsers say this
+    # A picture or a form brings no Origin, but browsers say this.
+    if ("cross-site" in sites or "same-site" in sites) and not _is_link(scope):
         return RefusalError(403, "denied", "requests that other sites cause are refused")
     if holds_token(scope["query_string"]):
         return RefusalError(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, DeniedError
 from confide_memory.answers import ask
-from confide_memory.documents import GLOBAL_PROJECT
+from confide_memory.documents import GLOBAL_PROJECT, Asks
 from confide_proxy.errors import KeyLockedError, NotJoinedError, NotSetUpError
 from confide_proxy.hooks import block, briefings, events, prompts, starting
 from confide_proxy.hooks.holder import form
@@ -188,11 +188,7 @@ class Recall:
         project = await self._project(folder)
         if project is None:
             return []
-        arguments = {"query": question, "maxResults": _FOUND, "minScore": HIT_SCORE}
-        # Whatever of it is a credential goes out as its placeholder, or not at all.
-        sealed = SealedCalls(self._sealing, project)
-        given = await sealed.arguments(self._link, Asked("memory_search", arguments, project), is_lookup=True)
-        return form.hits(await self._look_up(project, "memory_search", given))
+        return await found(self._link, self._sealing, project, question)
 
     # -- briefings ------------------------------------------------------------------------------------------------
 
@@ -252,11 +248,7 @@ class Recall:
     # -- the daemon -----------------------------------------------------------------------------------------------
 
     async def _look_up(self, project: str, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        # What is of another class is not even looked at; what comes all the same is left out by `form`.
-        meta = {_CLASSES: list(form.TRUSTED), _UNASKED: True}
-        body = {"project": project, "tool": tool, "arguments": dict(arguments), "meta": meta}
-        result: dict[str, Any] = (await ask(self._link, "lookup", body, timeout_s=_REQUEST_S))["result"]
-        return result
+        return await _looked_up(self._link, project, tool, arguments)
 
     async def _project(self, folder: str) -> str | None:
         found = await self._found(folder)
@@ -281,6 +273,23 @@ class Recall:
         while not self._is_kept:
             self._is_kept = True
             await asyncio.to_thread(self._shown.save, self._shown.kept())
+
+
+async def found(link: Asks, sealing: Sealing, project: str, question: str) -> list[form.Quoted]:
+    """What a search for a prompt's question finds that may come unasked, the best first. Raises ConfideError, TimeoutError."""
+    arguments = {"query": question, "maxResults": _FOUND, "minScore": HIT_SCORE}
+    # Whatever of it is a credential goes out as its placeholder, or not at all.
+    sealed = SealedCalls(sealing, project)
+    given = await sealed.arguments(link, Asked("memory_search", arguments, project), is_lookup=True)
+    return form.hits(await _looked_up(link, project, "memory_search", given))
+
+
+async def _looked_up(link: Asks, project: str, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    # What is of another class is not even looked at; what comes all the same is left out by `form`.
+    meta = {_CLASSES: list(form.TRUSTED), _UNASKED: True}
+    body = {"project": project, "tool": tool, "arguments": dict(arguments), "meta": meta}
+    result: dict[str, Any] = (await ask(link, "lookup", body, timeout_s=_REQUEST_S))["result"]
+    return result
 
 
 def _time_for(asked: Mapping[str, Any]) -> float:

@@ -16,7 +16,9 @@ function ask(program, cwd, event) {
   }).then((text) => JSON.parse(text).hookSpecificOutput.additionalContext).catch(() => "")
 }
 
-export const Confide = async ({ directory }, options) => {
+export const Confide = async ({ client, directory }, options) => {
+  // OpenCode starts its servers when the first prompt is on its way, too late for that one's hits. To ask how they are starts them now.
+  Promise.resolve().then(() => client.mcp.status()).catch(() => {})
   const unbriefed = new Map() // sessions that have no briefing yet, and why: they are new, or were compacted
   const tell = (hook_event_name, session_id, more) =>
     ask(options?.program ?? "confide", directory, { hook_event_name, session_id, ...more })

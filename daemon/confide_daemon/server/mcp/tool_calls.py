@@ -24,12 +24,12 @@ from datetime import datetime
 from typing import Any
 
 import mcp_types
-from mcp.shared.exceptions import MCPError
 
 from confide_crypto.errors import ConfideError, RequestError, printable
 from confide_daemon import __version__, figures
 from confide_daemon.access.callers import Grants
-from confide_daemon.server import prompts, resources
+from confide_daemon.server.mcp import prompts, resources
+from confide_daemon.server.mcp.sdk import MCPError
 from confide_daemon.tools import (
     dedupe,
     delete,

@@ -1,6 +1,6 @@
 """The MCP server of one agent: its tools, resources and prompts over in-memory streams, for both protocol eras.
 
-The SDK's low-level server pairs requests and speaks the protocol; what is answered comes from `tools`, `resources` and `prompts`.
+The SDK's loop pairs requests and speaks the protocol; what is answered comes from `tools`, `resources` and `prompts`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,20 @@ from typing import Any
 
 import anyio
 import mcp_types
-from mcp.server.lowlevel.server import NotificationOptions, Server
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged, ResourceUpdated
-from mcp.shared.exceptions import MCPError
-from mcp.shared.message import SessionMessage
 
 from confide_crypto.errors import ConfideError, RequestError
-from confide_daemon.server import prompts, resources, tool_calls
+from confide_daemon.server.mcp import prompts, resources, tool_calls
+from confide_daemon.server.mcp.sdk import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    MCPError,
+    ResourcesListChanged,
+    ResourceUpdated,
+    Server,
+    SessionMessage,
+)
+from confide_daemon.server.mcp.tool_calls import MODERN_VERSIONS, Origin, catalogue
 from confide_daemon.server.replicas import Change
-from confide_daemon.server.tool_calls import MODERN_VERSIONS, Origin, catalogue
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ToolContext
 from confide_memory.documents import is_note
@@ -77,31 +82,24 @@ class AgentServer:
 
     async def run(self, server_in: Any, server_out: Any) -> None:
         described = catalogue(self._toolsets())
-        info = described["serverInfo"]
-        server: Server[Any] = Server(
-            info["name"],
-            version=info["version"],
-            title=info["title"],
-            instructions=described["instructions"],
-            on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,
-            on_list_resources=self._list_resources,
-            on_list_resource_templates=self._list_templates,
-            on_read_resource=self._read_resource,
-            on_subscribe_resource=self._subscribe,
-            on_unsubscribe_resource=self._unsubscribe,
-            on_subscriptions_listen=self._listen,
-            on_list_prompts=self._list_prompts,
-            on_get_prompt=self._get_prompt,
-        )
-        # The SDK's spans would carry tool arguments to whatever exporter is installed.
-        server.middleware.clear()
-        options = server.create_initialization_options(
-            NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
+        server = Server(
+            described,
+            {
+                "tools/list": self._list_tools,
+                "tools/call": self._call_tool,
+                "resources/list": self._list_resources,
+                "resources/templates/list": self._list_templates,
+                "resources/read": self._read_resource,
+                "resources/subscribe": self._subscribe,
+                "resources/unsubscribe": self._unsubscribe,
+                "subscriptions/listen": self._listen,
+                "prompts/list": self._list_prompts,
+                "prompts/get": self._get_prompt,
+            },
         )
         telling = asyncio.create_task(self._tell())
         try:
-            await server.run(server_in, server_out, options)
+            await server.run(server_in, server_out)
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)

@@ -1,0 +1,49 @@
+"""What a person has answered about the plugin: Claude Code asks by its `userConfig`, and keeps the answers in their own settings.
+
+Read there, and nowhere else: Claude Code takes no such answer from a project's settings, and tells hooks alone, by the environment, which
+a project's settings can fill as well. A hook reads it at the end of a turn, so this module needs the standard library alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+MODES: Final = ("off", "suggest", "auto")
+_PLUGIN: Final = "confide@"
+"""How the plugin is called, whatever the marketplace is."""
+_MOST_BYTES: Final = 2**20
+
+
+def settings() -> str:
+    """The path of the user's own settings of Claude Code."""
+    return os.path.join(os.path.expanduser("~"), ".claude", "settings.json")
+
+
+def learning() -> str:
+    """One of `MODES`; "" where nobody has answered, the plugin is switched off, or somebody else could have written the answer."""
+    try:
+        fd = os.open(settings(), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as file:
+            status = os.fstat(fd)
+            is_ours = status.st_uid in (os.geteuid(), 0) and not status.st_mode & stat.S_IWOTH
+            told = json.loads(file.read(_MOST_BYTES)) if stat.S_ISREG(status.st_mode) and is_ours else {}
+    except (OSError, ValueError, RecursionError):
+        return ""
+    enabled, answers = (_object(told, name) for name in ("enabledPlugins", "pluginConfigs"))
+    for name in answers:
+        if name.startswith(_PLUGIN) and enabled.get(name) is True:
+            mode = _object(_object(answers, name), "options").get("learn")
+            if isinstance(mode, str) and mode.strip().lower() in MODES:
+                return mode.strip().lower()
+    return ""
+
+
+def _object(found: Any, name: str) -> dict[str, Any]:
+    value = found.get(name) if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,160 @@
+"""Plots: bars by day, a calendar, bars by name, and percentiles. Pure: numbers in, SVG out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
+from itertools import pairwise
+from typing import Final
+
+from markupsafe import Markup
+
+WIDTH: Final = 720
+_LEFT: Final = 40
+_CELL: Final = 12
+_STEPS: Final = 4
+_NAME: Final = 16
+
+
+def stacked(days: Sequence[date], series: Mapping[str, Mapping[date, int]], *, label: str, height: int = 180) -> Markup:
+    """Bars by day, of one colour (`c1`, `c2`, …) for each of the series, in their order.
+
+    Args:
+        label: what it is, for those who do not see it.
+    """
+    totals = [sum(of.get(day, 0) for of in series.values()) for day in days]
+    most = _round_up(max(totals, default=0))
+    bottom, top = height - 20, 8
+    step = (WIDTH - _LEFT) / max(1, len(days))
+    parts: list[Markup] = []
+    for share in (0, 0.5, 1):
+        y = bottom - share * (bottom - top)
+        parts.append(Markup('<line class="axis" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(_LEFT, WIDTH, y, y))
+        if share in (0, 1) or most > 1:
+            parts.append(
+                Markup('<text x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
+                    _LEFT - 6, y + 4, _short(most * share)
+                )
+            )
+    shapes: dict[int, list[str]] = {}
+    for at, day in enumerate(days):
+        y = float(bottom)
+        x = _LEFT + at * step + step * 0.12
+        for number, of in enumerate(series.values(), 1):
+            if count := of.get(day, 0):
+                tall = count / most * (bottom - top)
+                y -= tall
+                shapes.setdefault(number, []).append(
+                    f"M{x:.1f} {y:.1f}h{step * 0.76:.1f}v{tall:.1f}h-{step * 0.76:.1f}z"
+                )
+        if at % max(1, len(days) // 6) == 0:
+            shown = f"{day:%d %b}".lstrip("0")
+            parts.append(Markup('<text x="{:.1f}" y="{}">{}</text>').format(x, height - 4, shown))
+    parts += _paths("c", shapes)
+    return _drawing(WIDTH, height, label, parts)
+
+
+def calendar(counts: Mapping[date, int], last: date, *, label: str, weeks: int = 53) -> Markup:
+    """A year of days, a column for each week: the darker, the more."""
+    first = last - timedelta(days=last.weekday() + 7 * (weeks - 1))
+    most = max(counts.values(), default=0)
+    parts: list[Markup] = []
+    for row, name in ((0, "Mon"), (2, "Wed"), (4, "Fri")):
+        parts.append(Markup('<text x="0" y="{}">{}</text>').format(30 + row * (_CELL + 2), name))
+    month = -1
+    shapes: dict[int, list[str]] = {}
+    for at in range(7 * weeks):
+        day = first + timedelta(days=at)
+        if day > last:
+            break
+        week, row = divmod(at, 7)
+        x, y = 30 + week * (_CELL + 2), 20 + row * (_CELL + 2)
+        if row == 0 and day.month != month and day.day <= 7:
+            month = day.month
+            parts.append(Markup('<text x="{}" y="12">{}</text>').format(x, f"{day:%b}"))
+        shapes.setdefault(_quantile(counts.get(day, 0), most), []).append(f"M{x} {y}h{_CELL}v{_CELL}h-{_CELL}z")
+    parts += _paths("q", shapes)
+    return _drawing(30 + weeks * (_CELL + 2), 20 + 7 * (_CELL + 2), label, parts)
+
+
+def bars(rows: Sequence[tuple[str, float, str]], *, label: str, width: int = 320) -> Markup:
+    """Lying bars: name, how much, and how that is said."""
+    most = max((value for _, value, _ in rows), default=0) or 1
+    parts: list[Markup] = []
+    room = width - 150
+    for at, (name, value, said) in enumerate(rows):
+        y = at * 26
+        parts += [
+            Markup('<text class="name" x="0" y="{}">{}</text>').format(
+                y + 16, name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
+            ),
+            Markup('<rect class="c1" x="100" y="{}" width="{:.1f}" height="16" rx="2"/>').format(
+                y + 4, max(1.0, value / most * room)
+            ),
+            Markup('<text x="{:.1f}" y="{}">{}</text>').format(106 + max(1.0, value / most * room), y + 16, said),
+        ]
+    return _drawing(width, max(26, 26 * len(rows)), label, parts)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value that `share` of them are not above, 0 to 1; of none 0."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+
+def line(points: Sequence[tuple[float, float]], *, label: str, unit: str, height: int = 160) -> Markup:
+    """A line through points of a share (0 to 1) and a value: percentiles."""
+    most = _round_up(max((value for _, value in points), default=0))
+    bottom, top = height - 20, 8
+
+    def place(share: float, value: float) -> tuple[float, float]:
+        return _LEFT + share * (WIDTH - _LEFT - 10), bottom - value / most * (bottom - top)
+
+    parts = []
+    for share in (0, 0.5, 1):
+        y = bottom - share * (bottom - top)
+        parts.append(Markup('<line class="axis" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(_LEFT, WIDTH, y, y))
+        parts.append(
+            Markup('<text x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(_LEFT - 6, y + 4, _short(most * share))
+        )
+    for (one, first), (other, second) in pairwise(points):
+        (x1, y1), (x2, y2) = place(one, first), place(other, second)
+        parts.append(
+            Markup('<line class="trace" x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"/>').format(x1, y1, x2, y2)
+        )
+    for share, value in points:
+        x, y = place(share, value)
+        parts.append(Markup('<circle class="c1" cx="{:.1f}" cy="{:.1f}" r="3"/>').format(x, y))
+        if share in (0.5, 0.95, 0.99):
+            parts.append(
+                Markup('<text x="{:.1f}" y="{}" text-anchor="middle">p{:.0f}</text>').format(x, height - 4, 100 * share)
+            )
+    return _drawing(WIDTH, height, f"{label}, in {unit}", parts)
+
+
+def _paths(kind: str, shapes: Mapping[int, Sequence[str]]) -> list[Markup]:
+    """A path for all shapes of one colour: a rectangle each would be three times as long."""
+    return [Markup('<path class="{}{}" d="{}"/>').format(kind, number, "".join(of)) for number, of in shapes.items()]
+
+
+def _drawing(width: float, height: float, label: str, parts: Sequence[Markup]) -> Markup:
+    inner = Markup("").join(parts)
+    return Markup('<svg viewBox="0 0 {:.0f} {:.0f}" role="img" aria-label="{}">{}</svg>').format(
+        width, height, label, inner
+    )
+
+
+def _round_up(value: float) -> float:
+    """A little more than the value, that is said in a digit or two."""
+    if value <= 4:
+        return 4 if value > 2 else 2
+    size: int = 10 ** (len(str(int(value))) - 1)
+    return next(step * size for step in (1, 2, 4, 6, 8, 10) if step * size >= value)
+
+
+def _short(value: float) -> str:
+    return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
+
+
+def _quantile(count: int, most: int) -> int:
+    return 0 if not count else max(1, min(_STEPS, -(-_STEPS * count // most)))

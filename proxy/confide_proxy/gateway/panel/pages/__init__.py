@@ -1,0 +1,1 @@
+"""The pages: each a function of a `Desk` that answers with one, or takes what its forms send."""

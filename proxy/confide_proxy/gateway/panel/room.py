@@ -1,0 +1,157 @@
+"""The panel's routes, and the one way in: a link that is good once, then a cookie."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from confide_crypto.errors import ConfideError
+from confide_proxy.gateway.app import Gateway, Room
+from confide_proxy.gateway.door.refusals import RefusalError
+from confide_proxy.gateway.panel import rendering
+from confide_proxy.gateway.panel.desk import Desk, Page, form_of
+from confide_proxy.gateway.panel.links import Links
+from confide_proxy.gateway.panel.news import stream
+from confide_proxy.gateway.panel.pages import (
+    changing,
+    devices,
+    documents,
+    health,
+    learned,
+    projects,
+    remember,
+    search,
+    secret,
+    timeline,
+)
+from confide_proxy.gateway.panel.visits import COOKIE, Visit, Visits
+
+PAGES: Final[tuple[tuple[str, Page, str], ...]] = (
+    ("", search.show, "GET"),
+    ("find", search.find, "POST"),
+    ("note/{id}", documents.note, "GET"),
+    ("file", documents.file, "GET"),
+    ("changes", documents.changes, "GET"),
+    ("secret", secret.ask, "GET"),
+    ("secret", secret.show, "POST"),
+    ("edit", changing.edit, "GET"),
+    ("edit", changing.save, "POST"),
+    ("restore", changing.restore, "POST"),
+    ("delete", changing.ask_delete, "GET"),
+    ("delete", changing.delete, "POST"),
+    ("deleted", changing.deleted, "GET"),
+    ("projects", projects.every, "GET"),
+    ("project", projects.one, "GET"),
+    ("entities", projects.entities, "GET"),
+    ("entity", projects.entity, "GET"),
+    ("graph", projects.graph, "GET"),
+    ("timeline", timeline.show, "GET"),
+    ("day", timeline.day, "GET"),
+    ("remember", remember.box, "GET"),
+    ("remember", remember.take, "POST"),
+    ("learned", learned.show, "GET"),
+    ("learned/accept", learned.accept, "POST"),
+    ("learned/refuse", learned.refuse, "POST"),
+    ("devices", devices.show, "GET"),
+    ("devices/invite", devices.take_in, "POST"),
+    ("devices/approve", devices.approve, "POST"),
+    ("devices/remove", devices.remove, "POST"),
+    ("tokens/new", devices.make_token, "POST"),
+    ("tokens/remove", devices.remove_token, "POST"),
+    ("health", health.show, "GET"),
+    ("health/retry", health.retry, "POST"),
+)
+"""Below a visit's place: path, page, method."""
+FOLDER: Final = "links"
+"""Where links are kept, below the gateway's folder."""
+
+
+def room(gateway: Gateway) -> Room:
+    """Open to all: who is nobody sees the page that says how to come in."""
+    panel = Panel(gateway)
+    routes = [Route("/", panel.start, methods=["GET"]), Route("/panel", panel.start, methods=["GET"])]
+    routes += [Route(f"/panel/{name}", _static(name), methods=["GET"]) for name in rendering.STATIC]
+    routes += [Route("/panel/in/{code}", panel.enter, methods=["GET"])]
+    for path, page, method in PAGES:
+        routes.append(Route(f"/panel/{{place}}/{path}", panel.page(page), methods=[method]))
+    routes += [
+        Route("/panel/{place}/leave", panel.page(panel.leave), methods=["POST"]),
+        Route("/panel/{place}/news", panel.page(stream), methods=["GET"]),
+        Route("/panel/{place:path}", panel.nothing, methods=["GET"]),
+    ]
+    return Room(routes, None)
+
+
+class Panel:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._visits = Visits()
+        self._links = Links(gateway.paths.gateway / FOLDER)
+        gateway.counts["visits"] = lambda: len(self._visits)
+
+    async def start(self, _request: Request) -> Response:
+        """How to come in."""
+        return rendering.answer("enter.html", None)
+
+    async def enter(self, request: Request) -> Response:
+        """A cookie for a link; for one that is none that is good, how to get another."""
+        if request.method != "GET":  # what only looks whether there is something uses no link up
+            return rendering.answer("enter.html", None)
+        target = await asyncio.to_thread(self._links.use, request.path_params["code"])
+        if target is None:
+            return rendering.answer("enter.html", None, 401, is_spent=True)
+        visit, cookie = self._visits.begin()
+        # No redirect: it would count as what the page before it caused, and then a strict cookie is not sent.
+        answer = rendering.answer("entered.html", None, first=f"{visit.base}/{target}")
+        answer.set_cookie(COOKIE, cookie, path=visit.base, httponly=True, samesite="strict")
+        return answer
+
+    async def leave(self, desk: Desk) -> Response:
+        """End the visit."""
+        self._visits.end(desk.visit)
+        answer = RedirectResponse("/panel", 303, headers=rendering.HEADERS)
+        answer.delete_cookie(COOKIE, path=desk.visit.base, httponly=True, samesite="strict")
+        return answer
+
+    async def nothing(self, request: Request) -> Response:
+        place = request.path_params["place"].partition("/")[0]
+        visit = self._visits.find(place, request.cookies.get(COOKIE))
+        if visit is None:
+            return rendering.answer("enter.html", None, 401)
+        return _failed(visit, RefusalError(404, "not_found", "there is no such page"))
+
+    def page(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+        """A page as an endpoint: for whose cookie is good, with the fields of a form that is their own."""
+
+        async def handle(request: Request) -> Response:
+            visit = self._visits.find(request.path_params["place"], request.cookies.get(COOKIE))
+            if visit is None:
+                return rendering.answer("enter.html", None, 401)
+            try:
+                form = await form_of(request, visit) if request.method == "POST" else {}
+                desk = Desk(self._gateway, visit, request, form, lambda: self._visits.is_good(visit))
+                return await page(desk)
+            except (ConfideError, TimeoutError) as error:
+                return _failed(visit, RefusalError.of(error))
+
+        return handle
+
+
+def _failed(visit: Visit, refusal: RefusalError) -> Response:
+    answer = rendering.answer(
+        "failed.html", visit, refusal.status, message=str(refusal), hint=refusal.hint, code=refusal.code
+    )
+    answer.headers.update(refusal.headers)
+    return answer
+
+
+def _static(name: str) -> Callable[[Request], Awaitable[Response]]:
+    async def handle(_request: Request) -> Response:
+        return Response(rendering.static(name), media_type=rendering.STATIC[name])
+
+    return handle

@@ -1,0 +1,94 @@
+"""Files of memory, by project and path."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import unquote
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from confide_proxy.gateway.app import identity_of
+from confide_proxy.gateway.calls import Calls
+from confide_proxy.gateway.door.identity import WRITE
+from confide_proxy.gateway.door.limits import body_of
+from confide_proxy.gateway.door.refusals import RefusalError
+from confide_proxy.gateway.rest.asked import (
+    MARKDOWN,
+    answer,
+    expected_revision,
+    idempotency_key,
+    media_type,
+    object_of,
+    query_of,
+    stale,
+)
+from confide_proxy.mcp.catalogue import Catalogue
+
+PREFIX: Final = "/api/documents/"
+MOST_LINES: Final = 2000
+
+
+class Documents:
+    def __init__(self, calls: Calls, catalogue: Catalogue) -> None:
+        self._calls = calls
+        self._catalogue = catalogue
+
+    async def read(self, request: Request) -> Response:
+        project, path = place_of(request)
+        properties = self._catalogue.tools["memory_read"]["inputSchema"]["properties"]
+        asked = {"lines": MOST_LINES, **query_of(request, properties), "project": project, "path": path}
+        found = await self._calls.tool(identity_of(request), "memory_read", asked)
+        if request.headers.get("accept", "").partition(",")[0].partition(";")[0].strip() == MARKDOWN:
+            tag = {"ETag": f'"{found["revision"]}"'} if found["revision"] else {}
+            return Response(found["content"], media_type=MARKDOWN, headers=tag)
+        return answer(found, revision=found["revision"])
+
+    async def write(self, request: Request) -> Response:
+        """The whole text: JSON with `content`, or markdown as it is."""
+        identity = identity_of(request)
+        identity.require(WRITE)
+        project, path = place_of(request)
+        if media_type(request) == MARKDOWN:
+            try:
+                body: dict[str, Any] = {"content": (await body_of(request)).decode("utf-8")}
+            except UnicodeDecodeError:
+                raise RefusalError(400, "invalid", "the body is not UTF-8 text") from None
+        else:
+            body = await object_of(request)
+            if body.keys() != {"content"}:
+                raise RefusalError(400, "invalid", "the body has 'content', and nothing else")
+        await self._check(request, project, path)
+        asked = {**body, "project": project, "path": path, "mode": "replace"}
+        key = idempotency_key(request)
+        found = await self._calls.tool(identity, "memory_store", asked, idempotency_key=key)
+        status = 202 if found["queued"] else 201 if found["revision"] == 1 else 200
+        return answer(found, revision=found["revision"], status=status)
+
+    async def _check(self, request: Request, project: str, path: str) -> None:
+        """Whether the file is as its writer thinks, where that says so."""
+        expected, is_new = expected_revision(request), request.headers.get("if-none-match") == "*"
+        if expected is None and not is_new:
+            return
+        try:
+            asked = {"project": project, "path": path, "lines": 1}
+            found = await self._calls.tool(identity_of(request), "memory_read", asked)
+        except RefusalError as error:
+            if error.status != 404:
+                raise
+            found = None
+        if (found is not None) if is_new else (found is None or found["revision"] != expected):
+            raise stale()
+
+
+def place_of(request: Request) -> tuple[str, str]:
+    """Project and path: a slash in a project's name is written %2F there. Raises RefusalError: one of them is missing."""
+    raw = request.scope.get("raw_path") or request.url.path.encode()
+    rest = raw.decode("ascii", "replace").removeprefix(PREFIX)
+    project, _, path = rest.partition("/")
+    if not project or not path:
+        raise RefusalError(404, "not_found", "there is nothing here", hint="/api/documents/PROJECT/PATH")
+    try:
+        return unquote(project, errors="strict"), unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        raise RefusalError(400, "invalid", "the address is not UTF-8 text") from None

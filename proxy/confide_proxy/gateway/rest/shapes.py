@@ -1,0 +1,82 @@
+"""The words of claude-memory-mcp's API and ours: its clients send theirs, and read theirs beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confide_memory.documents import iso
+from confide_memory.note import MAX_KEYWORDS, MAX_TAGS, MAX_WORD, NEUTRAL, Note, importance_of
+
+FACTS: Final = "facts"
+"""The category of a memory that names none."""
+_FILE: Final = frozenset({"path", "heading", "mode"})
+"""Parameters of a text in a file; what has none of them is a note."""
+MAX_QUERY: Final = 4000
+MAX_RESULTS: Final = 50
+
+
+def store_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `memory_store`: a note, unless a file is named."""
+    given = {name: value for name, value in body.items() if name != "local_id"}
+    tags, words = given.get("tags"), given.pop("expanded_keywords", None)
+    if isinstance(tags, str):
+        given["tags"] = _split(tags.replace(",", "\n").split("\n"), MAX_TAGS) or None
+    if isinstance(words, str) and "keywords" not in given:
+        given["keywords"] = _split(words.replace(",", " ").split(), MAX_KEYWORDS) or None
+    if given.pop("force_sensitive", False) is True:
+        given["sensitive"] = True
+    if _FILE.isdisjoint(given):
+        given.setdefault("category", FACTS)
+    return given
+
+
+def search_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `memory_search`."""
+    given = dict(body)
+    context, words = given.pop("context", None), given.pop("expanded_query", None)
+    if isinstance(context, str):
+        given.setdefault("query", context[:MAX_QUERY])
+    if isinstance(words, str) and "keywords" not in given:
+        given["keywords"] = _split(words.split(), MAX_KEYWORDS) or None
+    if (order := given.pop("sort_by", None)) is not None:
+        given.setdefault("rank", order)
+    limit = given.pop("limit", None)
+    if isinstance(limit, int) and not isinstance(limit, bool):
+        given.setdefault("maxResults", max(1, min(limit, MAX_RESULTS)))
+    return given
+
+
+def stored(found: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What a store answers."""
+    importance = importance_of(asked.get("importance"))
+    return {
+        "id": None,
+        **found,
+        "category": asked.get("category"),
+        "importance": NEUTRAL if importance is None else importance,
+    }
+
+
+def memory(found: Mapping[str, Any], note: Note | None, content: str) -> dict[str, Any]:
+    """One memory of a list, with the text that is shown of it: our fields, and theirs."""
+    tags = found.get("tags") or (note.tags if note else ())
+    time = found.get("updatedAt") or found.get("updated") or found.get("time")
+    created = found.get("created") or (iso(note.created) if note and note.created else time)
+    return {
+        **found,
+        "id": found.get("id"),
+        "content": content,
+        "category": found.get("category") or (note.category if note else None) or FACTS,
+        "tags": ",".join(tags),
+        "expanded_keywords": " ".join(note.keywords) if note else "",
+        "importance": found.get("importance", note.importance if note else NEUTRAL),
+        "is_sensitive": note.sensitive if note else False,
+        "created_at": created,
+        "updated_at": time,
+    }
+
+
+def _split(words: list[str], most: int) -> list[str]:
+    found = dict.fromkeys(word.strip()[:MAX_WORD] for word in words)
+    return [word for word in found if word][:most]
