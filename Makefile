@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 INSPECTOR := $(VENV)/inspector
 export CONFIDE_INSPECTOR := $(abspath $(INSPECTOR)/node_modules/.bin/mcp-inspector)
 
-.PHONY: capacity clients demo test channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos schedules soak catalogue lock docs clean
+.PHONY: capacity clients panel demo test channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos schedules soak catalogue lock docs clean
 
 demo: $(STAMP)
 	./demo/run
@@ -118,6 +118,14 @@ clients: $(STAMP)
 		mkdir -p $(CONFIDE_CLIENTS) && npm install --no-audit --no-fund --fetch-retries=1 --prefix $(CONFIDE_CLIENTS) $$($(BIN)/python -m tests.clients --packages); \
 	else echo "there is no npm here, which brings the clients"; fi
 	$(BIN)/python -m tests.clients
+
+# The panel in a real browser: Debian's Chromium, driven by Playwright's package; axe-core comes from npm. CONFIDE_SHOTS names a folder for pictures.
+# Two minutes. What is not there is said, and skipped.
+PANEL := $(VENV)/panel
+panel: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt playwright
+	@test -f $(PANEL)/node_modules/axe-core/axe.min.js || { mkdir -p $(PANEL) && npm install --no-audit --no-fund --ignore-scripts --fetch-retries=1 --prefix $(PANEL) axe-core > $(PANEL)/log 2>&1; } || echo "there is no npm here, which brings axe-core"
+	CONFIDE_PANEL=1 CONFIDE_AXE=$(abspath $(PANEL))/node_modules/axe-core/axe.min.js $(BIN)/python -m pytest -n 0 tests/panel
 
 # A client that is not ours, for one test, which is skipped without it.
 $(INSPECTOR)/.tried:
