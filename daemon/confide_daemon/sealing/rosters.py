@@ -184,12 +184,12 @@ class RosterDesk:
 
     def is_enrolled(self, key: bytes) -> bool:
         """Whether this key is a caller's, and was not revoked. Raises StorageError."""
-        caller = self._registry.caller(key)
+        caller = self._registry.machine(key)
         return caller is not None and caller.revoked_at is None
 
     def may_write(self, key: bytes) -> bool:
         """Whether this key is a caller's that may write now. Raises StorageError."""
-        caller = self._registry.caller(key)
+        caller = self._registry.machine(key)
         return caller is not None and caller.closed(self._registry.clock()) is None and caller.grants.may_write
 
     def may_decide(self, caller: Caller) -> bool:
