@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from confide_crypto.errors import ConfideError
 from confide_crypto.keys.files import read_private_file
 from confide_daemon.config import GatewayConfig, parse_listen
 from confide_daemon.errors import ListenError
@@ -73,9 +74,8 @@ class Gateway:
             by_token = Bearer(self._daemon.registry, origin)
             self._clients = Clients(self._daemon, by_token)
             mcp = Route(PATH, Endpoint(self._clients, by_token), methods=["GET", "POST", "DELETE"], name="mcp")
-            application = Starlette(
-                routes=[*health.routes(origin), mcp], exception_handlers={HTTPException: _not_found}
-            )
+            handlers = {HTTPException: _not_found, ConfideError: _refused}
+            application = Starlette(routes=[*health.routes(origin), mcp], exception_handlers=handlers)
             application.router.redirect_slashes = False
             self._server = _Server(_settings(Guard(application, hosts), self._config))
         except BaseException:
@@ -198,6 +198,11 @@ class _Patient(H11Protocol):
         self._head = None
         if self.transport is not None and not self.transport.is_closing():
             self.transport.close()
+
+
+async def _refused(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, ConfideError)
+    return RefusalError.of(error).response()
 
 
 async def _not_found(_request: Request, error: Exception) -> Response:

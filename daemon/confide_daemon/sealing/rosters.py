@@ -202,6 +202,12 @@ class RosterDesk:
         owners = [one for one in mine if one.grants.may_write and one.grants.reaches_all]
         return not owners or any(one.public_key == caller.public_key for one in owners)
 
+    def gateway_clients(self, space_id: str) -> list[Caller]:
+        """Who reaches the space by HTTP now. Raises StorageError."""
+        now = self._registry.clock()
+        found = self._registry.gateway_clients()
+        return [one for one in found if one.space_id == space_id and one.closed(now) is None]
+
     @contextmanager
     def following(self, space_id: str, follower: Follower) -> Iterator[None]:
         """Within this, the follower is told of what others change in its space."""

@@ -41,7 +41,7 @@ def served(home: Path, *, more: str = "", gateway: str = GATEWAY) -> ServerGatew
     return ServerGateway(serve(confided), confided)
 
 
-def serve(confided: Confided) -> int:
+def serve(confided: Confided, listen: str = "127.0.0.1:0") -> int:
     """Start the daemon; the port of its gateway."""
-    confided.serve()
+    confided.serve("--listen", listen)
     return int(re.findall(r"the gateway listens on 127\.0\.0\.1 port (\d+)", confided.log)[-1])
