@@ -30,14 +30,23 @@ class Session:
         requests: what its model was asked.
     """
 
-    def __init__(self, trial: Trial, name: str, *steps: Step, state: str = "up", log: Path | None = None) -> None:
+    def __init__(
+        self,
+        trial: Trial,
+        name: str,
+        *steps: Step,
+        state: str = "up",
+        log: Path | None = None,
+        server: dict[str, Any] | None = None,
+    ) -> None:
+        """`server`: the entry, where it is not the one that starts `confide mcp`."""
         debug = trial.root / f"claude-{name}.debug"
         with playing(*steps) as model:
             surroundings = {"ANTHROPIC_BASE_URL": f"http://127.0.0.1:{model.port}", "ANTHROPIC_API_KEY": "made-up"}
             environment = trial.environment("claude", state, **surroundings, **dict.fromkeys(QUIET, "1"))
             command = [str(trial.clients / PROGRAM), "-p", PROMPT, "--output-format", "stream-json", "--verbose"]
             command += ["--debug-file", str(debug), "--allowedTools", TOOLS, "--strict-mcp-config", "--mcp-config"]
-            command.append(json.dumps({"mcpServers": {"confide": trial.server(state, log)}}))
+            command.append(json.dumps({"mcpServers": {"confide": server or trial.server(state, log)}}))
             done = trial.run(command, environment)
             self.events: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
             self.requests = model.requests

@@ -19,12 +19,23 @@ ROUNDS = 3
 class Session:
     """One `codex exec`. `calls`: of tools of ours, as it printed them; `read`: what the model reads of their results."""
 
-    def __init__(self, trial: Trial, *steps: Step, state: str = "up", log: Path | None = None) -> None:
+    def __init__(
+        self,
+        trial: Trial,
+        *steps: Step,
+        state: str = "up",
+        log: Path | None = None,
+        server: dict[str, Any] | None = None,
+        **more: str,
+    ) -> None:
+        """`server`: the entry, where it is not the one that starts `confide mcp`; `more`: variables of its own."""
         folder = trial.root / "codex/.codex"
         folder.mkdir(parents=True, exist_ok=True)
         with playing(*steps) as model:
-            environment = trial.environment("codex", state, CODEX_HOME=str(folder), MADE_UP="x")
-            (folder / "config.toml").write_text(_settings(model.port, trial.server(state, log)), encoding="utf-8")
+            environment = trial.environment("codex", state, CODEX_HOME=str(folder), MADE_UP="x", **more)
+            (folder / "config.toml").write_text(
+                _settings(model.port, server or trial.server(state, log)), encoding="utf-8"
+            )
             command = [str(trial.clients / PROGRAM), "exec", "--json", "--skip-git-repo-check", PROMPT]
             done = trial.run(command, environment)
             requests = model.requests
@@ -36,15 +47,20 @@ class Session:
 
 
 def _settings(port: int, server: dict[str, Any]) -> str:
-    """JSON's strings and lists are TOML's."""
     return (
         'model = "fake"\nmodel_provider = "fake"\napproval_policy = "on-request"\n'
         f'[model_providers.fake]\nname = "fake"\nbase_url = "http://127.0.0.1:{port}/v1"\nwire_api = "responses"\n'
         'env_key = "MADE_UP"\n'
-        f"[mcp_servers.confide]\ncommand = {json.dumps(server['command'])}\nargs = {json.dumps(server['args'])}\n"
-        'default_tools_approval_mode = "approve"\nrequired = true\n'
-        f"[mcp_servers.confide.env]\nCONFIDE_HOME = {json.dumps(server['env']['CONFIDE_HOME'])}\n"
+        '[mcp_servers.confide]\ndefault_tools_approval_mode = "approve"\nrequired = true\n'
+        + "".join(f"{name} = {_toml(value)}\n" for name, value in server.items())
     )
+
+
+def _toml(value: Any) -> str:
+    """JSON's strings and lists are TOML's; a table goes in one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {_toml(inner)}" for name, inner in value.items()) + "}"
+    return json.dumps(value)
 
 
 def tools(trial: Trial) -> None:

@@ -290,12 +290,12 @@ def _meant(store: Store, said: str, projects: frozenset[str] | None) -> NoteRow 
         return store.notes.find(said, projects)
     found = store.notes.begun(begins[1], projects, most=MOST_CANDIDATES + 1)
     if len(found) > 1:
-        short = store.notes.short([row.id for row in found], projects)
-        _refuse(said, [f"{short[row.id]} ({row.title})" for row in found])
+        _refuse(said, [row.id for row in found])
     return found[0] if found else None
 
 
 def _refuse(said: str, candidates: Sequence[str]) -> NoReturn:
+    """By their ids alone: a title may say anything, and an error has no word that it is stored data."""
     more = ", ..." if len(candidates) > MOST_CANDIDATES else ""
     raise ToolError(
         f"{said} is the id of several notes", hint=f"one of {', '.join(candidates[:MOST_CANDIDATES])}{more}"

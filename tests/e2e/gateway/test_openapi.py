@@ -151,7 +151,7 @@ def test_whatever_it_allows_is_answered_as_it_says(gateway: Gateway) -> None:
     done = set()
     error = jsonschema.Draft202012Validator(DOCUMENT["components"]["schemas"]["Error"])
 
-    @settings(max_examples=draws(900), deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=draws(480), deadline=None, suppress_health_check=list(HealthCheck))
     @given(requests())
     def run(drawn: tuple[str, str, str, str, Any]) -> None:
         method, path, address, _, body = drawn

@@ -11,9 +11,19 @@ from typing import Any
 
 import pytest
 from tests.support.deadline import DEADLINE_S
+from tests.support.programs.gateway import serving
 from tests.support.programs.processes import CONFIDE, Machine
 
 INSPECTOR = "@modelcontextprotocol/inspector"
+WITH_TOKEN = """
+const send = globalThis.fetch;
+globalThis.fetch = (where, how = {}) => {
+  const headers = new Headers(how.headers);
+  headers.set("authorization", `Bearer ${process.env.CONFIDE_TOKEN}`);
+  return send(where, {...how, headers});
+};
+"""
+"""What its command line has no option for: a header with each request."""
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +46,40 @@ def inspector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if done.returncode != 0:
         pytest.skip("the inspector could not be installed from npm")
     return folder / "node_modules" / ".bin" / "mcp-inspector"
+
+
+@pytest.mark.timeout(240)
+def test_the_inspector_does_so_over_http(inspector: Path, tmp_path: Path) -> None:
+    """The same by the URL of `confide serve`, with a token."""
+    machine = Machine(tmp_path, "ann")
+    machine.write("MEMORY.md", "Otters hold hands while they sleep.\n")
+    try:
+        with serving(machine) as gateway:
+            token = gateway.token("inspector")
+            preload = tmp_path / "token.cjs"
+            preload.write_text(WITH_TOKEN)
+            env = {**machine.env, "NODE_OPTIONS": f"--require {preload}", "CONFIDE_TOKEN": token}
+
+            def inspect(*arguments: str) -> Any:
+                done = subprocess.run(
+                    [str(inspector), "--cli", f"{gateway.url}/mcp", "--transport", "http", *arguments],
+                    cwd=machine.project,
+                    env=env,
+                    capture_output=True,
+                    text=True,
+                    timeout=DEADLINE_S,
+                    check=False,
+                )
+                assert done.returncode == 0, done.stderr
+                return json.loads(done.stdout)
+
+            tools = {tool["name"] for tool in inspect("--method", "tools/list")["tools"]}
+            assert tools == {"memory_search", "memory_read", "memory_status"}
+            call = ("--method", "tools/call", "--tool-name", "memory_search")
+            found = inspect(*call, "--tool-arg", "query=how do otters sleep")
+            assert "hold hands" in found["content"][0]["text"]
+    finally:
+        machine.stop_local_daemon()
 
 
 @pytest.mark.timeout(240)

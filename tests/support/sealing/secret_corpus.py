@@ -149,6 +149,7 @@ TOKENS: dict[str, Callable[[random.Random], str]] = {
     "telegram-token": _form((DIGITS[1:], 10), ":A" + "A", (URL64, 33)),
     "digitalocean-token": _form("dop" + "_v1_", (HEX, 64)),
     "shopify-token": _form("shp" + "at_", (HEX, 32)),
+    "confide-token": _form("cfd" + "_", (URL64, 43)),
     "vault-token": _form("hv" + "s.", (URL64, 90)),
     "linear-key": _form("lin" + "_api_", (ALNUM, 40)),
     "notion-token": _form("nt" + "n_", (ALNUM, 46)),

@@ -13,6 +13,7 @@ WIDTH: Final = 720
 _LEFT: Final = 40
 _CELL: Final = 12
 _STEPS: Final = 4
+_NAME: Final = 16
 
 
 def stacked(days: Sequence[date], series: Mapping[str, Mapping[date, int]], *, label: str, height: int = 180) -> Markup:
@@ -35,6 +36,7 @@ def stacked(days: Sequence[date], series: Mapping[str, Mapping[date, int]], *, l
                     _LEFT - 6, y + 4, _short(most * share)
                 )
             )
+    shapes: dict[int, list[str]] = {}
     for at, day in enumerate(days):
         y = float(bottom)
         x = _LEFT + at * step + step * 0.12
@@ -42,14 +44,13 @@ def stacked(days: Sequence[date], series: Mapping[str, Mapping[date, int]], *, l
             if count := of.get(day, 0):
                 tall = count / most * (bottom - top)
                 y -= tall
-                parts.append(
-                    Markup('<rect class="c{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(
-                        number, x, y, step * 0.76, tall
-                    )
+                shapes.setdefault(number, []).append(
+                    f"M{x:.1f} {y:.1f}h{step * 0.76:.1f}v{tall:.1f}h-{step * 0.76:.1f}z"
                 )
         if at % max(1, len(days) // 6) == 0:
             shown = f"{day:%d %b}".lstrip("0")
             parts.append(Markup('<text x="{:.1f}" y="{}">{}</text>').format(x, height - 4, shown))
+    parts += _paths("c", shapes)
     return _drawing(WIDTH, height, label, parts)
 
 
@@ -61,6 +62,7 @@ def calendar(counts: Mapping[date, int], last: date, *, label: str, weeks: int =
     for row, name in ((0, "Mon"), (2, "Wed"), (4, "Fri")):
         parts.append(Markup('<text x="0" y="{}">{}</text>').format(30 + row * (_CELL + 2), name))
     month = -1
+    shapes: dict[int, list[str]] = {}
     for at in range(7 * weeks):
         day = first + timedelta(days=at)
         if day > last:
@@ -70,27 +72,26 @@ def calendar(counts: Mapping[date, int], last: date, *, label: str, weeks: int =
         if row == 0 and day.month != month and day.day <= 7:
             month = day.month
             parts.append(Markup('<text x="{}" y="12">{}</text>').format(x, f"{day:%b}"))
-        parts.append(
-            Markup('<rect class="q{}" x="{}" y="{}" width="{}" height="{}" rx="2"/>').format(
-                _quantile(counts.get(day, 0), most), x, y, _CELL, _CELL
-            )
-        )
+        shapes.setdefault(_quantile(counts.get(day, 0), most), []).append(f"M{x} {y}h{_CELL}v{_CELL}h-{_CELL}z")
+    parts += _paths("q", shapes)
     return _drawing(30 + weeks * (_CELL + 2), 20 + 7 * (_CELL + 2), label, parts)
 
 
-def bars(rows: Sequence[tuple[str, float, str]], *, label: str, width: int = 460) -> Markup:
+def bars(rows: Sequence[tuple[str, float, str]], *, label: str, width: int = 320) -> Markup:
     """Lying bars: name, how much, and how that is said."""
     most = max((value for _, value, _ in rows), default=0) or 1
     parts: list[Markup] = []
-    room = width - 210
+    room = width - 150
     for at, (name, value, said) in enumerate(rows):
         y = at * 26
         parts += [
-            Markup('<text class="name" x="0" y="{}">{}</text>').format(y + 16, name[:24]),
-            Markup('<rect class="c1" x="130" y="{}" width="{:.1f}" height="16" rx="2"/>').format(
+            Markup('<text class="name" x="0" y="{}">{}</text>').format(
+                y + 16, name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
+            ),
+            Markup('<rect class="c1" x="100" y="{}" width="{:.1f}" height="16" rx="2"/>').format(
                 y + 4, max(1.0, value / most * room)
             ),
-            Markup('<text x="{:.1f}" y="{}">{}</text>').format(138 + max(1.0, value / most * room), y + 16, said),
+            Markup('<text x="{:.1f}" y="{}">{}</text>').format(106 + max(1.0, value / most * room), y + 16, said),
         ]
     return _drawing(width, max(26, 26 * len(rows)), label, parts)
 
@@ -129,6 +130,11 @@ def line(points: Sequence[tuple[float, float]], *, label: str, unit: str, height
                 Markup('<text x="{:.1f}" y="{}" text-anchor="middle">p{:.0f}</text>').format(x, height - 4, 100 * share)
             )
     return _drawing(WIDTH, height, f"{label}, in {unit}", parts)
+
+
+def _paths(kind: str, shapes: Mapping[int, Sequence[str]]) -> list[Markup]:
+    """A path for all shapes of one colour: a rectangle each would be three times as long."""
+    return [Markup('<path class="{}{}" d="{}"/>').format(kind, number, "".join(of)) for number, of in shapes.items()]
 
 
 def _drawing(width: float, height: float, label: str, parts: Sequence[Markup]) -> Markup:
