@@ -104,3 +104,34 @@ async def test_a_listener_hears_of_another_s_change(gateway: ServerGateway, writ
                 async for told in news:
                     assert uri in str(told)
                     break
+
+
+async def test_machines_and_clients_hear_of_each_other_s_changes(gateway: ServerGateway, writer: str) -> None:
+    """What is stored by HTTP comes to the disk of a machine that keeps the project; what a person saves there is news to a listener."""
+    confided = gateway.confided
+    identity = confided.enroll("desk", "--space", "home")
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        await confided.connect(identity) as desk,
+        gateway.session(writer, ERAS[-1]) as client,
+    ):
+        await desk.attach("farm")
+        await text_of(client, "memory_store", content="The goat is called Otto.", path="memory/goat.md", project="farm")
+        assert "Otto" in (await desk.applied.get())["text"]
+        uri = "memory://file/farm/memory/hen.md"
+        async with client.listen(resource_subscriptions=[uri]) as news:
+            await desk.put("memory/hen.md", "The hen is called Ida.\n", project="farm")
+            async for told in news:
+                assert uri in str(told)
+                break
+
+
+async def test_what_the_operator_changes_counts_at_once(gateway: ServerGateway) -> None:
+    """A client is a caller like a machine: it may less from the next request on."""
+    token = gateway.token("lessened", "--scope", "write")
+    async with gateway.session(token) as client:
+        await text_of(client, "memory_store", content="First.", path="memory/less.md", project="zoo")
+        gateway.confided.run("callers", "grant", "lessened", "--scope", "read")
+        assert {tool.name for tool in (await client.list_tools()).tools} == READING
+        with pytest.raises(Exception, match="unknown tool"):
+            await client.call_tool("memory_store", {"content": "More.", "path": "memory/less.md", "project": "zoo"})
