@@ -18,7 +18,7 @@ import difflib
 import logging
 import re
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -272,12 +272,15 @@ async def run(
     toolsets: Sequence[str],
     *,
     is_structured: bool,
+    withheld: Collection[str] = (),
 ) -> mcp_types.CallToolResult:
     """Call a tool of these toolsets; what goes wrong in it is a result too. Raises MCPError where there is no such tool.
 
-    `is_structured`: the caller has asked for the structured form beside the text.
+    Args:
+        is_structured: the caller has asked for the structured form beside the text.
+        withheld: tools that there are none of for this caller.
     """
-    tool = _tool(name, toolsets)
+    tool = _tool(name, toolsets, withheld)
     try:
         result = await _call(tool, arguments, context)
     except ConfideError as error:
@@ -384,8 +387,8 @@ def protocol_code(error: ConfideError) -> int:
     return codes.get(error.code, mcp_types.INTERNAL_ERROR)
 
 
-def _tool(name: str, toolsets: Sequence[str]) -> Tool:
-    known = {tool.definition.name: tool for tool in tools(toolsets)}
+def _tool(name: str, toolsets: Sequence[str], withheld: Collection[str]) -> Tool:
+    known = {tool.definition.name: tool for tool in tools(toolsets) if tool.definition.name not in withheld}
     if name in known:
         return known[name]
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
