@@ -88,7 +88,8 @@ class WrittenBack:
             found.append("the file was being edited on this machine; both sides were kept")
         if has_clash(self.result.text):
             found.append(
-                "the file holds two versions of some lines, between marks that begin with                 "keep what is right, and delete the marks"
+                "the file holds two versions of some lines, between marks that begin with <<<<<<< confide: "
+                "keep what is right, and delete the marks"
             )
         return found
 
@@ -147,7 +148,6 @@ class ToolContext:
     sent: tuple[Any, Any] | None = None
     class_: str = AGENT  # of what the call stores, as its machine says
     classes: frozenset[str] | None = None  # that a search may give; None: all
-<<<<<<< HEAD
     is_unasked: bool = False  # a search is for what may be put before a model that did not ask for it
     has_machine: bool = True  # else no working copies bind it to the projects of its connection
 
