@@ -84,9 +84,10 @@ chaos: $(STAMP)
 	CONFIDE_CLOSING_STRIDE=1 $(BIN)/python -m pytest --timeout 1200 tests/daemon/spaces/test_idle_spaces.py -k kill
 	$(MAKE) schedules
 
-# Some ten hours: a schedule in one process takes 2 s, one with real programs took 60 s beside a load of twenty (not measured on an idle machine).
-# 2,250 drawn schedules of edits, stores, cuts, late requests, kills, frozen programs and jumping clocks on two and three machines: 1,000 in one process, as
-# many with real programs, and 250 with real programs where the daemon's folder is put back. Each kind ends with its first failure, whose schedule it prints.
+# Some ten hours: a schedule in one process takes 1 to 2 s, one with real programs took 60 s beside a load of twenty (not measured on an idle machine).
+# 3,250 drawn schedules of edits, stores, cuts, late requests, kills, frozen programs and jumping clocks on two and three machines: 1,000 in one process, as
+# many in one process with restores of snapshots, as many with real programs, and 250 with real programs where the daemon's folder is put back by hand.
+# Each kind ends with its first failure, whose schedule it prints.
 # Another seed draws others: `make schedules CHAOS_SEED=7`; `CHAOS_SCHEDULES=100` draws a tenth of each kind.
 CHAOS_SEED ?= 0
 CHAOS_SCHEDULES ?= 1000

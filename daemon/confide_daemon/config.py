@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Final, get_type_hints
+from urllib.parse import urlsplit
 
 from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.strict_modes import check_strict_modes
@@ -45,6 +46,9 @@ _ROLE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _TOKEN_LIKE: Final = re.compile(r"(hv[sbr]|[sbr])\.[A-Za-z0-9_-]{20,}")
 # As `openssl rand -hex 32` makes one.
 _SPOKEN_TOKEN: Final = re.compile(r"[0-9A-Fa-f]{32,}")
+
+_PUBLIC_URL: Final = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:\d{1,5})?/?")
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:\d{1,5})?")
 
 _AGE: Final = re.compile(r"([1-9]\d{0,3})([hd])")
 _CLOCK: Final = re.compile(r"(\d\d):(\d\d)")
@@ -294,6 +298,55 @@ class MetricsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """MCP over HTTP, for clients that speak nothing else (docs/gateway.md)."""
+
+    listen: str = ""  # host and port of a socket of its own; "" is none
+    # PEM files: the certificate with what it is signed by, and its private key, of mode 0600; "" where TLS ends in front of it
+    cert: str = ""
+    key: str = ""
+    public_url: str = ""  # what clients are told, such as `https://memory.example.org`; "" is where it listens
+    hosts: tuple[str, ...] = ()  # further names that it is called by, as they stand in `Host`
+
+    def problem(self) -> tuple[str, str] | None:
+        """As `VaultConfig.problem`."""
+        if bool(self.cert) != bool(self.key):
+            return ("key" if self.cert else "cert"), "a certificate and its private key go together: cert and key"
+        if "PRIVATE KEY" in self.key or "BEGIN" in self.cert:
+            return ("key" if "PRIVATE KEY" in self.key else "cert"), "it is the path of a PEM file, not what is in it"
+        if self.public_url and _PUBLIC_URL.fullmatch(self.public_url) is None:
+            return "public_url", "it is an address without a path, such as https://memory.example.org"
+        for host in self.hosts:
+            if not _HOST.fullmatch(host):
+                return "hosts", 'it takes a list of names as they stand in Host, such as ["memory.example.org"]'
+        if not self.listen:
+            if self != GatewayConfig():
+                return "listen", "the other options of [gateway] need it, as in 127.0.0.1:7735"
+            return None
+        try:
+            host, port = parse_listen(self.listen)
+            if self.listen.count(":") == 0:
+                raise ValueError("it takes a port of its own, as in 127.0.0.1:7735")
+        except ValueError as error:
+            return "listen", str(error)
+        if port == DEFAULT_PORT:
+            return "listen", f"{port} is the port of the channel; take another, as in {host}:7735"
+        if not self.cert and not self.public_url.startswith("https://") and not _is_loopback(host):
+            hint = "others reach it there, so it needs TLS: by cert and key, or in front of it, and then public_url begins with https://"
+            return "listen", hint
+        if self.public_url.startswith("http://") and not _is_loopback(urlsplit(self.public_url).hostname or ""):
+            return "public_url", "it begins with https://; http:// is for this machine alone"
+        return None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonConfig:
     server: ServerConfig = field(default_factory=ServerConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
@@ -307,6 +360,7 @@ class DaemonConfig:
     at_rest: AtRestConfig = field(default_factory=AtRestConfig)
     vault: VaultConfig = field(default_factory=VaultConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    gateway: GatewayConfig = field(default_factory=GatewayConfig)
 
 
 def load(path: Path, *, must_exist: bool = False) -> DaemonConfig:
@@ -450,6 +504,8 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
         raise _wrong(path, f"vault.{problem[0]}", problem[1])
     if (problem := config.metrics.problem()) is not None:
         raise _wrong(path, f"metrics.{problem[0]}", problem[1])
+    if (problem := config.gateway.problem()) is not None:
+        raise _wrong(path, f"gateway.{problem[0]}", problem[1])
     bounds = {
         "server.idle_exit_s": (server.idle_exit_s, 1, 10**9),
         "server.max_sessions": (server.max_sessions, 1, 100_000),

@@ -324,6 +324,17 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "complete": flag(),
     },
     "refill": {"results": records(MAX_REFILLED, state=choice(("new", "same", "differs", "refused")), why=_told)},
+    # Who reaches the space by HTTP.
+    "gateway": {
+        "clients": records(
+            MAX_LISTED,
+            name=shown,
+            scope=choice(("read", "write")),
+            trusted=flag(),
+            expires=optional(moment),
+            used=optional(moment),
+        )
+    },
     # What is sealed, as far as every session asks it.
     "records": {},
     "is-sensitive": {"sensitive": flag(default=True)},

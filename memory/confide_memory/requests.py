@@ -251,6 +251,7 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "move-end": {"revisions": count(2**53 - 1), "records": count(2**53 - 1)},
     # Devices.
     "roster": {"from": count(MAX_ENTRIES)},
+    "gateway": {},
     "extend": {"entry": data(MAX_ENTRY_BYTES)},
     "pair": {"request": later(optional(sized(REQUEST_LENGTH))), "body": whole},
     "pair-answer": {"key": hexed(KEY_LENGTH), "answer": sized(ANSWER_LENGTH)},

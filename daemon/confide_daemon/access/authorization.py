@@ -99,7 +99,7 @@ class Callers:
 
     def current(self, public_key: bytes) -> Caller | None:
         """The caller with this key as the registry has it now; None if it may not connect."""
-        caller = self._registry.caller(public_key)
+        caller = self._registry.machine(public_key)
         return None if caller is None or caller.closed(self._registry.clock()) else caller
 
     def changed_since(self, number: int, connected: Collection[bytes]) -> tuple[int, dict[bytes, Caller | None]]:
@@ -136,9 +136,9 @@ class Callers:
         if invite_id is not None:
             caller = self._join(invite_id, public_key)
         else:
-            known = self._registry.caller(public_key) or self._registry.predecessor(public_key)
+            known = self._registry.machine(public_key) or self._registry.predecessor(public_key)
             # Looked for once more: another connection of the same key may have taken the predecessor's place between the two.
-            known = known or self._registry.caller(public_key)
+            known = known or self._registry.machine(public_key)
             found = known or self._from_drop_in(public_key)
             if found is None:
                 raise denied("unknown", public_key)
@@ -173,7 +173,8 @@ class Callers:
         """Enroll a key found in `authorized/`: who can write there could as well read every database."""
         for key, name in self._drop_ins():
             if key == public_key:
-                taken = [*RESERVED_NAMES, *(caller.alias for caller in self._registry.callers())]
+                there = [*self._registry.callers(), *self._registry.gateway_clients()]
+                taken = [*RESERVED_NAMES, *(caller.alias for caller in there)]
                 try:
                     grants = Grants(free_name(name, taken), "admin")
                     return self._registry.add_caller(public_key, grants, space=LOCAL_SPACE, added_by="file")

@@ -29,9 +29,12 @@ MAX_SHOWN_CHARS = 64
 # Space ids name files and appear in logs, so they say nothing of the space's name.
 SPACE_ID_BYTES = 8
 
+Gateway = Literal["trusted", "untrusted"]
+"""What the word of a caller counts for that comes by HTTP."""
+
 Closed = Literal["revoked", "rotated", "disabled", "expired"]
 _COLUMNS = """public_key, alias, space, spaces.id, scope, projects, sources, added_by, added_at, approved_at, expires_at, last_seen_at,
-              revoked_at, successor, invited_by, proxy_version,
+              revoked_at, successor, invited_by, proxy_version, gateway,
               (SELECT other.alias FROM callers AS other WHERE other.public_key = callers.invited_by)"""
 
 
@@ -150,6 +153,7 @@ class Caller:
     )  # the key that may take this one's place (PROTOCOL.md 7.10), and in a revoked row the one that has
     invited_by: bytes | None  # the key of the caller whose invite it used; None: the operator let it in
     proxy_version: str | None  # of confide on its machine, when that attached last; None: it has not
+    gateway: Gateway | None  # it comes by HTTP with a token, of which `public_key` is the SHA-256; None: a machine
     inviter: str | None  # what that caller is called
 
     @property
@@ -213,6 +217,7 @@ def insert_caller(
     expires_at: float | None = None,
     is_approved: bool = True,
     invited_by: bytes | None = None,
+    gateway: Gateway | None = None,
 ) -> Caller:
     """Enroll a key, and make its space where it does not exist."""
     database.execute("INSERT OR IGNORE INTO spaces VALUES (?, ?, ?)", (space, new_space_id(), now))
@@ -225,8 +230,8 @@ def insert_caller(
     database.execute("UPDATE callers SET successor = NULL WHERE successor = ? AND revoked_at IS NULL", (public_key,))
     database.execute(
         """INSERT INTO callers (public_key, alias, space, scope, projects, sources, added_by, added_at, approved_at, expires_at,
-             invited_by)
-           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+             invited_by, gateway)
+           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
         (
             public_key,
             grants.alias,
@@ -239,6 +244,7 @@ def insert_caller(
             now if is_approved else None,
             expires_at,
             invited_by,
+            gateway,
         ),
     )
     made = caller_now(database, public_key)

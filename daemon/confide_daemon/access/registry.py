@@ -31,6 +31,7 @@ from confide_daemon.access.audit import Entry, record, select_entries
 from confide_daemon.access.callers import (
     Caller,
     Ended,
+    Gateway,
     Grants,
     caller_now,
     describe,
@@ -124,9 +125,22 @@ class Registry:
         return self._first("WHERE successor = ? AND revoked_at IS NULL", public_key)
 
     def callers(self) -> list[Caller]:
-        """All callers that are not revoked, by name."""
+        """All machines that are not revoked, by name."""
         with self.reading() as database:
-            return select_callers(database, "WHERE revoked_at IS NULL ORDER BY alias")
+            return select_callers(database, "WHERE revoked_at IS NULL AND gateway IS NULL ORDER BY alias")
+
+    def gateway_clients(self) -> list[Caller]:
+        """All callers that come by HTTP and are not revoked, by name; also those whose token has expired."""
+        with self.reading() as database:
+            return select_callers(database, "WHERE revoked_at IS NULL AND gateway IS NOT NULL ORDER BY alias")
+
+    def gateway_client(self, digest: bytes) -> Caller | None:
+        """The caller that comes by HTTP with the token of this SHA-256, also one that may not (any more)."""
+        return self._first("WHERE public_key = ? AND gateway IS NOT NULL", digest)
+
+    def machine(self, public_key: bytes) -> Caller | None:
+        """The machine with this key, also one that may not connect (any more)."""
+        return self._first("WHERE public_key = ? AND gateway IS NULL", public_key)
 
     def last_change(self) -> int:
         """The number of the newest change of a caller's rights or access."""
@@ -181,6 +195,36 @@ class Registry:
             detail = f"by {added_by}; {describe(grants, expires_at)}"
             record(database, now, "added", alias=grants.alias, public_key=public_key, detail=detail)
             return made
+
+    def add_gateway_client(
+        self, digest: bytes, grants: Grants, *, space: str, gateway: Gateway, expires_at: float
+    ) -> Caller:
+        """Let whoever has the token of this SHA-256 in, by HTTP, to a space that is there, under the name in the grants.
+
+        Raises TakenError: a caller has that name.
+        """
+        with self.transaction() as database:
+            require_free(database, grants.alias)
+            now = self.clock()
+            made = insert_caller(
+                database,
+                digest,
+                grants,
+                space=space,
+                added_by="line",
+                now=now,
+                expires_at=expires_at,
+                gateway=gateway,
+            )
+            detail = f"by HTTP; {gateway}; {describe(grants, expires_at)}"
+            record(database, now, "added", alias=grants.alias, public_key=digest, detail=detail)
+            return made
+
+    def note_used(self, used: Mapping[bytes, float]) -> None:
+        """Note when tokens were last used, by their SHA-256, in seconds since the epoch."""
+        with self.transaction() as database:
+            for digest, at in used.items():
+                database.execute("UPDATE callers SET last_seen_at = ? WHERE public_key = ?", (at, digest))
 
     def revoke(self, alias: str) -> Caller | None:
         """Take a caller's rights away for good; None if no caller has this name."""

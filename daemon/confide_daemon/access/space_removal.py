@@ -32,7 +32,8 @@ def remove(state: State, name: str) -> int:
     space_id = state.registry.spaces().get(name)
     if space_id is None:
         raise BadNameError(f"there is no space '{name[:80]}'", hint="confided space ls lists them")
-    inside = [caller.alias for caller in state.registry.callers() if caller.space == name]
+    there = [*state.registry.callers(), *state.registry.gateway_clients()]
+    inside = [caller.alias for caller in there if caller.space == name]
     if inside:
         raise TakenError(
             f"machines may connect to it: {', '.join(inside[:5])}",

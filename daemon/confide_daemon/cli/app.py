@@ -63,6 +63,17 @@ COMMANDS: Final[Groups] = {
             },
         ),
         Entry("revoke", "callers:revoke", "Shut a machine out for good.", ("confided revoke laptop",)),
+        Entry(
+            "gateway",
+            "gateway:gateway_app",
+            "Let programs reach a space by HTTP, and shut them out.",
+            ("confided gateway allow chat --space home", "confided gateway ls"),
+            inner={
+                "allow": ("confided gateway allow chat --space home --scope write --project shop",),
+                "ls": ("confided gateway ls",),
+                "rm": ("confided gateway rm chat",),
+            },
+        ),
         Entry("audit", "status:audit", "Show who came, and what was changed.", ("confided audit --since 2d",)),
     ),
     "Data": (
@@ -164,6 +175,8 @@ OTHER_WORDS: Final[OtherWords] = {
     "devices": "callers",
     "clients": "callers",
     "users": "callers",
+    "token": "gateway",
+    "http": "gateway",
     "ban": "revoke",
     "remove": ("revoke", "rm", "prune"),
     "kick": "revoke",
@@ -186,6 +199,7 @@ OTHER_WORDS: Final[OtherWords] = {
     "clean": "prune",
     "test": "verify",
     "prove": "verify",
+    "new": "allow",
     "allow": "grant",
 }
 """What people try first, and the command that does it here; where a group has no such command, the word says nothing there."""

@@ -184,12 +184,12 @@ class RosterDesk:
 
     def is_enrolled(self, key: bytes) -> bool:
         """Whether this key is a caller's, and was not revoked. Raises StorageError."""
-        caller = self._registry.caller(key)
+        caller = self._registry.machine(key)
         return caller is not None and caller.revoked_at is None
 
     def may_write(self, key: bytes) -> bool:
         """Whether this key is a caller's that may write now. Raises StorageError."""
-        caller = self._registry.caller(key)
+        caller = self._registry.machine(key)
         return caller is not None and caller.closed(self._registry.clock()) is None and caller.grants.may_write
 
     def may_decide(self, caller: Caller) -> bool:
@@ -201,6 +201,12 @@ class RosterDesk:
         mine = [one for one in self._registry.callers() if one.space_id == caller.space_id and one.closed(now) is None]
         owners = [one for one in mine if one.grants.may_write and one.grants.reaches_all]
         return not owners or any(one.public_key == caller.public_key for one in owners)
+
+    def gateway_clients(self, space_id: str) -> list[Caller]:
+        """Who reaches the space by HTTP now. Raises StorageError."""
+        now = self._registry.clock()
+        found = self._registry.gateway_clients()
+        return [one for one in found if one.space_id == space_id and one.closed(now) is None]
 
     @contextmanager
     def following(self, space_id: str, follower: Follower) -> Iterator[None]:

@@ -22,6 +22,7 @@ from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding.memory import heaps
 from confide_daemon.errors import BadNameError, DescriptorsError, LockedError
 from confide_daemon.sealing.vault import Vault
+from confide_daemon.server.beside import Beside
 from confide_daemon.server.limits import MAX_STRANGERS
 from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.jobs import carry_out
@@ -52,12 +53,14 @@ def run(
     idle_exit_s: int | None,
     on_demand: bool,
     wants_snapshot: bool = True,
+    beside: Callable[[Daemon], Beside] | None = None,
 ) -> None:
     """Serve until told to stop; on demand, on a free port of this machine and until nobody is connected.
 
     Args:
         config_file: where the configuration is, or would be.
         wants_snapshot: whether a folder of an older version is changed only after a snapshot of it.
+        beside: makes what is served beside the machines.
 
     Raises ConfideError: what keeps the daemon from serving.
     """
@@ -71,11 +74,17 @@ def run(
         where = Listen(LOOPBACK, 0, float(idle_exit_s or config.server.idle_exit_s))
     else:
         where = Listen(*_listen(listen or config.server.listen), idle_exit_s=idle_exit_s)
-    asyncio.run(_serve(folder, config, where, config_file=config_file, on_demand=on_demand))
+    asyncio.run(_serve(folder, config, where, config_file=config_file, on_demand=on_demand, beside=beside))
 
 
 async def _serve(
-    folder: DataFolder, config: DaemonConfig, where: Listen, *, config_file: Path, on_demand: bool
+    folder: DataFolder,
+    config: DaemonConfig,
+    where: Listen,
+    *,
+    config_file: Path,
+    on_demand: bool,
+    beside: Callable[[Daemon], Beside] | None,
 ) -> None:
     with closing(open_state(folder)) as state:
         exposition = Exposition.configured(config.metrics)
@@ -102,6 +111,7 @@ async def _serve(
             exposition=exposition,
             config_file=config_file,
             is_on_demand=on_demand,
+            beside=beside,
         )
         await daemon.run(where)
 

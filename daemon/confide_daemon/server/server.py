@@ -36,7 +36,7 @@ from confide_daemon import __version__, figures
 from confide_daemon.access.audit import AuditLog
 from confide_daemon.access.authorization import Callers
 from confide_daemon.access.callers import Caller
-from confide_daemon.access.registry import State
+from confide_daemon.access.registry import Registry, State
 from confide_daemon.access.revocations import Revocations
 from confide_daemon.backup.service import Backups
 from confide_daemon.config import DaemonConfig
@@ -44,12 +44,14 @@ from confide_daemon.datadir import instance
 from confide_daemon.datadir.identity import LiveKeys
 from confide_daemon.errors import ListenError, LockedError
 from confide_daemon.sealing.rosters import RosterDesk
+from confide_daemon.server.beside import Beside
 from confide_daemon.server.limits import HTTP_DEADLINE_S, GuardedConnection, Refusals, Strangers, limit_http, result_of
 from confide_daemon.server.operator.backups import BackupDesk
 from confide_daemon.server.operator.desk import OperatorDesk
 from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.jobs import Work
 from confide_daemon.server.rates import Rate, Rates
+from confide_daemon.server.replicas import Change
 from confide_daemon.server.session import Session
 from confide_daemon.spaces.maintenance import LOOK_S
 from confide_daemon.spaces.pool import Spaces
@@ -91,6 +93,7 @@ class Daemon:
         exposition: Exposition | None = None,
         config_file: Path | None = None,
         is_on_demand: bool = False,
+        beside: Callable[[Daemon], Beside] | None = None,
     ) -> None:
         """What it serves, and how.
 
@@ -99,9 +102,10 @@ class Daemon:
             exposition: where metrics are had over TCP; opened and closed with the daemon.
             config_file: goes into backups.
             is_on_demand: it was started by the machine that it serves.
+            beside: makes what is served beside the machines.
         """
         self._state = state
-        self._config = config
+        self.config = config
         self.spaces = spaces
         self._sessions: set[Session] = set()
         self._explained: set[Connection] = set()
@@ -146,6 +150,19 @@ class Daemon:
             pass_connection=self._rates.pass_connection,
             on_refused=self._audit.refused,
         )
+        self._beside = beside(self) if beside else None
+
+    @property
+    def registry(self) -> Registry:
+        return self._state.registry
+
+    def announce(self, space_id: str, change: Change) -> None:
+        """Tell all machines of a space, and whoever is served beside them, of a revision that none of the machines made."""
+        for session in self._sessions:
+            if session.caller.space_id == space_id:
+                session.announce(change)
+        if self._beside is not None:
+            self._beside.changed(space_id, change)
 
     def stop(self) -> None:
         """Ask the daemon to end in good order."""
@@ -170,6 +187,8 @@ class Daemon:
         self._backups.start()
         try:
             await self.operator.open()
+            if self._beside is not None:
+                await self._beside.open()
             await self._write_address(url)
             log.info("confided %s listens on %s", __version__, instance.bound(url, self._bound))
             self.operator.began()
@@ -180,6 +199,8 @@ class Daemon:
             self._stop.set()  # whoever is between its welcome and its session sees it, and goes no further
             instance.remove(self._state.folder.address)
             await self.operator.close()
+            if self._beside is not None:
+                await self._beside.close()
             server.close(close_connections=False)
             await self._close_sessions()
             self._strangers.cut_all()
@@ -285,7 +306,7 @@ class Daemon:
         caller = self._callers.current(connection.peer_key)
         is_too_many = (
             self._open[connection.peer_key] > self._callers.most_sessions(connection.peer_key, connection.hello)
-            or self._open.total() > self._config.server.max_sessions
+            or self._open.total() > self.config.server.max_sessions
         )
         if caller is None or is_too_many:
             await connection.close(self._callers.why_closed(connection.peer_key) if caller is None else "busy")
@@ -323,8 +344,9 @@ class Daemon:
                 registry=self._state.registry,
                 sessions=self._sessions,
                 rate=rate,
-                min_score=self._config.search.min_score,
-                max_age_s=self._config.server.max_session_s,
+                min_score=self.config.search.min_score,
+                max_age_s=self.config.server.max_session_s,
+                beside=self._beside,
             )
         )
 

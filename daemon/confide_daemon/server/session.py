@@ -29,6 +29,7 @@ from confide_daemon.access.registry import Registry
 from confide_daemon.documents import transcripts
 from confide_daemon.errors import GrantError, LockedError, StorageError
 from confide_daemon.sealing.rosters import RosterDesk
+from confide_daemon.server.beside import Beside
 from confide_daemon.server.mcp.agent_server import AgentServer, Incoming, nobody
 from confide_daemon.server.mcp.sdk import SessionMessage
 from confide_daemon.server.mcp.tool_calls import call_again, catalogue, definitions, look_up, unknown
@@ -91,10 +92,12 @@ class Session:
         rate: Rate,
         min_score: float,
         max_age_s: float,
+        beside: Beside | None = None,
     ) -> None:
         """What it needs of the daemon.
 
         Args:
+            beside: who is told of changes beside the machines.
             space: None while it is locked; then all that needs it is refused, until a machine has brought its key.
             sessions: all that the daemon has now, this one among them.
         """
@@ -105,6 +108,7 @@ class Session:
         self._spaces = spaces
         self._registry = registry
         self._sessions = sessions
+        self._beside = beside
         self._rate = rate
         self._min_score = min_score
         self._max_age_s = max_age_s
@@ -350,6 +354,8 @@ class Session:
             async with asyncio.timeout(FINISH_DEADLINE_S + 2 * DRAIN_DEADLINE_S):
                 await asyncio.gather(*(one.close("restart") for one in others))
                 await asyncio.gather(*(one.ended.wait() for one in others))
+                if self._beside is not None:
+                    await self._beside.settle(space_id)
         except TimeoutError:
             raise RequestError("busy", "another machine of this space is still busy", "try again") from None
 
@@ -537,6 +543,8 @@ class Session:
         for session in self._sessions:
             if session is not self and session.caller.space_id == self.caller.space_id:
                 session.announce(change)
+        if self._beside is not None:
+            self._beside.changed(self.caller.space_id, change)
 
     def _publish_here_too(self, change: Change) -> None:
         """For a revision that the caller's machine has not got, though it asked for it."""

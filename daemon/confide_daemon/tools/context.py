@@ -21,6 +21,7 @@ from confide_daemon.store.rows import NoteRow
 from confide_memory import note_names
 from confide_memory.classes import AGENT
 from confide_memory.documents import GLOBAL_PROJECT, has_clash, source_of, text_hash
+from confide_memory.forms import MAX_PROJECT_CHARS
 from confide_memory.tools.arguments import Parameters
 from confide_memory.tools.call import ALSO_TAKES, ALWAYS_LOADED, ASKS_A_PERSON, LONG_JOB, OFFLINE
 
@@ -147,6 +148,8 @@ class ToolContext:
     sent: tuple[Any, Any] | None = None
     class_: str = AGENT  # of what the call stores, as its machine says
     classes: frozenset[str] | None = None  # that a search may give; None: all
+    is_unasked: bool = False  # a search is for what may be put before a model that did not ask for it
+    has_machine: bool = True  # else no working copies bind it to the projects of its connection
 
     @property
     def grants(self) -> Grants:
@@ -247,9 +250,17 @@ class ToolContext:
         grants.require_source("memory")
         return grants.projects_among(None)
 
+    def is_attached(self, project: str) -> bool:
+        """Whether the connection can write to a project, as far as its grants reach."""
+        if not self.has_machine:
+            return (
+                len(project) <= MAX_PROJECT_CHARS and project.isprintable() and bool(project.strip()) and project != "*"
+            )
+        return project == GLOBAL_PROJECT or project in self.attached
+
     def require_attached(self, project: str, what: str = "write to project") -> None:
         """Refuse a project that is not one of the connection. Raises ToolError."""
-        if project != GLOBAL_PROJECT and project not in self.attached:
+        if not self.is_attached(project):
             known = ", ".join(sorted({*self.attached, GLOBAL_PROJECT}))
             raise ToolError(f"this connection cannot {what} '{project[:64]}'", hint=f"it can write to: {known}")
 

@@ -20,7 +20,7 @@ from confide_daemon.tools.context import (
     ToolResult,
     record,
 )
-from confide_memory.documents import GLOBAL_PROJECT, iso
+from confide_memory.documents import iso
 from confide_memory.front_matter import UnreadableError
 from confide_memory.note import level_of
 from confide_memory.tools.call import NOTICE
@@ -134,7 +134,7 @@ async def _merge(context: ToolContext, merger: Merger) -> str | None:
     StorageError as `Deduplication.merge`.
     """
     row = merger.newest
-    if row.project != GLOBAL_PROJECT and row.project not in context.attached:
+    if not context.is_attached(row.project):
         raise ToolError("this connection cannot write to its project")
     await context.flush(row.project, row.path)
     result = await context.space.deduplication.merge(merger, author=context.grants.alias)

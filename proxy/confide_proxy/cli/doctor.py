@@ -22,7 +22,7 @@ from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.versions import WINDOW, is_behind
 from confide_proxy import VERSION
-from confide_proxy.cli import status_lines
+from confide_proxy.cli import by_http, status_lines
 from confide_proxy.cli.console import (
     Here,
     Output,
@@ -232,7 +232,7 @@ async def _link(here: Here) -> AsyncIterator[Finding]:
     except ConfideError as error:
         yield problem("link", error)
         return
-    version = ""
+    version, over_http = "", []
     try:
         async with asyncio.timeout(_LINK_S):
             began = time.perf_counter()
@@ -242,6 +242,7 @@ async def _link(here: Here) -> AsyncIterator[Finding]:
                     body = attach_body(GLOBAL_PROJECT, here.config)
                     answer = await ask(space.connection, "attach", body, timeout_s=_LINK_S)
                     version = answer["daemonVersion"]
+                over_http = await by_http.clients_of(space.connection)
     except TimeoutError:
         yield problem("link", LinkError(f"{pinned.url} does not answer in time", hint="is confided running there?"))
         return
@@ -250,6 +251,8 @@ async def _link(here: Here) -> AsyncIterator[Finding]:
         return
     yield ok("link", f"{pinned.url} answers, connected within {took_ms:.0f} ms")
     yield _versions(version)
+    for each in over_http:
+        yield Finding("gateway", "hint", by_http.line(each), f"on the server: confided gateway rm {each['name']}")
 
 
 def _versions(of_daemon: str) -> Finding:

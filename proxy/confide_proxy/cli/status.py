@@ -17,7 +17,7 @@ import typer
 from confide_crypto.errors import ConfideError, RequestError, UnreachableError
 from confide_crypto.keys.identity import fingerprint_words, format_daemon_key
 from confide_memory.answers import local_time
-from confide_proxy.cli import secrets, status_lines
+from confide_proxy.cli import by_http, secrets, status_lines
 from confide_proxy.cli.console import (
     QUESTION_S,
     AsJson,
@@ -78,6 +78,8 @@ def status(
         result["wentBack"] = _went_back_line(result["wentBack"])
     if "unsealedFindings" in result:
         result["unsealedFindings"] = secrets.unsealed_line(result["unsealedFindings"])
+    if "gatewayClients" in result:
+        result["gatewayClients"] = [by_http.line(each) for each in result["gatewayClients"]]
     _say_all(status_lines.summary(result))
     if verbose:
         _say_all(["", *status_lines.details(result)])
@@ -103,6 +105,7 @@ async def _status(here: Here, folder: Path) -> dict[str, Any]:
     async with here.client(project, patience_s=QUESTION_S) as client:
         # Before the call: a daemon that goes away answers what was asked, and no more.
         unsealed = await secrets.unsealed(client)
+        over_http = await by_http.clients_of(client.connection)
         result = await client.call("memory_status", {})
         if here.config.transcripts:
             from confide_proxy.sync.transcripts.streamer import pending_bytes
@@ -110,6 +113,7 @@ async def _status(here: Here, folder: Path) -> dict[str, Any]:
             pending = await asyncio.to_thread(pending_bytes, here.paths, here.config, client.space)
             result["pendingTranscriptBytes"] = pending
         result |= {} if unsealed is None else {"unsealedFindings": unsealed}
+        result |= {"gatewayClients": over_http} if over_http else {}
         told = await asyncio.to_thread(Receipts(here.paths).told)
         result |= {"wentBack": told} if told else {}
         # Told once on stderr of a session too, where few people look.

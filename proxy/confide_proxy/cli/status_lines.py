@@ -29,6 +29,7 @@ def summary(facts: Mapping[str, Any]) -> list[str]:
         _labelled("project", _project(facts)),
         _labelled("index", _index(facts)),
         _labelled("waiting", _waiting(facts)),
+        *_labelled_all("by HTTP", facts.get("gatewayClients", ())),
         *_labelled_all("problems", _problems(facts)),
     ]
 

@@ -240,6 +240,7 @@ def test_a_log_from_before_is_counted_once(tmp_path: Path, clock: Clock) -> None
         database.execute("DROP TRIGGER caller_added; DROP TRIGGER caller_removed; DROP TRIGGER caller_changed")
         database.execute("DROP TABLE caller_changes")
         database.execute("ALTER TABLE callers DROP COLUMN proxy_version")
+        database.execute("ALTER TABLE callers DROP COLUMN gateway")
         database.pragma("user_version", 8)
     registry.close()
     registry = Registry.open(path, KEY, clock=clock)

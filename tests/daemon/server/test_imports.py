@@ -6,21 +6,26 @@ import subprocess
 import sys
 
 UNUSED = (
+    "confide_daemon.gateway",
+    "h11",
     "httpx2",
     "mcp.client",
     "mcp.server.lowlevel",
+    "mcp.server.streamable_http_manager",
     "onnxruntime",
     "rapidfuzz",
+    "sse_starlette",
     "starlette",
     "tiktoken",
     "tokenizers",
+    "uvicorn",
 )
 
 
 def test_a_daemon_brings_neither_a_web_server_nor_a_client_of_the_sdk() -> None:
     """Whoever asks the SDK's package for them still gets them."""
     code = (
-        "import sys, confide_daemon.server.process, confide_daemon.cli.app\n"
+        "import sys, confide_daemon.server.process, confide_daemon.cli.app, confide_daemon.cli.service\n"
         f"print([name for name in {UNUSED} if name in sys.modules])\n"
         "import mcp\n"
         "print(mcp.Client.__name__, mcp.server.Server.__name__, 'starlette' in sys.modules)\n"

@@ -89,6 +89,7 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
         "trusted": False,
     },
     "lower": {"lowered": True, "class": "untrusted"},
+    "gateway": {"clients": [{"name": "chat", "scope": "read", "trusted": False, "expires": TIME, "used": None}]},
     "history": {
         "revisions": [{"revision": 1, "author": EVIL, "time": TIME, "bytes": 2, "deleted": False, "clash": False}]
     },

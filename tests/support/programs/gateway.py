@@ -41,23 +41,14 @@ class Answer:
 
 
 @dataclass
-class Gateway:
-    """One that runs."""
+class Door:
+    """Whatever answers HTTP on a port of this machine."""
 
-    machine: Machine
-    process: Program
     port: int
-    tokens: dict[str, str] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
-
-    def token(self, name: str, *options: str) -> str:
-        """A new token's text; one that was made before under that name is used again."""
-        if name not in self.tokens:
-            self.tokens[name] = self.machine.json("token", "new", name, *options)["token"]
-        return self.tokens[name]
 
     def connection(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
@@ -97,6 +88,21 @@ class Gateway:
             async with StructuredClient(transport, mode=mode, read_timeout_seconds=60, **options) as client:
                 yield client
 
+
+@dataclass
+class Gateway(Door):
+    """One that runs."""
+
+    machine: Machine
+    process: Program
+    tokens: dict[str, str] = field(default_factory=dict)
+
+    def token(self, name: str, *options: str) -> str:
+        """A new token's text; one that was made before under that name is used again."""
+        if name not in self.tokens:
+            self.tokens[name] = self.machine.json("token", "new", name, *options)["token"]
+        return self.tokens[name]
+
     def stop(self) -> str:
         """End it as a person does; what it has written."""
         self.process.send_signal(signal.SIGTERM)
@@ -117,7 +123,7 @@ def serving(machine: Machine, *options: str) -> Iterator[Gateway]:
         line = process.stdout.readline()
         found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
         assert found, (line, process.stderr.read() if process.stderr else "")
-        gateway = Gateway(machine, process, int(found[1]))
+        gateway = Gateway(int(found[1]), machine, process)
         yield gateway
         if process.poll() is None:
             gateway.stop()

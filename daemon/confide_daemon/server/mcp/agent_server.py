@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
@@ -44,7 +45,19 @@ GATHERED_S = 0.25
 # Of one stream: more than can be subscribed to.
 MAX_BUFFERED = 1024
 
+MAX_OLDER = 32
+"""Sessions of the older era over HTTP that are told of news; none has more of them."""
+SESSION_HEADER = "mcp-session-id"
+
 Incoming = SessionMessage | Exception
+
+
+@dataclass
+class _Older:
+    """A client that is told unasked, and of which resources."""
+
+    session: Any  # the SDK's, as it asked last
+    subscribed: set[str] = field(default_factory=set)
 
 
 class AgentServer:
@@ -55,6 +68,10 @@ class AgentServer:
         tracked: Callable[[Awaitable[Any]], Awaitable[Any]],
         surroundings: Callable[[Callable[..., Any]], ToolContext],
         toolsets: Callable[[], Sequence[str]],
+        *,
+        withheld: Callable[[], Collection[str]] = tuple,
+        origin: Callable[[Mapping[str, Any] | None], Origin] = Origin.of_meta,
+        streams: int = MAX_STREAMS,
     ) -> None:
         """What it needs of its connection.
 
@@ -64,26 +81,40 @@ class AgentServer:
             tracked: runs something that a shutdown waits for.
             surroundings: of a call that reports its progress so.
             toolsets: what the agent is shown.
+            withheld: tools of these that there are none of for this agent.
+            origin: what is believed of the `_meta` of a call; raises RequestError.
+            streams: of news, at once.
         """
         self._held = held
         self._refusal = refusal
         self._tracked = tracked
         self._surroundings = surroundings
         self._toolsets = toolsets
+        self._withheld = withheld
+        self._origin = origin
         self._bus = InMemorySubscriptionBus()
-        self._listening = ListenHandler(self._bus, max_subscriptions=MAX_STREAMS, max_buffered_events=MAX_BUFFERED)
+        self._listening = ListenHandler(self._bus, max_subscriptions=streams, max_buffered_events=MAX_BUFFERED)
         self._streams: dict[Any, list[str]] = {}
         self._spellings: dict[str, set[str]] = {}  # of what is subscribed to: our address, the client's
-        self._subscribed: set[str] = set()
-        self._legacy: Any = None  # the SDK's session of a client of the older era, which is told unasked
+        self._older: dict[str, _Older] = {}
+        """Clients of the older era, which are told unasked, by their sessions' ids; a channel's only one has none."""
         self._changed: set[str] = set()
         self._has_moved = False  # a resource has come or gone
         self._news = asyncio.Event()
 
     async def run(self, server_in: Any, server_out: Any) -> None:
-        described = catalogue(self._toolsets())
-        server = Server(
-            described,
+        """Serve one connection until nothing more can be read."""
+        telling = asyncio.create_task(self.tell())
+        try:
+            await self.served().run(server_in, server_out)
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+
+    def served(self) -> Server:
+        """What the SDK's loops ask."""
+        return Server(
+            catalogue(self._toolsets()),
             {
                 "tools/list": self._list_tools,
                 "tools/call": self._call_tool,
@@ -97,12 +128,6 @@ class AgentServer:
                 "prompts/get": self._get_prompt,
             },
         )
-        telling = asyncio.create_task(self._tell())
-        try:
-            await server.run(server_in, server_out)
-        finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
 
     def close(self) -> None:
         """Ends the streams of news, so that their clients know that none will come."""
@@ -122,7 +147,8 @@ class AgentServer:
         self._has_moved = self._has_moved or change.before is None or change.text is None
         self._news.set()
 
-    async def _tell(self) -> None:
+    async def tell(self) -> None:
+        """Tell who listens of what changes, until cancelled."""
         while True:
             await self._news.wait()
             await asyncio.sleep(GATHERED_S)
@@ -138,27 +164,39 @@ class AgentServer:
         has_moved, self._has_moved = self._has_moved, False
         for uri in changed:
             await self._bus.publish(ResourceUpdated(uri=uri))
-            if self._legacy is not None and uri in self._subscribed:
-                await self._send(self._legacy.send_resource_updated(uri))
+            for older in list(self._older.values()):
+                if uri in older.subscribed:
+                    await self._send(older.session.send_resource_updated(uri))
         if has_moved:
             await self._bus.publish(ResourcesListChanged())
-            if self._legacy is not None:
-                await self._send(self._legacy.send_resource_list_changed())
+            for older in list(self._older.values()):
+                await self._send(older.session.send_resource_list_changed())
 
     async def _send(self, sending: Awaitable[None]) -> None:
         # A client that has just left hears nothing any more.
         with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await sending
 
-    def _saw(self, context: Any) -> None:
-        if context.session.protocol_version not in MODERN_VERSIONS:
-            self._legacy = context.session
+    def _saw(self, context: Any) -> _Older:
+        """The client that asks, as it is told of news; one of the later era has opened a stream for them."""
+        if context.session.protocol_version in MODERN_VERSIONS:
+            return _Older(context.session)
+        name = "" if context.request is None else context.request.headers.get(SESSION_HEADER, "")
+        older = self._older.pop(name, None) or _Older(context.session)
+        older.session = context.session
+        self._older[name] = older
+        while len(self._older) > MAX_OLDER:  # those that have asked nothing for the longest time
+            del self._older[next(iter(self._older))]
+            self._spell()
+        return older
 
     # tools
 
     async def _list_tools(self, context: Any, _params: Any) -> mcp_types.ListToolsResult:
         self._saw(context)
-        return mcp_types.ListToolsResult.model_validate({"tools": catalogue(self._toolsets())["tools"]})
+        withheld = self._withheld()
+        tools = [tool for tool in catalogue(self._toolsets())["tools"] if tool["name"] not in withheld]
+        return mcp_types.ListToolsResult.model_validate({"tools": tools})
 
     async def _call_tool(self, context: Any, params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:
         self._saw(context)
@@ -172,13 +210,18 @@ class AgentServer:
         if (refusal := self._refusal()) is not None:
             return tool_calls.refused(refusal)
         try:
-            origin = Origin.of_meta(params.meta)
+            origin = self._origin(params.meta)
         except RequestError as error:
             return tool_calls.refused(error)
         surroundings = origin.within(self._surroundings(context.session.report_progress))
         is_structured = params.meta is not None and params.meta.get(STRUCTURED) is True
         work = tool_calls.run(
-            params.name, params.arguments, surroundings, self._toolsets(), is_structured=is_structured
+            params.name,
+            params.arguments,
+            surroundings,
+            self._toolsets(),
+            is_structured=is_structured,
+            withheld=self._withheld(),
         )
         result = await self._tracked(work)
         assert isinstance(result, mcp_types.CallToolResult)
@@ -204,20 +247,20 @@ class AgentServer:
         return mcp_types.ReadResourceResult.model_validate({"contents": [content]})
 
     async def _subscribe(self, context: Any, params: Any) -> mcp_types.EmptyResult:
-        self._saw(context)
+        subscribed = self._saw(context).subscribed
         uri = str(params.uri)
         if not uri.startswith("memory://") or len(uri) > MAX_URI:
             raise MCPError(code=mcp_types.INVALID_PARAMS, message="no such resource; they begin with memory://")
-        if len(self._subscribed) >= MAX_SUBSCRIBED and uri not in self._subscribed:
+        if len(subscribed) >= MAX_SUBSCRIBED and uri not in subscribed:
             raise MCPError(
                 code=mcp_types.INVALID_PARAMS, message=f"{MAX_SUBSCRIBED} resources are subscribed to already"
             )
-        self._subscribed.add(uri)
+        subscribed.add(uri)
         self._spell()
         return mcp_types.EmptyResult()
 
-    async def _unsubscribe(self, _context: Any, params: Any) -> mcp_types.EmptyResult:
-        self._subscribed.discard(str(params.uri))
+    async def _unsubscribe(self, context: Any, params: Any) -> mcp_types.EmptyResult:
+        self._saw(context).subscribed.discard(str(params.uri))
         self._spell()
         return mcp_types.EmptyResult()
 
@@ -237,7 +280,7 @@ class AgentServer:
 
     def _spell(self) -> None:
         self._spellings = {}
-        for said in self._subscribed.union(*self._streams.values()):
+        for said in set().union(*(older.subscribed for older in self._older.values()), *self._streams.values()):
             for uri in resources.addressed(said):
                 self._spellings.setdefault(uri, set()).add(said)
 

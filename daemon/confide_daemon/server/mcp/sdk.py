@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -113,6 +114,15 @@ class Server:
         """Serves one connection until nothing more can be read."""
         served: Any = self
         await serve_dual_era_loop(served, read_stream, write_stream, lifespan_state={})
+
+    # Of the SDK's session manager, where it is used (`confide_daemon.gateway`).
+
+    @asynccontextmanager
+    async def lifespan(self, _server: Any) -> AsyncIterator[dict[str, Any]]:
+        yield {}
+
+    def get_tool_input_schema(self, _name: str) -> None:
+        """None of our tools has parameters that go into headers too; where this was missing, each call would list all of them."""
 
     def get_request_handler(self, method: str) -> Entry | None:
         return self._entries.get(method)

@@ -1,4 +1,4 @@
-"""The requests about a space's devices, and of devices: roster, extend, pair, pair-answer, invite, unlock
+"""The requests about a space's devices, and of devices: roster, extend, pair, pair-answer, invite, unlock, gateway
 (PROTOCOL.md 9.7, 10.9), move-roster (9.8).
 
 None of them needs the space's database, so they are answered while it is locked: it is by them that a machine comes to its keys.
@@ -65,6 +65,7 @@ class RosterRequests:
             "invite": self._invite,
             "unlock": self._unlock,
             "move-roster": self._move,
+            "gateway": self._gateway,
         }
 
     async def summary(self) -> dict[str, Any]:
@@ -134,6 +135,23 @@ class RosterRequests:
                 }
                 for one in waiting
             ],
+        }
+
+    async def _gateway(self) -> dict[str, Any]:
+        """Whom the operator lets in by HTTP. To which projects is not told: the caller may reach others."""
+        found = await asyncio.to_thread(self._desk.gateway_clients, self._caller().space_id)
+        self._caller()
+        return {
+            "clients": [
+                {
+                    "name": one.alias,
+                    "scope": one.scope,
+                    "trusted": one.gateway == "trusted",
+                    "expires": None if one.expires_at is None else iso(one.expires_at),
+                    "used": None if one.last_seen_at is None else iso(one.last_seen_at),
+                }
+                for one in found
+            ]
         }
 
     async def _extend(self, entry: bytes) -> dict[str, Any]:

@@ -1,0 +1,61 @@
+"""`/mcp`: a request that was let in goes to the SDK's session manager of its client, and ends with its token."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from confide_daemon.gateway.admission import Bearer
+from confide_daemon.gateway.clients import Clients
+from confide_daemon.gateway.limits import body_of
+
+PATH: Final = "/mcp"
+LISTEN: Final = "subscriptions/listen"
+
+
+class Endpoint:
+    """An ASGI application, since the SDK's is one."""
+
+    def __init__(self, clients: Clients, by_token: Bearer) -> None:
+        self._clients = clients
+        self._by_token = by_token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raises RefusalError: it is not let in, there is no place, it is too large or too slow, or the space is locked; RequestError."""
+        request = Request(scope, receive)
+        caller = self._by_token(request)
+        # The header must say what the body does, which the SDK compares.
+        is_stream = request.method == "GET" or request.headers.get("mcp-method") == LISTEN
+        places = self._clients.streams if is_stream else self._clients.requests
+        with places.place(caller.public_key):
+            client = self._clients.of(caller)
+            body = await body_of(request)
+            await client.pay(body)
+            work = asyncio.create_task(client.handle(scope, _replayed(body, receive), send))
+            end = asyncio.create_task(client.ended.wait())
+            try:
+                await asyncio.wait({work, end}, return_when=asyncio.FIRST_COMPLETED)
+                if work.done():
+                    return work.result()
+            finally:
+                end.cancel()
+                work.cancel()
+                await asyncio.wait({work, end})
+        raise self._by_token.unknown()
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """What receives a body that was read already, and then what comes behind it."""
+    is_given = False
+
+    async def again() -> Message:
+        nonlocal is_given
+        if is_given:
+            return await receive()
+        is_given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again

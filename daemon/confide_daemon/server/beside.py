@@ -1,0 +1,21 @@
+"""What a daemon may serve beside its machines: the gateway, which stands on a floor above and is given to it (`confide_daemon.gateway`)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from confide_daemon.server.replicas import Change
+
+
+class Beside(Protocol):
+    async def open(self) -> None:
+        """Take requests from now on. Raises ListenError, KeyFileError: it cannot."""
+
+    async def close(self) -> None:
+        """Take none any more, and let what was begun end."""
+
+    def changed(self, space_id: str, change: Change) -> None:
+        """A document of the space has a new revision."""
+
+    async def settle(self, space_id: str) -> None:
+        """Wait until nothing runs in the space that was begun before; the space takes no more meanwhile."""

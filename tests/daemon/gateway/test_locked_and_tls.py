@@ -1,0 +1,139 @@
+"""What a server's gateway does while a space's machines keep its key, where it listens by TLS, and what keeps it from listening."""
+
+from __future__ import annotations
+
+import datetime
+import http.client
+import ipaddress
+import json
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from tests.daemon.gateway.test_server_attacks import LISTEN, call
+from tests.support.deadline import DEADLINE_S
+from tests.support.programs.confided import Confided
+from tests.support.programs.processes import NO_MODEL, Machine, wait_until
+from tests.support.programs.server_gateway import GATEWAY, ServerGateway, serve, served
+
+MACHINES_KEEP = '[at_rest]\ncustody = "caller"\n'
+SECRET = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3hJ5"
+
+
+@pytest.fixture
+def confided(tmp_path: Path) -> Iterator[Confided]:
+    program = Confided(tmp_path / "home")
+    yield program
+    program.end()
+
+
+def test_a_locked_space_is_not_unlocked_and_what_is_sealed_stays_so(confided: Confided, tmp_path: Path) -> None:
+    """Until one of its machines has brought the key every request is told so; and from then on a sealed secret is its placeholder."""
+    (confided.home / "daemon.toml").write_text(NO_MODEL + MACHINES_KEEP + GATEWAY)
+    confided.run("init")
+    gateway = ServerGateway(serve(confided), confided)
+    assert confided.address is not None
+    machine = Machine(tmp_path, "ann", is_set_up=False)
+    machine.allow("project")
+    invite = confided.json("invite", "home", "--url", confided.address["url"])["invite"]
+    machine.run("join", invite)
+    machine.write("MEMORY.md", f"# Facts\n\nThe deploy key is {SECRET} and the cat is grey.\n")
+    machine.run("sync")
+    token = gateway.token("chat", "--scope", "write")
+
+    read = call(gateway, token, "memory_read", path="MEMORY.md", project="project")
+    assert "the cat is grey" in read.body.decode()
+    assert SECRET not in read.body.decode()
+    assert "sealed:" in read.body.decode()
+    listen = str(confided.address["url"]).removeprefix("confide://")
+    confided.run("stop")
+
+    gateway = ServerGateway(serve(confided, listen), confided, gateway.tokens)
+    for message in (LISTEN, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}):
+        refused = gateway.request("POST", "/mcp", message, token=token)
+        assert (refused.status, refused.code) == (503, "locked")
+        assert refused.headers["retry-after"]
+    assert gateway.request("GET", "/health").status == 200
+    assert gateway.request("POST", "/mcp", LISTEN).status == 401
+    machine.run("sync")
+    wait_until(
+        "the space", lambda: call(gateway, token, "memory_read", path="MEMORY.md", project="project").status == 200
+    )
+    assert SECRET not in confided.log
+    for command in ("status", "doctor"):
+        assert "chat reads and writes this space by HTTP, untrusted until" in " ".join(machine.run(command).split())
+    assert machine.json("status")["gatewayClients"][0]["name"] == "chat"
+    confided.run("gateway", "rm", "chat")
+    assert "by HTTP" not in machine.run("doctor")
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """One for 127.0.0.1, signed by itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, SHA256())
+    )
+    cert_file, key_file = folder / "cert.pem", folder / "key.pem"
+    cert_file.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    key_file.chmod(0o600)
+    return cert_file, key_file
+
+
+def test_it_listens_by_tls_and_is_called_as_configured(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    more = f'cert = "{cert}"\nkey = "{key}"\npublic_url = "https://memory.example.org"\nhosts = ["other.example.org"]\n'
+    gateway = served(tmp_path / "home", gateway=GATEWAY + more)
+    try:
+        for host, status in (
+            ("memory.example.org", 401),
+            ("memory.example.org:443", 401),
+            ("other.example.org", 401),
+            (f"127.0.0.1:{gateway.port}", 401),
+            ("evil.example.org", 421),
+        ):
+            trusted = ssl.create_default_context(cafile=str(cert))
+            secure = http.client.HTTPSConnection("127.0.0.1", gateway.port, timeout=DEADLINE_S, context=trusted)
+            secure.request("POST", "/mcp", json.dumps(LISTEN), {"Host": host, "Origin": f"https://{host}"})
+            answer = secure.getresponse()
+            assert answer.status == status, host
+            if status == 401:
+                told = answer.getheader("WWW-Authenticate") or ""
+                assert "https://memory.example.org/.well-known/oauth-protected-resource" in told
+            secure.close()
+        with pytest.raises((OSError, http.client.HTTPException)):
+            gateway.request("GET", "/health")
+    finally:
+        gateway.confided.end()
+
+
+def test_what_keeps_it_from_listening_is_told(confided: Confided, tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    confided.run("init")
+    for said, code, told in (
+        (f'cert = "{cert}"\nkey = "{cert}"\n', 5, "its certificate or the key of it cannot be used"),
+        (f'cert = "{tmp_path}/none"\nkey = "{key}"\n', 5, "its certificate or the key of it cannot be used"),
+    ):
+        cert.chmod(0o600)
+        (confided.home / "daemon.toml").write_text(NO_MODEL + GATEWAY + said)
+        assert told in confided.run("serve", "--listen", "127.0.0.1:0", code=code).stderr
+    key.chmod(0o644)
+    (confided.home / "daemon.toml").write_text(NO_MODEL + GATEWAY + f'cert = "{cert}"\nkey = "{key}"\n')
+    assert "key.pem" in confided.run("serve", "--listen", "127.0.0.1:0", code=4).stderr
