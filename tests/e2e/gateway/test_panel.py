@@ -133,9 +133,9 @@ def test_a_form_of_another_page_changes_nothing(gateway: Gateway, visit: Visit) 
     """Without this visit's token, with another's, or as something that a form of a foreign page can send."""
     other = Visit.begin(gateway)
     for form in ("", "x", other.token, visit.token[:-1]):
-        answer = visit.post("remember", text="A forged numbat.", form=form)
+        answer = visit.post("remember", text="A forged thylacine.", form=form)
         assert answer.status == 403
-    body = urllib.parse.urlencode({"form": visit.token, "text": "A forged numbat."}).encode()
+    body = urllib.parse.urlencode({"form": visit.token, "text": "A forged thylacine."}).encode()
     for headers, status in (
         ({"Origin": "https://evil.example"}, 403),
         ({"Origin": "null"}, 403),
@@ -144,7 +144,7 @@ def test_a_form_of_another_page_changes_nothing(gateway: Gateway, visit: Visit) 
     ):
         sent = {"Cookie": visit.cookie, "Content-Type": FORM, **headers}
         assert gateway.request("POST", f"{visit.base}/remember", body, headers=sent).status == status
-    assert "numbat" not in gateway.machine.run("search", "forged numbat")
+    assert "thylacine" not in gateway.machine.run("search", "forged thylacine")
 
 
 def test_a_link_may_be_followed_from_a_file_and_nothing_else(gateway: Gateway, visit: Visit) -> None:
@@ -389,6 +389,7 @@ def test_the_command_starts_what_serves_it_and_ends_it(tmp_path: Path) -> None:
     try:
         first = machine.json("panel", "--print")
         assert first["started"]
+        wait_until("the daemon that it starts", lambda: machine.local_daemon)  # so that it can be ended
         again = machine.json("open", "MEMORY.md", "--print")
         assert (again["pid"], again["port"], again["started"]) == (first["pid"], first["port"], False)
         with socket.create_connection(("127.0.0.1", first["port"]), DEADLINE_S) as wire:
