@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 INSPECTOR := $(VENV)/inspector
 export CONFIDE_INSPECTOR := $(abspath $(INSPECTOR)/node_modules/.bin/mcp-inspector)
 
-.PHONY: capacity clients demo test channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos schedules soak catalogue lock docs clean
+.PHONY: capacity clients panel demo test channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos schedules soak catalogue lock docs clean
 
 demo: $(STAMP)
 	./demo/run
@@ -84,9 +84,10 @@ chaos: $(STAMP)
 	CONFIDE_CLOSING_STRIDE=1 $(BIN)/python -m pytest --timeout 1200 tests/daemon/spaces/test_idle_spaces.py -k kill
 	$(MAKE) schedules
 
-# Some ten hours: a schedule in one process takes 2 s, one with real programs took 60 s beside a load of twenty (not measured on an idle machine).
-# 2,250 drawn schedules of edits, stores, cuts, late requests, kills, frozen programs and jumping clocks on two and three machines: 1,000 in one process, as
-# many with real programs, and 250 with real programs where the daemon's folder is put back. Each kind ends with its first failure, whose schedule it prints.
+# Some ten hours: a schedule in one process takes 1 to 2 s, one with real programs took 60 s beside a load of twenty (not measured on an idle machine).
+# 3,250 drawn schedules of edits, stores, cuts, late requests, kills, frozen programs and jumping clocks on two and three machines: 1,000 in one process, as
+# many in one process with restores of snapshots, as many with real programs, and 250 with real programs where the daemon's folder is put back by hand.
+# Each kind ends with its first failure, whose schedule it prints.
 # Another seed draws others: `make schedules CHAOS_SEED=7`; `CHAOS_SCHEDULES=100` draws a tenth of each kind.
 CHAOS_SEED ?= 0
 CHAOS_SCHEDULES ?= 1000
@@ -117,6 +118,14 @@ clients: $(STAMP)
 		mkdir -p $(CONFIDE_CLIENTS) && npm install --no-audit --no-fund --fetch-retries=1 --prefix $(CONFIDE_CLIENTS) $$($(BIN)/python -m tests.clients --packages); \
 	else echo "there is no npm here, which brings the clients"; fi
 	$(BIN)/python -m tests.clients
+
+# The panel in a real browser: Debian's Chromium, driven by Playwright's package; axe-core comes from npm. CONFIDE_SHOTS names a folder for pictures.
+# Two minutes. What is not there is said, and skipped.
+PANEL := $(VENV)/panel
+panel: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt playwright
+	@test -f $(PANEL)/node_modules/axe-core/axe.min.js || { mkdir -p $(PANEL) && npm install --no-audit --no-fund --ignore-scripts --fetch-retries=1 --prefix $(PANEL) axe-core > $(PANEL)/log 2>&1; } || echo "there is no npm here, which brings axe-core"
+	CONFIDE_PANEL=1 CONFIDE_AXE=$(abspath $(PANEL))/node_modules/axe-core/axe.min.js $(BIN)/python -m pytest -n 0 tests/panel
 
 # A client that is not ours, for one test, which is skipped without it.
 $(INSPECTOR)/.tried:

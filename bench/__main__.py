@@ -47,6 +47,7 @@ BENCHES = (
     "hooks",
     "hook_prompts",
     "gateway",
+    "panel",
     "learning.rules",
 )
 

@@ -89,7 +89,7 @@ def _found(wire: Wire, prompt: str) -> Found:
     if not words:
         return []
     arguments = {"query": words, "maxResults": 8, "minScore": 0.2}
-    meta = {"confide/structured": True}
+    meta = {"confide/structured": True, "confide/unasked": True}
     answer = wire.call("tools/call", {"name": "memory_search", "arguments": arguments, "_meta": meta}, timeout_s=60)
     return [(hit["score"], hit["path"]) for hit in answer["result"]["structuredContent"]["results"]]
 

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Sequence
 
 from bench.quality import embedder
-from bench.quiet.measure import Answer, answers, reference, share
+from bench.quiet.measure import Answer, answers, others, share
 from bench.quiet.others import is_there as others_are_there
 from bench.quiet.others import other_answers
 from bench.quiet.questions import SAME_PROJECT, UNANSWERED, memories, questions
@@ -32,30 +32,26 @@ def main() -> None:
     parser.add_argument("--prompts", type=float, default=0.4, help="of hits that come unasked")
     arguments = parser.parse_args()
     found = asyncio.run(measured(arguments.model, kept_aside=arguments.side == "kept-aside"))
-    others = asyncio.run(other_answers(embedder(arguments.model))) if others_are_there() else []
-    print(f"{len(found) // 2} questions, each asked of a memory alone and beside the reference of some modules")
-    for is_large in (False, True):
-        some = [answer for answer in found if answer.is_large == is_large]
-        print(f"\n## {'beside a reference' if is_large else 'alone'}   [Wilson] [by memories]")
+    is_developed = arguments.side == "development" and others_are_there()
+    sets = asyncio.run(other_answers(embedder(arguments.model))) if is_developed else []
+    for beside in dict.fromkeys(answer.beside for answer in found):
+        some = [answer for answer in found if answer.beside == beside]
+        print(f"\n## {beside}, {len(some)} questions   [Wilson] [by memories]")
         print_shares(some, arguments.threshold)
         print_prompts(some, arguments.prompts)
     print(f"\n## calibration of the first hit's score, all {len(found)} answers: how many are right")
     print_calibration(found)
-    for name in dict.fromkeys(answer.origin for answer in others):
-        print(f"\n## {name}")
-        print_shares([answer for answer in others if answer.origin == name], arguments.threshold)
+    for name, beside in dict.fromkeys((answer.origin, answer.beside) for answer in sets):
+        print(f"\n## {name}, {beside}")
+        print_shares([one for one in sets if (one.origin, one.beside) == (name, beside)], arguments.threshold)
 
 
 async def measured(model: str, *, kept_aside: bool) -> list[Answer]:
-    """The answers to all questions of a side, of memories alone first, then beside a reference."""
+    """The answers to all questions of a side, of memories alone first, then beside other texts."""
     every = memories()
     asked = questions(every, kept_aside=kept_aside)
     by_name = {memory.name: memory for memory in every}
-    handle = embedder(model)
-    return [
-        *await answers(handle, by_name, asked, beside={}),
-        *await answers(handle, by_name, asked, beside=reference()),
-    ]
+    return await answers(embedder(model), by_name, asked, beside=others(kept_aside=kept_aside))
 
 
 def print_shares(found: Sequence[Answer], threshold: float) -> None:

@@ -1,7 +1,8 @@
 """Puts the questions to spaces of their own and keeps what the search says of each hit; the figures are worked out from that.
 
-Each memory is measured twice: by itself, and beside the reference of some modules (docstrings of this machine's Python, some 700 pieces),
-since what is found by chance is more likely among many pieces. Vectors are kept in the folder for temporary files (`bench.quality`).
+Each memory is measured by itself and beside other texts, since what is found by chance is more likely among many pieces. On the development
+side these are what packages say of themselves, some 200, 700 and 2,000 pieces of it; what is kept aside is asked beside the docstrings of
+some modules of this machine's Python, some 700 pieces. Vectors are kept in the folder for temporary files (`bench.quality`).
 """
 
 from __future__ import annotations
@@ -9,18 +10,20 @@ from __future__ import annotations
 import math
 import os
 import random
+import sysconfig
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.quiet.questions import Asked, Memory
+from bench.quiet.questions import PROMPTS, Asked, Memory
 from bench.texts import documentation
 from confide_daemon.embedding import Model
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
+from confide_proxy.hooks.prompts import question as hook_question
 
 MODULES = frozenset(
     "calendar difflib imaplib mailbox plistlib sched shelve smtplib statistics tarfile turtle zipfile".split()  # noqa: SIM905
@@ -28,6 +31,10 @@ MODULES = frozenset(
 LONGEST_MODULE = 16_000  # characters
 # So many hits are looked at: as many pieces as a search for eight hits does.
 HITS = 32
+# Of what packages say of themselves: characters, by about how many pieces they are cut into.
+PACKAGES = {200: 27_000, 700: 95_000, 2000: 270_000}
+LONGEST_PACKAGE, SHORTEST_PACKAGE = 24_000, 800  # characters
+ALONE = "alone"
 DRAWS = 2000
 Z = 1.96
 
@@ -37,7 +44,7 @@ class Answer:
     """What a search said: for each hit whether it is right, and the numbers that `--explain` shows."""
 
     asked: Asked
-    is_large: bool
+    beside: str
     hits: list[dict[str, Any]] = field(default_factory=list)
     origin: str = "quiet"  # the set that the question is of
 
@@ -57,39 +64,77 @@ def reference() -> dict[str, str]:
     return {f"memory/reference/{module}.md": f"# {module}\n{text[:LONGEST_MODULE]}" for module, text in known.items()}
 
 
+def packages(characters: int, seed: int) -> dict[str, str]:
+    """What some installed packages say of themselves, as notes."""
+    known: dict[str, str] = {}
+    for path in sorted(Path(sysconfig.get_paths()["purelib"]).glob("*.dist-info/METADATA")):
+        _, _, text = path.read_text(encoding="utf-8", errors="replace").partition("\n\n")
+        if len(text) > SHORTEST_PACKAGE:
+            known[path.parent.name.split("-")[0]] = text[:LONGEST_PACKAGE]
+    names = list(known)
+    random.Random(seed).shuffle(names)
+    found: dict[str, str] = {}
+    for name in names:
+        if sum(len(text) for text in found.values()) < characters:
+            found[f"memory/packages/{name}.md"] = f"# {name}\n{known[name]}"
+    return found
+
+
+def others(*, kept_aside: bool) -> dict[str, dict[str, str]]:
+    """What the memories of a side are asked beside, by its name."""
+    if kept_aside:
+        return {ALONE: {}, "beside a reference": reference()}
+    beside = {f"beside {pieces}": packages(characters, pieces) for pieces, characters in PACKAGES.items()}
+    return {ALONE: {}, **beside}
+
+
 async def answers(
     handle: Model,
     memories: Mapping[str, Memory],
     asked: Sequence[Asked],
     *,
-    beside: Mapping[str, str],
+    beside: Mapping[str, Mapping[str, str]],
     origin: str = "quiet",
 ) -> list[Answer]:
-    """Of all questions, in their order by memory and what is taken out of it; `beside`: other files of the space."""
+    """Of all questions beside each of these other files, by memory and what is taken out of it."""
     groups: dict[tuple[str, int | None], list[Asked]] = {}
     for one in asked:
         groups.setdefault((one.memory, one.part), []).append(one)
     found: list[Answer] = []
-    for (name, part), some in groups.items():
-        files = {**memories[name].without(part), **beside}
+    for name, files in beside.items():
         with tempfile.TemporaryDirectory(prefix="confide-quiet-") as folder:
             path, settings = Path(folder) / "space.db", IndexSettings()
             space = await Space.open(path, os.urandom(32), space_id="bench", settings=settings, embedder=handle)
             try:
-                for file, text in files.items():
-                    await space.documents.put(name, file, text, base=0, author="bench")
-                if handle.state == "ready":
-                    await space.wait_indexed(timeout_s=3600)
-                found += [await _answer(space, one, origin, is_large=bool(beside)) for one in some]
+                await _put(space, "others", files)
+                # One after the other in the same space: to index what stands beside them again each time would take an hour.
+                for (memory, part), some in groups.items():
+                    own = memories[memory].without(part)
+                    project = f"{memory}-{part}"
+                    await _put(space, project, own)
+                    if handle.state == "ready":
+                        await space.wait_indexed(timeout_s=3600)
+                    found += [await _answer(space, one, origin, name) for one in some]
+                    for file in own:
+                        await space.documents.delete(project, file, author="bench")
             finally:
                 await space.close()
     return found
 
 
-async def _answer(space: Space, asked: Asked, origin: str, *, is_large: bool) -> Answer:
-    result = await space.searcher.search(SearchQuery(asked.text, max_results=HITS, min_score=0.0, explain=True))
+async def _put(space: Space, project: str, files: Mapping[str, str]) -> None:
+    for file, text in files.items():
+        await space.documents.put(project, file, text, base=0, author="bench")
+
+
+async def _answer(space: Space, asked: Asked, origin: str, beside: str) -> Answer:
+    if asked.kind in PROMPTS and not hook_question(asked.text):
+        return Answer(asked, beside, origin=origin)  # a hook asks nothing
+    is_unasked = asked.kind in PROMPTS
+    query = SearchQuery(asked.text, max_results=HITS, min_score=0.0, explain=True, is_unasked=is_unasked)
+    result = await space.searcher.search(query)
     assert result.explanation is not None
-    answer = Answer(asked, is_large, origin=origin)
+    answer = Answer(asked, beside, origin=origin)
     for hit, numbers in zip(result.hits, result.explanation["hits"], strict=True):
         is_right = any(
             hit.path == path and hit.start_line <= last and first <= hit.end_line for path, first, last in asked.gold

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.quality import EVAL, harness
-from bench.quiet.measure import Answer, answers
+from bench.quiet.measure import ALONE, PACKAGES, Answer, answers, packages
 from bench.quiet.questions import PARTS, SEED, Asked, Fact, Memory
 from confide_daemon.embedding import Model
 
@@ -24,8 +24,9 @@ def is_there() -> bool:
 
 
 async def other_answers(handle: Model) -> list[Answer]:
-    """Of all the sets."""
+    """Of all the sets, alone and beside some packages."""
     module = harness()
+    beside = {ALONE: {}, "beside 700": packages(PACKAGES[700], seed=4)}
     spaces = [(name, space) for name in SETS for space in module.load(EVAL / f"{name}.json.gz")["spaces"]]
     chance = random.Random(SEED)
     found: list[Answer] = []
@@ -37,7 +38,7 @@ async def other_answers(handle: Model) -> list[Answer]:
             if other is not space:
                 texts = chance.sample(known, min(FOREIGN, len(known)))
                 asked += [Asked("foreign", text, memory.name) for text in texts]
-        found += await answers(handle, {memory.name: memory}, asked, beside={}, origin=name)
+        found += await answers(handle, {memory.name: memory}, asked, beside=beside, origin=name)
     return found
 
 

@@ -23,6 +23,7 @@ MEMORIES_A_PROMPT = 3
 # With an answer, and without one; "prompt" and "everyday" are not questions but what is typed to an agent all day.
 ANSWERED = ("answered", "day", "prompt")
 UNANSWERED = ("removed", "edited", "absent", "foreign", "name", "no such day", "everyday", "foreign prompt")
+PROMPTS = ("prompt", "everyday", "foreign prompt")
 SAME_PROJECT = ("removed", "edited", "absent", "name")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _NAME = re.compile(r"(?<=[a-z,] )(?:[A-Z][\w-]+)(?: [A-Z][\w-]+)*")

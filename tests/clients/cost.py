@@ -29,7 +29,7 @@ from confide_proxy.clients.hooks import PLUGIN
 
 ROUNDS: Final = 7
 MOST_MS: Final = 150.0
-MOST_TIMES_EMPTY: Final = 1.75
+MOST_TIMES_EMPTY: Final = 1.5
 """Processor time of a whole session to that of one whose plugin does nothing. Ours starts a link to a daemon and answers hooks."""
 KINDS: Final = ("bare", "empty", "plugin")
 

@@ -161,6 +161,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         reach=context.grants.projects_among(None),
         with_related=arguments.get("includeRelated", False),
         classes=context.classes,
+        is_unasked=context.is_unasked,
         is_limited=not context.grants.reaches_all,
     )
     result = await context.space.searcher.search(query)

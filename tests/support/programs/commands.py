@@ -69,12 +69,18 @@ ARGUMENTS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "setup plugin": ((),),
     **{f"setup {client}": ((), ("--hooks", "--allow"), ("--remove",)) for client in CLIENTS},
     "move": (("--dry-run",), ("--to", "local", "--yes")),
+    "token ls": ((),),
+    "token new": (("editor", "--scope", "write"),),
+    "token rm": (("nobody",),),
 }
 """By the command's name; what a command needs to be there the caller has made."""
 APART: Final = {
     "mcp": "an agent's client speaks to it: tests/proxy/mcp",
     "hook": "the same, and it asks no daemon: tests/e2e/hooks, tests/proxy/hooks",
     "watch": "goes on until it is ended: tests/proxy/cli/test_drawn_lies.py has it by itself",
+    "serve": "the same: tests/e2e/gateway",
+    "panel": "starts that, and opens a browser",
+    "open": "the same",
     "join": "takes an invite, which a hostile daemon has made: the same",
     "pin": "makes the machine one of the hostile daemon's: it is how each of these tests begins",
 }

@@ -24,9 +24,6 @@ from confide_crypto.errors import ConfideError
 from confide_daemon.backup.manifest import LOG
 
 NICE: Final = 10
-REST: Final = 1.0
-"""After each step, so many times what it took of a processor. Without a rest a search beside a copy took 1.4 times as long, however nice
-the process was: two cores share their caches, and the way to the memory."""
 TELL_EVERY_S: Final = 0.5
 _NOTHING: Final[dict[str, Any]] = {
     "change": None,
@@ -55,17 +52,14 @@ def main() -> None:
 
 
 class _Progress:
-    """Rests behind each step, tells now and then that it goes on, and ends the process where nobody listens any more."""
+    """Tells now and then that it goes on, and ends the process where nobody listens any more."""
 
     def __init__(self) -> None:
         self._read = 0
         self._told_at = time.monotonic()
-        self._rested_at = time.thread_time()
 
     def __call__(self, read: int = 0) -> None:
         self._read += read
-        time.sleep(REST * (time.thread_time() - self._rested_at))
-        self._rested_at = time.thread_time()
         if time.monotonic() - self._told_at >= TELL_EVERY_S:
             self._told_at = time.monotonic()
             poll = select.poll()

@@ -48,7 +48,8 @@ from confide_daemon.retrieval.search.results import (
     hit_of,
     relatives,
 )
-from confide_daemon.retrieval.search.scoring import WORDS_ONLY, CosineScale, Evidence, Terms, saturate, stem_line
+from confide_daemon.retrieval.search.scoring import WORDS_ONLY, Evidence, Yardstick, saturate, size_of
+from confide_daemon.retrieval.search.terms import MOST_COUNTED, Counts, Terms, stem_line
 from confide_daemon.store.rows import Filter, HitRow, Place
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.keyword import piece_header
@@ -105,7 +106,7 @@ def run(
     weights: Weights,
     now: float,
     timings: dict[str, float],
-    scale: CosineScale | None = None,
+    yardstick: Yardstick | None = None,
     reranker: Reranker | None = None,
     stemmed: Callable[[str], str] = stem_line,
 ) -> Found:
@@ -114,11 +115,11 @@ def run(
     Args:
         generation: the vectors to use, with `vector`, the question's own; None for keywords alone.
         timings: gets the milliseconds of each step.
-        scale: what the cosines of this model mean; None: as those of the packaged one.
+        yardstick: what the cosines of this model mean; None: as those of the packaged one, without a cohort.
         reranker: looks at the best again.
         stemmed: `stem_line`, or what remembers the lines it has given.
     """
-    search = _Search(store, query, weights, now, timings, stemmed, generation, vector, scale or CosineScale())
+    search = _Search(store, query, weights, now, timings, stemmed, generation, vector, yardstick or Yardstick())
     ranked = search.ranked()
     if reranker is not None:
         ranked = search.reranked(ranked, reranker)
@@ -138,12 +139,12 @@ class _Search:
         stemmed: Callable[[str], str],
         generation: Generation | None,
         vector: Vectors | None,
-        scale: CosineScale,
+        yardstick: Yardstick,
     ) -> None:
         self._store = store
         self._generation = generation
         self._vector = vector
-        self._scale = scale
+        self._yardstick = yardstick
         self._legs = Legs({})
         self._stemmed = stemmed
         self._query = query
@@ -155,6 +156,7 @@ class _Search:
         self._asks_for_days = wide is not None
         self._question = wide or self._question
         self._terms = Terms(self._question.terms, self._question.also)
+        self._weighed: tuple[Terms, float] | None = None
         self._clock = _Clock(timings)
         self._timings = timings
         self._places: dict[int, Place] = {}
@@ -324,7 +326,7 @@ class _Search:
         self, pieces: Sequence[int], *, least: float | None = None, cosines: Mapping[int, float] | None = None
     ) -> Iterator[tuple[Candidate, HitRow]]:
         """Those of the pieces that score so much at least, None: as the query says; with these cosines, None: those of the legs."""
-        legs, scale, generation = self._legs, self._scale, self._generation
+        legs, scale, generation = self._legs, self._yardstick.scale, self._generation
         least = self._query.min_score if least is None else least
         rows = self._store.pieces.hits(pieces)
         texts = self._store.pieces.texts_around(pieces, reach=REACH)
@@ -333,22 +335,36 @@ class _Search:
         cosines = legs.cosines if cosines is None else cosines
         is_measured = cosines is not None and (generation is None or generation.provider not in WORDS_ONLY)
         best = scale.of(max(cosines.values(), default=0.0)) if cosines and is_measured else None
+        margin, everyday = self._margins(best)
         today = self._today.isoformat()
         for piece in pieces:
             row = rows.get(piece)
             # Whatever led here: nothing of another class is ever shown.
             if row is None or (self._query.classes is not None and row.class_ not in self._query.classes):
                 continue
-            near = [texts.get((row.document, row.position + step), "") for step in AROUND]
-            share = self._terms.share(map(stemmed, (*near, piece_header(row.path, row.heading, row.words))))
+            near = [stemmed(texts.get((row.document, row.position + step), "")) for step in AROUND]
+            header = stemmed(piece_header(row.path, row.heading, row.words))
+            share = self._terms.share((*near, header))
             cosine = (cosines or {}).get(piece)
             vector = scale.of(cosine) if cosine is not None and is_measured else None
-            keyword = saturate(legs.keyword.get(piece, 0.0))
+            bm25 = legs.keyword.get(piece, 0.0)
+            keyword = saturate(bm25)
             place, factors = self._places[piece], self._factors[piece]
             is_named = piece in (legs.exact or {}) or (self._asks_for_days and factors.dated > 1)
             evidence = Evidence(keyword, share, vector, best, is_named=is_named)
+            if vector is not None:
+                weighed, size = self._weighed_terms()
+                evidence = evidence._replace(
+                    covered=weighed.covered(bm25),
+                    stated=weighed.share((near[REACH], header)),
+                    margin=margin,
+                    everyday=everyday,
+                    size=size,
+                )
             factors.evidence = evidence
-            score = evidence.score if self._weights.ranking != "original" else min(1.0, factors.relevance)
+            score = evidence.unasked if self._query.is_unasked else evidence.score
+            if self._weights.ranking == "original":
+                score = min(1.0, factors.relevance)
             factors.score = score
             if score < least:
                 continue
@@ -357,6 +373,23 @@ class _Search:
             usage = usage_of(row.uses, self._weights)
             yield Candidate(place, factors.rank, score, cosine, keyword, fresh, importance, usage), row
         self._clock.lap("score")
+
+    def _margins(self, best: float | None) -> tuple[float, float]:
+        return (0.0, 0.0) if best is None or self._vector is None else self._yardstick.margins(self._vector, best)
+
+    def _weighed_terms(self) -> tuple[Terms, float]:
+        """The question's terms with how rare they are here, and how large that is; counted once."""
+        if self._weighed is None:
+            asked = self._question
+            having, pieces = self._store.keywords.holding(
+                [term.match for term in (*asked.terms, *asked.also)],
+                filter_of(self._query),
+                most=MOST_COUNTED,
+                is_limited=self._query.is_limited,
+            )
+            self._weighed = Terms(asked.terms, asked.also, Counts(having, pieces)), size_of(pieces)
+            self._clock.lap("rarity")
+        return self._weighed
 
     def found(self, ranked: Sequence[int]) -> Found:
         query = self._query

@@ -48,6 +48,7 @@ class SearchQuery:
     with_related: bool = False
     # What may come back, in the hits and in what is told beside them; None: all classes.
     classes: frozenset[str] | None = None
+    is_unasked: bool = False  # a prompt that nobody asked the memory about: scores say whether a hit helps with it
     is_limited: bool = False  # the caller reaches a part of the space, and its scores may tell nothing of the rest
 
 
@@ -100,6 +101,11 @@ class Term:
     weight: float
     is_name: bool = False
     is_beginning: bool = False  # the last word of a run may go on
+
+    @property
+    def match(self) -> str:
+        """The FTS5 query of the rows that hold it."""
+        return " OR ".join(_quoted(way) + (" *" if self.is_beginning else "") for way in self.ways)
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,6 +175,11 @@ def explained(
             "keyword": evidence.keyword,
             "vector": evidence.vector,
             "best": evidence.best,
+            "covered": evidence.covered,
+            "stated": evidence.stated,
+            "margin": evidence.margin,
+            "everyday": evidence.everyday,
+            "size": evidence.size,
             "ownScore": found.score,
             "order": found.order,
         }

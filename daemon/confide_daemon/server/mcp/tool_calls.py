@@ -49,7 +49,7 @@ from confide_daemon.tools.context import Definition, ToolContext, ToolResult
 from confide_memory.classes import AGENT, lowest
 from confide_memory.classes import CLASSES as ALL_CLASSES
 from confide_memory.tools.arguments import check
-from confide_memory.tools.call import CLASS, CLASSES, CODE, OPERATION, SAID, SENT, WITHIN
+from confide_memory.tools.call import CLASS, CLASSES, CODE, OPERATION, SAID, SENT, UNASKED, WITHIN
 
 log = logging.getLogger(__name__)
 
@@ -170,6 +170,7 @@ class Origin:
     sent: tuple[Any, Any] | None = None  # project and path of the file that it has just put if it had changed
     class_: str = AGENT  # of what the call stores
     classes: frozenset[str] | None = None  # that a search may give; None: all
+    is_unasked: bool = False  # the search is for what may be put before a model that did not ask for it
     bounds: Bounds | None = None  # what the call may reach at most; None: all that its machine does
 
     @classmethod
@@ -198,7 +199,9 @@ class Origin:
             raise RequestError("invalid", f"a class is one of {', '.join(ALL_CLASSES)}")
         asked = None if CLASSES not in meta else frozenset(classes)
         origin = cls.of(meta.get(OPERATION), meta.get(SAID), meta.get(SENT))
-        return replace(origin, class_=class_, classes=asked, bounds=Bounds.of(meta[WITHIN]) if WITHIN in meta else None)
+        bounds = Bounds.of(meta[WITHIN]) if WITHIN in meta else None
+        unasked = meta.get(UNASKED) is True
+        return replace(origin, class_=class_, classes=asked, is_unasked=unasked, bounds=bounds)
 
     def within(self, context: ToolContext) -> ToolContext:
         """The surroundings of the call, with this."""
@@ -209,6 +212,7 @@ class Origin:
             sent=self.sent,
             class_=self.class_,
             classes=self.classes,
+            is_unasked=self.is_unasked,
             rights=self.bounds.upon(context.rights) if self.bounds else context.rights,
         )
 

@@ -72,6 +72,26 @@ class KeywordTable(Table):
                 return self._best_by_themselves(match, documents, limit)
             return self._candidates(match, documents, limit)
 
+    def holding(
+        self, matches: Sequence[str], allowed: Filter, *, most: int, is_limited: bool = False
+    ) -> tuple[tuple[int, ...], int]:
+        """How many pieces match each of the queries, `most` at most, and how many pieces there are; `is_limited` as above: of the
+        allowed ones alone. Of all pieces otherwise, whatever is allowed: a list of some of them costs more than a search."""
+        if KEYWORDS in self._database.damage.parts:
+            return (0,) * len(matches), 0
+        documents = allowed_documents(self._database, allowed) if is_limited else None
+        joined, which, among, some = "", "", [], ""
+        if documents is not None:
+            among, some = [json.dumps(list(documents))], f" WHERE document {AMONG}"
+            # From the rows that match to their documents: a list of all allowed pieces would be made anew for each query.
+            joined, which = "CROSS JOIN chunk c ON c.id = keyword.rowid", f"AND c.document {AMONG}"
+        counted = f"SELECT count(*) FROM (SELECT 1 FROM keyword {joined} WHERE keyword MATCH ? {which} LIMIT {most})"
+        total = self._database.remembered.get(
+            ("pieces", tuple(among)), lambda: int(self._rows(f"SELECT count(*) FROM chunk{some}", among)[0][0])
+        )
+        with self._database.leg(KEYWORDS):
+            return tuple(int(self._rows(counted, (match, *among))[0][0]) for match in matches), total
+
     def _best_by_themselves(self, match: str, documents: Sequence[int] | None, limit: int) -> list[tuple[int, float]]:
         """BM25 as if there were no other rows; of many that match the newest.
 

@@ -56,6 +56,8 @@ class RefusalError(ConfideError):
         self.headers = dict(headers or {})
         if status in (429, 503):
             self.headers.setdefault("Retry-After", str(RETRY_S))
+        if status == 429:  # whoever asks too much keeps no connection that others could have
+            self.headers.setdefault("Connection", "close")
 
     @classmethod
     def of(cls, error: BaseException) -> RefusalError:

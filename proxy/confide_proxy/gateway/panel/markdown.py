@@ -25,6 +25,7 @@ _HIDDEN: Final = re.compile(
     "\ud800-\udfff\U000e0000-\U000e01ef]"
 )
 """Controls, marks of direction, and letters that nobody sees. Variation selectors of pictures (U+FE0F) stay."""
+_OUT: Final = 'rel="noreferrer noopener nofollow" target="_blank"'
 _SCHEMES: Final = frozenset({"http", "https", "mailto"})
 Show = Callable[[str], str]
 """The address that a sealed text is shown by, for its placeholder."""
@@ -42,15 +43,18 @@ def lines(text: str, show: Show) -> Markup:
 
 def page(text: str, show: Show) -> Markup:
     """Markdown as HTML."""
-    environment = {"show": show}
-    return Markup(_parser().render(plain(text), environment))  # noqa: S704 - every rule below escapes what it is given
+    parser, environment = _parser(), {"show": show}
+    tokens = parser.parse(plain(text), environment)
+    _level(tokens)
+    # Every rule below escapes what it is given.
+    return Markup(parser.renderer.render(tokens, parser.options, environment))  # noqa: S704
 
 
 @functools.cache
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    parser = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable("table").disable("image")
+    parser = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable("table")
     parser.validateLink = _is_of_web  # type: ignore[assignment, method-assign]
     for name, rule in _RULES.items():
         parser.add_render_rule(name, rule)
@@ -78,14 +82,23 @@ def _block(self: Any, tokens: Sequence[Token], at: int, options: Any, environmen
 
 def _link(_self: Any, tokens: Sequence[Token], at: int, _options: Any, _environment: dict[str, Any]) -> str:
     href = escape(str(tokens[at].attrGet("href") or ""))
-    return f'<a href="{href}" rel="noreferrer noopener nofollow" target="_blank">'
+    return f'<a href="{href}" {_OUT}>'
 
 
-def _heading(_self: Any, tokens: Sequence[Token], at: int, _options: Any, _environment: dict[str, Any]) -> str:
-    """A page has its own first and second headings; those of a note come below them."""
-    token = tokens[at]
-    level = min(6, int(token.tag[1:]) + 2)
-    return f"<h{level}>" if token.nesting == 1 else f"</h{level}>\n"
+def _picture(_self: Any, tokens: Sequence[Token], at: int, _options: Any, _environment: dict[str, Any]) -> str:
+    """A link to it: to show it would tell its host who reads here, and when."""
+    href, name = escape(str(tokens[at].attrGet("src") or "")), escape(tokens[at].content or "without a name")
+    return f'<a href="{href}" {_OUT}>picture: {name}</a>'
+
+
+def _level(tokens: Sequence[Token]) -> None:
+    """Put the headings of a text below the page's own two, none more than one below the last."""
+    last = 2
+    for token in tokens:
+        if token.type == "heading_open":
+            last = min(int(token.tag[1:]) + 2, last + 1, 6)
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{last}"
 
 
 def _table(_self: Any, tokens: Sequence[Token], at: int, _options: Any, _environment: dict[str, Any]) -> str:
@@ -107,8 +120,7 @@ _RULES: Final = {
     "code_block": _block,
     "fence": _block,
     "link_open": _link,
-    "heading_open": _heading,
-    "heading_close": _heading,
+    "image": _picture,
     "table_open": _table,
     "table_close": _table,
     **dict.fromkeys(("th_open", "th_close", "td_open", "td_close"), _cell),

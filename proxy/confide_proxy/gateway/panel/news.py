@@ -1,6 +1,6 @@
 """What open pages are told while they are open: that something is new. They then fetch themselves anew, if their person is not writing.
 
-The daemon has no word for "anything of this space", so one look for all pages asks every `LOOK_S`, only while a page is open.
+The daemon has no word for "anything of this space", so each open page looks every `LOOK_S`, which is a small request.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from confide_proxy.gateway.panel import rendering
 from confide_proxy.gateway.panel.desk import ASK_S, Desk
 
 LOOK_S: Final = 2.0
+PULSE_S: Final = 0.5
+"""So soon a stream ends with its visit."""
 COMMENT_S: Final = 20.0
 """A stream that says nothing is told to be there so often."""
 
@@ -36,12 +38,15 @@ async def _events(desk: Desk) -> AsyncIterator[bytes]:
         end = gateway.end_of(identity)
         try:
             yield b"retry: 5000\n\n"
-            before, quiet_s = await _seen(gateway), 0.0
+            before, quiet_s, looked_s = await _seen(gateway), 0.0, 0.0
             while desk.is_good() and not end.is_set():
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(end.wait(), LOOK_S)
+                    await asyncio.wait_for(end.wait(), PULSE_S)
                     return
-                quiet_s += LOOK_S
+                quiet_s, looked_s = quiet_s + PULSE_S, looked_s + PULSE_S
+                if looked_s < LOOK_S:
+                    continue
+                looked_s = 0.0
                 if (now := await _seen(gateway)) != before:
                     before, quiet_s = now, 0.0
                     yield b"event: changed\ndata: \n\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -13,60 +14,48 @@ from starlette.routing import Route
 from confide_crypto.errors import ConfideError
 from confide_proxy.gateway.app import Gateway, Room
 from confide_proxy.gateway.door.refusals import RefusalError
-from confide_proxy.gateway.panel import rendering
+from confide_proxy.gateway.panel import pages, rendering
 from confide_proxy.gateway.panel.desk import Desk, Page, form_of
 from confide_proxy.gateway.panel.links import Links
 from confide_proxy.gateway.panel.news import stream
-from confide_proxy.gateway.panel.pages import (
-    changing,
-    devices,
-    documents,
-    health,
-    learned,
-    projects,
-    remember,
-    search,
-    secret,
-    timeline,
-)
 from confide_proxy.gateway.panel.visits import COOKIE, Visit, Visits
 
-PAGES: Final[tuple[tuple[str, Page, str], ...]] = (
-    ("", search.show, "GET"),
-    ("find", search.find, "POST"),
-    ("note/{id}", documents.note, "GET"),
-    ("file", documents.file, "GET"),
-    ("changes", documents.changes, "GET"),
-    ("secret", secret.ask, "GET"),
-    ("secret", secret.show, "POST"),
-    ("edit", changing.edit, "GET"),
-    ("edit", changing.save, "POST"),
-    ("restore", changing.restore, "POST"),
-    ("delete", changing.ask_delete, "GET"),
-    ("delete", changing.delete, "POST"),
-    ("deleted", changing.deleted, "GET"),
-    ("projects", projects.every, "GET"),
-    ("project", projects.one, "GET"),
-    ("entities", projects.entities, "GET"),
-    ("entity", projects.entity, "GET"),
-    ("graph", projects.graph, "GET"),
-    ("timeline", timeline.show, "GET"),
-    ("day", timeline.day, "GET"),
-    ("remember", remember.box, "GET"),
-    ("remember", remember.take, "POST"),
-    ("learned", learned.show, "GET"),
-    ("learned/accept", learned.accept, "POST"),
-    ("learned/refuse", learned.refuse, "POST"),
-    ("devices", devices.show, "GET"),
-    ("devices/invite", devices.take_in, "POST"),
-    ("devices/approve", devices.approve, "POST"),
-    ("devices/remove", devices.remove, "POST"),
-    ("tokens/new", devices.make_token, "POST"),
-    ("tokens/remove", devices.remove_token, "POST"),
-    ("health", health.show, "GET"),
-    ("health/retry", health.retry, "POST"),
+PAGES: Final[tuple[tuple[str, str, str], ...]] = (
+    ("", "search:show", "GET"),
+    ("find", "search:find", "POST"),
+    ("note/{id}", "documents:note", "GET"),
+    ("file", "documents:file", "GET"),
+    ("changes", "documents:changes", "GET"),
+    ("secret", "secret:ask", "GET"),
+    ("secret", "secret:show", "POST"),
+    ("edit", "changing:edit", "GET"),
+    ("edit", "changing:save", "POST"),
+    ("restore", "changing:restore", "POST"),
+    ("delete", "changing:ask_delete", "GET"),
+    ("delete", "changing:delete", "POST"),
+    ("deleted", "changing:deleted", "GET"),
+    ("projects", "projects:every", "GET"),
+    ("project", "projects:one", "GET"),
+    ("entities", "projects:entities", "GET"),
+    ("entity", "projects:entity", "GET"),
+    ("graph", "projects:graph", "GET"),
+    ("timeline", "timeline:show", "GET"),
+    ("day", "timeline:day", "GET"),
+    ("remember", "remember:box", "GET"),
+    ("remember", "remember:take", "POST"),
+    ("learned", "learned:show", "GET"),
+    ("learned/accept", "learned:accept", "POST"),
+    ("learned/refuse", "learned:refuse", "POST"),
+    ("devices", "devices:show", "GET"),
+    ("devices/invite", "devices:take_in", "POST"),
+    ("devices/approve", "devices:approve", "POST"),
+    ("devices/remove", "devices:remove", "POST"),
+    ("tokens/new", "devices:make_token", "POST"),
+    ("tokens/remove", "devices:remove_token", "POST"),
+    ("health", "health:show", "GET"),
+    ("health/retry", "health:retry", "POST"),
 )
-"""Below a visit's place: path, page, method."""
+"""Below a visit's place: path, page and method. A page is loaded when it is first asked for: most gateways are run for programs alone."""
 FOLDER: Final = "links"
 """Where links are kept, below the gateway's folder."""
 
@@ -78,7 +67,7 @@ def room(gateway: Gateway) -> Room:
     routes += [Route(f"/panel/{name}", _static(name), methods=["GET"]) for name in rendering.STATIC]
     routes += [Route("/panel/in/{code}", panel.enter, methods=["GET"])]
     for path, page, method in PAGES:
-        routes.append(Route(f"/panel/{{place}}/{path}", panel.page(page), methods=[method]))
+        routes.append(Route(f"/panel/{{place}}/{path}", panel.page(_loaded(page)), methods=[method]))
     routes += [
         Route("/panel/{place}/leave", panel.page(panel.leave), methods=["POST"]),
         Route("/panel/{place}/news", panel.page(stream), methods=["GET"]),
@@ -148,6 +137,16 @@ def _failed(visit: Visit, refusal: RefusalError) -> Response:
     )
     answer.headers.update(refusal.headers)
     return answer
+
+
+def _loaded(named: str) -> Page:
+    module, _, name = named.partition(":")
+
+    async def page(desk: Desk) -> Response:
+        found: Page = getattr(await asyncio.to_thread(importlib.import_module, f"{pages.__name__}.{module}"), name)
+        return await found(desk)
+
+    return page
 
 
 def _static(name: str) -> Callable[[Request], Awaitable[Response]]:

@@ -10,6 +10,7 @@ from typing import Final
 from markupsafe import Markup
 
 WIDTH: Final = 720
+_LINE_WIDTH: Final = 400
 _LEFT: Final = 40
 _CELL: Final = 12
 _STEPS: Final = 4
@@ -108,12 +109,14 @@ def line(points: Sequence[tuple[float, float]], *, label: str, unit: str, height
     bottom, top = height - 20, 8
 
     def place(share: float, value: float) -> tuple[float, float]:
-        return _LEFT + share * (WIDTH - _LEFT - 10), bottom - value / most * (bottom - top)
+        return _LEFT + share * (_LINE_WIDTH - _LEFT - 10), bottom - value / most * (bottom - top)
 
     parts = []
     for share in (0, 0.5, 1):
         y = bottom - share * (bottom - top)
-        parts.append(Markup('<line class="axis" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(_LEFT, WIDTH, y, y))
+        parts.append(
+            Markup('<line class="axis" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(_LEFT, _LINE_WIDTH, y, y)
+        )
         parts.append(
             Markup('<text x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(_LEFT - 6, y + 4, _short(most * share))
         )
@@ -129,7 +132,7 @@ def line(points: Sequence[tuple[float, float]], *, label: str, unit: str, height
             parts.append(
                 Markup('<text x="{:.1f}" y="{}" text-anchor="middle">p{:.0f}</text>').format(x, height - 4, 100 * share)
             )
-    return _drawing(WIDTH, height, f"{label}, in {unit}", parts)
+    return _drawing(_LINE_WIDTH, height, f"{label}, in {unit}", parts)
 
 
 def _paths(kind: str, shapes: Mapping[int, Sequence[str]]) -> list[Markup]:

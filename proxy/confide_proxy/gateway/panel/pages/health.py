@@ -7,16 +7,23 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from starlette.responses import Response
 
 from confide_crypto.errors import ConfideError
+from confide_proxy.gateway.app import Gateway
 from confide_proxy.gateway.panel.desk import Desk
 from confide_proxy.gateway.panel.rendering import counted
 from confide_proxy.hooks import counts
 from confide_proxy.offline.journal import Counts, Entry, Journal
 
+FRESH_S: Final = 3.0
+"""What was told so lately is shown again."""
+OLD_S: Final = 120.0
+"""What is older is not shown any more."""
 _DEAD: Final = 20
 _LATE_SHARE: Final = 0.05
 _OUTCOMES: Final = (counts.ANSWERED, counts.SILENT, counts.POINTED, counts.LATE, counts.ABSENT, counts.FAILED)
@@ -34,8 +41,8 @@ class Line(NamedTuple):
 async def show(desk: Desk) -> Response:
     """All of it."""
     gateway = desk.gateway
-    status, (waiting, dead), fired = await asyncio.gather(
-        desk.at_least(desk.call("memory_status")),
+    (status, at), (waiting, dead), fired = await asyncio.gather(
+        _status(desk),
         asyncio.to_thread(_queue, desk),
         asyncio.to_thread(counts.read, os.fspath(gateway.paths.state)),
     )
@@ -52,6 +59,7 @@ async def show(desk: Desk) -> Response:
         lines=lines,
         troubles=sum(each.state != "good" for each in lines),
         stands=status,
+        age_s=time.monotonic() - at,
         dead=dead,
         models=status["providers"] if status else [],
         fired=[(name, n) for name in _OUTCOMES if (n := Counter(each[2] for each in fired)[name])],
@@ -65,6 +73,36 @@ async def retry(desk: Desk) -> Response:
     """What the daemon has refused is sent once more."""
     entry = await asyncio.to_thread(Journal(desk.gateway.paths.journal).retry, desk.said("id", 64))
     return desk.go("health", "It is sent once more." if entry else "It is not there any more.")
+
+
+async def _status(desk: Desk) -> tuple[dict[str, Any] | None, float]:
+    """What the daemon told last, and when; None where it does not answer.
+
+    For that it asks this machine which files wait, who has to look at all of them: half a second at ten thousand. So who comes back soon is
+    shown what is known, while it is asked anew.
+    """
+    known = _KNOWN.get(desk.gateway)
+    if known is None or time.monotonic() - known.at > OLD_S or not desk.gateway.exchange.link.is_up:
+        return await _asked(desk)
+    if time.monotonic() - known.at > FRESH_S and (known.asking is None or known.asking.done()):
+        known.asking = asyncio.create_task(_asked(desk))
+    return known.status, known.at
+
+
+async def _asked(desk: Desk) -> tuple[dict[str, Any] | None, float]:
+    status = await desk.at_least(desk.call("memory_status"))
+    known = _KNOWN[desk.gateway] = _Known(status, time.monotonic())
+    return known.status, known.at
+
+
+@dataclass(slots=True)
+class _Known:
+    status: dict[str, Any] | None
+    at: float
+    asking: asyncio.Task[Any] | None = None
+
+
+_KNOWN: WeakKeyDictionary[Gateway, _Known] = WeakKeyDictionary()
 
 
 def _queue(desk: Desk) -> tuple[Counts, list[Entry]]:

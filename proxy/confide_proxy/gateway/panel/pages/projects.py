@@ -12,10 +12,10 @@ from confide_proxy.gateway.panel.drawing.graph import MOST, Edge, drawn
 from confide_proxy.gateway.panel.drawing.plots import bars
 
 _SHOWN: Final = 100
-_DOCUMENTS: Final = 60
+_DOCUMENTS: Final = 50
 _ENTITIES: Final = 60
 _BARS: Final = 8
-_RELATIONS: Final = 120
+_RELATIONS: Final = 80
 
 
 async def every(desk: Desk) -> Response:

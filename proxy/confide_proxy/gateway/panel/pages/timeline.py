@@ -28,6 +28,8 @@ MOST_PROJECTS: Final = 5
 _ANSWERED: Final = frozenset({counts.ANSWERED, counts.POINTED})
 _SHARES: Final = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 _CHANGES: Final = 40
+_LOOKED_AT: Final = 100
+"""Changes since a day began, the newest first, of which those of the day are shown: each one's text is read for its first line."""
 _AGES: Final = {1: "a day", 7: "a week", 30: "a month", 90: "3 months", 365: "a year", None: "older"}
 
 
@@ -70,6 +72,7 @@ async def show(desk: Desk) -> Response:
                 "recalled": sum(of.get(day, 0) for of in recalled.values()),
             }
             for day in reversed(days)
+            if any(day in of for of in (*stored.values(), *recalled.values()))
         ],
         "ages": ages,
         "ages_plot": plots.bars(ages, label="Recalls by how long ago the document changed")
@@ -93,7 +96,7 @@ async def day(desk: Desk) -> Response:
         begin = datetime(chosen.year, chosen.month, chosen.day).astimezone()
     except (ValueError, OverflowError):
         return desk.go("timeline", "That is no day.")
-    told = await desk.ask("changes", project=desk.project, since=begin.isoformat(), limit=500)
+    told = await desk.ask("changes", project=desk.project, since=begin.isoformat(), limit=_LOOKED_AT)
     end = begin + timedelta(days=1)
     changes = [each for each in told["changes"] if datetime.fromisoformat(each["time"]) < end]
     return desk.page(
@@ -103,6 +106,7 @@ async def day(desk: Desk) -> Response:
         day=chosen,
         changes=changes[:_CHANGES],
         total=len(changes),
+        is_all=len(told["changes"]) < _LOOKED_AT,
         before=chosen - timedelta(days=1),
         after=chosen + timedelta(days=1),
     )

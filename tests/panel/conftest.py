@@ -1,0 +1,105 @@
+"""The panel in a real browser, for `make panel`: Debian's Chromium, driven by Playwright's package, with axe-core looking at every page."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.programs.gateway import Gateway, serving
+from tests.support.programs.processes import Machine, wait_until
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+AXE = Path(os.environ.get("CONFIDE_AXE", ""))
+SECRET = "ghp_R4tZq8LmVx2Kc7WnYb5Jd9Hs3Fg6PaQe1TuX"
+EVIL = (
+    "<script>alert(1)</script> <img src=x onerror=alert(2)> [run](javascript:alert(3)) \u202egnp.exe\u202c\n\n"
+    "![p](https://evil.example/p.png) [out](https://example.org/)\n"
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips what is not there, and says what."""
+    why = ""
+    if not os.environ.get("CONFIDE_PANEL"):
+        why = "make panel runs it"
+    elif CHROMIUM is None:
+        why = "there is no Chromium here"
+    elif not AXE.is_file():
+        why = "there is no axe-core here: npm brings it"
+    for item in items:
+        if why and Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason=why))
+
+
+@pytest.fixture(scope="session")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """One whose memory has something for every page."""
+    machine = Machine(tmp_path_factory.mktemp("panel"), "ann")
+    machine.write(
+        "MEMORY.md", "# Facts\n\nThe shop is written in **Elixir**.\n\n| port | what |\n|---|---|\n| 4000 | web |\n"
+    )
+    _fill_state(machine)
+    try:
+        with serving(machine) as found:
+            wait_until("the first file", lambda: machine.json("ls")["documents"])
+            _fill(machine)
+            _relate(found)
+            yield found
+    finally:
+        machine.stop_local_daemon()
+
+
+def _fill_state(machine: Machine) -> None:
+    hooks = machine.home / "proxy/hooks"
+    hooks.mkdir(parents=True, mode=0o700)
+    now = int(time.time())
+    (hooks / "events").write_text("".join(f"{now - 60 * n} prompt answered {20 + n} -\n" for n in range(40)))
+    learn = machine.home / "proxy/learn"
+    learn.mkdir(mode=0o700)
+    rest = {"quote": "we run mix format", "kind": "preference", "project": "project", "folder": str(machine.project)}
+    rest |= {"session": "s", "client": "claude-code", "judge": "rules"}
+    kept = [{"id": "3f9a2c1b", "text": "Run mix format before each commit.", "at": now - 7200, **rest}]
+    (learn / "suggestions.json").write_text(json.dumps(kept))
+
+
+def _fill(machine: Machine) -> None:
+    for text, title in (
+        ("We chose postgres over mysql for its row locks.", "Postgres, not MySQL"),
+        (f"The token of staging is {SECRET}.", "Staging access"),
+        (EVIL, "Evil <b>note</b>"),
+    ):
+        machine.run("store", text, "--title", title, "--type", "decision", "--tag", "db")
+    machine.run("store", "The dam is old.", "--path", "memory/dam.md")
+    machine.run("store", "The dam is new.", "--path", "memory/dam.md")
+    machine.run("store", "Soon gone.", "--path", "memory/gone.md")
+    machine.run("rm", "memory/gone.md", "--yes")
+    machine.run("token", "new", "editor", "--scope", "write")
+    machine.run("search", "postgres")
+
+
+def _relate(gateway: Gateway) -> None:
+    """Two notes that hang together."""
+    notes = {each["title"]: each["id"] for each in gateway.machine.json("ls")["documents"] if each["id"]}
+    one, other = notes["Staging access"], notes["Postgres, not MySQL"]
+    body = {"relatedId": other, "relation": "depends_on"}
+    token = gateway.token("relates", "--scope", "write", "--trusted")
+    assert gateway.request("POST", f"/api/memories/{one}/links", body, token=token).status == 200
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # As root, as in most containers, Chromium has no sandbox.
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"] if os.geteuid() == 0 else []
+        )
+        yield browser
+        browser.close()

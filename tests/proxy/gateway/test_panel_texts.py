@@ -1,0 +1,130 @@
+"""Stored texts as HTML that does nothing, and plots of numbers."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from confide_proxy.gateway.panel import markdown
+from confide_proxy.gateway.panel.drawing import plots
+from confide_proxy.gateway.panel.drawing.graph import HEIGHT, WIDTH, Edge, drawn
+from confide_proxy.gateway.panel.pages.documents import LINE_CHARS, PAGE_CHARS, cut, difference
+
+PLACEHOLDER = f"(sealed:github-token:{'4f' * 16})"
+TAGS = re.compile(r"<(/?)([a-z0-9]+)([^>]*)>")
+MAY = {
+    *("p", "a", "em", "strong", "code", "pre", "ul", "ol", "li", "blockquote", "h3", "h4", "h5", "h6", "hr", "br"),
+    *("div", "table", "thead", "tbody", "tr", "th", "td", "span"),
+}
+ATTRIBUTE = re.compile(
+    r'\s(?:href="(?:https?:|mailto:|/show)[^"]*"|rel="[a-z ]+"|target="_blank"|tabindex="0"|role="region"|start="\d+"'
+    r'|class="(?:wide|sealed)"|(?:aria-label|title)="[^"<>]*")'
+)
+
+
+def page(text: str) -> str:
+    return str(markdown.page(text, lambda placeholder: f"/show?{placeholder}"))
+
+
+@given(st.text(alphabet=st.sampled_from("<>\"'&/=![]()`*_#|-:\n \tascriptonjv.\u202e\u200b\x00"), max_size=120))
+def test_whatever_is_stored_only_harmless_markup_comes_of_it(text: str) -> None:
+    found = page(text)
+    for _, name, attributes in TAGS.findall(found):
+        assert name in MAY
+        assert ATTRIBUTE.sub("", attributes).strip(" /") == ""
+    assert not set("\u202e\u200b\x00") & set(found)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "javascript:alert(1)",
+        "JaVaScRiPt:x",
+        "data:text/html,x",
+        "vbscript:x",
+        "file:///etc/passwd",
+        "//evil.example",
+        "/panel/x",
+    ],
+)
+def test_addresses_that_are_none_of_the_web_are_text(address: str) -> None:
+    assert "<a " not in page(f"[go]({address})")
+    assert "<a " not in page(f"<{address}>")
+
+
+def test_a_picture_is_a_link() -> None:
+    """To show it would tell its host who reads here."""
+    found = page("![a cat](https://example.org/cat.png)")
+    assert "<img" not in found
+    assert "picture: a cat</a>" in found
+
+
+def test_headings_come_below_those_of_the_page() -> None:
+    """And none is more than one below the last, whatever the text says."""
+    assert re.findall(r"<h(\d)>", page("##### five\n\n# one\n\n### three\n\n###### six")) == ["3", "3", "4", "5"]
+
+
+@pytest.mark.parametrize("around", ["{}", "`{}`", "# {}", "- {}", "```\n{}\n```", "    {}", "| {} |\n|---|"])
+def test_what_is_sealed_has_a_way_to_be_shown_wherever_it_stands(around: str) -> None:
+    found = page(around.format(PLACEHOLDER))
+    assert 'class="sealed"' in found
+    assert "4f4f" in re.findall(r'href="([^"]+)"', found)[0]
+    assert "redacted password" in page(f"(redacted:password:{'ab' * 12})")
+
+
+def test_what_hides_is_seen() -> None:
+    assert (
+        markdown.plain("a\u202eb\u2066\x1b[2J\u200b\r\nc\U000e0041")
+        == "a⟨U+202E⟩b⟨U+2066⟩⟨U+001B⟩[2J⟨U+200B⟩\nc⟨U+E0041⟩"
+    )
+    assert markdown.plain("❤️ näh 日本") == "❤️ näh 日本"
+
+
+def test_a_page_holds_so_much_of_a_text() -> None:
+    text = "\n".join(f"line {n} {'x' * 60}" for n in range(2000))
+    shown, lines = cut(text)
+    assert len(shown) <= PAGE_CHARS + 80
+    assert shown.count("\n") == lines - 1
+    assert len(cut("y" * 10 * LINE_CHARS)[0]) < LINE_CHARS + 10
+    assert cut("") == ("", 0)
+
+
+def test_a_difference_names_lines_of_both() -> None:
+    rows, is_whole = difference("a\nb\nc\n", "a\nB\nc\n")
+    assert rows == [(" ", "1", "a"), ("-", "2", "b"), ("+", "2", "B"), (" ", "3", "c")]
+    assert is_whole
+    assert difference("\n".join(map(str, range(900))), "\n".join(map(str, range(900, 1800))))[1] is False
+
+
+def test_bars_are_as_high_as_their_numbers() -> None:
+    today = date(2026, 11, 25)
+    days = [today - timedelta(days=back) for back in (1, 0)]
+    drawing = str(plots.stacked(days, {"one": {today: 4}, "two": {today: 2}}, label="<b>"))
+    heights = [float(each) for each in re.findall(r"v([\d.]+)h-", drawing)]
+    assert heights[0] == pytest.approx(2 * heights[1], rel=0.01)
+    assert "&lt;b&gt;" in drawing
+    year = str(plots.calendar({today: 9, today - timedelta(days=400): 1}, today, label="year"))
+    assert year.count('class="q4"') == 1
+    assert 'class="q1"' not in year
+
+
+def test_percentiles_are_values_that_were_measured() -> None:
+    values = [float(n) for n in range(1, 101)]
+    assert [plots.percentile(values, share) for share in (0, 0.5, 0.95, 1)] == [1, 51, 96, 100]
+    assert plots.percentile([], 0.5) == 0
+
+
+def test_a_graph_stays_on_its_sheet() -> None:
+    """Whatever hangs together; and it is the same for the same notes."""
+    names = {f"n{n}": f"Note <{n}>" for n in range(60)}
+    edges = [Edge(f"n{n}", "supports", f"n{n * 7 % 60}") for n in range(60)]
+    drawing = str(drawn(names, edges, address=lambda of: f"/note/{of}", self_="n3", label="all"))
+    for x, y in re.findall(r'cx="(-?\d+)" cy="(-?\d+)"', drawing):
+        assert 0 < int(x) < WIDTH
+        assert 0 < int(y) < HEIGHT
+    assert "<3>" not in drawing
+    assert drawing == str(drawn(names, edges, address=lambda of: f"/note/{of}", self_="n3", label="all"))
