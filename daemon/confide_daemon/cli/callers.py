@@ -103,7 +103,7 @@ def callers_show(here: Here, name: Name) -> Output:
     lines = {
         "name": caller.alias,
         "fingerprint": told["fingerprint"],
-        "key": told["key"],
+        "key": told["key"] or "none: it comes by HTTP with a token",
         "space": caller.space,
         "scope": caller.scope,
         "projects": _listed(caller.grants.projects),
@@ -323,7 +323,7 @@ def facts(caller: Caller) -> dict[str, Any]:
         "space": caller.space,
         **granted(caller.grants),
         "fingerprint": fingerprint_words(caller.public_key),
-        "key": format_public_key(caller.public_key, caller.alias),
+        "key": None if caller.gateway else format_public_key(caller.public_key, caller.alias),
         "addedBy": caller.added_by,
         "invitedBy": caller.inviter,
         "invitedByFingerprint": fingerprint_words(caller.invited_by) if caller.invited_by else None,

@@ -14,7 +14,7 @@ from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.keys.identity import Identity
 from confide_daemon.access import gateway_clients
 from confide_daemon.access.authorization import Callers
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.callers import Ended, Grants
 from confide_daemon.access.registry import Registry
 
 
@@ -81,6 +81,18 @@ def test_one_that_is_gone_or_over_is_none(home: Registry, clock: Clock) -> None:
         gateway_clients.remove(home, "chat")
 
 
+def test_one_that_was_taken_away_stays_out_after_a_restore(home: Registry, clock: Clock) -> None:
+    """The registry of an older copy has it still; what is kept beside the data folder names its token's hash."""
+    digest = gateway_clients.digest_of(allowed(home))
+    assert digest is not None
+    clock.now += 60
+    assert home.take_ended([Ended(digest, clock.now)]) == ["chat"]
+    found = home.gateway_client(digest)
+    assert found is not None
+    assert found.closed(clock.now) == "revoked"
+    assert home.gateway_clients() == []
+
+
 def test_a_machine_is_not_taken_away_as_one(home: Registry) -> None:
     with pytest.raises(ConfideError, match="no gateway client"):
         gateway_clients.remove(home, "laptop")
@@ -128,6 +140,7 @@ def test_the_commands_let_in_list_and_shut_out(ready: Confided) -> None:
     assert "never used" in shown
     assert [one["name"] for one in ready.json("callers")] == ["home"]
     assert "by HTTP" in ready.run("audit").stdout
+    assert ready.json("callers", "show", "chat")["key"] is None
     assert ready.json("gateway", "rm", "chat") == {"removed": "chat"}
     assert ready.json("gateway", "ls") == []
     assert "no gateway client" in ready.run("gateway", "rm", "chat", code=7).stderr

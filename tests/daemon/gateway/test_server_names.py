@@ -1,0 +1,74 @@
+"""By which names a server's gateway is called, what it says of itself, and how fast one client may ask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from confide_daemon.config import GatewayConfig
+from confide_daemon.gateway import client as clients
+from confide_daemon.gateway.client import Client
+from confide_daemon.gateway.guard import holds_token, hosts_of, origin_of
+from confide_daemon.gateway.refusals import RefusalError
+from confide_daemon.server.rates import TokenBucket
+
+
+@pytest.mark.parametrize(
+    ("config", "hosts", "origin"),
+    [
+        (
+            GatewayConfig("127.0.0.1:7735"),
+            {"127.0.0.1:7735", "localhost:7735", "[::1]:7735"},
+            "http://127.0.0.1:7735",
+        ),
+        (
+            GatewayConfig("10.1.2.3:7735", "c", "k"),
+            {"10.1.2.3:7735"},
+            "https://10.1.2.3:7735",
+        ),
+        (
+            GatewayConfig("[fd00::1]:7735", "c", "k", hosts=("Memory.Example.org",)),
+            {"[fd00::1]:7735", "memory.example.org"},
+            "https://[fd00::1]:7735",
+        ),
+        (
+            GatewayConfig("10.1.2.3:7735", public_url="https://Memory.example.org/"),
+            {"10.1.2.3:7735", "memory.example.org", "memory.example.org:443"},
+            "https://Memory.example.org",
+        ),
+        (
+            GatewayConfig("10.1.2.3:7735", public_url="https://memory.example.org:443"),
+            {"10.1.2.3:7735", "memory.example.org", "memory.example.org:443"},
+            "https://memory.example.org:443",
+        ),
+        (
+            GatewayConfig("10.1.2.3:7735", public_url="https://memory.example.org:8443"),
+            {"10.1.2.3:7735", "memory.example.org:8443"},
+            "https://memory.example.org:8443",
+        ),
+    ],
+    ids=lambda value: value.listen if isinstance(value, GatewayConfig) else "",
+)
+def test_it_is_called_as_it_listens_and_as_configured(config: GatewayConfig, hosts: set[str], origin: str) -> None:
+    assert config.problem() is None
+    assert hosts_of(config, 7735) == hosts
+    assert origin_of(config, 7735) == origin
+
+
+@pytest.mark.parametrize("query", [b"Token=x", b"a=1&api_key=y", b"x=cfd_abc", b"cfd_abc", b"x=%63fd_abc"])
+def test_a_token_is_seen_in_a_query(query: bytes) -> None:
+    assert holds_token(query)
+    assert not holds_token(b"since=2026-11-01&q=tokens")
+
+
+async def test_who_asks_too_fast_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody: Any = None
+    client = Client(nobody, nobody)
+    client._bucket = TokenBucket(20.0, 2.0, clock=lambda: 0.0)
+    monkeypatch.setattr(clients, "MAX_WAIT_S", 0.0)
+    await client.pay(b"{}")
+    await client.pay(b"{}")
+    with pytest.raises(RefusalError) as refused:
+        await client.pay(b"{}")
+    assert (refused.value.status, refused.value.headers["Retry-After"]) == (429, "2")
