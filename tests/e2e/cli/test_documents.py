@@ -99,6 +99,8 @@ class Reader:
             assert self._gateway is not None
             command = command.replace("http://127.0.0.1:7734", self._gateway.url).replace("curl -s", "curl -sf")
         command = command.replace(TARGET, str(self._root / "backups"))
+        # The space in a document is an example too; the one of this machine is called so.
+        command = command.replace("--space home", "--space local")
         if command.startswith("confided restore"):
             self._lose_and_restore(command)
             return

@@ -163,12 +163,10 @@ class TokenFile:
 
     def remove(self, name: str) -> Token:
         """The one that was taken away. Raises TokenError: there is none of that name."""
+        _find(self.all(), name)  # where there is none, nothing is made to hold it
         with self._held():
             tokens = self.all()
-            found = next((each for each in tokens if each.name == name), None)
-            if found is None:
-                known = ", ".join(each.name for each in tokens) or "none"
-                raise TokenError("there is no token of that name", hint=f"there are: {known}")
+            found = _find(tokens, name)
             self._write([each for each in tokens if each is not found])
         return found
 
@@ -247,3 +245,11 @@ class Tokens:
         except (KeyFileError, StateError) as error:
             self._by_digest, self.problem = {}, str(error)
         self._stamp = stamp
+
+
+def _find(tokens: list[Token], name: str) -> Token:
+    found = next((each for each in tokens if each.name == name), None)
+    if found is None:
+        known = ", ".join(each.name for each in tokens) or "none"
+        raise TokenError("there is no token of that name", hint=f"there are: {known}")
+    return found
