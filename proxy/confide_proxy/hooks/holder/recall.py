@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 HIT_SCORE: Final = 0.4
 """What a hit scores at least, of a score made for what nobody asked for (`python -m bench.hook_prompts`). Of 120 everyday prompts without
 an answer 97.5 % got nothing beside 50 notes, and 100 % beside our own documents; of 52 with an answer 2 % lost it. At 0.3 it were 92.5,
-99 and 2 %, at 0.5 99, 100 and 4 %. Of 40 prompts that nothing was chosen by, 92.5 and 100 % got nothing."""
+99 and 2 %, at 0.5 99, 100 and 4 %. Of 40 prompts that no weight was fitted on, 92.5 and 100 % got nothing."""
 ANSWER_S: Final = 0.3
 """What a hook leaves of its time for an answer, when it has started and connected."""
 WAY_S: Final = 0.02
