@@ -50,7 +50,7 @@ def inspector(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.timeout(240)
 def test_the_inspector_does_so_over_http(inspector: Path, tmp_path: Path) -> None:
-    """The same by the URL of `confide serve`, with a token."""
+    """It finds by the URL of `confide serve`, with a token."""
     machine = Machine(tmp_path, "ann")
     machine.write("MEMORY.md", "Otters hold hands while they sleep.\n")
     try:
@@ -59,25 +59,21 @@ def test_the_inspector_does_so_over_http(inspector: Path, tmp_path: Path) -> Non
             preload = tmp_path / "token.cjs"
             preload.write_text(WITH_TOKEN)
             env = {**machine.env, "NODE_OPTIONS": f"--require {preload}", "CONFIDE_TOKEN": token}
-
-            def inspect(*arguments: str) -> Any:
-                done = subprocess.run(
-                    [str(inspector), "--cli", f"{gateway.url}/mcp", "--transport", "http", *arguments],
-                    cwd=machine.project,
-                    env=env,
-                    capture_output=True,
-                    text=True,
-                    timeout=DEADLINE_S,
-                    check=False,
-                )
-                assert done.returncode == 0, done.stderr
-                return json.loads(done.stdout)
-
-            tools = {tool["name"] for tool in inspect("--method", "tools/list")["tools"]}
-            assert tools == {"memory_search", "memory_read", "memory_status"}
             call = ("--method", "tools/call", "--tool-name", "memory_search")
-            found = inspect(*call, "--tool-arg", "query=how do otters sleep")
-            assert "hold hands" in found["content"][0]["text"]
+            done = subprocess.run(
+                [
+                    *(str(inspector), "--cli", f"{gateway.url}/mcp", "--transport", "http"),
+                    *(*call, "--tool-arg", "query=how do otters sleep"),
+                ],
+                cwd=machine.project,
+                env=env,
+                capture_output=True,
+                text=True,
+                timeout=DEADLINE_S,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+            assert "hold hands" in json.loads(done.stdout)["content"][0]["text"]
     finally:
         machine.stop_local_daemon()
 
