@@ -13,14 +13,14 @@ export CONFIDE_INSPECTOR := $(abspath $(INSPECTOR)/node_modules/.bin/mcp-inspect
 demo: $(STAMP)
 	./demo/run
 
-# Every branch of the channel is covered by its own tests, or this fails. The others are six at a time, since most of them wait for programs.
+# Every branch of the channel is covered by its own tests, or this fails. The others are eight at a time, since most of them wait for programs.
 # The long forms of fuzzing and of tampering are `make fuzz`, those of cuts and kills `make chaos`. The types take one processor, so that
 # another one compiles the tests meanwhile: every process of pytest would otherwise do it for itself. What of the channel's tests takes long
 # (tests/crypto/conftest.py) goes with the others.
 test:
 	$(MAKE) --jobs=2 --output-sync=target $(STAMP) $(INSPECTOR)/.tried
 	$(MAKE) --jobs=2 --output-sync=target style types bytecode channel
-	$(BIN)/python -m pytest -n 6 --dist worksteal -m 'not channel' tests
+	$(BIN)/python -m pytest -n 8 --dist worksteal -m 'not channel' tests
 
 channel: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m channel --cov --cov-report term tests/crypto
