@@ -30,6 +30,7 @@ def serve(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Where to listen; 0 takes any.")] = PORT,
     host: Annotated[str, typer.Option("--host", help="127.0.0.1 or ::1; other addresses are refused.")] = "127.0.0.1",
     project: ProjectDir = Path(),
+    idle_exit: Annotated[float | None, typer.Option("--idle-exit", hidden=True, min=0, metavar="SECONDS")] = None,
 ) -> None:
     """Serve the memory over HTTP to programs on this machine: MCP, REST and the panel; until it is told to end."""
     here: Here = context.obj
@@ -43,10 +44,10 @@ def serve(
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="confide: %(levelname)s: %(message)s")
     # Taken before anything is asked of the daemon: a port that is not free is told at once.
     listening = server.listen(address, port)
-    asyncio.run(_serve(here, project, listening))
+    asyncio.run(_serve(here, project, listening, idle_exit))
 
 
-async def _serve(here: Here, folder: Path, listening: Any) -> None:
+async def _serve(here: Here, folder: Path, listening: Any, idle_exit_s: float | None) -> None:
     from confide_proxy.gateway import server
 
     this: Project = await identified(here, folder)
@@ -56,7 +57,7 @@ async def _serve(here: Here, folder: Path, listening: Any) -> None:
         if not TokenFile(here.paths.gateway).all():
             remark("nobody can use it yet: confide token new NAME makes a token")
 
-    await server.serve(here.paths, here.config, this, listening, on_ready=ready)
+    await server.serve(here.paths, here.config, this, listening, on_ready=ready, idle_exit_s=idle_exit_s)
 
 
 @token_app.command("new")

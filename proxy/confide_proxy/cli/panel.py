@@ -33,6 +33,8 @@ START_S: Final = 20.0
 STOP_S: Final = 10.0
 LOOK_S: Final = 0.05
 LOG: Final = "serve.log"
+IDLE_EXIT_S: Final = 12 * 3600
+"""After which what was started for the panel ends by itself: as long as a visit lasts without use."""
 MOST_LOG_BYTES: Final = 8_192
 FOLDER: Final = "links"
 IsPrinted = Annotated[
@@ -88,7 +90,7 @@ def _opened(here: Here, folder: Path, target: str, *, is_printed: bool) -> Outpu
         say(address)
         remark(f"it is good once, for {GOOD_S:.0f} seconds" + (", and opens in your browser" if is_shown else ""))
         if is_started:
-            remark("confide serve runs from now on; confide panel --stop ends it")
+            remark("confide serve runs from now on; confide panel --stop ends it, or 12 hours without use")
 
     return Output({"url": address, "port": found.port, "pid": found.pid, "started": is_started}, tell)
 
@@ -101,6 +103,7 @@ def _start(here: Here, folder: Path) -> Running:
         : 5 if here.paths.config.exists() else 3
     ]
     asked += ["serve", "--project", str(folder), "--port", str(PORT if _is_free(PORT) else 0)]
+    asked += ["--idle-exit", str(IDLE_EXIT_S)]
     with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as told:
         process = subprocess.Popen(
             asked, stdin=subprocess.DEVNULL, stdout=told, stderr=told, start_new_session=True, cwd=folder

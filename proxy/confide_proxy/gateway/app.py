@@ -49,7 +49,7 @@ class Gateway:
         streams: places for answers without an end.
         counts: of things that a room has, for `/health`.
         ending: set when the process ends: streams end with it.
-        began: when, as `time.monotonic`.
+        began, used: when, as `time.monotonic`; `used` by a request or a stream.
     """
 
     paths: Paths
@@ -57,6 +57,7 @@ class Gateway:
     exchange: Exchange
     port: int = 0
     began: float = field(default_factory=time.monotonic)
+    used: float = field(default_factory=time.monotonic)
     ending: asyncio.Event = field(default_factory=asyncio.Event)
     counts: dict[str, Callable[[], int]] = field(default_factory=dict)
 
@@ -86,6 +87,19 @@ class Gateway:
     def is_good(self, identity: Identity) -> bool:
         """Whether a token still is; whoever was let in otherwise (`key` is no token's) sees to it itself."""
         return not identity.is_of_token or self.tokens.good(identity.key) is not None
+
+    def note_used(self) -> None:
+        self.used = time.monotonic()
+
+    async def idle(self, after_s: float) -> None:
+        """Returns once nobody who was let in has asked anything for so long, and no stream is open."""
+        while True:
+            if self.streams.taken:
+                self.note_used()
+            left_s = self.used + after_s - time.monotonic()
+            if left_s <= 0:
+                return
+            await asyncio.sleep(min(left_s, KEEP_USED_S))
 
     async def watch(self) -> None:
         """End the streams of tokens that were taken away or have expired; runs until cancelled."""
@@ -131,7 +145,14 @@ def create(gateway: Gateway, rooms: Sequence[Callable[[Gateway], Room]]) -> ASGI
         room = each(gateway)
         for route in room.routes:
             methods = sorted(route.methods or {"GET"})
-            routes.append(Route(route.path, _admitted(route.endpoint, room.admit), methods=methods, name=route.name))
+            routes.append(
+                Route(
+                    route.path,
+                    _admitted(route.endpoint, room.admit, gateway.note_used),
+                    methods=methods,
+                    name=route.name,
+                )
+            )
     application = Starlette(routes=routes, exception_handlers={HTTPException: _not_found, ConfideError: _refused})
     application.router.redirect_slashes = False
     return Guard(application, lambda: gateway.port)
@@ -144,11 +165,12 @@ def identity_of(request: Request) -> Identity:
     return identity
 
 
-def _admitted(endpoint: Handler, admit: Admit | None) -> Handler:
+def _admitted(endpoint: Handler, admit: Admit | None, used: Callable[[], None]) -> Handler:
     @wraps(endpoint)
     async def handle(request: Request) -> Response:
         if admit is not None:
             request.state.identity = admit(request)
+            used()
         return await endpoint(request)
 
     return handle

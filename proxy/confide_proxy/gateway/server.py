@@ -92,8 +92,9 @@ async def serve(
     listening: socket.socket,
     *,
     on_ready: Callable[[Gateway], object] = lambda _gateway: None,
+    idle_exit_s: float | None = None,
 ) -> None:
-    """Serve on that socket until SIGTERM or SIGINT."""
+    """Serve on that socket until SIGTERM or SIGINT, or until nobody has used it for `idle_exit_s`."""
     make_private_dir(paths.gateway)
     seat = Seat(paths.seats, "gateway")
     gateway = Gateway(paths, config, Exchange(paths, config, project))
@@ -112,9 +113,10 @@ async def serve(
             tasks = [group.create_task(work) for work in (gateway.exchange.run(), gateway.watch())]
             serving = group.create_task(server.serve(sockets=[listening]))
             on_ready(gateway)
-            await asyncio.wait(
-                {serving, waiting := group.create_task(stop.wait())}, return_when=asyncio.FIRST_COMPLETED
-            )
+            waiting: list[asyncio.Task[Any]] = [group.create_task(stop.wait())]
+            if idle_exit_s is not None:
+                waiting.append(group.create_task(gateway.idle(idle_exit_s)))
+            await asyncio.wait({serving, *waiting}, return_when=asyncio.FIRST_COMPLETED)
             # A thread that waits for a disk must not keep a process that was told to end.
             timer = threading.Timer(END_S, os._exit, (0,))
             timer.daemon = True
@@ -128,7 +130,7 @@ async def serve(
                 async with asyncio.timeout(GOODBYE_S):
                     await gateway.exchange.link.close()
             await asyncio.to_thread(gateway.tokens.keep_used)
-            for task in (*tasks, serving, waiting):
+            for task in (*tasks, serving, *waiting):
                 task.cancel()
             timer.cancel()
     except BaseExceptionGroup as group:

@@ -8,6 +8,7 @@ this side never overwrites a text that the daemon has not seen.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -58,6 +59,10 @@ _UNAVAILABLE = "unavailable"
 """What a file needs is away, such as the place of its sealed records: the others go on, and it is compared again."""
 _MOST_UNAVAILABLE = 64
 """Files that are not taken now; then it is left, since nothing may be there."""
+
+_BEING_SAVED_S = 0.06
+"""Since when nobody may have written a person's text for it to be taken as whole; a program that saves piece by piece is faster."""
+_LONGEST_SAVE_S = 0.5
 
 _NEVER = Confirmed("", 0, UNREAD, 0)
 """What is known of a file that was never confirmed."""
@@ -252,7 +257,7 @@ class Replica:
             for _ in range(_TRIES):
                 # Once for all that is decided by it: a comparison may end in between, and what was passed would be taken for older.
                 is_compared = self._is_compared
-                local = await asyncio.to_thread(self.folder.read, path)
+                local = await self._whole(path, partial(self.folder.read, path))
                 known = await _through(self._known, path)
                 if await asyncio.to_thread(self._ledger.writing, path) is not None:
                     # What it was made from takes a question, and the comparison or the watcher asks it.
@@ -334,7 +339,7 @@ class Replica:
         """Send a file if it has changed, or if the daemon has not what it had: restored from an old copy, or damaged."""
         async with self._paths.held(path):
             skipped = len(report.skipped)
-            content = await asyncio.to_thread(readable, self.folder, path, report)
+            content = await self._whole(path, partial(readable, self.folder, path, report))
             known = await self._settled(path, content)
             sent = await asyncio.to_thread(self._ledger.sent, path)
             is_due = content is not None and not is_confirmed(known, content, sent)
@@ -475,6 +480,22 @@ class Replica:
                 raise
         self._ledger.set(path, confirmed_as(local, digest, revision))
 
+    async def _whole(self, path: str, read: Callable[[], Content | None]) -> Content | None:
+        """What a file holds once nobody seems to be writing it, or after `_LONGEST_SAVE_S`.
+
+        A program that saves in place holds the file open, and a text of the daemon's is put in place as another one: what that program
+        writes afterwards would be in no file. What was confirmed is nobody's to be finished.
+        """
+        end = asyncio.get_running_loop().time() + _LONGEST_SAVE_S
+        while True:
+            content = await asyncio.to_thread(read)
+            if content is None or not 0 <= time.time() - content.mtime_ns / 1e9 < _BEING_SAVED_S:
+                return content
+            known, sent = await asyncio.to_thread(lambda: (self._ledger.get(path), self._ledger.sent(path)))
+            if is_confirmed(known, content, sent) or asyncio.get_running_loop().time() > end:
+                return content
+            await _moment()
+
     def _known(self, path: str) -> Confirmed | None:
         """The confirmed state of a file, while its path is held.
 
@@ -558,6 +579,10 @@ async def _through(
             running.exception()  # looked at: nobody is left to be told
         raise asyncio.CancelledError
     return running.result()
+
+
+async def _moment() -> None:
+    await asyncio.sleep(_BEING_SAVED_S)
 
 
 class Steps:

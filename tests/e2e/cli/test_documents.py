@@ -160,6 +160,9 @@ class Reader:
         self._stack.close()
         self._stop()
         for machine in filter(None, (self.machine, self._former)):
+            if (machine.home / "proxy/gateway/running.json").exists():
+                wait_until("the daemon that the panel has started", lambda: machine.local_daemon)  # noqa: B023 - at once
+                machine.run("panel", "--stop")
             machine.stop_local_daemon()
 
     def _run(self, command: str, asked: str | None) -> str:

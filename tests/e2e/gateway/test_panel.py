@@ -7,15 +7,17 @@ import os
 import re
 import socket
 import stat
+import subprocess
 import urllib.parse
 from pathlib import Path
 
 import pytest
 from tests.support.deadline import DEADLINE_S
+from tests.support.programs.forked import Program
 from tests.support.programs.gateway import Gateway, serving
 from tests.support.programs.pair import joined
 from tests.support.programs.panel import FORM, Visit, link, text_of, words_of
-from tests.support.programs.processes import Machine, running_daemon, wait_until
+from tests.support.programs.processes import CONFIDE, Machine, running_daemon, wait_until
 
 PAGES = (
     *("", "remember", "projects", "project", "entities", "graph", "timeline", "day?day=2026-11-25", "learned"),
@@ -403,4 +405,20 @@ def test_the_command_starts_what_serves_it_and_ends_it(tmp_path: Path) -> None:
         assert "confide quickstart" in stranger.run("panel", "--print", code=7)
     finally:
         machine.run("panel", "--stop")
+        machine.stop_local_daemon()
+
+
+def test_what_was_started_for_it_ends_when_nobody_uses_it(tmp_path: Path) -> None:
+    """It is started by `confide panel` with half a day; nobody has to remember that it runs."""
+    machine = Machine(tmp_path, "ann")
+    try:
+        served = Program(
+            [CONFIDE, "serve", "--port", "0", "--idle-exit", "0.2"],
+            cwd=machine.project,
+            env=machine.env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        assert served.wait(DEADLINE_S) == 0
+    finally:
         machine.stop_local_daemon()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.support.deadline import DEADLINE_S
 
 from confide_proxy.errors import FolderError
 from confide_proxy.sync import folder as folders
+from confide_proxy.sync import replica as replicas
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import Confirmed, Ledger, Writing
 from confide_proxy.sync.replica import Replica
@@ -211,6 +213,29 @@ async def test_a_write_that_was_begun_is_noted_although_its_link_broke(
     known = ledger.get(PATH)
     assert known is not None
     assert (known.revision, known.hash, ledger.writing(PATH)) == (2, text_hash(THEIRS), None)
+
+
+@pytest.mark.parametrize("by", ["a watcher", "the daemon"])
+async def test_a_program_that_saves_slowly_is_waited_for(desk: Desk, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+    """It holds the file open and writes piece by piece. Were the file replaced in between, the rest would go into one without a name."""
+    pieces = ["- be", "gun\n- m", "ine\n"]
+    with desk.file.open("w") as saving:
+
+        async def moment() -> None:
+            if pieces:
+                saving.write(pieces.pop(0))
+                saving.flush()
+            else:
+                os.utime(desk.file, (0, 0))  # nobody has written for long
+
+        monkeypatch.setattr(replicas, "_moment", moment)
+        await moment()
+        if by == "a watcher":
+            await desk.replica().changed([PATH])
+        else:
+            said = await desk.replica().apply(THEIRS_APPLIED)
+            assert said["text"] == BEGUN + "- mine\n"
+    assert sorted((await desk.settled()).splitlines()) == ["- begun", "- mine", "- theirs"]
 
 
 async def test_a_late_revision_does_not_bring_a_deleted_file_back(desk: Desk) -> None:
