@@ -40,6 +40,20 @@ SLOW = {
     *("test_generations.py", "test_rates.py", "test_embed.py", "test_row_scaled.py", "test_untaken_revisions.py"),
     *("test_streams.py", "test_classes.py", "test_session.py", "test_deleting.py", "test_dedupe.py", "test_dialing.py"),
     *("test_goodbye.py", "test_session_ends.py", "test_jobs.py", "test_duplicates.py", "test_dear_requests.py"),
+    *(
+        "test_sealing_requests.py",
+        "test_limited_caller.py",
+        "test_move_breaks.py",
+        "test_search_hits.py",
+        "test_limits.py",
+    ),
+    *(
+        "test_import_odd_exports.py",
+        "test_lying_machines.py",
+        "test_drawn_lies.py",
+        "test_isolation.py",
+        "test_keyring.py",
+    ),
 }
 """Folders that start programs, and modules that draw or wait for long."""
 
