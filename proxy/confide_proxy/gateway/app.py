@@ -82,6 +82,7 @@ class Gateway:
         return end
 
     def forget(self, end: asyncio.Event) -> None:
+        """The stream that `end` was for has ended."""
         self._watched.pop(end, None)
 
     def is_good(self, identity: Identity) -> bool:
@@ -89,6 +90,7 @@ class Gateway:
         return not identity.is_of_token or self.tokens.good(identity.key) is not None
 
     def note_used(self) -> None:
+        """Somebody who was let in asks something now."""
         self.used = time.monotonic()
 
     async def idle(self, after_s: float) -> None:
