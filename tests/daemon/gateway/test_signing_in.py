@@ -302,6 +302,21 @@ def test_programs_register_themselves_only_while_it_is_open(house: House) -> Non
     house.gateway.confided.run("gateway", "client", "rm", program.identifier)
 
 
+def test_a_sensitive_note_is_its_title_and_what_is_sealed_stays_so(house: House, chat: Program) -> None:
+    """Neither a search, nor reading, nor a list shows more to a program that was signed in."""
+    canary = "The walrus sleeps at half past three."
+    made = house.device.json("store", canary, "--title", "Walrus hours", "--sensitive", "--type", "note")
+    tokens = house.signed_in(chat, "--name", "curious")
+    for tool, arguments in (
+        ("memory_search", {"query": "walrus sleeps"}),
+        ("memory_read", {"path": made["path"], "project": "project"}),
+    ):
+        found = call(house.gateway, tokens["access_token"], tool, **arguments).body.decode()
+        assert "half past three" not in found
+        assert "sealed:" in found or "Walrus hours" in found, found
+    house.device.run("gateway", "rm", "curious")
+
+
 def test_it_describes_where_to_sign_in(house: House) -> None:
     resource = house.gateway.request("GET", "/.well-known/oauth-protected-resource").json
     assert resource["authorization_servers"] == [house.gateway.url]
