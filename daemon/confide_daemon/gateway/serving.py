@@ -28,6 +28,7 @@ from confide_daemon.gateway.clients import Clients
 from confide_daemon.gateway.endpoint import Endpoint
 from confide_daemon.gateway.limits import MAX_CONNECTIONS
 from confide_daemon.gateway.names import hosts_of, origin_of
+from confide_daemon.gateway.oauth.documents import Documents
 from confide_daemon.gateway.oauth.routes import OPEN_TO_LINKS, SignInRoutes
 from confide_daemon.server.replicas import Change
 from confide_daemon.server.server import Daemon
@@ -69,7 +70,9 @@ class Gateway:
             self._clients = Clients(self._daemon, by_token)
             mcp = Route(PATH, Endpoint(self._clients, by_token), methods=["GET", "POST", "DELETE"], name="mcp")
             registry, resource = self._daemon.registry, resource_of(origin)
-            signing_in = SignInRoutes(Applications(registry), SignIns(registry), origin=origin, resource=resource)
+            applications = Applications(registry)
+            documents = Documents(applications, self._config.client_hosts, self._config.client_space)
+            signing_in = SignInRoutes(applications, SignIns(registry), documents, origin=origin, resource=resource)
             routes = [*health.routes(origin), *signing_in.routes(), mcp]
             application = Starlette(routes=routes, exception_handlers=handlers())
             application.router.redirect_slashes = False

@@ -1,4 +1,4 @@
-"""Whatever a client sends to the server's gateway is answered as HTTP and OAuth have it: never a fault of ours, and nobody is sent elsewhere."""
+"""Whatever a client sends to the server's gateway is answered as HTTP and OAuth have it, and nobody is sent elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from tests.support.programs.server_gateway import ServerGateway
 from tests.support.programs.signing_in import FORM, NAVIGATION, REDIRECT, Program
 
 DRAWN = settings(
-    max_examples=draws(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
+    max_examples=draws(180),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    derandomize=True,
 )
 WORDS = st.text("abcXYZ 09-_.:/?&=%äß漢\u202e\n\0<>\"'", max_size=24)
 NAMES = ("response_type", "client_id", "redirect_uri", "code_challenge", "code_challenge_method", "state", "scope")

@@ -11,7 +11,7 @@ import json
 import re
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 
@@ -112,6 +112,24 @@ class Applications:
             )
             record(database, made.added_at, "added", detail="an application that may ask to be let in")
         return made
+
+    def note_document(self, identifier: str, name: str, *, space: str, redirects: Sequence[str]) -> Application:
+        """Let an application ask that describes itself at an address, which is its id; as it describes itself now.
+
+        Raises as `add`.
+        """
+        known = self.find(identifier)
+        if known is None:
+            return self.add(name, space=space, redirects=redirects, identifier=identifier, is_registered=True)
+        now = replace(known, name=checked_name(name), space=space, redirects=checked_redirects(redirects))
+        if now != known:
+            with self._registry.transaction() as database:
+                _require_space(self._registry, database, space)
+                database.execute(
+                    "UPDATE applications SET name = ?, space = ?, redirects = ? WHERE id = ?",
+                    (now.name, now.space, json.dumps(now.redirects), identifier),
+                )
+        return now
 
     def remove(self, name: str) -> Application:
         """Take one away, and with it all that it was granted. By its id, or by its name where there is one of that name.

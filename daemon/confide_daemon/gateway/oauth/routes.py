@@ -22,6 +22,7 @@ from confide_daemon.access.by_http.applications import Applications
 from confide_daemon.access.by_http.sign_in import SignIns, words_of
 from confide_daemon.gateway.admission import SCOPES
 from confide_daemon.gateway.oauth.consent import STYLE_PATH, ended_page, style, waiting_page
+from confide_daemon.gateway.oauth.documents import Documents
 from confide_daemon.gateway.oauth.provider import CONSENT, Authenticator, Provider
 from confide_door.admission import Guesses
 from confide_door.limits import Places, body_of, replayed
@@ -45,8 +46,17 @@ _FORM: Final = "application/x-www-form-urlencoded"
 class SignInRoutes:
     """Those of one gateway. `origin`: of the addresses that clients are told, which is who answers (`iss`)."""
 
-    def __init__(self, applications: Applications, sign_ins: SignIns, *, origin: str, resource: str) -> None:
+    def __init__(
+        self,
+        applications: Applications,
+        sign_ins: SignIns,
+        documents: Documents,
+        *,
+        origin: str,
+        resource: str,
+    ) -> None:
         self._applications = applications
+        self._documents = documents
         self._sign_ins = sign_ins
         self._origin = origin
         self._resource = resource
@@ -85,6 +95,7 @@ class SignInRoutes:
                 "token_endpoint_auth_methods_supported": ["none", "client_secret_post", "client_secret_basic"],
                 "code_challenge_methods_supported": ["S256"],
                 "authorization_response_iss_parameter_supported": True,
+                "client_id_metadata_document_supported": self._documents.are_fetched,
             }
         )
 
@@ -93,7 +104,10 @@ class SignInRoutes:
         if len(request.scope["query_string"]) > MAX_QUERY_BYTES:
             raise RefusalError(414, "too_large", "the address is too long")
         said = _once(request.query_params.multi_items())
-        application = await asyncio.to_thread(self._applications.find, said.get("client_id", ""))
+        identifier = said.get("client_id", "")
+        application = await self._documents.application(identifier)
+        if application is None and not identifier.startswith("https://"):
+            application = await asyncio.to_thread(self._applications.find, identifier)
         if application is None:
             raise RefusalError(400, "invalid", "no such application is known here", hint=_KNOWN)
         redirect = said.get("redirect_uri")
