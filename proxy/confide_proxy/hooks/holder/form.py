@@ -118,7 +118,7 @@ def tasks(counts: Iterable[Mapping[str, Any]], ids: Iterable[str]) -> Quoted | N
     named = " ".join(each[:ID_CHARS] for each in ids)
     if not said:
         return None
-    line = f"Tasks since yesterday: {', '.join(said)}{f' ({named})' if named else ''}. confide report tells more."
+    line = f"Tasks of last night: {', '.join(said)}{f' ({named})' if named else ''}: confide report"
     return Quoted(line, "", "", is_whole=False)
 
 
