@@ -29,6 +29,7 @@ from confide_crypto.transport.inbox import Body
 from confide_crypto.transport.open import Connection, accept, websocket_options
 from confide_daemon.server.mcp.tool_calls import catalogue
 from confide_memory.documents import text_hash
+from confide_memory.forms import encoded
 
 EVIL: Final = (
     "evil\x1b]52;c;ZXZpbA==\x1b\\\x1b]0;title\x07\x1b[2J\x9b2J\x9d0;x\x9c\x7f\x00\x08\r\v\f\x85\u2028\u202e[bold red]x[/] [/] \\[ "
@@ -138,6 +139,23 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
         "complete": True,
     },
     "refill": {"results": [{"state": "differs", "why": EVIL}]},
+    "task-claim": {
+        "slot": {
+            "task": "0f" * 8,
+            "at": 1,
+            "attempt": 1,
+            "fence": 1,
+            "order": "e30=",
+            "signature": encoded(bytes(64)),
+            "approvals": [{"key": KEY, "signature": encoded(bytes(64))}],
+            "leaseS": 90,
+            "limitMicrousd": 1,
+        },
+        "waitS": 60,
+    },
+    "task-started": {"leaseS": 90},
+    "task-renew": {"leaseS": 90, "cancelled": False},
+    "task-ended": {"state": "succeeded", "effects": True, "path": EVIL},
     "ping": {},
     "roster": {
         "space": KEY[:32],
