@@ -12,7 +12,7 @@ import re
 import socket
 import tomllib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -159,7 +159,6 @@ class Settings:
         path: of the file.
         name: of this runner, as reports call it.
         monthly_usd: what all its runs of a month may cost.
-        runs_at_once: how many, of different repositories.
         repositories: URLs or paths by name. An order names one of them, by name, by URL, or by its project's name.
         secrets: placeholders of sealed secrets, by the name that recipes use.
         prices: what a model costs, where it is not as the package has it.
@@ -168,9 +167,8 @@ class Settings:
     path: Path
     name: str
     monthly_usd: float = 20.0
-    runs_at_once: int = 1
-    limits: Limits = Limits()  # noqa: RUF009 - it is frozen
-    model: Model = Model()  # noqa: RUF009
+    limits: Limits = Limits()
+    model: Model = Model()
     repositories: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
     prices: Mapping[str, Price] = field(default_factory=dict)
@@ -204,7 +202,9 @@ def read(path: Path) -> Settings:
     except UnicodeDecodeError as error:
         raise ConfigError(path, f"is not UTF-8 text (byte {error.start})", hint="save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(path, f"is not TOML: {error}", hint="confide runner init --print shows how it is written") from None
+        raise ConfigError(
+            path, f"is not TOML: {error}", hint="confide runner init --print shows how it is written"
+        ) from None
     return _Reading(path).settings(table)
 
 
@@ -220,14 +220,19 @@ class _Reading:
             if key not in own:
                 raise self._unknown(key, key, own)
         limits = Limits(**self._numbers("limits", table.get("limits", {}), Limits))
-        repositories = self._names("repositories", table.get("repositories", {}), _repository, "a URL, or an absolute path")
-        secrets = self._names("secrets", table.get("secrets", {}), _placeholder, '"(sealed:KIND:…)", as confide secrets ls prints it')
-        prices = {model: self._price(model, each) for model, each in self._table("prices", table.get("prices", {})).items()}
+        repositories = self._names(
+            "repositories", table.get("repositories", {}), _repository, "a URL, or an absolute path"
+        )
+        secrets = self._names(
+            "secrets", table.get("secrets", {}), _placeholder, '"(sealed:KIND:…)", as confide secrets ls prints it'
+        )
+        prices = {
+            model: self._price(model, each) for model, each in self._table("prices", table.get("prices", {})).items()
+        }
         found = Settings(
             self._path,
             self._text("name", table.get("name", "")) or socket.gethostname(),
             self._money("monthly_usd", table.get("monthly_usd", 20.0)),
-            self._number("runs_at_once", table.get("runs_at_once", 1), 1, 16),
             limits,
             self._model(table.get("model", {})),
             repositories,
@@ -236,7 +241,7 @@ class _Reading:
         )
         recipes = self._table("recipes", table.get("recipes", {}))
         read = {name: self._recipe(name, each, found) for name, each in recipes.items()}
-        return Settings(*(read if each.name == "recipes" else getattr(found, each.name) for each in fields(found)))
+        return replace(found, recipes=read)
 
     def _model(self, table: Any) -> Model:
         given = self._texts("model", table, Model)
@@ -249,7 +254,9 @@ class _Reading:
             raise self._wrong("key in [model]", "there is one of key and key_file")
         if found.key and not _placeholder(found.key):
             # It is not repeated: somebody may have put the key itself there.
-            raise self._wrong("key in [model]", 'it is "(sealed:KIND:…)"; the key itself belongs into a file of mode 0600: key_file')
+            raise self._wrong(
+                "key in [model]", 'it is "(sealed:KIND:…)"; the key itself belongs into a file of mode 0600: key_file'
+            )
         return found
 
     def _price(self, model: str, table: Any) -> Price:
@@ -261,7 +268,9 @@ class _Reading:
     def _recipe(self, name: str, table: Any, among: Settings) -> Recipe:
         where = f"recipes.{name}"
         if not _NAMED.fullmatch(name):
-            raise self._wrong(f"[{where}]", "a recipe's name is small letters, digits and hyphens, a letter first, 32 at most")
+            raise self._wrong(
+                f"[{where}]", "a recipe's name is small letters, digits and hyphens, a letter first, 32 at most"
+            )
         given = dict(self._table(where, table))
         own = {each.name for each in fields(Recipe)} - {"name"}
         for key in given:
@@ -290,7 +299,9 @@ class _Reading:
         if "max_turns" in given:
             read["max_turns"] = self._number(f"max_turns in [{where}]", given["max_turns"], 0, 10_000)
         read["headers"] = tuple(self._headers(where, given.get("headers", {})))
-        read["files"] = self._names(f"{where}.files", given.get("files", {}), bool, "the name of a secret", named=_WHERE)
+        read["files"] = self._names(
+            f"{where}.files", given.get("files", {}), bool, "the name of a secret", named=_WHERE
+        )
         hosts = dict.fromkeys([*read.get("hosts", default.hosts), *(each.host for each in read["headers"])])
         read["hosts"] = tuple(hosts)
         found = Recipe(**read)
@@ -302,13 +313,19 @@ class _Reading:
     def _check(self, where: str, recipe: Recipe, among: Settings) -> None:
         """That its parts fit each other, and those of the file."""
         if (recipe.kind == "command") != bool(recipe.command):
-            raise self._wrong(f"command in [{where}]", 'a recipe of kind command has one, and no other: ["make", "nightly"]')
+            raise self._wrong(
+                f"command in [{where}]", 'a recipe of kind command has one, and no other: ["make", "nightly"]'
+            )
         if recipe.agent not in AGENTS:
-            raise self._wrong(f"agent in [{where}]", f"it is {' or '.join(AGENTS)}; another one is a recipe of kind command")
+            raise self._wrong(
+                f"agent in [{where}]", f"it is {' or '.join(AGENTS)}; another one is a recipe of kind command"
+            )
         if recipe.approval not in ("none", "device"):
             raise self._wrong(f"approval in [{where}]", "it is none or device")
         if recipe.lasts and recipe.approval != "device":
-            raise self._wrong(f"approval in [{where}]", "a recipe that pushes, or has secrets or more hosts, takes device")
+            raise self._wrong(
+                f"approval in [{where}]", "a recipe that pushes, or has secrets or more hosts, takes device"
+            )
         if recipe.push and recipe.kind not in ("fix", "command"):
             raise self._wrong(f"push in [{where}]", "only a fix or a command has something to push")
         if recipe.asks_a_model and among.price(recipe.model) is None:
@@ -316,7 +333,9 @@ class _Reading:
             raise ConfigError(self._path, f"names a model without a price in [{where}]: '{recipe.model}'", hint=hint)
         for host in recipe.hosts:
             if not _HOST.fullmatch(host) or _is_address(host):
-                raise self._wrong(f"hosts in [{where}]", "a host is a name, with a port or without: registry.example.org")
+                raise self._wrong(
+                    f"hosts in [{where}]", "a host is a name, with a port or without: registry.example.org"
+                )
         for name in recipe.repositories:
             if name != "*" and name not in among.repositories:
                 raise self._unknown(name, f"{name}' in repositories of [{where}", among.repositories)
@@ -352,7 +371,9 @@ class _Reading:
     ) -> dict[str, str]:
         for name, each in self._table(where, value).items():
             if not named.fullmatch(name) or set(name) == {"."}:
-                raise self._wrong(f"a name in [{where}]", "it is small letters, digits and hyphens, a letter first, 32 at most")
+                raise self._wrong(
+                    f"a name in [{where}]", "it is small letters, digits and hyphens, a letter first, 32 at most"
+                )
             if not isinstance(each, str) or not is_one(each):
                 raise self._wrong(f"'{name}' in [{where}]", f"it is {form}")
         return dict(value)

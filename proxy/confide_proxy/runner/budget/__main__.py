@@ -1,7 +1,7 @@
 """The gateway's process: `python -m confide_proxy.runner.budget FD`.
 
-Its terms come in one line on stdin, so that no key stands in a list of processes or in an environment, and it ends when stdin does, which is
-when whoever started it has ended. The listener comes over the socket FD from the sandbox. On stdout it tells, a line each, what happens.
+Its terms come in one line on stdin, so that no key stands in a list of processes or in an environment. It ends when stdin does: when
+whoever started it has ended. The listener comes over the socket FD from the sandbox. On stdout it tells, a line each, what happens.
 Instead of a listener the terms may have one question (`ask`), which is answered there.
 """
 

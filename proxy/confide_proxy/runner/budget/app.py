@@ -21,7 +21,7 @@ from starlette.routing import Route
 from confide_proxy.runner.budget import usage
 from confide_proxy.runner.budget.apis import APIS, UnfitError, thinking_fits
 from confide_proxy.runner.budget.meter import Admission, Meter, SpentError
-from confide_proxy.runner.budget.prices import Price
+from confide_proxy.runner.budget.prices import Price, Tokens
 from confide_proxy.runner.masks import Mask
 
 MOST_BODY: Final = 32 * 2**20
@@ -134,7 +134,7 @@ class Gateway:
         except TimeoutError:
             return _refusal(429, "other requests of this run hold what is left of its budget")
         if not thinking_fits(found.body, admission.most_output):
-            await self._meter.settle(admission, usage.Tokens())
+            await self._meter.settle(admission, Tokens())
             self._meter.is_over = True
             self._told()
             return self._spent()
@@ -149,16 +149,18 @@ class Gateway:
         try:
             answer = await self._client.send(sent, stream=True)
         except httpx2.ConnectError as error:
-            await self._settled(admission, usage.Tokens())
+            await self._settled(admission, Tokens())
+            self._tell({"refused": "unreachable"})
             return _refusal(502, f"the model's API cannot be reached: {type(error).__name__}")
         except BaseException as error:
             # It may have been answered, and nobody here knows.
             await self._settled(admission, None)
             if not isinstance(error, httpx2.HTTPError):
                 raise
+            self._tell({"refused": "unreachable"})
             return _refusal(502, f"the model's API did not answer: {type(error).__name__}")
         if answer.status_code >= 400:
-            await self._settled(admission, usage.Tokens())
+            await self._settled(admission, Tokens())
             self._tell({"refused": "upstream", "status": answer.status_code})
             return StreamingResponse(_whole(answer), answer.status_code, _back(answer.headers))
         if answer.headers.get("content-type", "").startswith("text/event-stream"):
@@ -187,11 +189,11 @@ class Gateway:
             # Without the last word it counts at its most: what is cut off here goes on there for a while.
             await asyncio.shield(self._ended(answer, admission, stream.used if stream.is_whole else None))
 
-    async def _ended(self, answer: httpx2.Response, admission: Admission, used: usage.Tokens | None) -> None:
+    async def _ended(self, answer: httpx2.Response, admission: Admission, used: Tokens | None) -> None:
         await self._settled(admission, used)
         await answer.aclose()
 
-    async def _settled(self, admission: Admission, used: usage.Tokens | None) -> None:
+    async def _settled(self, admission: Admission, used: Tokens | None) -> None:
         await self._meter.settle(admission, used)
         self._told()
 

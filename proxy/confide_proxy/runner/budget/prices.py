@@ -68,8 +68,8 @@ class Price:
             raise ValueError("a price has input and output, in US dollars a million tokens")
         paid = float(table["input"])
         usual = {"cache_read": paid * 0.1, "cache_write": paid * 1.25, "cache_write_1h": paid * 2}
-        found = {**usual, **{name: float(value) for name, value in table.items()}}
-        return cls(**{**found, "long_over": int(table.get("long_over", 0))})
+        found = {**usual, **{name: float(value) for name, value in table.items() if name != "long_over"}}
+        return cls(**found, long_over=int(table.get("long_over", 0)))
 
     def usd(self, used: Tokens) -> float:
         """What these tokens cost."""

@@ -92,8 +92,10 @@ class Stream:
             before = self.used or Tokens()
             said = of_usage(usage) or Tokens(output=_count(usage, "output_tokens"))
             # Some servers repeat what was read there, others do not.
-            self.used = said if said.taken_in else Tokens(
-                before.input, said.output, before.cache_read, before.cache_write, before.cache_write_1h
+            self.used = (
+                said
+                if said.taken_in
+                else Tokens(before.input, said.output, before.cache_read, before.cache_write, before.cache_write_1h)
             )
         elif kind == "message_stop":
             self.is_whole = self.used is not None

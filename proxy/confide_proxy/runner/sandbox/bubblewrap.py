@@ -26,6 +26,9 @@ HOME: Final = "/home/agent"
 WORK: Final = "/work"
 TREE: Final = "/work/tree"
 """Where the repository is, in there."""
+MIRROR: Final = "/mirror"
+OUT: Final = "/out"
+"""Where a bundle is put, in there: a folder that only the last sandbox of a run has, and whose name nobody in it can give to another."""
 SECRETS: Final = "/run/secrets"
 PORT: Final = 7780
 """Of the gateway, in there: that network has nobody else in it."""
@@ -41,7 +44,17 @@ _FLAGS: Final = (
 _PASSWD: Final = f"root:x:0:0::/:/usr/sbin/nologin\nagent:x:{_ID}:{_ID}::{HOME}:/bin/sh\n".encode()
 _GROUP: Final = f"root:x:0:\nagent:x:{_ID}:\n".encode()
 _HOSTS: Final = b"127.0.0.1 localhost\n::1 localhost\n"
-_OF_ETC: Final = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "ssl/certs", "ca-certificates")
+_SHARED: Final = "/dev/shm"  # noqa: S108 - the sandbox's own
+_TEMPORARY: Final = "/tmp"  # noqa: S108
+_OF_ETC: Final = (
+    "alternatives",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "ssl/certs",
+    "ca-certificates",
+)
 """What programs of the distribution look for; nothing of the machine or its users stands in it."""
 STARTED_S: Final = 10.0
 ENDED_S: Final = 5.0
@@ -66,9 +79,8 @@ class Box:
     Attributes:
         run: a name for it, of letters and digits; no two at a time have the same.
         work: a folder of this machine that becomes `/work`.
-        read_only: folders and files by where they are seen in there.
-        writable: whether `/work` can be written to.
-        sealed: further places below `/work`, by their paths there, that cannot be.
+        read_only, writable: folders and files of this machine, by where they are seen in there.
+        is_open: whether `/work` can be written to.
         environment: variables; no secrets.
         secrets: contents of files of mode 0400 below `SECRETS`, by name.
         gateway: our end of a socket, over which the listener comes; None: no gateway.
@@ -78,8 +90,8 @@ class Box:
     work: Path
     limits: Limits
     read_only: Mapping[str, Path] = field(default_factory=dict)
-    writable: bool = True
-    sealed: Mapping[str, Path] = field(default_factory=dict)
+    writable: Mapping[str, Path] = field(default_factory=dict)
+    is_open: bool = True
     environment: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     gateway: int | None = None
@@ -103,7 +115,9 @@ class Sandbox:
         """Start a command. `cwd` is in there. Raises SandboxError: it cannot be."""
         found = program()
         if found is None:
-            raise SandboxError("bubblewrap is not installed", hint="install the package bubblewrap, or the extra runner")
+            raise SandboxError(
+                "bubblewrap is not installed", hint="install the package bubblewrap, or the extra runner"
+            )
         group = await asyncio.to_thread(groups.make, box.run, box.limits)
         kept = contextlib.ExitStack()
         try:
@@ -165,7 +179,9 @@ class Sandbox:
                 await _readable(first)
                 await self.process.wait()
         except TimeoutError:
-            raise SandboxError("a process of a run does not die", hint="does its disk answer? look for it with ps") from None
+            raise SandboxError(
+                "a process of a run does not die", hint="does its disk answer? look for it with ps"
+            ) from None
         await asyncio.to_thread(self._group.close)
 
 
@@ -196,11 +212,13 @@ def _arguments(
         arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     for name, content in (("passwd", _PASSWD), ("group", _GROUP), ("hosts", _HOSTS)):
         arguments += ["--perms", "0444", "--file", holding(content), f"/etc/{name}"]
-    arguments += ["--proc", "/proc", "--dev", "/dev", *size, "--tmpfs", "/dev/shm", *size, "--tmpfs", "/tmp"]
+    arguments += ["--proc", "/proc", "--dev", "/dev", *size, "--tmpfs", _SHARED, *size, "--tmpfs", _TEMPORARY]
     arguments += ["--perms", "0700", *size, "--tmpfs", HOME, "--tmpfs", "/run"]
-    arguments += ["--bind" if box.writable else "--ro-bind", str(box.work), WORK]
-    for there, here in (*box.sealed.items(), *box.read_only.items()):
+    arguments += ["--bind" if box.is_open else "--ro-bind", str(box.work), WORK]
+    for there, here in box.read_only.items():
         arguments += ["--ro-bind", str(here), there]
+    for there, here in box.writable.items():
+        arguments += ["--bind", str(here), there]
     for name, content in box.secrets.items():
         arguments += ["--perms", "0400", "--file", holding(content), f"{SECRETS}/{name}"]
     if box.gateway is not None:
@@ -208,7 +226,13 @@ def _arguments(
         descriptors.append(box.gateway)
     # Behind all that is mounted below them.
     arguments += ["--remount-ro", "/run", "--remount-ro", "/dev", "--remount-ro", "/"]
-    base = {"HOME": HOME, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TMPDIR": "/tmp", "TERM": "dumb"}
+    base = {
+        "HOME": HOME,
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "TMPDIR": _TEMPORARY,
+        "TERM": "dumb",
+    }
     for name, value in {**base, **box.environment}.items():
         arguments += ["--setenv", name, value]
     arguments += ["--chdir", cwd, "--"]

@@ -88,7 +88,9 @@ def available() -> str:
         with contextlib.suppress(OSError):
             _delegate(own)
             return "v2"
-    if all(os.access(_ROOT / each, os.W_OK) and (_ROOT / each / "cgroup.procs").exists() for each in ("memory", "pids")):
+    if all(
+        os.access(_ROOT / each, os.W_OK) and (_ROOT / each / "cgroup.procs").exists() for each in ("memory", "pids")
+    ):
         return "v1"
     if shutil.which("systemd-run"):
         trial = ("systemd-run", "--user", "--scope", "--quiet", "--collect", "true")
