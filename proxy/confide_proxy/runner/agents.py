@@ -58,17 +58,25 @@ def program_of(recipe: Recipe, api: str) -> Program:
     if (recipe.agent, api) not in (("claude", "anthropic"), ("codex", "openai")):
         raise RunnerError(f"{recipe.agent} does not speak the API {api}", hint="api in [model] of runner.toml")
     if recipe.agent == "claude":
-        turns = ("--max-turns", str(recipe.max_turns)) if recipe.max_turns else ()
-        # What it may do the sandbox decides: there is nobody to be asked.
-        always = ("-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions")
-        models = dict.fromkeys(("ANTHROPIC_SMALL_FAST_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL"), recipe.model)
-        environment = {**_keys(api), **models, **dict.fromkeys(_QUIET, "1"), **_hosts(recipe)}
-        return Program((found, *always, "--model", recipe.model, *turns), environment, readable, "claude")
+        return _claude(recipe, found, readable, _keys(api))
+    return _codex(recipe, found, readable, _keys(api))
+
+
+def _claude(recipe: Recipe, found: str, readable: tuple[Path, ...], keys: dict[str, str]) -> Program:
+    turns = ("--max-turns", str(recipe.max_turns)) if recipe.max_turns else ()
+    # What it may do the sandbox decides: there is nobody to be asked.
+    always = ("-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions")
+    models = dict.fromkeys(("ANTHROPIC_SMALL_FAST_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL"), recipe.model)
+    environment = {**keys, **models, **dict.fromkeys(_QUIET, "1"), **_hosts(recipe)}
+    return Program((found, *always, "--model", recipe.model, *turns), environment, readable, "claude")
+
+
+def _codex(recipe: Recipe, found: str, readable: tuple[Path, ...], keys: dict[str, str]) -> Program:
     provider = f'{{name="confide",base_url="{GATEWAY}/v1",wire_api="responses",env_key="OPENAI_API_KEY"}}'
     settings = (f"model_providers.confide={provider}", 'model_provider="confide"', "analytics.enabled=false")
     options = tuple(each for setting in settings for each in ("-c", setting))
     always = ("exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
-    environment = {**_keys(api), "CODEX_HOME": HOME, **_hosts(recipe)}
+    environment = {**keys, "CODEX_HOME": HOME, **_hosts(recipe)}
     return Program((found, *always, *options, "-m", recipe.model, "-"), environment, readable, "codex")
 
 

@@ -23,11 +23,11 @@ from confide_proxy.runner.sandbox import groups
 from confide_proxy.runner.settings import Limits
 
 HOME: Final = "/home/agent"
-WORK: Final = "/work"
-TREE: Final = "/work/tree"
-"""Where the repository is, in there."""
-MIRROR: Final = "/mirror"
-OUT: Final = "/out"
+WORK: Final = "/task"
+TREE: Final = "/task/tree"
+"""Where the repository is, in there. Names that no program of this machine lies below."""
+MIRROR: Final = "/task-mirror"
+OUT: Final = "/task-out"
 """Where a bundle is put, in there: a folder that only the last sandbox of a run has, and whose name nobody in it can give to another."""
 SECRETS: Final = "/run/secrets"
 PORT: Final = 7780
@@ -78,9 +78,9 @@ class Box:
 
     Attributes:
         run: a name for it, of letters and digits; no two at a time have the same.
-        work: a folder of this machine that becomes `/work`.
+        work: a folder of this machine that becomes `/task`.
         read_only, writable: folders and files of this machine, by where they are seen in there.
-        is_open: whether `/work` can be written to.
+        is_open: whether `/task` can be written to.
         environment: variables; no secrets.
         secrets: contents of files of mode 0400 below `SECRETS`, by name.
         gateway: our end of a socket, over which the listener comes; None: no gateway.
