@@ -19,7 +19,11 @@ from confide_proxy.errors import RunnerError, StateError
 from confide_proxy.locks import Seat
 from confide_proxy.offline.journal import SealedLog
 
+_LEDGER: Final = "ledger"
+_KEY: Final = "ledger.key"
 _KEY_BYTES: Final = 32
+AGAIN: Final = "again"
+"""Ended before anything of it ran, or turned away: the only ending after which a slot is begun again."""
 
 
 class Begun(NamedTuple):
@@ -61,8 +65,7 @@ class Ledger:
                 raise RunnerError(
                     "another runner is at work on this machine", hint="confide runner ls shows what it does"
                 )
-        self._key = self._own_key()
-        self._log = SealedLog(folder / "ledger", lambda: self._key)
+        self._log = _log(folder)
         with self._able():
             self._log.catch_up()
         if self._log.damaged:
@@ -98,30 +101,12 @@ class Ledger:
         """What was begun, and did not end here: whatever became of it, nothing of it lives."""
         return [line.begun for line in self._lines() if not line.ended]
 
-    def newest(self, most: int) -> list[tuple[Begun, float, str]]:
-        """The runs begun last: when (seconds since 1970), and how they ended ("": not yet)."""
-        return [(line.begun, line.began, line.ended) for line in [*self._lines()][-most:][::-1]]
-
     def close(self) -> None:
         """Let another runner have it."""
         self._seat.leave()
 
     def _lines(self, slot: str = "") -> Iterator[_Line]:
-        for place in self._log.live.values():
-            head = place.head
-            begun = Begun(str(head["task"]), int(head["at"]), int(head["attempt"]), int(head["fence"]))
-            if slot in ("", begun.slot):
-                yield _Line(begun, float(head["began"]), str(head["ended"]))
-
-    def _own_key(self) -> bytes:
-        path = self._folder / "ledger.key"
-        if not path.exists():
-            with suppress(FileExistsError):
-                write_private_file(path, secrets.token_bytes(_KEY_BYTES))
-        key = read_private_file(path)
-        if len(key) != _KEY_BYTES:
-            raise KeyFileError(path, "is damaged", hint="move it away together with the ledger beside it")
-        return key
+        return (line for line in _lines(self._log) if slot in ("", line.begun.slot))
 
     @contextmanager
     def _able(self) -> Iterator[None]:
@@ -131,5 +116,34 @@ class Ledger:
             raise StateError(self._folder, error) from error
 
 
-AGAIN: Final = "again"
-"""Ended before anything of it ran, or turned away: the only ending after which a slot is begun again."""
+def newest(folder: Path, most: int) -> list[tuple[Begun, float, str]]:
+    """The runs that a runner here has begun last: when (seconds since 1970), and how they ended ("": not yet). Blocks.
+
+    Raises StateError, KeyFileError: the ledger cannot be read.
+    """
+    if not (folder / _LEDGER).exists():
+        return []
+    log = _log(folder)
+    try:
+        log.catch_up()
+    except OSError as error:
+        raise StateError(folder, error) from error
+    return [(line.begun, line.began, line.ended) for line in [*_lines(log)][-most:][::-1]]
+
+
+def _log(folder: Path) -> SealedLog:
+    path = folder / _KEY
+    if not path.exists():
+        with suppress(FileExistsError):
+            write_private_file(path, secrets.token_bytes(_KEY_BYTES))
+    key = read_private_file(path)
+    if len(key) != _KEY_BYTES:
+        raise KeyFileError(path, "is damaged", hint="move it away together with the ledger beside it")
+    return SealedLog(folder / _LEDGER, lambda: key)
+
+
+def _lines(log: SealedLog) -> Iterator[_Line]:
+    for place in log.live.values():
+        head = place.head
+        begun = Begun(str(head["task"]), int(head["at"]), int(head["attempt"]), int(head["fence"]))
+        yield _Line(begun, float(head["began"]), str(head["ended"]))

@@ -100,6 +100,17 @@ def available() -> str:
     return ""
 
 
+def sweep() -> None:
+    """Remove the groups that a runner which was killed has left; what is in use stays."""
+    own = _own_v2()
+    tops = [_ROOT / "memory", _ROOT / "pids", *([own, own.parent] if own is not None else [])]
+    for top in tops:
+        with contextlib.suppress(OSError):
+            for folder in top.glob(f"{_OURS}*"):
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+
+
 def _shell(folders: Sequence[Path]) -> tuple[str, ...]:
     return ("/bin/sh", "-c", _ENTER if folders else 'ulimit -c 0; exec "$@"', "sh")
 
