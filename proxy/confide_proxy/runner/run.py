@@ -34,6 +34,8 @@ SILENCE_S: Final = 900.0
 LAST_WORD_S: Final = 15.0
 """Behind an agent's result: some of them do not end."""
 CHECK_S: Final = 300.0
+_LOOK_S: Final = 1.0
+"""How often somebody looks at whether an agent has been silent for too long."""
 _STEP_S: Final = 300.0
 """Of what git does in a sandbox."""
 DISK_LOOK_S: Final = 5.0
@@ -326,7 +328,7 @@ class Run:
                     waited = SILENCE_S if output.has_begun else FIRST_OUTPUT_S
                     raise EndedError("failed", f"it was silent for {waited:,.0f} s")
                 watched = {ending} if said_at is not None else {ending, saying}
-                await asyncio.wait(watched, timeout=min(ends - now, 30.0), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(watched, timeout=min(ends - now, _LOOK_S), return_when=asyncio.FIRST_COMPLETED)
             code = process.returncode
             await sandbox.end()
             # Whoever has held its pipes is gone, so that they end.
