@@ -18,9 +18,11 @@ from confide_memory.forms import (
     choice,
     count,
     data,
+    each,
     flag,
     hexed,
     items,
+    moment,
     number,
     optional,
     record,
@@ -29,7 +31,7 @@ from confide_memory.forms import (
     sized,
     text,
 )
-from confide_memory.tasks.order import MAX_REPO_CHARS, is_recipe, is_task_id
+from confide_memory.tasks.order import ID_CHARS, MAX_REPO_CHARS, is_recipe, is_task_id
 
 LEASE_S: Final = 90
 """How long a runner has a slot after its last word."""
@@ -42,6 +44,9 @@ MOST_WAIT_S: Final = 60
 MAX_RECIPES: Final = 64
 MAX_BUSY: Final = 64
 MAX_CANCELLED: Final = 256
+MAX_SLOTS: Final = 50
+"""Of a task that is shown, the latest."""
+MAX_REPORT_LINES: Final = 100
 MAX_RESULT_CHARS: Final = 64 * 1024
 MAX_REASON_CHARS: Final = 256
 MAX_COMMIT_CHARS: Final = 64
@@ -87,6 +92,12 @@ def _log_part(body: Mapping[str, Any], name: str) -> bytes:
     return found
 
 
+def _name(body: Mapping[str, Any], name: str) -> str:
+    # As a person types it: the whole id, or how it begins. Who answers says what is wrong with it.
+    found: str = bounded(2 * ID_CHARS)(body, name)
+    return found
+
+
 _money: Final = count(MAX_MONEY)
 _moment: Final = count(_MAX_MOMENT)
 
@@ -129,6 +140,12 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "checked": optional(flag()),
     },
     "task-log": {**SLOT, "part": count(MAX_LOG_PARTS - 1), "record": _log_part},
+    # A person's.
+    "task-show": {"task": _name},
+    "task-approve": {"task": _name, "signature": sized(SIGNATURE_LENGTH)},
+    "task-set": {"task": _name, "state": choice(("active", "paused"))},
+    "task-logs": {"task": _name, "at": _moment, "from": optional(count(MAX_LOG_PARTS), 0)},
+    "task-report": {"since": optional(moment), "brief": flag()},
 }
 
 ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
@@ -144,6 +161,35 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "path": optional(shown),
     },
     "task-log": {},
+    "task-show": {
+        "task": task_id,
+        **ORDERED,
+        "device": shown,
+        "state": shown,
+        "why": optional(shown, ""),
+        "slots": records(
+            MAX_SLOTS,
+            at=_moment,
+            state=shown,
+            attempt=number(2**31),
+            reason=optional(shown, ""),
+            runner=optional(shown),
+            microusd=_money,
+            tokens=count(MAX_TOKENS),
+            durationMs=count(MAX_MONEY),
+            checked=optional(flag()),
+            commit=optional(shown, ""),
+            path=optional(shown),
+            ended=optional(moment),
+        ),
+    },
+    "task-approve": {"state": shown},
+    "task-set": {"state": shown},
+    "task-logs": {
+        "parts": records(MAX_LOG_PARTS, part=count(MAX_LOG_PARTS - 1), record=data(MAX_LOG_RECORD)),
+        "next": optional(count(MAX_LOG_PARTS)),
+    },
+    "task-report": {"lines": items(MAX_REPORT_LINES, each(shown)), "open": flag()},
 }
 
 NOTICE: Final = "tasks"
