@@ -224,8 +224,10 @@ def _arguments(
     if box.gateway is not None:
         arguments += [*_interpreter_folders(), "--ro-bind", str(_INSIDE), _INSIDE_THERE]
         descriptors.append(box.gateway)
-    # Behind all that is mounted below them.
-    arguments += ["--remount-ro", "/run", "--remount-ro", "/dev", "--remount-ro", "/"]
+    # Behind all that is mounted below them. Of /proc too: where root runs this, the kernel's own switches in it (core_pattern, which names
+    # a program) are files that the sandbox's user owns, since the owner counts there and no capability; tried, and it got out.
+    for place in ("/proc", "/run", "/dev", "/"):
+        arguments += ["--remount-ro", place]
     base = {
         "HOME": HOME,
         "PATH": "/usr/local/bin:/usr/bin:/bin",
