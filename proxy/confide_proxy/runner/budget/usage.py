@@ -9,8 +9,10 @@ from confide_proxy.runner.budget.prices import Tokens
 
 MOST_LINE: Final = 16 * 2**20
 """Bytes of one event; OpenAI's last one repeats the whole answer."""
-_BYTES_A_TOKEN: Final = 3
-"""Fewer than texts have, so that what a stream has written is never taken for less than it is."""
+_BYTES_A_TOKEN: Final = 8
+"""More than texts have: a stream is cut only where its API has surely written more than it was let. What it may write it was told."""
+_SLACK_BYTES: Final = 4096
+_WRITTEN: Final = ("text", "thinking", "partial_json")
 
 
 def of_answer(body: bytes) -> Tokens | None:
@@ -46,7 +48,7 @@ class Stream:
     Attributes:
         used: what it has said of its cost, last; None: nothing yet.
         is_whole: whether that is the last word.
-        written: tokens that have come, at least; a guess from their length until it is said.
+        written: tokens that have come, at least: by their length until it is said.
     """
 
     def __init__(self) -> None:
@@ -58,15 +60,7 @@ class Stream:
     @property
     def written(self) -> int:
         said = self.used.output if self.used else 0
-        return max(said, self._bytes // _BYTES_A_TOKEN)
-
-    @property
-    def cost_so_far(self) -> Tokens | None:
-        """What it has cost if it ends here; None: it has not said what it has read."""
-        if self.used is None or self.is_whole:
-            return self.used
-        read = self.used
-        return Tokens(read.input, self.written, read.cache_read, read.cache_write, read.cache_write_1h)
+        return max(said, (self._bytes - _SLACK_BYTES) // _BYTES_A_TOKEN)
 
     def feed(self, piece: bytes) -> None:
         """Read on. Raises ValueError: an event is longer than any is."""
@@ -104,7 +98,15 @@ class Stream:
             self._hear(response.get("usage") if isinstance(response, dict) else None)
             self.is_whole = self.used is not None
         elif isinstance(kind, str) and kind.endswith("delta"):
-            self._bytes += len(data)
+            delta = event.get("delta")
+            texts = (
+                [delta]
+                if isinstance(delta, str)
+                else [delta.get(name) for name in _WRITTEN]
+                if isinstance(delta, dict)
+                else []
+            )
+            self._bytes += sum(len(text) for text in texts if isinstance(text, str))
 
     def _hear(self, usage: Any) -> None:
         if (found := of_usage(usage)) is not None:
