@@ -226,8 +226,8 @@ def _arguments(
         descriptors.append(box.gateway)
     # Behind all that is mounted below them. Of /proc too: where root runs this, the kernel's own switches in it (core_pattern, which names
     # a program) are files that the sandbox's user owns, since the owner counts there and no capability; tried, and it got out.
-    for place in ("/proc", "/run", "/dev", "/"):
-        arguments += ["--remount-ro", place]
+    for there in ("/proc", "/run", "/dev", "/"):
+        arguments += ["--remount-ro", there]
     base = {
         "HOME": HOME,
         "PATH": "/usr/local/bin:/usr/bin:/bin",
