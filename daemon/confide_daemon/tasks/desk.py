@@ -30,7 +30,8 @@ CANCELLED: Final = "it was cancelled"
 def add(
     store: Store, grants: Grants, roster: Roster | None, key: bytes, data: bytes, signature: bytes, *, now: float
 ) -> tuple[TaskRow, bool]:
-    """A task as it was ordered, and whether it is new: the answer to an earlier call may have been lost.
+    """A task as it was ordered, and whether it is new: the answer to an earlier call may have been lost. Then the first order stays,
+    though the same words were signed again a moment later.
 
     Args:
         key: of the caller, who must be the device that signed it.
@@ -46,7 +47,7 @@ def add(
     grants.require_write(order.project, _RESULT_PATH)
     known = store.tasks.find(order.id)
     if known is not None:
-        if known.ordered != data:
+        if known.signer != order.signer:
             raise RequestError("conflict", "there is another task of that id", "add it again: it gets an id of its own")
         return known, False
     schedule.check_zone(order.zone)

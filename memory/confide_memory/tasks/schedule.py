@@ -42,6 +42,11 @@ def next_night(now: float, zone: str) -> int:
     return next(at for at in found if at > now)
 
 
+def in_zone(moment: datetime, zone: str) -> datetime:
+    """A time that names no zone, in this one. Raises ToolError: no such zone."""
+    return moment.replace(tzinfo=_zone(zone))
+
+
 def check(schedule: str, zone: str, *, now: float) -> None:
     """Check that a line of cron is one, has a time to come, and not more than `MOST_A_DAY` in a day.
 
