@@ -14,7 +14,6 @@ from typing import Annotated, Final
 import typer
 
 from confide_crypto.errors import EXIT_CONFIG
-from confide_crypto.keys.files import write_private_file
 from confide_proxy.cli.console import Here, Output, clock, command, remark, row, say
 from confide_proxy.cli.doing import doing
 from confide_proxy.errors import InputError
@@ -51,8 +50,12 @@ def init(
     if shown:
         return Output({"text": text}, text.rstrip("\n"))
     path = _file(here)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        write_private_file(path, text.encode())
+        # The folder is people's own, who may let others read the rest of it.
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
     except FileExistsError:
         raise InputError(
             f"{path} is there already", hint="confide runner init --print shows what it would be"

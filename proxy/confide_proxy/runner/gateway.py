@@ -61,12 +61,19 @@ class GatewayProcess:
                 cwd="/",
                 limit=2**24,
             )
+        except OSError as error:
+            raise RunnerError(f"the gateway cannot be started: {error.strerror}") from error
+        gateway = cls(process)
+        try:
             assert process.stdin is not None
             process.stdin.write(json.dumps(terms).encode() + b"\n")
             await process.stdin.drain()
-        except OSError as error:
-            raise RunnerError(f"the gateway cannot be started: {error.strerror}") from error
-        return cls(process)
+        except BaseException as error:
+            await asyncio.shield(gateway.close())
+            if isinstance(error, OSError):
+                raise RunnerError(f"the gateway cannot be started: {error.strerror}") from error
+            raise
+        return gateway
 
     async def __aenter__(self) -> Self:
         return self

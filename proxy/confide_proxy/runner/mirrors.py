@@ -150,6 +150,8 @@ class Mirror:
             raise RepositoryError(f"git takes too long with the repository {self.name}") from None
         finally:
             _kill(process)
+            # Also where this is cancelled: nothing of it lives on return.
+            await asyncio.shield(process.wait())
         is_full = watching.done() and not watching.cancelled() and watching.result()
         if is_full:
             problem = f"the repository {self.name} is larger than {self._limits.clone_mib:,} MiB"

@@ -144,6 +144,7 @@ class Sandbox:
                 except BaseException:
                     with contextlib.suppress(ProcessLookupError):
                         process.kill()  # its child dies with it: --die-with-parent
+                    await asyncio.shield(process.wait())
                     raise
                 if first is None:
                     raise await _failed(process)
