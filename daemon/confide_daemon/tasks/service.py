@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from confide_crypto.errors import ConfideError
 from confide_crypto.sealing.roster import Roster
 from confide_daemon.access.callers import Grants
 from confide_daemon.documents.writer import Operation
@@ -25,14 +24,14 @@ from confide_daemon.store.queue.slots import SlotRow
 from confide_daemon.store.queue.tasks import TaskRow
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
-from confide_daemon.tasks import claims, desk, ledger, planning
+from confide_daemon.tasks import claims, desk, watch
 from confide_daemon.tasks.claims import Ending, Lease, Name, Runner
 from confide_daemon.tasks.ledger import order_of
 from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import text_hash
 from confide_memory.errors import NotFoundError
-from confide_memory.tasks.states import Event, Slot
-from confide_memory.tasks.wire import LEASE_S, MOST_WAIT_S
+from confide_memory.tasks.states import Slot
+from confide_memory.tasks.wire import MOST_WAIT_S
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +44,7 @@ LOGS_DAYS: Final = 30
 LONGEST_SLEEP_S: Final = 60.0
 """While anything waits: a clock that jumps ahead is noticed by then."""
 RETRY_S: Final = 60.0
-RESTORES: Final = "task_restores"
 TIDIED_AT: Final = "tasks_tidied_at"
-RESTORED: Final = "restored: nobody knows whether it was begun"
 
 
 class Tasks:
@@ -115,11 +112,7 @@ class Tasks:
             if not store.tasks.count_living() and not store.slots.held():
                 return None
             with store.writing():
-                _note_restores(store, now)
-                if roster is not None:
-                    claims.pause_removed(store, roster)
-                claims.end_leases(store, now=now, draw=self._draw)
-                planning.look_after(store, now)
+                watch.look(store, roster, now=now, draw=self._draw)
             moment = store.slots.next_moment(now)
             return max(0.0, min(LONGEST_SLEEP_S, (moment or now + LONGEST_SLEEP_S) - now))
 
@@ -131,7 +124,7 @@ class Tasks:
         def work(store: Store) -> None:
             if store.slots.held():
                 with store.writing():
-                    store.slots.lengthen(self._clock(), LEASE_S)
+                    watch.begin(store, now=self._clock())
 
         await self._threads.maintain(work)
 
@@ -195,9 +188,7 @@ class Tasks:
         def work(store: Store) -> tuple[Lease | None, int]:
             now = self._clock()
             with store.writing():
-                _note_restores(store, now)
-                claims.end_leases(store, now=now, draw=self._draw)
-                lease = claims.claim(store, runner, roster, monthly=self._monthly, now=now)
+                lease = watch.claim(store, runner, roster, monthly=self._monthly, now=now, draw=self._draw)
             moment = store.slots.next_moment(now)
             wait_s = MOST_WAIT_S if moment is None else int(min(MOST_WAIT_S, max(1.0, moment - now)))
             return lease, wait_s
@@ -316,20 +307,6 @@ class Tasks:
     def now(self) -> float:
         """Seconds since 1970, by this daemon's clock."""
         return self._clock()
-
-
-def _note_restores(store: Store, now: float) -> None:
-    """Of a database that was put back, nothing is begun that was due before that was known: it may have been, and by whom is forgotten."""
-    life = store.lives.newest()
-    restores = life.restores if life is not None else 0
-    if restores <= store.marks.find(RESTORES):
-        return
-    store.marks.put(RESTORES, restores)
-    for task in store.tasks.living():
-        with contextlib.suppress(ConfideError):
-            planning.plan(store, task, order_of(task.ordered), now)
-    for slot in store.slots.unended(due=int(now)):
-        ledger.step(store, slot, Event.LOSE, now=now, reason=RESTORED)
 
 
 def _draft(task: TaskRow, slot: SlotRow, text: str, now: float) -> Draft:
