@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from confide_proxy.runner import trial
 from confide_proxy.runner.mirrors import Mirror
 from confide_proxy.runner.run import Job, Result, Run
 from confide_proxy.runner.settings import Settings, read
@@ -41,6 +47,19 @@ def end(result="done", **more):
 
 exec(compile(sys.stdin.read().split("```")[1], "order", "exec"))
 '''
+
+
+@cache
+def _problem() -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        error = asyncio.run(trial.sandbox_works(Path(folder)))
+    return str(error) if error else ""
+
+
+def needing_sandbox() -> None:
+    """Skip a test, with the reason, where no sandbox can be had. Blocks; in no event loop."""
+    if problem := _problem():
+        pytest.skip(problem)
 
 
 @dataclass
