@@ -27,6 +27,8 @@ from confide_proxy.runner.settings import Settings, read
 KEY = "sk-ant-canary-4c1f77e09b2d4f0aa1c3"
 """The model's key, which no test may find anywhere but with the model."""
 MODEL = "claude-sonnet-5"
+ROUNDS = int(os.environ.get("CONFIDE_RUNS", "1"))
+"""How often what is cancelled or killed is; `make chaos` has the long form."""
 _GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@example.org")
 
 AGENT = '''#!{python} -IS

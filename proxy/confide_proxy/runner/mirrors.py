@@ -23,6 +23,7 @@ BRANCH: Final = "confide/{}"
 """Of a slot's work."""
 _LOOK_S: Final = 1.0
 _QUICK_S: Final = 60.0
+_ENDED_S: Final = 5.0
 _MIB: Final = 2**20
 _MOST_SAID: Final = 4096
 _SETTINGS: Final = (
@@ -151,7 +152,8 @@ class Mirror:
         finally:
             _kill(process)
             # Also where this is cancelled: nothing of it lives on return.
-            await asyncio.shield(process.wait())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.communicate(), _ENDED_S)
         is_full = watching.done() and not watching.cancelled() and watching.result()
         if is_full:
             problem = f"the repository {self.name} is larger than {self._limits.clone_mib:,} MiB"

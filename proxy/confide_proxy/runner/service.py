@@ -36,6 +36,9 @@ UP_S: Final = 30.0
 _PAUSE_S: Final = 30.0
 """After something was in the way of claiming."""
 _GOODBYE_S: Final = 1.0
+_TRIM_THRESHOLD: Final = -1
+_ARENA_MAX: Final = -8
+"""As malloc.h numbers them (mallopt(3))."""
 
 
 def folder_of(paths: Paths) -> Path:
@@ -78,6 +81,7 @@ class Service:
 
         Raises RunnerError: no sandbox works here; with `once` also whatever keeps the link from being made.
         """
+        _stay_small()
         await asyncio.to_thread(self._clear)
         works = await trial.sandbox_works(self._folder)
         if works is not None:
@@ -208,6 +212,16 @@ class Service:
             self._looking = asyncio.create_task(self._look_again())
             return {}
         raise RequestError("invalid", "a runner does not do that")
+
+
+def _stay_small() -> None:
+    """One heap for all threads, given back as soon as it is free: a runner waits for weeks, and its runs are other processes'."""
+    with suppress(ImportError, OSError, AttributeError):  # of glibc's malloc alone
+        import ctypes
+
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_ARENA_MAX, 1)
+        libc.mallopt(_TRIM_THRESHOLD, 64 * 1024)
 
 
 async def _refuse_stream(_op: str, _params: dict[str, Any], _body: Any) -> dict[str, Any]:

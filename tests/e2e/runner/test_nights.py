@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import signal
 import subprocess
 import threading
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 from tests.support.programs.forked import Program
 from tests.support.programs.processes import CONFIDE, Machine, wait_until
-from tests.support.runs import KEY, agent, git, model_api, needing_sandbox
+from tests.support.runs import KEY, ROUNDS, agent, git, model_api, needing_sandbox
 
 from confide_proxy.runner.sandbox import bubblewrap
 
@@ -138,21 +139,25 @@ def test_a_runner_that_is_killed_leaves_nothing_and_the_morning_tells_the_truth(
     allow(
         home, '[recipes.nap]\nkind = "command"\ncommand = ["sh", "-c", "(setsid sleep 7301 &); echo begun; sleep 7302"]'
     )
-    task = queue(home, "sleep", "nap")
-    with runner(home) as night:
-        night.until("begins: nap")
-        wait_until("it to run", lambda: inside("7301") and inside("7302"))
-        night.process.send_signal(signal.SIGKILL)
-        night.process.wait(10)
-        wait_until("nothing of it to live", lambda: not inside("7301") and not inside("7302"), 10)
-    assert "lost" not in report(home)
-    with runner(home) as morning:
-        morning.until(f"{task}")
-        morning.until("lost")
-        morning.process.send_signal(signal.SIGTERM)
-        assert morning.process.wait(20) == 0
+    for number in range(ROUNDS):
+        task = queue(home, "sleep", "nap")
+        with runner(home) as night:
+            night.until("begins: nap")
+            if number == 0:
+                wait_until("it to run", lambda: inside("7301") and inside("7302"))
+            else:
+                time.sleep(random.uniform(0, 0.3))  # at any step of it
+            night.process.send_signal(signal.SIGKILL)
+            night.process.wait(10)
+            wait_until("nothing of it to live", lambda: not inside("7301") and not inside("7302"), 10)
+        with runner(home) as morning:
+            morning.until(f"{task}")
+            morning.until("lost")
+            morning.process.send_signal(signal.SIGTERM)
+            assert morning.process.wait(20) == 0
+        assert "lost" in home.run("task", "show", task)
+        assert "lost" in home.run("runner", "ls").splitlines()[0]
     assert "lost" in report(home)
-    assert "lost" in home.run("runner", "ls")
 
 
 def test_a_cancel_reaches_what_runs(home: Machine) -> None:

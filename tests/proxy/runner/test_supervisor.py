@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.support.runs import Runs
+from tests.support.runs import ROUNDS, Runs
 from tests.support.sealing.rosters import DESKTOP, LAPTOP, PHONE, SPACE, flipped, shared
 
 from confide_crypto.errors import ConnectionLost, RequestError
@@ -178,8 +178,8 @@ async def test_an_order_is_checked_before_anything_of_it_begins(desk: Desk) -> N
     """Altered in any bit (a drawn part of them), of another time, of another task, expired, of a stranger: none is begun."""
     supervisor = desk.supervisor("touch /task/began")
     good = desk.slot()
-    wrong = [{**good, "order": data} for data in [*flipped(good["order"])][::97]]
-    wrong += [{**good, "signature": data} for data in [*flipped(good["signature"])][::37]]
+    wrong = [{**good, "order": data} for data in [*flipped(good["order"])][:: 97 if ROUNDS == 1 else 1]]
+    wrong += [{**good, "signature": data} for data in [*flipped(good["signature"])][:: 37 if ROUNDS == 1 else 1]]
     wrong += [{**good, "task": "f" * 16}, {**good, "at": desk.at + 1}, {**good, "at": desk.at - 86_400}]
     wrong.append({**good, "signature": sign_order(PHONE, SPACE, good["order"])})
     wrong.append({**good, "signature": sign_order(LAPTOP, bytes(16), good["order"])})

@@ -144,7 +144,7 @@ class Sandbox:
                 except BaseException:
                     with contextlib.suppress(ProcessLookupError):
                         process.kill()  # its child dies with it: --die-with-parent
-                    await asyncio.shield(process.wait())
+                    await asyncio.shield(_drained(process))
                     raise
                 if first is None:
                     raise await _failed(process)
@@ -179,6 +179,8 @@ class Sandbox:
             async with asyncio.timeout(ENDED_S):
                 await _readable(first)
                 await self.process.wait()
+                if self.process.stdin is not None:
+                    self.process.stdin.close()
         except TimeoutError:
             raise SandboxError(
                 "a process of a run does not die", hint="does its disk answer? look for it with ps"
@@ -280,6 +282,13 @@ async def _readable(descriptor: int) -> None:
         await is_there.wait()
     finally:
         loop.remove_reader(descriptor)
+
+
+async def _drained(process: asyncio.subprocess.Process) -> None:
+    """Wait for a process that was killed, and let its pipes go."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(ENDED_S):
+            await process.communicate()
 
 
 async def _failed(process: asyncio.subprocess.Process) -> SandboxError:
