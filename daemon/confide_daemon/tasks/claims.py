@@ -183,7 +183,8 @@ def end(
     slot = store.slots.find(name.task, name.at)
     if slot is not None and slot.state in FINAL and _is(slot, name, runner) and slot.reason != LEASE_ENDED:
         return slot, True
-    if slot is not None and slot.state is Slot.READY and (slot.attempt - 1, slot.fence) == (name.attempt, name.fence):
+    is_later = slot is not None and (slot.attempt - 1, slot.fence) == (name.attempt, name.fence)
+    if slot is not None and is_later and slot.state is Slot.READY and ending.state == AGAIN:
         return slot, True
     slot = _held(store, name, runner)
     task = _task(store, slot)

@@ -216,7 +216,8 @@ class TaskRequests:
         self._grants().require_source("memory")
         begin = datetime.fromisoformat(since).timestamp() if since else None
         found = await report.of(self._space.tasks, self._grants, since=begin, is_brief=brief)
-        return {"lines": list(found.lines), "open": found.is_open}
+        counts = [{"state": state, "count": count} for state, count in found.counts.items()]
+        return {"lines": list(found.lines), "open": found.is_open, "counts": counts, "ids": list(found.ids)}
 
     def _grants(self) -> Grants:
         return self._caller().grants
