@@ -150,6 +150,7 @@ lock: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,lock]'
 	$(LOCKED) --output-file locks/confide.txt pyproject.toml
 	$(LOCKED) --output-file locks/confide-gateway.txt --extra gateway pyproject.toml
+	$(LOCKED) --output-file locks/confide-runner.txt --extra runner pyproject.toml
 	$(LOCKED) --output-file locks/confided.txt --extra daemon pyproject.toml
 	echo 'hatchling>=1.27' | $(LOCKED) --output-file locks/build.txt -
 

@@ -14,7 +14,7 @@ from tests.support.runs import KEY, repository
 
 from confide_proxy.runner.mirrors import Mirror
 from confide_proxy.runner.run import Job, Result, Run
-from confide_proxy.runner.settings import read
+from confide_proxy.runner.settings.recipes import read
 from confide_proxy.runner.trial import sandbox_works
 
 _FORMS = {"claude": ("anthropic", "claude-sonnet-5"), "codex": ("openai", "gpt-5.4")}

@@ -22,7 +22,7 @@ import pytest
 from confide_proxy.runner import trial
 from confide_proxy.runner.mirrors import Mirror
 from confide_proxy.runner.run import Job, Result, Run
-from confide_proxy.runner.settings import Settings, read
+from confide_proxy.runner.settings.recipes import Settings, read
 
 KEY = "sk-ant-canary-4c1f77e09b2d4f0aa1c3"
 """The model's key, which no test may find anywhere but with the model."""

@@ -17,8 +17,8 @@ from confide_crypto.errors import EXIT_CONFIG
 from confide_proxy.cli.console import Here, Output, clock, command, remark, row, say
 from confide_proxy.cli.doing import doing
 from confide_proxy.errors import InputError
-from confide_proxy.runner import settings as recipes
-from confide_proxy.runner.settings import Settings
+from confide_proxy.runner.settings import recipes
+from confide_proxy.runner.settings.recipes import Settings
 
 runner_app = typer.Typer(help="Do what was ordered for the night on this machine.")
 END_S: Final = 20.0
@@ -46,7 +46,7 @@ def init(
     shown: Annotated[bool, typer.Option("--print", help="Print it, and write nothing.")] = False,
 ) -> Output:
     """Write runner.toml, with every option at its default and a word about each."""
-    text = resources.files("confide_proxy.runner").joinpath("runner.toml").read_text("utf-8")
+    text = resources.files("confide_proxy.runner.settings").joinpath("runner.toml").read_text("utf-8")
     if shown:
         return Output({"text": text}, text.rstrip("\n"))
     path = _file(here)
@@ -71,6 +71,7 @@ async def check(here: Here) -> Output:
     from confide_proxy.runner import trial
     from confide_proxy.runner.service import folder_of
 
+    trial.check_libraries()
     found = [each async for each in trial.findings(_settings(here), folder_of(here.paths))]
 
     def tell() -> None:
@@ -99,7 +100,7 @@ def list_runs(
     here: Here, most: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")] = 20
 ) -> Output:
     """List what this machine has begun, the last first, and how it ended."""
-    from confide_proxy.runner.ledger import newest
+    from confide_proxy.runner.books.ledger import newest
     from confide_proxy.runner.service import folder_of
 
     found = newest(folder_of(here.paths), most)

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from confide_proxy.errors import RunnerError
 from confide_proxy.runner.sandbox.bubblewrap import HOME, PORT
-from confide_proxy.runner.settings import Recipe
+from confide_proxy.runner.settings.recipes import Recipe
 
 PLACEHOLDER: Final = "placeholder"
 """What an agent has in a key's place."""

@@ -17,7 +17,7 @@ from typing import Final
 from confide_crypto.keys.files import make_private_dir
 from confide_proxy.errors import RepositoryError
 from confide_proxy.runner.sandbox.disk import remove, used_bytes
-from confide_proxy.runner.settings import Limits
+from confide_proxy.runner.settings.recipes import Limits
 
 BRANCH: Final = "confide/{}"
 """Of a slot's work."""

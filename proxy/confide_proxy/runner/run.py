@@ -22,12 +22,12 @@ from typing import Any, Final
 from confide_crypto.keys.files import make_private_dir
 from confide_proxy.errors import RepositoryError, RunnerError, SandboxError
 from confide_proxy.runner import agents
-from confide_proxy.runner.gateway import GatewayProcess, terms_of
+from confide_proxy.runner.budget.outside import GatewayProcess, terms_of
 from confide_proxy.runner.mirrors import Mirror
-from confide_proxy.runner.runlog import RunLog, redacted
+from confide_proxy.runner.output.runlog import RunLog, redacted
 from confide_proxy.runner.sandbox import disk
 from confide_proxy.runner.sandbox.bubblewrap import MIRROR, OUT, TREE, WORK, Box, Sandbox
-from confide_proxy.runner.settings import Recipe, Settings
+from confide_proxy.runner.settings.recipes import Recipe, Settings
 
 FIRST_OUTPUT_S: Final = 120.0
 SILENCE_S: Final = 900.0

@@ -20,10 +20,10 @@ from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.link.link import Callbacks, Link
 from confide_proxy.paths import Paths
 from confide_proxy.runner import trial
-from confide_proxy.runner.ledger import Begun, Ledger
+from confide_proxy.runner.books.ledger import Begun, Ledger
 from confide_proxy.runner.run import Result
 from confide_proxy.runner.sandbox import disk, groups
-from confide_proxy.runner.settings import Recipe, Settings
+from confide_proxy.runner.settings.recipes import Recipe, Settings
 from confide_proxy.runner.supervisor import Supervisor
 from confide_proxy.sealing.context import Sealing
 
@@ -79,8 +79,9 @@ class Service:
     async def run(self, *, once: bool = False) -> str | None:
         """Do what is due. With `once` the state in which the first slot ended; None: none was due.
 
-        Raises RunnerError: no sandbox works here; with `once` also whatever keeps the link from being made.
+        Raises RunnerError: no sandbox or no recipe works here, or a library is missing; with `once` also whatever keeps the link from being made.
         """
+        trial.check_libraries()
         _stay_small()
         await asyncio.to_thread(self._clear)
         works = await trial.sandbox_works(self._folder)

@@ -33,11 +33,11 @@ from confide_memory.tasks.wire import (
     approvals_of,
 )
 from confide_proxy.errors import RepositoryError, RunnerError
-from confide_proxy.runner.ledger import Begun, Ledger
+from confide_proxy.runner.books.ledger import Begun, Ledger
+from confide_proxy.runner.books.spending import Spending
 from confide_proxy.runner.mirrors import BRANCH, Mirror
 from confide_proxy.runner.run import Job, Result, Run
-from confide_proxy.runner.settings import Recipe, Settings
-from confide_proxy.runner.spending import Spending
+from confide_proxy.runner.settings.recipes import Recipe, Settings
 from confide_proxy.sealing.context import Sealing
 from confide_proxy.sealing.open import open_secret
 

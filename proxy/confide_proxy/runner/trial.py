@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import shutil
 import socket
@@ -13,12 +14,12 @@ from typing import Final, NamedTuple
 
 from confide_crypto.errors import ConfideError
 from confide_crypto.keys.files import check_private_file, make_private_dir
-from confide_proxy.errors import RunnerError, SandboxError
+from confide_proxy.errors import RunnerError, RunnerMissingError, SandboxError
 from confide_proxy.runner import agents
-from confide_proxy.runner.budget import prices
 from confide_proxy.runner.sandbox import bubblewrap, disk, groups
 from confide_proxy.runner.sandbox.bubblewrap import Box, Sandbox
-from confide_proxy.runner.settings import Recipe, Settings
+from confide_proxy.runner.settings import prices
+from confide_proxy.runner.settings.recipes import Recipe, Settings
 
 TRIAL_S: Final = 20.0
 _LOOKS: Final = (
@@ -31,6 +32,7 @@ _MEANS: Final = {
     4: "a sandbox can make further namespaces",
     5: "a sandbox has a network",
 }
+_LIBRARIES: Final = ("cronsim", "httpx2", "starlette", "uvicorn")
 _MEMORY: Final = "memory and processes of a run are bounded"
 
 
@@ -69,6 +71,12 @@ async def sandbox_works(folder: Path) -> SandboxError | None:
     finally:
         await asyncio.to_thread(disk.remove, place)
     return None
+
+
+def check_libraries() -> None:
+    """Raises RunnerMissingError: what the runner takes beyond the base install is not there. Loads none of it."""
+    if any(importlib.util.find_spec(name) is None for name in _LIBRARIES):
+        raise RunnerMissingError
 
 
 def why_not(recipe: Recipe, settings: Settings) -> ConfideError | None:

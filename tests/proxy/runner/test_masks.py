@@ -7,8 +7,8 @@ import base64
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from confide_proxy.runner.masks import SHOWN, Mask
-from confide_proxy.runner.runlog import MOST_EACH, Kept, RunLog
+from confide_proxy.runner.output.masks import SHOWN, Mask
+from confide_proxy.runner.output.runlog import MOST_EACH, Kept, RunLog
 
 SECRET = b"hunter2-is-not-a-password"
 

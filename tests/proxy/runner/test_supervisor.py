@@ -20,8 +20,8 @@ from confide_crypto.sealing.record import Record
 from confide_memory.tasks.order import ONCE_LASTS_S, Order
 from confide_memory.tasks.wire import LOG_KIND
 from confide_proxy.runner import supervisor as supervisors
-from confide_proxy.runner.ledger import Begun, Ledger, newest
-from confide_proxy.runner.settings import Settings
+from confide_proxy.runner.books.ledger import Begun, Ledger, newest
+from confide_proxy.runner.settings.recipes import Settings
 from confide_proxy.runner.supervisor import Supervisor
 
 ROSTER, KEYS = shared()

@@ -22,7 +22,7 @@ import uvicorn
 
 from confide_proxy.runner.budget.app import Gateway, Terms
 from confide_proxy.runner.budget.meter import Meter
-from confide_proxy.runner.budget.prices import Price, price_of
+from confide_proxy.runner.settings.prices import Price, price_of
 
 HANDED_S: Final = 30.0
 """Until the sandbox has handed out its listener."""

@@ -22,8 +22,8 @@ from starlette.routing import Route
 from confide_proxy.runner.budget import usage
 from confide_proxy.runner.budget.apis import APIS, UnfitError, thinking_fits
 from confide_proxy.runner.budget.meter import Admission, Meter, SpentError
-from confide_proxy.runner.budget.prices import Price, Tokens
-from confide_proxy.runner.masks import Mask
+from confide_proxy.runner.output.masks import Mask
+from confide_proxy.runner.settings.prices import Price, Tokens
 
 MOST_BODY: Final = 32 * 2**20
 MOST_ANSWER: Final = 32 * 2**20

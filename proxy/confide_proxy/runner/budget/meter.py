@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from confide_proxy.runner.budget.prices import Price, Tokens
+from confide_proxy.runner.settings.prices import Price, Tokens
 
 LEAST_OUTPUT: Final = 16
 """Tokens; the least that OpenAI's API takes as a limit. With less than that left, nothing is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from confide_proxy.runner.budget.prices import Tokens
+from confide_proxy.runner.settings.prices import Tokens
 
 MOST_LINE: Final = 16 * 2**20
 """Bytes of one event; OpenAI's last one repeats the whole answer."""

@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 
 from confide_proxy.errors import SandboxError
 from confide_proxy.runner.sandbox import groups
-from confide_proxy.runner.settings import Limits
+from confide_proxy.runner.settings.recipes import Limits
 
 HOME: Final = "/home/agent"
 WORK: Final = "/task"

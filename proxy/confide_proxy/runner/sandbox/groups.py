@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from confide_proxy.runner.settings import Limits
+from confide_proxy.runner.settings.recipes import Limits
 
 _ROOT: Final = Path("/sys/fs/cgroup")
 _OURS: Final = "confide-run-"

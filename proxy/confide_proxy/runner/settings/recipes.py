@@ -21,7 +21,7 @@ from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.files import read_private_file
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_proxy.errors import ConfigError
-from confide_proxy.runner.budget.prices import Price, price_of
+from confide_proxy.runner.settings.prices import Price, price_of
 
 NAME: Final = "runner.toml"
 KINDS: Final = ("review", "fix", "ask", "command")

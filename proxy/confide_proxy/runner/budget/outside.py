@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any, Final, Self
 
 from confide_proxy.errors import RunnerError
-from confide_proxy.runner.settings import Recipe, Settings
+from confide_proxy.runner.settings.recipes import Recipe, Settings
 
 _MODULE: Final = "confide_proxy.runner.budget"
 _KEPT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR", "SYSTEMROOT")
