@@ -291,6 +291,8 @@ def test_a_folder_that_was_put_back_begins_nothing_that_was_due(queue: Queue) ->
     queue.now = float(NIGHT + 3 * DAY + HOUR)
     queue.open()
     assert queue.claim() is None
+    queue.look(queue.now + 2 * HOUR)
+    assert queue.claim() is None
     assert queue.states(once) == ["lost"]
     assert set(queue.states(nightly)) == {"lost"}
     assert queue.task(nightly).state is Task.PAUSED, "a person has to see it"

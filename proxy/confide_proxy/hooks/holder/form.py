@@ -115,7 +115,7 @@ def summary(note: Mapping[str, Any], content: str) -> Quoted | None:
 def tasks(counts: Iterable[Mapping[str, Any]], ids: Iterable[str]) -> Quoted | None:
     """The line for what the tasks of the last day came to, in numbers and ids alone: nobody's words are in it. None: there are none."""
     said = [f"{one['count']} {one['state']}" for one in counts if one["count"]]
-    named = " ".join(each[:ID_CHARS] for each in ids)
+    named = next((each[:ID_CHARS] for each in ids), "")
     if not said:
         return None
     line = f"Tasks of last night: {', '.join(said)}{f' ({named})' if named else ''}: confide report"
