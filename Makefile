@@ -83,6 +83,7 @@ chaos: $(STAMP)
 	CONFIDE_REKEY_STRIDE=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/store/test_rekeying.py
 	CONFIDE_TASK_NIGHTS=2000 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/tasks/test_drawn_nights.py
 	CONFIDE_CLOSING_STRIDE=1 $(BIN)/python -m pytest --timeout 1200 tests/daemon/spaces/test_idle_spaces.py -k kill
+	CONFIDE_RUNS=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/proxy/runner tests/e2e/runner
 	$(MAKE) schedules
 
 # Some ten hours: a schedule in one process takes 1 to 2 s, one with real programs took 60 s beside a load of twenty (not measured on an idle machine).
@@ -149,6 +150,7 @@ lock: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,lock]'
 	$(LOCKED) --output-file locks/confide.txt pyproject.toml
 	$(LOCKED) --output-file locks/confide-gateway.txt --extra gateway pyproject.toml
+	$(LOCKED) --output-file locks/confide-runner.txt --extra runner pyproject.toml
 	$(LOCKED) --output-file locks/confided.txt --extra daemon pyproject.toml
 	echo 'hatchling>=1.27' | $(LOCKED) --output-file locks/build.txt -
 
