@@ -56,7 +56,7 @@ def is_own_origin(origin: str, port: int) -> bool:
 def _is_link(scope: Scope) -> bool:
     """Whether somebody follows a link into the panel, which leads here from a file. Whoever knows none is given nothing there."""
     mode, dest = _values(scope, b"sec-fetch-mode"), _values(scope, b"sec-fetch-dest")
-    is_followed = mode == ["navigate"] and dest == ["document"]
+    is_followed = mode == ["navigate"] and dest in (["document"], ["iframe"])
     return is_followed and scope["method"] == "GET" and scope["path"].startswith(LINKS)
 
 
