@@ -18,6 +18,8 @@ from tests.support.programs.processes import Machine, wait_until
 NAME = "board.example"
 """Leads to this machine, in the browser of these tests (`conftest.chromium`)."""
 
+SAME = "localhost in both"
+
 
 class Board:
     """A program whose page has one frame."""
@@ -95,11 +97,13 @@ def looking(chromium: Any) -> Iterator[tuple[Any, list[str]]]:
         context.close()
 
 
-@pytest.mark.parametrize("origin", ["http://127.0.0.1", "http://localhost", f"https://{NAME}"])
+@pytest.mark.parametrize("origin", ["http://127.0.0.1", "http://localhost", f"https://{NAME}", SAME])
 def test_a_page_that_was_named_shows_it(chromium: Any, framed: Gateway, boards: dict[str, Board], origin: str) -> None:
     """Of the same site and of another: the link lets in, pages follow each other, a form is taken, news arrive; and leaving it ends it."""
     shown = boards["tls" if origin.startswith("https") else "plain"]
     shown.shows = link(framed)
+    if (named := origin.rpartition("/")[2]) == SAME:  # as the page says it: then both are one site
+        shown.shows, origin = shown.shows.replace("127.0.0.1", "localhost"), "http://localhost"
     with looking(chromium) as (page, said):
         page.goto(f"{origin}:{shown.port}/")
         frame = page.frame_locator("iframe")
@@ -109,7 +113,7 @@ def test_a_page_that_was_named_shows_it(chromium: Any, framed: Gateway, boards: 
         frame.locator("text=Timeline").click()
         frame.locator("h1:has-text('Timeline')").wait_for()
         frame.locator("text=Remember >> nth=0").click()
-        frame.locator("#text").fill(f"A framed fact of {origin}.")
+        frame.locator("#text").fill(f"A framed fact of {named}.")
         with page.expect_response(lambda answer: answer.url.endswith("/news")) as news:
             frame.locator("main button").click()
             frame.locator("text=Remembered in").wait_for()
