@@ -59,7 +59,9 @@ def test_the_page_is_followed_as_it_stands(gateway: Gateway, tmp_path: Path) -> 
     assert load(config).panel.frame_ancestors == ("http://localhost:8000",)
     shown = machine.json(*shlex.split(panel)[1:-1])
     assert shlex.split(panel)[-1] == "--json"
-    assert shown["url"].startswith(f"{gateway.url}/panel/in/")
+    address = shown["url"].removeprefix(gateway.url)
+    assert address.startswith("/panel/in/")
+    assert "set-cookie" in gateway.request("GET", address).headers
 
     if (curl := shutil.which("curl")) is None:
         pytest.skip("there is no curl here, for the one command that uses it")
