@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.support.network.relay import RecordingRelay
 from tests.support.programs.gateway import Answer, Gateway, serving
+from tests.support.programs.panel import Visit, words_of
 from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
 
 
@@ -111,3 +112,18 @@ def test_of_two_that_expect_one_revision_one_is_made(away: Away) -> None:
     left = gateway.request("GET", path, token=writer)
     assert left.status == (404 if deleted.status == 200 else 200)
     assert deleted.status == 200 or left.json["content"] == "Bitterns hide."
+
+
+def test_how_all_stands_is_told_at_once(away: Away) -> None:
+    """A slow daemon keeps nobody from the page: it tells what this machine knows, comes again by itself, and is whole then."""
+    visit = Visit.begin(away.gateway)
+    away.daemon.signal(signal.SIGSTOP)
+    try:
+        begun = visit.get("health")
+        assert "is on its way" in words_of(begun)
+        assert "nothing waits" in words_of(begun)  # which needs no daemon
+        assert begun.headers["refresh"] == "1"
+    finally:
+        away.daemon.signal(signal.SIGCONT)
+    whole = wait_until("the figures", lambda: "refresh" not in (found := visit.get("health")).headers and found)
+    assert "index: words" in words_of(whole)
