@@ -235,16 +235,23 @@ class BlockedError(ConfideError):
         self.line = line
 
 
+TASK: Final = "task"
+"""What is to be signed rather than sealed."""
+
+
 class UnsealableError(ConfideError):
     exit_code = EXIT_INPUT
 
     def __init__(self, kind: str) -> None:
         if kind == "note":
             problem, hint = "the text is sensitive", "confide device ls shows why"
+        elif kind == TASK:
+            problem, hint = "a task is signed by a device of its space", "confide device ls shows why"
         else:
             problem = f"the text holds what looks like a credential ({kind})"
             hint = "confide device ls shows why; or leave the credential out"
-        super().__init__(f"{problem}, and this machine cannot seal it yet", hint=hint)
+        verb = "sign" if kind == TASK else "seal"
+        super().__init__(f"{problem}, and this machine cannot {verb} it yet", hint=hint)
 
 
 class NoSecretError(ConfideError):

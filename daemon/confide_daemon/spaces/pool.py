@@ -399,6 +399,7 @@ class Spaces:
             pages=self._pages,
             disk=self.disk,
             turns=self._turns,
+            roster=lambda: self.rosters.current(space_id),
         )
 
     async def _close_unused(self, space_id: str) -> None:

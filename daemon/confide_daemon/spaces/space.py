@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from confide_crypto.sealing.roster import Roster
 from confide_daemon.datadir.disk import Disk
 from confide_daemon.documents.history import DELETED_DAYS, History
 from confide_daemon.documents.listing import Listing
@@ -54,6 +55,8 @@ from confide_daemon.store.store import Store
 from confide_daemon.store.tables.vector_scan import VectorScan
 from confide_daemon.store.threads import StoreThreads
 from confide_daemon.store.upkeep import salvage
+from confide_daemon.tasks.claims import UNLIMITED as ANY_MONEY
+from confide_daemon.tasks.service import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -118,8 +121,10 @@ class Space:
         damage: Damage,
         crashed: bool,
         vault: Vault | None,
+        roster: Callable[[], Roster | None],
     ):
-        """`scan`: its vectors in memory; `damage`: what its connections cannot read; `crashed`: it was not closed the last time."""
+        """`scan`: its vectors in memory; `damage`: what its connections cannot read; `crashed`: it was not closed the last time;
+        `roster`: its devices now."""
         self.space_id = space_id
         self._damage = damage
         self._scan = scan
@@ -159,6 +164,9 @@ class Space:
             similarity=settings.duplicate_similarity,
         )
         self.notes = Notes(threads, writer, self.documents.change)
+        self.tasks = Tasks(
+            threads, self.notes, roster=roster, monthly=settings.monthly_microusd or ANY_MONEY, clock=clock
+        )
         self.deduplication = Deduplication(threads, self.notes)
         self.stored_texts = StoredTexts(threads, derivation.keep, self._indexer.changed, self.searcher.forget_texts)
         self.upkeep = Upkeep(
@@ -188,6 +196,7 @@ class Space:
         pages: PageBudget | None = None,
         disk: Disk | None = None,
         turns: Turns | None = None,
+        roster: Callable[[], Roster | None] = lambda: None,
     ) -> Space:
         """Opens the space, making it when the file is not there, and takes up the indexing and the upkeep.
 
@@ -202,6 +211,7 @@ class Space:
             pages: which it shares with other spaces.
             disk: asked before what can wait is written; None: there is room.
             turns: in which it looks after itself; None: nobody else does.
+            roster: gives its devices now, whose orders count; may take a while.
 
         Raises StorageError: wrong key, damaged beyond repair, newer schema, not writable, disk full.
         """
@@ -230,6 +240,7 @@ class Space:
                 damage=damage,
                 crashed=crashed,
                 vault=vault,
+                roster=roster,
             )
             try:
                 await space.projects.open()
@@ -243,6 +254,7 @@ class Space:
             space.history.start()
             space.upkeep.start()
             space.records.start()
+            space.tasks.start()
             return space
 
         try:
@@ -267,6 +279,7 @@ class Space:
 
     async def close(self) -> None:
         """Ends the indexing after its current batch and closes the database."""
+        await self.tasks.close()
         await self.records.close()
         await self.upkeep.close()
         await self.history.close()

@@ -205,6 +205,30 @@ COMMANDS: Final[Groups] = {
             ("confide pin ws://127.0.0.1:7733/ KEY",),
         ),
     ),
+    "Tasks for the night": (
+        Entry(
+            "task",
+            "tasks:task_app",
+            "Queue work that a runner does while nobody watches.",
+            ("confide task ls",),
+            inner={
+                "add": (
+                    'confide task add "Review what was merged today." --repo https://git.example.org/shop.git',
+                    'confide task add "Update the changelog." --recipe fix --schedule "30 2 * * 1-5" --max-usd 1',
+                ),
+                "ls": ("confide task ls --status paused",),
+                "show": ("confide task show 3f9a2c",),
+                "log": ("confide task log 3f9a2c",),
+                "approve": ("confide task approve 3f9a2c",),
+                "pause": ("confide task pause 3f9a2c",),
+                "resume": ("confide task resume 3f9a2c",),
+                "run-now": ("confide task run-now 3f9a2c",),
+                "cancel": ("confide task cancel 3f9a2c",),
+                "accept": ("confide task accept 3f9a2c",),
+            },
+        ),
+        Entry("report", "tasks:report", "Tell what was done in the night: what needs you first.", ("confide report",)),
+    ),
     "Secrets": (
         Entry("scan", "scan:scan", "Look for passwords and keys in what would be sent.", ("confide scan",)),
         Entry(
@@ -315,6 +339,10 @@ OTHER_WORDS: Final[OtherWords] = {
     "tokens": "token",
     "sessions": "transcripts",
     "pending": "queue",
+    "tasks": "task",
+    "cron": "task",
+    "schedule": "task",
+    "morning": "report",
     # In the groups:
     "list": "ls",
     "files": "ls",
