@@ -61,9 +61,7 @@ async def show(desk: Desk) -> Response:
         "stored": stored,
         "stored_plot": plots.stacked(days, stored, label=f"What came new by day, the last {DAYS} days"),
         "recalled": recalled,
-        "recalled_plot": plots.stacked(
-            days, recalled, label=f"Documents by the day of their last recall, the last {DAYS} days"
-        ),
+        "recalled_plot": plots.stacked(days, recalled, label=f"Recalls by day, the last {DAYS} days"),
         "calendar": plots.calendar(each_day, today, label="What came new on each day of a year"),
         "table": [
             {
