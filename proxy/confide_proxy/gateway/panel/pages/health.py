@@ -13,13 +13,15 @@ from starlette.responses import Response
 
 from confide_crypto.errors import ConfideError
 from confide_proxy.gateway.panel.desk import Desk
-from confide_proxy.gateway.panel.figures import FRESH_S, Figures
+from confide_proxy.gateway.panel.figures import Figures
 from confide_proxy.gateway.panel.rendering import counted, since
 from confide_proxy.hooks import counts
 from confide_proxy.offline.journal import Counts, Entry, Journal
 
 AGAIN_S: Final = 1
 """After which a page that lacks the daemon's figures is asked for again."""
+TOLD_S: Final = 60.0
+"""The age of figures from which on it is said."""
 _DEAD: Final = 20
 _LATE_SHARE: Final = 0.05
 _OUTCOMES: Final = (counts.ANSWERED, counts.SILENT, counts.POINTED, counts.LATE, counts.ABSENT, counts.FAILED)
@@ -55,7 +57,7 @@ async def show(desk: Desk) -> Response:
         lines=lines,
         troubles=sum(each.state != "good" for each in lines),
         stands=status,
-        as_of=since(told.age_s) if told and told.age_s > FRESH_S else "",
+        as_of=since(told.age_s) if told and told.age_s > TOLD_S else "",
         is_awaited=is_awaited,
         dead=dead,
         models=status["providers"] if status else [],
