@@ -44,6 +44,11 @@ WRITE_WAIT: Final = _times(
     "Waits of a write for the one writer of its space.",
     buckets=(0.001, 0.01, 0.05, 0.25, 1.0, 5.0),
 )
+STORE_APPEND: Final = _times(
+    "store_append_seconds",
+    "Round trips of a write to the database of the store.",
+    buckets=(0.001, 0.005, 0.025, 0.1, 0.5, 2.0),
+)
 EMBEDDING_TOKENS: Final = _counter("embedding_tokens", "Tokens that were embedded.", "provider")
 HANDSHAKES: Final = _counter("handshakes", "Handshakes, by what became of them.", "result")
 REFUSED: Final = _counter("refused", "Connections refused before or in their handshake.", "reason")
@@ -54,6 +59,7 @@ RECORDED: Final[tuple[MetricWrapperBase, ...]] = (
     TOOL_ERRORS,
     SEARCH_STAGE,
     WRITE_WAIT,
+    STORE_APPEND,
     EMBEDDING_TOKENS,
     HANDSHAKES,
     REFUSED,
