@@ -122,4 +122,7 @@ def held(path: Path, key: bytes) -> dict[str, list[str]]:
             names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})") if row[1] not in left_out]
             rows = connection.execute(f"SELECT {', '.join(names)} FROM {table}").fetchall()
             found[table] = sorted(map(repr, rows))
+        # What was given out once is never given out again (PROTOCOL.md 9.2).
+        given = "SELECT name, seq FROM sqlite_sequence WHERE name IN ('revision', 'sealed_record', 'life')"
+        found["given"] = sorted(map(repr, connection.execute(given)))
         return found

@@ -52,6 +52,7 @@ def bring(space_log: Log, standing: Standing, path: Path, key: bytes, *, now: fl
         raise written_by_newer("the space", None)
     sealing = Sealing(space_log.id, key)
     space_log.sweep(standing.snapshot)
+    snapshot.sweep(path)
     is_fresh = _prepare(space_log, standing, sealing, path, key)
     try:
         return _replayed(space_log, standing, sealing, path, key, now=now)

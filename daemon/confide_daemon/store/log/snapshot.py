@@ -7,7 +7,7 @@ together. A copy is in a file of its own until it is whole and proven.
 from __future__ import annotations
 
 import hashlib
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -123,9 +123,7 @@ def discarded(path: Path) -> Path:
     return path.with_name(path.name + _DISCARDED)
 
 
-def sweep(folder: Path) -> None:
-    """Remove what was interrupted."""
+def sweep(path: Path) -> None:
+    """Remove what was interrupted, of a copy that nobody has open."""
     for end in (_COPY, _FETCHING):
-        for left in folder.glob(f"*.db{end}*"):
-            with suppress(OSError):
-                left.unlink()
+        remove(path.with_name(path.name + end))
