@@ -123,6 +123,6 @@ def held(path: Path, key: bytes) -> dict[str, list[str]]:
             rows = connection.execute(f"SELECT {', '.join(names)} FROM {table}").fetchall()
             found[table] = sorted(map(repr, rows))
         # What was given out once is never given out again (PROTOCOL.md 9.2).
-        given = "SELECT name, seq FROM sqlite_sequence WHERE name IN ('revision', 'sealed_record', 'life')"
+        given = "SELECT name, seq FROM sqlite_sequence WHERE name IN ('revision', 'sealed_record')"
         found["given"] = sorted(map(repr, connection.execute(given)))
         return found

@@ -123,7 +123,7 @@ async def look(store: Store, acknowledged: list[int]) -> list[str]:
     async with store.node() as node:
         wrong += await look_at(node, acknowledged, "the same folder")
         # What the machine repeats is made once, also where nobody knew what became of it.
-        for number in acknowledged[-1:] + [len(acknowledged)]:
+        for number in [*acknowledged[-1:], len(acknowledged)]:
             space = await node.space()
             await space.documents.append(
                 "p", "log.md", f"line {number}\n", heading=None, author="a", operation=operation(number)

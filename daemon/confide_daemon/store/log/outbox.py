@@ -8,7 +8,6 @@ closed and opened again, with all that the log has; the caller's repeat finds th
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -188,8 +187,7 @@ class Outbox:
         before = self.tail.entries, self.tail.size_bytes
         found, schema = snapshot.position(copy, key)
         sealing = Sealing(self._log.id, key)
-        number = secrets.randbits(62)
-        snapshot.upload(self._log, sealing, number, copy, found)
+        number = snapshot.upload(self._log, sealing, copy, found)
         self._log.settle(number, self.lease, base=found.number, tag=found.tag, schema=schema, custody=self.custody)
         self.custody = None
         # What was written meanwhile is behind it.

@@ -7,6 +7,7 @@ together. A copy is in a file of its own until it is whole and proven.
 from __future__ import annotations
 
 import hashlib
+import secrets
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -52,8 +53,12 @@ def position(copy: Path, key: bytes) -> tuple[Shipped, int]:
         return found, version(connection)
 
 
-def upload(log: Log, sealing: Sealing, snapshot: int, copy: Path, found: Shipped) -> None:
-    """Bring the parts of a file that nobody writes to, which are no snapshot before `Log.settle` says so. Raises EngineError."""
+def upload(log: Log, sealing: Sealing, copy: Path, found: Shipped) -> int:
+    """Bring the parts of a file that nobody writes to, which are no snapshot before `Log.settle` says so; their number there.
+
+    Raises EngineError.
+    """
+    snapshot = secrets.randbits(62)
     digest, size, part = hashlib.blake2b(digest_size=32), 0, 0
     with copy.open("rb") as file:
         while data := file.read(PART_BYTES):
@@ -63,6 +68,7 @@ def upload(log: Log, sealing: Sealing, snapshot: int, copy: Path, found: Shipped
             log.bring_part(snapshot, part, data)
     manifest = Manifest(found.number, found.tag.hex(), size, digest.hexdigest())
     log.bring_part(snapshot, 0, sealing.seal_manifest(manifest))
+    return snapshot
 
 
 def fetch(log: Log, sealing: Sealing, snapshot: int, path: Path, key: bytes) -> None:

@@ -7,8 +7,9 @@ import signal
 from typing import Any
 
 import pytest
+from tests.daemon.spaces.test_custody import until
 from tests.support.daemon.logged import Node, Store, held
-from tests.support.daemon.postgres import Postgres, server
+from tests.support.daemon.postgres import server
 from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.documents.writer import Operation
@@ -80,15 +81,11 @@ async def test_while_the_engine_is_away_searches_go_on_and_writes_are_told_so(st
             assert caught.value.code == "unavailable"
             found = await (await node.space()).searcher.search(SearchQuery("parrot"))
             assert "grey parrot" in str(found)
-            async with asyncio.timeout(DEADLINE_S):
-                while "storage" not in node.spaces.ailments():
-                    await asyncio.sleep(0.02)
+            await until("its health to say so", lambda: "storage" in node.spaces.ailments())
             postgres.start()
             await until_made(node, "heard\n", OPERATION)
             assert await node.texts() == {"memory/log.md": "the grey parrot\n\nheard\n"}
-            async with asyncio.timeout(DEADLINE_S):
-                while "storage" in node.spaces.ailments():
-                    await asyncio.sleep(0.02)
+            await until("its health to be well", lambda: "storage" not in node.spaces.ailments())
 
 
 async def test_a_space_is_held_by_one_node_and_the_next_has_all_of_it(store: Store) -> None:
@@ -122,7 +119,8 @@ async def test_who_is_taken_for_dead_writes_nothing_any_more(store: Store) -> No
 
 async def silenced(node: Node) -> None:
     """The heartbeat of a node stops, and that was long ago."""
-    assert node.leases is not None and node.leases._beating is not None
+    assert node.leases is not None
+    assert node.leases._beating is not None
     node.leases._beating.cancel()
     await asyncio.gather(node.leases._beating, return_exceptions=True)
     engine = node.leases._engine
