@@ -35,6 +35,7 @@ def main() -> None:
         if arguments[:1] == ["mcp"] and "--help" not in arguments and "-h" not in arguments:
             from confide_proxy.mcp import spared
 
+            spared.inspection()
             spared.openssl_hashes()
             from confide_proxy.mcp import stdio
 

@@ -5,7 +5,6 @@ Apart from both, since a command that needs no more loads no more: people wait f
 
 from __future__ import annotations
 
-import socket
 from typing import Any, Final
 
 from confide_proxy import VERSION
@@ -19,6 +18,8 @@ RELINK_DEADLINE_S: Final = 2.0
 
 def attach_body(project: str, config: ProxyConfig) -> dict[str, Any]:
     """The `attach` request of this machine, for a connection that is told nothing of what others change."""
+    import socket  # a session imports this module before its first answer
+
     return {
         "project": project,
         "machine": socket.gethostname() or "unnamed",

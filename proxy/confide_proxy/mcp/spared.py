@@ -45,6 +45,13 @@ def package_metadata() -> None:
         sys.modules[name] = stand_in
 
 
+def inspection() -> None:
+    """Spares `dataclasses` the import of `inspect`, with `ast`, `dis` and `tokenize` behind it, until it is asked for anything (a sixth of
+    the time to the first answer). A dataclass asks for the signature of a class without a docstring, and for nothing else."""
+    if "inspect" not in sys.modules:
+        _stand_in("inspect")
+
+
 def openssl_hashes() -> None:
     """Spares `hashlib` and `hmac` OpenSSL's hashes, of which Python has its own (libcrypto, 3 MB); before either is imported.
 

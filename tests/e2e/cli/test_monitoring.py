@@ -139,8 +139,10 @@ def test_top_draws_anew_at_a_terminal_until_it_is_interrupted(confided: Confided
 
 def _take_terminal() -> None:
     import fcntl
+    import signal
     import termios
 
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a suite that runs in the background has it ignored
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 

@@ -123,9 +123,7 @@ def test_the_units_command_line_works(tmp_path: Path, kind: str) -> None:
     finally:
         watch.process.send_signal(signal.SIGINT)
         assert watch.process.wait(DEADLINE_S) == 0
-        for pipe in (watch.process.stdout, watch.process.stderr):
-            assert pipe is not None
-            pipe.close()
+        watch.close()
         machine.stop_local_daemon()
 
 

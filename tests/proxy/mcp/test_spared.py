@@ -25,6 +25,11 @@ spared.package_metadata()
 spared.url_openers()
 from confide_crypto.transport.dial import open_websocket
 """
+STARTING = """
+import sys
+from confide_proxy.mcp import spared
+spared.inspection()
+"""
 UNLOADED = "print([name for name in ('_ssl', '_hashlib', 'http.client', 'email') if sys.modules.get(name)])\n"
 DIALLED = """
 async def dialled(url):
@@ -34,12 +39,12 @@ async def dialled(url):
 """
 
 
-async def run(code: str, *arguments: str, **surroundings: str) -> str:
+async def run(code: str, *arguments: str, before: str = SPARED, **surroundings: str) -> str:
     """What a Python of its own prints; the one that runs the tests has all of it loaded."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
-        SPARED + code,
+        before + code,
         *arguments,
         env={**os.environ, **surroundings},
         stdout=asyncio.subprocess.PIPE,
@@ -92,6 +97,20 @@ print(hashlib.sha256(b"abc").hexdigest()[:16], hmac.new(b"key", b"abc", "sha256"
     said = (await run(code + UNLOADED)).splitlines()
     assert "connection refused" in said[0]
     assert said[1:] == ["ba7816bf8f01cfea 9c196e32dc0175f8", "[]"]
+
+
+async def test_what_makes_dataclasses_is_not_inspected_before_it_is_asked() -> None:
+    """The stand-in is there when the first answer is, and is the real module for whoever asks it."""
+    code = """
+from confide_proxy.mcp import stdio
+print("ast" in sys.modules, "_socket" in sys.modules)
+import asyncio, dataclasses, inspect
+@dataclasses.dataclass
+class Bare:
+    field: int
+print(Bare.__doc__, inspect.iscoroutinefunction(asyncio.sleep), sys.modules["inspect"].__file__.endswith("inspect.py"))
+"""
+    assert await run(code, before=STARTING) == "False False\nBare(field: int) True True\n"
 
 
 async def test_a_proxy_is_asked_for_where_the_address_is_elsewhere() -> None:

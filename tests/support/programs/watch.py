@@ -47,6 +47,15 @@ class Watching:
             if said["event"] == event and facts.items() <= said.items():
                 return said
 
+    def close(self) -> None:
+        """Let go of what a process that has ended has said. A pipe that is closed under its reader is an error in that thread."""
+        self.reader.join(DEADLINE_S)
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            if pipe is self.process.stderr:
+                print(pipe.read().decode())  # shown with a test that fails
+            pipe.close()
+
 
 @contextmanager
 def watching(machine: Machine, *folders: Path) -> Iterator[Watching]:
@@ -60,9 +69,4 @@ def watching(machine: Machine, *folders: Path) -> Iterator[Watching]:
     finally:
         watch.process.kill()
         watch.process.wait(5)
-        watch.reader.join(5)  # a pipe that is closed under its reader is an error in that thread
-        for pipe in (watch.process.stdout, watch.process.stderr):
-            assert pipe is not None
-            if pipe is watch.process.stderr:
-                print(pipe.read().decode())  # shown with a test that fails
-            pipe.close()
+        watch.close()
