@@ -35,6 +35,7 @@ async def put(program: Confided, identity: Identity, path: str, text: str) -> No
 
 async def pull(program: Confided, identity: Identity, path: str) -> str:
     async with await program.connect(identity) as laptop:
+        await laptop.attach("proj")
         text: str = (await laptop.request("pull", {"project": "proj", "path": path}))["text"]
         return text
 
