@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PASSWORD: Final = "store-password"  # noqa: S105 - the name of a credential
+NOBODY: Final = 0
+"""No node has this number."""
 BEATS: Final = 3
 """In the time after which a node is taken for dead."""
 _MOST_PASSWORD: Final = 1024
@@ -121,7 +123,7 @@ class Leases:
         self._config = config
         self._folder = folder
         self._engine = engine
-        self._node: int | None = None
+        self._node = NOBODY
         self._beginning = asyncio.Lock()
         self._beating: asyncio.Task[None] | None = None
         self._held: dict[str, Lease] = {}
@@ -141,8 +143,8 @@ class Leases:
         """The lease of a space. Raises FencedError: another node holds it; EngineError."""
         from confide_daemon.store.log.tables import Log
 
-        node = await self._ready()
-        space_log = Log(self._engine, space_id, node, float(self._config.lease_s))
+        await self._ready()
+        space_log = Log(self._engine, space_id, lambda: self._node, float(self._config.lease_s))
         standing = await asyncio.to_thread(space_log.take)
         held = self._held[space_id] = Lease(space_log, standing, on_stale)
         return held
@@ -150,7 +152,8 @@ class Leases:
     async def leave(self, space_id: str, lease: int | None = None) -> None:
         """Let others have it at once; where that cannot be said, they have it once this node is not seen any more."""
         held = self._held.pop(space_id, None)
-        if held is not None:
+        # An engine that is away would make each of hundreds wait, at the end of a daemon.
+        if held is not None and self.failure is None:
             with contextlib.suppress(EngineError):
                 await asyncio.to_thread(held.log.give_back, held.standing.lease if lease is None else lease)
 
@@ -161,14 +164,14 @@ class Leases:
             await asyncio.gather(self._beating, return_exceptions=True)
         for space_id in list(self._held):
             await self.leave(space_id)
-        if self._node is not None:
+        if self._node != NOBODY:
             with contextlib.suppress(EngineError):
                 await asyncio.to_thread(self._engine.run, "DELETE FROM node WHERE id = %(node)s", {"node": self._node})
         self._engine.close()
 
     async def _ready(self) -> int:
         async with self._beginning:
-            if self._node is None:
+            if self._node == NOBODY:
                 self._node = await asyncio.to_thread(begin_node, self._engine, self._folder)
                 log.info("this daemon is node %d of its store", self._node)
             return self._node
@@ -179,7 +182,7 @@ class Leases:
                 node = await self._ready()
                 if not await asyncio.to_thread(self._seen, node):
                     # Somebody took this node for dead: it begins anew, and takes its spaces anew with their next write.
-                    self._node = None
+                    self._node = NOBODY
                     continue
                 if self.failure is not None:
                     log.warning("the database of the store answers again")
@@ -211,6 +214,7 @@ def begin_node(engine: Engine, folder: DataFolder) -> int:
     with contextlib.suppress(KeyFileError, ValueError):
         before = int(read_private_file(folder.node)) if folder.node.exists() else 0
         engine.run("DELETE FROM node WHERE id = %(node)s", {"node": before})
+    engine.run("DELETE FROM node WHERE seen_at < now() - interval '1 day'")
     insert = "INSERT INTO node (address, version, seen_at) VALUES ('', %(version)s, now()) RETURNING id"
     _, rows = engine.run(insert, {"version": __version__})
     node = int(rows[0][0])

@@ -21,7 +21,7 @@ from confide_daemon.store.log import opening, shipped, snapshot
 from confide_daemon.store.log.engine import Engine
 from confide_daemon.store.log.entry import GENESIS, Sealing
 from confide_daemon.store.log.tables import Log, Standing
-from confide_daemon.store.log.truths import truths
+from confide_daemon.store.log.truths import rows_of, truths
 from confide_daemon.store.migrations import migrate, version
 
 Follow = Callable[[str], None]
@@ -98,7 +98,7 @@ def _node(state: State, engine: Engine, lease_s: float) -> Iterator[Callable[[st
     """This process as a node, for as long as that takes."""
     node = begin_node(engine, state.folder)
     try:
-        yield lambda space_id: Log(engine, space_id, node, lease_s)
+        yield lambda space_id: Log(engine, space_id, lambda: node, lease_s)
     finally:
         with suppress(EngineError):  # else it is taken for dead soon
             engine.run("DELETE FROM node WHERE id = %(node)s", {"node": node})
@@ -156,7 +156,6 @@ def _digest(path: Path, key: bytes) -> bytes:
     with closing(connect(path, key, writer=False)) as connection, storage_errors("compare the space"):
         for table in truths(connection):
             digest.update(table.encode())
-            names = [str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")]
-            for row in connection.execute(f"SELECT * FROM {table} ORDER BY {', '.join(names)}"):  # noqa: S608 - of the schema
+            for row in rows_of(connection, table):
                 digest.update(repr(row).encode())
     return digest.digest()

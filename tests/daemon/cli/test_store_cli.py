@@ -94,7 +94,9 @@ def test_a_removed_space_leaves_nothing_in_the_store(ready: Confided, postgres: 
     assert postgres.sql("SELECT (SELECT count(*) FROM log), (SELECT count(*) FROM entry)", url=url) == [(0, 0)]
 
 
-def test_a_password_is_read_from_its_file_and_shown_nowhere(ready: Confided, postgres: Postgres, tmp_path: Path) -> None:
+def test_a_password_is_read_from_its_file_and_shown_nowhere(
+    ready: Confided, postgres: Postgres, tmp_path: Path
+) -> None:
     """Neither in the address nor in what is said of it."""
     configure(ready, "postgresql://confide:opensesame@127.0.0.1/confide")
     refused = ready.run("store", "status", code=3)

@@ -23,7 +23,7 @@ from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.database import connect
-from confide_daemon.store.log.truths import DERIVED_COLUMNS, truths
+from confide_daemon.store.log.truths import rows_of, truths
 
 NAME = "laptop"
 MACHINE = bytes(range(32))
@@ -118,10 +118,7 @@ def held(path: Path, key: bytes) -> dict[str, list[str]]:
     with closing(connect(path, key, writer=False)) as connection:
         found = {}
         for table in truths(connection):
-            left_out = DERIVED_COLUMNS.get(table, frozenset())
-            names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})") if row[1] not in left_out]
-            rows = connection.execute(f"SELECT {', '.join(names)} FROM {table}").fetchall()
-            found[table] = sorted(map(repr, rows))
+            found[table] = sorted(map(repr, rows_of(connection, table)))
         # What was given out once is never given out again (PROTOCOL.md 9.2).
         given = "SELECT name, seq FROM sqlite_sequence WHERE name IN ('revision', 'sealed_record')"
         found["given"] = sorted(map(repr, connection.execute(given)))

@@ -30,6 +30,8 @@ CONNECT_S: Final = 3
 """libpq counts whole seconds, for each host of the address."""
 REST_S: Final = 0.5
 """After a connection that could not be made, the next attempt begins so much later: every write would wait for its own otherwise."""
+LONG_REST_S: Final = 2.0
+"""And after one that nobody has answered: others have waited for it."""
 OLDEST_VERSION: Final = 150_000
 _MIGRATING: Final = 0x636F6E66  # of the advisory lock: "conf"
 
@@ -62,7 +64,7 @@ class Engine:
     on_answer: Callable[[], None] = lambda: None
     _idle: list[_Dated] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _failed_at: float = float("-inf")
+    _rests_until: float = float("-inf")
 
     def __post_init__(self) -> None:
         self._free = threading.BoundedSemaphore(self.most)
@@ -138,14 +140,15 @@ class Engine:
             if _is_alive(connection):
                 return connection
             connection.close()
-        if time.monotonic() < self._failed_at + REST_S:
+        if (began := time.monotonic()) < self._rests_until:
             raise EngineError(
                 "cannot reach the database of the store", hint="is PostgreSQL running? confided doctor says more"
             )
         try:
             return self._made(until)
         except psycopg.Error:
-            self._failed_at = time.monotonic()
+            now = time.monotonic()
+            self._rests_until = now + (REST_S if now - began < REST_S else LONG_REST_S)
             raise
 
     def _made(self, until: float) -> _Dated:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -72,7 +72,7 @@ class Log:
 
     engine: Engine
     id: str
-    node: int
+    node: Callable[[], int]  # which this process is now: one that was taken for dead begins anew
     lease_s: float
 
     def take(self) -> Standing:
@@ -80,7 +80,7 @@ class Log:
 
         Raises FencedError: another node holds it, and is alive.
         """
-        values = {"id": self.id, "node": self.node, "lease_s": self.lease_s}
+        values = {"id": self.id, "node": self.node(), "lease_s": self.lease_s}
         _, rows = self.engine.run(_TAKE, values)
         if not rows:
             raise FencedError(
@@ -93,7 +93,7 @@ class Log:
     def give_back(self, lease: int) -> None:
         """Have others take it at once."""
         statement = "UPDATE log SET holder = NULL WHERE id = %(id)s AND lease = %(lease)s AND holder = %(node)s"
-        self.engine.run(statement, {"id": self.id, "lease": lease, "node": self.node})
+        self.engine.run(statement, {"id": self.id, "lease": lease, "node": self.node()})
 
     def append(self, number: int, lease: int, schema: int, body: bytes) -> bool:
         """Bring an entry to the engine's disk; False: another lease was taken, or another entry is there, and nothing is stored."""

@@ -7,15 +7,18 @@ is what SQLite's sessions know rows by (https://sqlite.org/sessionintro.html); `
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import apsw
 
 DERIVED: Final = re.compile(
-    r"sqlite_\w+|chunk|keyword(_\w+)?|generation|vector(_\w+)?|note|note_tag|note_relation|breach|mark|migration|shipped"
+    r"sqlite_\w+|chunk|keyword(_\w+)?|generation|vector(_\w+)?|note|note_tag|note_relation|breach|migration|shipped"
 )
 DERIVED_COLUMNS: Final = {"document": frozenset({"chunking", "cut_hash", "pieces", "mentions"})}
 """Of truths: how far what is derived has followed. A change of nothing else is none."""
+OWN_MARKS: Final = ("open", "checked_at")
+"""Rows of `mark` that are about this copy: that a daemon has it open, and when it was looked at."""
 
 
 def truths(connection: apsw.Connection) -> list[str]:
@@ -24,6 +27,15 @@ def truths(connection: apsw.Connection) -> list[str]:
         "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' ORDER BY name"
     )
     return [name for (name,) in rows if not DERIVED.fullmatch(name)]
+
+
+def rows_of(connection: apsw.Connection, table: str) -> Iterator[tuple[Any, ...]]:
+    """All that two copies have in common of a truth, in an order of its own; how far derived rows are is no part of it."""
+    left_out = DERIVED_COLUMNS.get(table, frozenset())
+    columns = connection.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
+    names = ", ".join(str(name) for (name,) in columns if name not in left_out)
+    condition = f"WHERE name NOT IN {OWN_MARKS}" if table == "mark" else ""
+    yield from connection.execute(f"SELECT {names} FROM {table} {condition} ORDER BY {names}")  # noqa: S608 - of the schema
 
 
 class Recorder:
@@ -78,6 +90,9 @@ class Recorder:
         return session
 
     def _is_derived(self, change: apsw.TableChange) -> bool:
+        if change.name == "mark":
+            values = change.old if change.new is None or change.new[0] is apsw.no_change else change.new
+            return values is not None and values[0] in OWN_MARKS
         columns = self._derived.get(change.name)
         if columns is None or change.op != "UPDATE" or change.new is None:
             return False
