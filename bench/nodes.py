@@ -75,7 +75,7 @@ async def compare(logged: Store, alone: Store, texts: list[str], count: int) -> 
         print(
             f"  round trips of a write: {statistics.median(took['trips']):.0f} (median; the heartbeat's are counted too)"
         )
-        ((most, size),) = logged.sql(f"SELECT count(*), avg(length(body))::int FROM entry WHERE number > {filled}")  # noqa: S608
+        ((most, size),) = logged.sql(f"SELECT count(*), avg(length(body))::int FROM entry WHERE number > {filled}")
         length = statistics.mean(map(len, texts[count : count + WRITES + WARM_UP]))
         print(f"  an entry: {size} bytes on average of {most}, of texts of {length:.0f} (goal {GOAL_BYTES})")
         searched: dict[str, list[float]] = {name: [] for name in nodes}

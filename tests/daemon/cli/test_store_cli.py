@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.daemon.postgres import Postgres, server
 from tests.support.programs.confided import Confided
-from tests.support.programs.processes import NO_MODEL, SERVER_KEEPS
+from tests.support.programs.processes import NO_MODEL, SERVER_KEEPS, wait_until
 
-from confide_crypto.errors import RequestError
+from confide_crypto.errors import ConfideError, ConnectionLost, RequestError, UnreachableError
 from confide_crypto.keys.identity import Identity
 
 
@@ -19,6 +22,10 @@ from confide_crypto.keys.identity import Identity
 def postgres() -> Iterator[Postgres]:
     with server() as found:
         yield found
+
+
+PAGE = (Path(__file__).parents[3] / "docs" / "cluster.md").read_text(encoding="utf-8")
+ADDRESS = "postgresql://confide@db.example.org/confide?sslmode=verify-full"
 
 
 def configure(program: Confided, url: str) -> None:
@@ -112,3 +119,60 @@ def test_a_password_is_read_from_its_file_and_shown_nowhere(
     assert "opensesame" not in ready.run("store", "status", code=5).stderr
     secret.chmod(0o600)
     ready.run("store", "status")
+
+
+def test_the_page_is_followed(ready: Confided, postgres: Postgres) -> None:
+    """Every command of docs/cluster.md, in order, around a memory that is written to all along; the last part is back in its file."""
+    url = postgres.database()
+    identity = ready.enroll("home")
+    ready.serve()
+    asyncio.run(put(ready, identity, "memory/a.md", "before\n"))
+    blocks = "".join(re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
+    commands = [shlex.split(line.removeprefix("$ confided "), comments=True) for line in blocks.splitlines()]
+    assert ["store", "move", "--to", ADDRESS] in commands
+    for number, command in enumerate(commands):
+        if command[0] == "serve":
+            configure(ready, url)
+            ready.serve()
+            asyncio.run(put(ready, identity, "memory/b.md", f"at {number}\n"))
+        elif command[0] == "doctor":
+            ready.run(*command, code=1)  # the test's server does not force writes to its disk
+        else:
+            ready.run(*(url if part == ADDRESS else part for part in command))
+    configure(ready, "")
+    ready.serve()
+    assert asyncio.run(pull(ready, identity, "memory/a.md")) == "before\n"
+    assert asyncio.run(pull(ready, identity, "memory/b.md")).startswith("at ")
+
+
+def test_a_second_machine_takes_over(ready: Confided, postgres: Postgres, tmp_path: Path) -> None:
+    """With the keys and the registry, and no file of the space: refused while the first one lives, and there when that was killed."""
+    url = postgres.database()
+    configure(ready, url)
+    identity = ready.enroll("home")
+    first = ready.serve()
+    asyncio.run(put(ready, identity, "memory/a.md", "of the first\n"))
+    second = Confided(tmp_path / "second")
+    try:
+        second.data.mkdir(mode=0o700)
+        for part in ready.data.iterdir():
+            if part.is_file() and part.name not in ("daemon.node", "daemon.lock", "daemon.address"):
+                shutil.copy(part, second.data)
+        (second.data / "spaces").mkdir(mode=0o700)
+        configure(second, url)
+        second.serve()
+        with pytest.raises((RequestError, ConnectionLost, UnreachableError)):
+            asyncio.run(pull(second, identity, "memory/a.md"))
+        first.kill()
+        first.wait()
+        wait_until("the second one to take over", lambda: taken(second, identity))
+        asyncio.run(put(second, identity, "memory/b.md", "of the second\n"))
+    finally:
+        second.end()
+
+
+def taken(program: Confided, identity: Identity) -> bool:
+    try:
+        return asyncio.run(pull(program, identity, "memory/a.md")) == "of the first\n"
+    except ConfideError:
+        return False
