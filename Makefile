@@ -82,6 +82,7 @@ chaos: $(STAMP)
 	CONFIDE_BACKUP_STRIDE=1 CONFIDE_BACKUP_PIECE=8192 CONFIDE_FLIPPED_BITS=200 CONFIDE_BACKUP_COPIES=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/daemon/backup
 	CONFIDE_REKEY_STRIDE=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/store/test_rekeying.py
 	CONFIDE_CLOSING_STRIDE=1 $(BIN)/python -m pytest --timeout 1200 tests/daemon/spaces/test_idle_spaces.py -k kill
+	CONFIDE_LOG_STRIDE=1 CONFIDE_LOG_SCHEDULES=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/daemon/store/log
 	$(MAKE) schedules
 
 # Some ten hours: a schedule in one process takes 1 to 2 s, one with real programs took 60 s beside a load of twenty (not measured on an idle machine).
