@@ -97,6 +97,7 @@ class Postgres:
                         f"fsync={self._fsync}",
                     ),
                     *("-c", "max_connections=40", "-c", "shared_buffers=16MB", "-c", "autovacuum=off"),
+                    *("-c", "dynamic_shared_memory_type=mmap"),
                 ],
                 env=self._env,
                 stdin=subprocess.DEVNULL,
@@ -156,8 +157,12 @@ def server(*, is_forced: bool = False) -> Iterator[Postgres]:
                 pytest.skip(f"PostgreSQL does not run as root, and there is no user {_ORDINARY}")
             user = {"user": ordinary.pw_uid, "group": ordinary.pw_gid, "extra_groups": []}
             os.chown(folder, ordinary.pw_uid, ordinary.pw_gid)
-            if not _may_run(bin_folder, user):
-                pytest.skip(f"PostgreSQL does not run as root, and the user {_ORDINARY} cannot read {bin_folder}")
+            if not _may_run(bin_folder, user):  # as in a clone that is root's alone
+                bin_folder = _copied(bin_folder, folder / "programs")
+                if not _may_run(bin_folder, user):
+                    pytest.skip(
+                        f"PostgreSQL does not run as root, and the user {_ORDINARY} cannot run it from {folder}"
+                    )
         found = Postgres(folder, bin_folder, user, is_forced=is_forced)
         try:
             yield found
@@ -169,9 +174,18 @@ def server(*, is_forced: bool = False) -> Iterator[Postgres]:
 
 def _may_run(bin_folder: Path, user: dict[str, Any]) -> bool:
     try:
-        return subprocess.run([str(bin_folder / "postgres"), "--version"], capture_output=True, **user).returncode == 0
+        return subprocess.run([str(bin_folder / "initdb"), "--version"], capture_output=True, **user).returncode == 0
     except OSError:
         return False
+
+
+def _copied(bin_folder: Path, to: Path) -> Path:
+    """The programs with their libraries, which the wheel has in a folder beside its package, and finds from where it is."""
+    version, package = bin_folder.parent, bin_folder.parent.parent
+    shutil.copytree(version, to / package.name / version.name)
+    if (libraries := package.with_name(f"{package.name}.libs")).is_dir():
+        shutil.copytree(libraries, to / libraries.name)
+    return to / package.name / version.name / bin_folder.name
 
 
 def _free_port() -> int:
