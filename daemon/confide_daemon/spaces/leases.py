@@ -211,14 +211,18 @@ def begin_node(engine: Engine, folder: DataFolder) -> int:
     Only one process serves a folder, so that one is dead, and nobody has to wait for what it held. Raises StorageError, KeyFileError.
     """
     engine.ready()
+    status = folder.root.stat()
+    # A copy of the folder is another one, and the daemon of this one may live.
+    here = f"{status.st_dev}:{status.st_ino}"
     with contextlib.suppress(KeyFileError, ValueError):
-        before = int(read_private_file(folder.node)) if folder.node.exists() else 0
-        engine.run("DELETE FROM node WHERE id = %(node)s", {"node": before})
+        before, where = read_private_file(folder.node).decode().split() if folder.node.exists() else ("0", here)
+        if where == here:
+            engine.run("DELETE FROM node WHERE id = %(node)s", {"node": int(before)})
     engine.run("DELETE FROM node WHERE seen_at < now() - interval '1 day'")
     insert = "INSERT INTO node (address, version, seen_at) VALUES ('', %(version)s, now()) RETURNING id"
     _, rows = engine.run(insert, {"version": __version__})
     node = int(rows[0][0])
-    write_private_file(folder.node, b"%d\n" % node, replace=True)
+    write_private_file(folder.node, f"{node} {here}\n".encode(), replace=True)
     return node
 
 

@@ -48,6 +48,8 @@ CLOSED_AT_ONCE = 8
 LOOKS_SHARE = 0.01
 # After one that took long, as of a large space on a busy machine.
 LONGEST_PAUSE_S = 60.0
+# What a store has lost (`store.log.snapshot.AHEAD`), until somebody moves it away.
+_AHEAD = "*.db.ahead*"
 
 
 class Spaces:
@@ -84,7 +86,7 @@ class Spaces:
             leases: of their logs, whose copies the files are; None: the files are all there is. Closed with them.
         """
         self._leases = leases
-        self._ahead = any(state.folder.spaces.glob("*.db.ahead*")) if leases is not None else False
+        self._ahead = set(state.folder.spaces.glob(_AHEAD)) if leases is not None else set()
         self._renewing: set[asyncio.Task[None]] = set()
         self._vault = vault
         self._pages = pages or PageBudget()
@@ -245,7 +247,7 @@ class Spaces:
     def ailments(self) -> set[str]:
         """What does not work as it should in any of them (`Space.ailments`); one that is locked is well."""
         is_cut_off = self._leases is not None and self._leases.failure is not None
-        found = {"storage"} if self._unreadable or self._ahead or is_cut_off else set()
+        found = {"storage"} if self._unreadable or is_cut_off or any(map(Path.exists, self._ahead)) else set()
         for entry in self._entries.values():
             if entry.space is not None:
                 found |= entry.space.ailments()
@@ -394,7 +396,7 @@ class Spaces:
                 await asyncio.to_thread(entry.custodian.changed, name)
         if held is not None:
             await asyncio.to_thread(held.keep_custody, entry.custodian.custody)
-            self._ahead = self._ahead or any(self._state.folder.spaces.glob(f"{space_id}.db.ahead*"))
+            self._ahead.update(self._state.folder.spaces.glob(space_id + _AHEAD[1:]))
         if self._vault is None:
             with suppress(ConfideError):
                 entry.stranded, _ = await space.records.places()

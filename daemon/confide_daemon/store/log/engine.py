@@ -191,6 +191,8 @@ def _explained() -> Iterator[None]:
 
 
 def _why(error: psycopg.Error) -> str:
+    if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
+        return "its address cannot be read"
     if isinstance(error, psycopg.errors.InvalidPassword):
         return "it refuses the password"
     if error.sqlstate is not None:
@@ -199,7 +201,7 @@ def _why(error: psycopg.Error) -> str:
 
 
 def _hint(error: psycopg.Error) -> str:
-    if error.sqlstate is not None and error.sqlstate.startswith("28"):
+    if isinstance(error, psycopg.ProgrammingError) or (error.sqlstate or "").startswith("28"):
         return "look at url and password_file of [store] in daemon.toml"
     return "is PostgreSQL running? confided doctor says more; what was to be stored can be sent again"
 

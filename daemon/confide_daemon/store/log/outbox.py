@@ -219,11 +219,13 @@ class Outbox:
         return body
 
     def _settle_doubt(self) -> None:
+        if self._following is not None:
+            self._be_stale()  # the log is under a key that the file did not get
         if self._is_stale:
             raise _being_renewed()
         if not self._is_doubtful:
             return
-        standing = self._log.take()
+        standing = self._log.take(anew=True)
         self.lease = standing.lease
         if standing.head != self._number or not self._log.has(self._number, self._tag, standing):
             log.warning("the log of space %s has another end than this copy: it is opened anew", self._log.id)

@@ -26,6 +26,11 @@ _TAKE: Final = f"""
         WHERE log.holder IS NULL OR log.holder = %(node)s OR NOT EXISTS ({_ALIVE})
     RETURNING lease, head, base, tag, snapshot, schema, custody
 """  # noqa: S608 - only constants of ours
+_TAKE_ANEW: Final = f"""
+    UPDATE log SET lease = lease + 1, holder = %(node)s
+    WHERE id = %(id)s AND (holder IS NULL OR holder = %(node)s OR NOT EXISTS ({_ALIVE}))
+    RETURNING lease, head, base, tag, snapshot, schema, custody
+"""  # noqa: S608 - only constants of ours
 _APPEND: Final = """
     WITH moved AS (
         UPDATE log SET head = %(number)s, schema = %(schema)s
@@ -75,13 +80,13 @@ class Log:
     node: Callable[[], int]  # which this process is now: one that was taken for dead begins anew
     lease_s: float
 
-    def take(self) -> Standing:
+    def take(self, *, anew: bool = False) -> Standing:
         """Take the lease, or take it anew, which also ends a statement of the former one that is still on its way.
 
-        Raises FencedError: another node holds it, and is alive.
+        `anew`: there was a log before; one that was removed is not made again. Raises FencedError: another node holds it, and is alive.
         """
         values = {"id": self.id, "node": self.node(), "lease_s": self.lease_s}
-        _, rows = self.engine.run(_TAKE, values)
+        _, rows = self.engine.run(_TAKE_ANEW if anew else _TAKE, values)
         if not rows:
             raise FencedError(
                 "cannot use the space: another node of the store holds it",

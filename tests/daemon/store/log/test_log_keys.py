@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.support.daemon.logged import MACHINE, NAME, Store
+from tests.support.deadline import DEADLINE_S
 from tests.support.kills.rekey_kills import DEVICE, KEYS, rotated
 
 from confide_crypto.sealing.roster import Roster
@@ -14,6 +17,8 @@ from confide_daemon.errors import LockedError, StorageError
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.store import migrations
 from confide_daemon.store.log import opening, snapshot
+from confide_daemon.store.threads import StoreThreads
+from confide_daemon.store.upkeep import copies
 
 CANARIES = ("kingfisher", "verdigris", "marzipan", "quicksilver")
 
@@ -37,27 +42,38 @@ async def test_another_key_is_in_the_log_before_it_is_here(store: Store) -> None
         assert sorted(await node.texts()) == ["memory/a.md", "memory/b.md"]
 
 
+@pytest.mark.parametrize("step", ["swap", "before it"])
 async def test_a_key_that_could_not_be_changed_here_leaves_one_that_opens_both(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """The log has the new one, and the file could not be replaced: it is fetched."""
-    from confide_daemon.store.upkeep import copies
-
     async with store.node() as node:
         await node.put("memory/a.md", "some text\n")
-        whole = copies.put_in_place
+        if step == "swap":
+            whole = copies.put_in_place
 
-        def failing(copy: Path, path: Path) -> None:
-            if copy.name.endswith(".rekeying"):
-                raise OSError(5, "input/output error")
-            whole(copy, path)
+            def failing(copy: Path, path: Path) -> None:
+                if copy.name.endswith(".rekeying"):
+                    raise OSError(5, "input/output error")
+                whole(copy, path)
 
-        monkeypatch.setattr(copies, "put_in_place", failing)
+            monkeypatch.setattr(copies, "put_in_place", failing)
+        else:
+
+            def waiting(_threads: StoreThreads, _work: object) -> None:
+                raise StorageError("cannot replace the database: a reading does not end")
+
+            monkeypatch.setattr(StoreThreads, "alone", waiting)
         with pytest.raises(StorageError):
             await node.spaces.renew(node.space_id, told)
         assert list(await node.texts()) == ["memory/a.md"]
         monkeypatch.undo()
-        await node.put("memory/b.md", "goes on\n")
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                with suppress(StorageError):
+                    await node.put("memory/b.md", "goes on\n")
+                    break
+                await asyncio.sleep(0.02)
     snapshot.remove(node.path)
     async with store.node() as node:
         assert sorted(await node.texts()) == ["memory/a.md", "memory/b.md"]
