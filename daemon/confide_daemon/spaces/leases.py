@@ -127,6 +127,10 @@ class Leases:
         self._beginning = asyncio.Lock()
         self._beating: asyncio.Task[None] | None = None
         self._held: dict[str, Lease] = {}
+        self._confirmed_at = float("-inf")
+        self._confirming = asyncio.Lock()
+        self.on_lost: Callable[[str], None] = lambda _space_id: None
+        """Told of a space that another node has taken, or an operator has released."""
         self.failure: ConfideError | None = None
         """Why the engine could not be asked the last time, if it could not."""
 
@@ -148,6 +152,19 @@ class Leases:
         standing = await asyncio.to_thread(space_log.take)
         held = self._held[space_id] = Lease(space_log, standing, on_stale)
         return held
+
+    async def confirm(self) -> None:
+        """Ask, where nobody has for as long as a node may be silent, whether the spaces are still this node's.
+
+        A process that was stopped for a while, or a machine that slept, must not go on with what another node has written on. Where the
+        engine does not answer, nothing is known, and what is open is read from.
+        """
+        if time.monotonic() - self._confirmed_at <= self._config.lease_s:
+            return
+        async with self._confirming:
+            if time.monotonic() - self._confirmed_at > self._config.lease_s:
+                with contextlib.suppress(ConfideError):
+                    await self._ask()
 
     async def leave(self, space_id: str, lease: int | None = None) -> None:
         """Let others have it at once; where that cannot be said, they have it once this node is not seen any more."""
@@ -179,11 +196,7 @@ class Leases:
     async def _beat(self) -> None:
         while True:
             try:
-                node = await self._ready()
-                if not await asyncio.to_thread(self._seen, node):
-                    # Somebody took this node for dead: it begins anew, and takes its spaces anew with their next write.
-                    self._node = NOBODY
-                    continue
+                await self._ask()
                 if self.failure is not None:
                     log.warning("the database of the store answers again")
                 self.failure = None
@@ -193,9 +206,28 @@ class Leases:
                 self.failure = error
             await asyncio.sleep(self._config.lease_s / BEATS)
 
+    async def _ask(self) -> None:
+        """Be seen, and see which spaces another node has. Raises EngineError."""
+        began = time.monotonic()
+        node = await self._ready()
+        if not await asyncio.to_thread(self._seen, node):
+            # This node was taken for dead, and forgotten: it is another one from now on, which holds nothing.
+            self._node = NOBODY
+            node = await self._ready()
+        for space_id in await asyncio.to_thread(self._lost, node, list(self._held)):
+            self.on_lost(space_id)
+        self._confirmed_at = began
+
     def _seen(self, node: int) -> bool:
         count, _ = self._engine.run("UPDATE node SET seen_at = now() WHERE id = %(node)s", {"node": node})
         return count == 1
+
+    def _lost(self, node: int, held: list[str]) -> list[str]:
+        if not held:
+            return []
+        statement = "SELECT id FROM log WHERE id = ANY(%(held)s) AND holder IS DISTINCT FROM %(node)s"
+        _, rows = self._engine.run(statement, {"held": held, "node": node})
+        return [space_id for (space_id,) in rows]
 
 
 def discard(path: Path) -> None:

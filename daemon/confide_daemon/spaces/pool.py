@@ -116,6 +116,7 @@ class Spaces:
         sweep(state.folder.spaces)
         space_removal.finish(state)
         if leases is not None:
+            leases.on_lost = self._lost
             leases.start()
 
     @asynccontextmanager
@@ -137,6 +138,8 @@ class Spaces:
         CrowdedError where too many others are in use.
         """
         entry = self._entry(space_id)
+        if self._leases is not None:
+            await self._leases.confirm()
         while entry.closing is not None:
             await asyncio.shield(entry.closing)
         task = entry.opening
@@ -422,6 +425,10 @@ class Spaces:
         if (custody := held.custody) is not None:
             await asyncio.to_thread(entry.custodian.adopt, custody)
         return held
+
+    def _lost(self, space_id: str) -> None:
+        if (entry := self._entries.get(space_id)) is not None:
+            self._renew(space_id, entry)
 
     def _renew(self, space_id: str, entry: Entry) -> None:
         """Closes the space, also while it is in use, so that whoever comes next has it opened with all that its log has."""

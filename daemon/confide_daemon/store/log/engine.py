@@ -65,6 +65,7 @@ class Engine:
     _idle: list[_Dated] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _rests_until: float = float("-inf")
+    _is_closed: bool = False
 
     def __post_init__(self) -> None:
         self._free = threading.BoundedSemaphore(self.most)
@@ -88,8 +89,7 @@ class Engine:
                 except BaseException:
                     connection.close()
                     raise
-            with self._lock:
-                self._idle.append(connection)
+            self._keep(connection)
         finally:
             self._free.release()
 
@@ -126,10 +126,19 @@ class Engine:
                     connection.execute("INSERT INTO migration VALUES (%s, %s)", (version, __version__))
 
     def close(self) -> None:
+        """Close what is idle; what is in use closes when that ends."""
         with self._lock:
+            self._is_closed = True
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
+
+    def _keep(self, connection: _Dated) -> None:
+        with self._lock:
+            if not self._is_closed:
+                self._idle.append(connection)
+                return
+        connection.close()
 
     def _taken(self, until: float) -> _Dated:
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from confide_daemon.documents.writer import Operation
 from confide_daemon.errors import EngineError, FencedError
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.store.log import snapshot
+from confide_daemon.store.log.engine import Engine
 from confide_daemon.store.log.tables import Log
 
 OPERATION = Operation("0f" * 16, "asked")
@@ -88,6 +90,21 @@ async def test_while_the_engine_is_away_searches_go_on_and_writes_are_told_so(st
             await until("its health to be well", lambda: "storage" not in node.spaces.ailments())
 
 
+def test_a_statement_of_a_former_lease_stores_nothing_when_it_comes_late(store: Store) -> None:
+    """Also where nothing was written since the lease was taken anew, and of two that take it at once one alone may write."""
+    engine = Engine(store.url)
+    engine.ready()
+    space_log = Log(engine, "s", lambda: 1, 3.0)
+    with ThreadPoolExecutor(2) as pool:
+        leases = sorted(pool.map(lambda _: space_log.take().lease, range(2)))
+    assert leases == [1, 2]
+    assert not space_log.append(1, 1, 14, b"late")
+    assert space_log.append(1, 2, 14, b"first")
+    assert not space_log.append(1, 2, 14, b"another of that number")
+    assert [entry.body for entry in space_log.entries(0)] == [b"first"]
+    engine.close()
+
+
 async def test_a_space_is_held_by_one_node_and_the_next_has_all_of_it(store: Store) -> None:
     """Another one is refused while the holder lives, and has it at once when that ends."""
     async with store.node("two") as two:
@@ -115,6 +132,23 @@ async def test_who_is_taken_for_dead_writes_nothing_any_more(store: Store) -> No
                 await append(one, "lost?\n", OPERATION)
         await until_made(one, "not lost\n", OPERATION)
         assert await one.texts() == {"memory/log.md": "of one\n\nof two\n\nnot lost\n"}
+
+
+async def test_who_was_stopped_does_not_show_what_another_has_written_on(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon that stood still, or whose machine slept: it asks before it shows anything, and has the other's text in the end."""
+    async with store.node("one") as one:
+        await append(one, "of one\n")
+        await silenced(one)
+        assert one.leases is not None
+        async with store.node("two") as two:
+            await append(two, "of two\n")
+            # As if so much time had passed by its own clock.
+            monkeypatch.setattr(one.leases, "_confirmed_at", float("-inf"))
+            with pytest.raises(FencedError):
+                await one.texts()
+        assert await one.texts() == {"memory/log.md": "of one\n\nof two\n"}
 
 
 async def silenced(node: Node) -> None:
