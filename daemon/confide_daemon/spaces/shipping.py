@@ -18,6 +18,8 @@ from confide_daemon.store.threads import StoreThreads
 log = logging.getLogger(__name__)
 
 EVERY_S: Final = 5.0
+RETRY_S: Final = 60.0
+"""After what could not be brought: a snapshot copies all of the space before it is sent."""
 
 
 class Shipping:
@@ -45,14 +47,16 @@ class Shipping:
                 await self._bring(self._outbox, at_rest=True)
 
     async def _run(self, outbox: Outbox) -> None:
+        pause_s = EVERY_S
         while True:
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(pause_s)
+            pause_s = EVERY_S
             try:
                 await self._bring(outbox, at_rest=False)
-            except EngineError:
-                pass  # the heartbeat says so, once
             except StorageError as error:
-                log.warning("the snapshot of a space could not be brought to its log: %s", error)
+                pause_s = RETRY_S
+                if not isinstance(error, EngineError):  # of that one the heartbeat tells, once
+                    log.warning("the snapshot of a space could not be brought to its log: %s", error)
 
     async def _bring(self, outbox: Outbox, *, at_rest: bool) -> None:
         if outbox.has_pending:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from pathlib import Path
 
@@ -142,3 +143,28 @@ async def test_a_copy_that_is_behind_gets_what_it_lacks(store: Store, tmp_path: 
     shutil.copy(tmp_path / "older", node.path)
     async with store.node() as node:
         assert SECOND in await node.texts()
+
+
+async def test_a_full_disk_is_told_as_ever_and_what_is_acknowledged_is_in_the_log(
+    store: Store, small_disk: Path, tmp_path: Path
+) -> None:
+    """A write that the disk has no room for is refused, or is there when there is room again; none is half there, none twice."""
+    filled = Store(store.postgres, store.url, small_disk)
+    texts = {}
+    async with filled.node() as node:
+        for number in range(200):
+            path, text = f"memory/{number}.md", os.urandom(60_000).hex() + "\n"
+            try:
+                await node.put(path, text)
+            except StorageError:
+                break
+            texts[path] = text
+        else:
+            pytest.fail("the disk did not fill up")
+    assert texts
+    elsewhere = tmp_path / "elsewhere"  # the keys and the registry alone
+    shutil.copytree(small_disk / "one", elsewhere / "one", ignore=shutil.ignore_patterns(f"{node.space_id}*"))
+    async with Store(store.postgres, store.url, elsewhere).node() as other:
+        found = await other.texts()
+    assert {path: found[path] for path in texts} == texts
+    assert len(found) <= len(texts) + 1
