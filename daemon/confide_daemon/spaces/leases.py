@@ -159,12 +159,14 @@ class Leases:
         A process that was stopped for a while, or a machine that slept, must not go on with what another node has written on. Where the
         engine does not answer, nothing is known, and what is open is read from.
         """
-        if time.monotonic() - self._confirmed_at <= self._config.lease_s:
+        if self._is_confirmed or self.failure is not None:  # the heartbeat goes on trying, and nobody waits for that
             return
         async with self._confirming:
-            if time.monotonic() - self._confirmed_at > self._config.lease_s:
-                with contextlib.suppress(ConfideError):
+            if not self._is_confirmed:
+                try:
                     await self._ask()
+                except ConfideError as error:
+                    self.failure = self.failure or error
 
     async def leave(self, space_id: str, lease: int | None = None) -> None:
         """Let others have it at once; where that cannot be said, they have it once this node is not seen any more."""
@@ -192,6 +194,10 @@ class Leases:
                 self._node = await asyncio.to_thread(begin_node, self._engine, self._folder)
                 log.info("this daemon is node %d of its store", self._node)
             return self._node
+
+    @property
+    def _is_confirmed(self) -> bool:
+        return time.monotonic() - self._confirmed_at <= self._config.lease_s
 
     async def _beat(self) -> None:
         while True:
