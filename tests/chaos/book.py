@@ -62,6 +62,12 @@ class Book:
             self.owed -= marks
             self.persons -= marks
 
+    def only_on_disks(self, marks: set[str]) -> None:
+        """A daemon that was put back has these no more: whoever overwrites them before it has them again throws them away."""
+        with self._lock:
+            self.persons |= self.owed & marks
+            self.owed -= marks
+
     def check(self, final: Mapping[str, str], apart: str, history: str, *, safe: frozenset[str] = frozenset()) -> None:
         """Fail unless all that is owed is somewhere, and nothing twice in one file.
 

@@ -8,6 +8,7 @@ import sys
 UNUSED = (
     "confide_daemon.gateway",
     "confide_daemon.store.log",
+    "confide_door",
     "h11",
     "httpx2",
     "mcp.client",
