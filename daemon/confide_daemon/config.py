@@ -58,6 +58,9 @@ KEY_HINT = "write the key into a file of mode 0600 and name that file as key_fil
 TOKEN_HINT = (
     "write the token into a file of mode 0600 and name that file as token_file; if others have seen it, revoke it"  # noqa: S105 - no secret
 )
+PASSWORD_HINT = (
+    "write the password into a file of mode 0600 and name that file as password_file; if others have seen it, change it"  # noqa: S105 - none
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +216,14 @@ class NotesConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TasksConfig:
+    """What tasks may do that runners do for a space."""
+
+    # what all runners of a space together may spend in a month, in dollars; 0: as much as each may by its own configuration
+    monthly_usd: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class AtRestConfig:
     """Who keeps the keys of the databases."""
 
@@ -274,6 +285,34 @@ def _vault_url_problem(url: str) -> str | None:
     if url_problem(url, allow_plain_http=False):
         return "it begins with https://, since the token goes along; http:// is for this machine and private addresses only"
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """A PostgreSQL that holds the logs of the spaces, of which this daemon's files are copies (docs/cluster.md)."""
+
+    url: str = ""  # as libpq reads it, without a password; "" keeps the spaces in their files alone
+    # of mode 0600, with the password alone; where it is "", `store-password` in `$CREDENTIALS_DIRECTORY`
+    password_file: str = ""
+    connections: int = 6  # for all spaces together
+    lease_s: int = 6  # a node that has not been heard of for so long is taken for dead
+
+    def problem(self) -> tuple[str, str] | None:
+        """As `VaultConfig.problem`."""
+        if self.url:
+            if not self.url.startswith(("postgresql://", "postgres://")) or not self.url.isascii():
+                return "url", "it is an address such as postgresql://confide@db.example.org/confide?sslmode=verify-full"
+            parts = urlsplit(self.url)
+            asked = {name.partition("=")[0] for name in parts.query.split("&")}
+            if ":" in parts.netloc.rpartition("@")[0] or asked & {"password", "passfile"}:
+                return "url", PASSWORD_HINT
+        elif self != StoreConfig():
+            return "url", "the other options of [store] need it"
+        if not 2 <= self.connections <= 1000:
+            return "connections", "it is at least 2 and at most 1,000"
+        if not 3 <= self.lease_s <= 600:
+            return "lease_s", "it is at least 3 and at most 600"
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,12 +402,14 @@ class DaemonConfig:
     index: IndexConfig = field(default_factory=IndexConfig)
     embedding: EmbeddingConfig = field(default_factory=EmbeddingConfig)
     notes: NotesConfig = field(default_factory=NotesConfig)
+    tasks: TasksConfig = field(default_factory=TasksConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
     quota: QuotaConfig = field(default_factory=QuotaConfig)
     spaces: SpacesConfig = field(default_factory=SpacesConfig)
     backup: BackupConfig = field(default_factory=BackupConfig)
     at_rest: AtRestConfig = field(default_factory=AtRestConfig)
     vault: VaultConfig = field(default_factory=VaultConfig)
+    store: StoreConfig = field(default_factory=StoreConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     gateway: GatewayConfig = field(default_factory=GatewayConfig)
 
@@ -452,6 +493,8 @@ def _secret_in(prefix: str, key: str) -> tuple[str, str]:
     """What secret an unknown option is likely to hold, and where it belongs; "" for none."""
     if prefix.startswith("embedding.") and any(word in key for word in ("key", "token", "secret")):
         return "key", KEY_HINT
+    if prefix == "store." and "password" in key:
+        return "password", PASSWORD_HINT
     if prefix in ("vault.", "metrics.") and (
         any(word in key for word in ("token", "secret", "password")) or key == "jwt"
     ):
@@ -512,6 +555,8 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
     _check_embedding(path, embedding)
     if (problem := config.vault.problem()) is not None:
         raise _wrong(path, f"vault.{problem[0]}", problem[1])
+    if (problem := config.store.problem()) is not None:
+        raise _wrong(path, f"store.{problem[0]}", problem[1])
     if (problem := config.metrics.problem()) is not None:
         raise _wrong(path, f"metrics.{problem[0]}", problem[1])
     if (problem := config.gateway.problem()) is not None:
@@ -534,6 +579,7 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
         "embedding.threads": (embedding.threads, 1, 256),
         "embedding.unload_after_s": (embedding.unload_after_s, 0, 10**9),
         "notes.duplicate_similarity": (config.notes.duplicate_similarity, 0.5, 1),
+        "tasks.monthly_usd": (config.tasks.monthly_usd, 0, 1_000_000),
         "at_rest.lock_after_s": (config.at_rest.lock_after_s, 1, 10**9),
         "history.deleted_days": (config.history.deleted_days, 1, 36_500),
         **{

@@ -369,4 +369,5 @@ MACHINES_ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "skipped": optional(records(MAX_FILES, path=_beginning, reason=_beginning), ()),
     },
     "roster": {},
+    "tasks": {},
 }

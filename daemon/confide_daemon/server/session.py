@@ -44,6 +44,7 @@ from confide_daemon.server.requests.projects import ProjectRequests
 from confide_daemon.server.requests.sealing import SealedRequests
 from confide_daemon.server.requests.sign_ins import SignInRequests
 from confide_daemon.server.requests.sync import SyncRequests
+from confide_daemon.server.requests.tasks import TaskRequests
 from confide_daemon.server.requests.transfer import TransferRequests
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
@@ -130,6 +131,13 @@ class Session:
         # By these a machine comes to its keys, so they are answered while the space is locked.
         self._rosters = RosterRequests(desk, spaces, self._caller_now, self._ask)
         self._sign_ins = SignInRequests(desk, self._caller_now, self._is_device)
+        self._tasks = TaskRequests(
+            self._caller_now,
+            self._rosters.epoch_for,
+            self._ask,
+            self._publish_here_too,
+            lambda wake: desk.following(caller.space_id, wake),
+        )
         self._copies = Copies(self._ask, self._held, lambda: self.grants, self._publish)
         self._requests: dict[str, Operation] = {}
         if space is not None:
@@ -168,7 +176,8 @@ class Session:
         session_id = self.connection.session_id
         moving = MovingRequests(space, self._caller_now, self._desk, session_id, self._close_others)
         classes = ClassRequests(space, self._caller_now, self._desk, self._registry, session_id)
-        for family in (self._sync, projects, overview, transfer, sealed, moving, classes):
+        self._tasks.use(space)
+        for family in (self._sync, projects, overview, transfer, sealed, moving, classes, self._tasks):
             self._requests |= family.operations
         # Of more projects than a machine attaches, or of the space as a whole.
         operations = {
@@ -177,6 +186,7 @@ class Session:
             *sealed.operations,
             *moving.operations,
             *classes.operations,
+            *self._tasks.operations,
         }
         self._unattached = {"transcript", "receipt", "documents", "changes", *operations}
 
@@ -217,6 +227,7 @@ class Session:
                     group.create_task(self._forward()),
                     group.create_task(self._serve_space()),
                     group.create_task(self._rosters.run()),
+                    group.create_task(self._tasks.run()),
                     group.create_task(self._expire()),
                 ]
                 await self.connection.serve(
@@ -490,6 +501,7 @@ class Session:
             finished=self._finished,
             tools=frozenset(one.name for one in definitions(self._toolsets)),
             unknown_toolsets=unknown(self._toolsets),
+            key=self.caller.public_key,
         )
 
     async def _tracked(self, work: Awaitable[_Result]) -> _Result:
