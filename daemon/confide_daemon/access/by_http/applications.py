@@ -85,7 +85,7 @@ class Applications:
         name = checked_name(name)
         checked = checked_redirects(redirects)
         made = Application(
-            identifier or secrets.token_urlsafe(16),
+            identifier or secrets.token_hex(16),  # which no command takes for an option
             name,
             space,
             checked,
