@@ -145,6 +145,20 @@ async def test_a_name_that_leads_into_a_private_network_is_not_followed(
     assert applications.all() == []
 
 
+async def test_all_that_a_name_leads_to_is_looked_at(applications: Applications) -> None:
+    """Though the first could be asked."""
+    async with serving(answer()) as (port, asked):
+        found = about(
+            applications,
+            port,
+            addresses=("127.0.0.1", "10.0.0.8"),
+            may_reach=lambda address: str(address) != "10.0.0.8",
+        )
+        with pytest.raises(RefusalError):
+            await found.application(ADDRESS)
+        assert asked == []
+
+
 def test_what_all_the_world_reaches_is_public() -> None:
     for address in ("93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c"):
         assert is_public(ip_address(address))
