@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = {
     "confide_crypto": ROOT / "crypto" / "confide_crypto",
     "confide_memory": ROOT / "memory" / "confide_memory",
+    "confide_door": ROOT / "door" / "confide_door",
     "confide_proxy": ROOT / "proxy" / "confide_proxy",
     "confide_daemon": ROOT / "daemon" / "confide_daemon",
 }
@@ -32,9 +33,10 @@ HEAVY = {
     "h11",
     "jinja2",
     "markdown_it",
+    "confide_door",
 }
 
-SERVING = {"starlette", "uvicorn", "h11", "jinja2"}
+SERVING = {"starlette", "uvicorn", "h11", "jinja2", "confide_door"}
 
 
 def imports(file: Path) -> set[str]:
@@ -51,7 +53,8 @@ def imports(file: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("package", "forbidden"),
     [
-        ("confide_crypto", {"confide_memory", "confide_proxy", "confide_daemon", "mcp"}),
+        ("confide_crypto", {"confide_memory", "confide_door", "confide_proxy", "confide_daemon", "mcp"}),
+        ("confide_door", {"confide_memory", "confide_proxy", "confide_daemon", "mcp"}),
         ("confide_proxy", {"confide_daemon", "mcp"}),
         ("confide_daemon", {"confide_proxy"}),
     ],
@@ -87,7 +90,7 @@ def loads(file: Path) -> set[str]:
 
 def test_talkative_libraries_are_reached_through_one_module_that_silences_them() -> None:
     """Tests and benchmarks included: they run on people's machines as well."""
-    folders = ("crypto", "memory", "proxy", "daemon", "bench", "fuzz", "mutants", "demo", "tests")
+    folders = ("crypto", "memory", "door", "proxy", "daemon", "bench", "fuzz", "mutants", "demo", "tests")
     modules = [module for folder in folders for module in (ROOT / folder).rglob("*.py")]
     assert len(modules) > 100
     assert {str(module.relative_to(ROOT)) for module in modules if loads(module) & TALKATIVE} == {

@@ -6,19 +6,24 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
+from confide_door.limits import Places
+from confide_door.refusals import RefusalError
 from confide_memory.documents import GLOBAL_PROJECT, Asks
 from confide_memory.errors import UnfitAnswerError
 from confide_memory.tools import result as results
 from confide_memory.tools.call import CODE, OPERATION, STRUCTURED
 from confide_proxy.gateway.door.identity import READ, SECRETS, WRITE, Identity, Scope
-from confide_proxy.gateway.door.limits import MAX_CALLS_EACH, Places
-from confide_proxy.gateway.door.refusals import STATUS, RefusalError
+from confide_proxy.gateway.door.limits import MAX_CALLS_EACH
+from confide_proxy.gateway.door.refusals import STATUS, refusal_of
 from confide_proxy.gateway.exchange import Exchange, News
 from confide_proxy.mcp.fallback import IMPORT, SECRET
 from confide_proxy.mcp.incoming import STRUCTURED as CONTENT
-from confide_proxy.sealing.tool_calls import LOOKUPS, STORE
+from confide_proxy.sealing.tool_calls import ADD_TASK, LOOKUPS, STORE
 
 CALL: Final = "tools/call"
+CANCEL_TASK: Final = "task_cancel"
+OF_PEOPLE: Final = frozenset({ADD_TASK, CANCEL_TASK})
+"""What this machine signs with its own key, for runners to do: no program orders that with a token. The panel does, for a person."""
 NOT_SERVED: Final = frozenset({IMPORT})
 """Reads whatever files of this machine it is told to: who speaks HTTP brings the text itself (`rest`)."""
 _LOOKS_AROUND: Final = frozenset({"memory_search", "memory_list", "entity_list"})
@@ -58,7 +63,9 @@ class Calls:
         return [
             name
             for name in self._exchange.catalogue.tools
-            if name not in NOT_SERVED and identity.has(scope_of(name)) and not (name == SECRET and identity.is_limited)
+            if self._is_served(identity, name)
+            and identity.has(scope_of(name))
+            and not (name == SECRET and identity.is_limited)
         ]
 
     async def tool(
@@ -91,7 +98,7 @@ class Calls:
         try:
             found: dict[str, Any] = results.read(self._exchange.catalogue.outputs.get(name, {}), result[CONTENT])
         except (UnfitAnswerError, KeyError) as error:
-            raise RefusalError.of(UnfitAnswerError()) from error
+            raise refusal_of(UnfitAnswerError()) from error
         return found
 
     async def outcome(
@@ -109,18 +116,22 @@ class Calls:
         name, given = str(params.get("name")), params.get("arguments")
         arguments = dict(given) if isinstance(given, dict) else given
         scope = scope_of(name)
-        if name in NOT_SERVED or name not in self._exchange.catalogue.tools:
+        if not self._is_served(identity, name) or name not in self._exchange.catalogue.tools:
             raise RefusalError(404, "not_found", "there is no such tool here")
         identity.require(scope)
         if name == SECRET and identity.is_limited:
             raise RefusalError(403, "denied", "a token of some projects opens no secrets: they are of the whole space")
         if isinstance(arguments, dict):
             arguments = await self._placed(identity, name, arguments)
-        with self.places.place(identity):
+        with self.places.place(identity.key):
             claims = {**identity.claims(is_write=scope == WRITE), **(operation or {})}
             return await self._exchange.ask(
                 CALL, {**params, "arguments": arguments}, claims=claims, on_progress=on_progress
             )
+
+    @staticmethod
+    def _is_served(identity: Identity, name: str) -> bool:
+        return name not in NOT_SERVED and not (identity.is_of_token and name in OF_PEOPLE)
 
     async def _placed(self, identity: Identity, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments with the project that they are about, where that is not the gateway's own. Raises RefusalError."""

@@ -7,6 +7,7 @@ import sys
 
 UNUSED = (
     "confide_daemon.gateway",
+    "confide_door",
     "h11",
     "httpx2",
     "mcp.client",

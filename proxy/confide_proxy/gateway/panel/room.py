@@ -12,8 +12,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from confide_crypto.errors import ConfideError
+from confide_door.refusals import RefusalError
 from confide_proxy.gateway.app import Gateway, Room
-from confide_proxy.gateway.door.refusals import RefusalError
+from confide_proxy.gateway.door.refusals import refusal_of
 from confide_proxy.gateway.panel import pages, rendering
 from confide_proxy.gateway.panel.desk import Desk, Page, form_of
 from confide_proxy.gateway.panel.links import Links
@@ -134,7 +135,7 @@ class Panel:
                 desk = Desk(self._gateway, visit, request, form, lambda: self._visits.is_good(visit))
                 return await page(desk)
             except (ConfideError, TimeoutError) as error:
-                return _failed(visit, RefusalError.of(error))
+                return _failed(visit, refusal_of(error))
 
         return handle
 

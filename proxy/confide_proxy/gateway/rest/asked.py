@@ -10,8 +10,8 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from confide_door.refusals import RefusalError
 from confide_proxy.gateway.door.limits import body_of
-from confide_proxy.gateway.door.refusals import RefusalError
 
 _TAG: Final = re.compile(r'(?:W/)?"?([1-9]\d{0,14})"?')
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,200}")

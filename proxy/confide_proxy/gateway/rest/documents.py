@@ -8,11 +8,11 @@ from urllib.parse import unquote
 from starlette.requests import Request
 from starlette.responses import Response
 
+from confide_door.refusals import RefusalError
 from confide_proxy.gateway.app import identity_of
 from confide_proxy.gateway.calls import Calls
 from confide_proxy.gateway.door.identity import WRITE
 from confide_proxy.gateway.door.limits import body_of
-from confide_proxy.gateway.door.refusals import RefusalError
 from confide_proxy.gateway.rest.asked import (
     MARKDOWN,
     answer,

@@ -8,10 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from confide_crypto.errors import ConfideError
+from confide_door.refusals import RefusalError
 from confide_proxy.gateway.app import identity_of
 from confide_proxy.gateway.calls import Calls
 from confide_proxy.gateway.door.identity import WRITE
-from confide_proxy.gateway.door.refusals import RefusalError
 from confide_proxy.gateway.rest import shapes
 from confide_proxy.gateway.rest.asked import (
     answer,

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from confide_door.refusals import RefusalError
 from confide_memory.documents import is_in_memory, is_note
-from confide_proxy.gateway.door.refusals import RefusalError
 from confide_proxy.gateway.panel.desk import Desk
 from confide_proxy.gateway.panel.pages.documents import difference
 
