@@ -81,6 +81,7 @@ chaos: $(STAMP)
 	CONFIDE_MOVE_KILLS=60 $(BIN)/python -m pytest --timeout 4000 tests/e2e/transfer/test_move.py -k killed
 	CONFIDE_BACKUP_STRIDE=1 CONFIDE_BACKUP_PIECE=8192 CONFIDE_FLIPPED_BITS=200 CONFIDE_BACKUP_COPIES=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/daemon/backup
 	CONFIDE_REKEY_STRIDE=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/store/test_rekeying.py
+	CONFIDE_TASK_NIGHTS=2000 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/tasks/test_drawn_nights.py
 	CONFIDE_CLOSING_STRIDE=1 $(BIN)/python -m pytest --timeout 1200 tests/daemon/spaces/test_idle_spaces.py -k kill
 	$(MAKE) schedules
 

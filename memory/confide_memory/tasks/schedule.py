@@ -1,14 +1,16 @@
 """When a task is due: once, or by a line of cron in a time zone.
 
-cronsim, imported late, has Debian cron's rules for nights in which clocks change: a fixed time comes once in a night that has it twice,
-and at the first moment behind a gap; where the hour is `*`, it comes in both. All times are whole seconds since 1970.
+cronsim, imported late, reads the line, and gives the times that a clock shows. When a zone's clock shows them is said here, by Debian
+cron's rules for nights in which clocks change: a fixed time comes once in a night that has it twice, and at the first moment behind a gap;
+where minute or hour is `*`, it comes as often as the clock shows it. All times are whole seconds since 1970.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from confide_memory.errors import ToolError
@@ -73,18 +75,45 @@ def times(schedule: str, zone: str, *, after: int) -> Iterator[int]:
     # From the day before: what stands in a gap comes later than it says, and so would be passed over.
     begin = datetime.fromtimestamp(max(0, min(after, _LAST)), UTC).astimezone(place) - timedelta(days=1)
     try:
-        found = CronSim(schedule, begin)
+        # Of what clocks show alone: where clocks go back by half an hour, cronsim passes over times of a zone.
+        shown = CronSim(schedule, begin.replace(tzinfo=None))
     except (CronSimError, ValueError, OverflowError):
         raise _no_schedule() from None
+    minute, hour = schedule.split()[:2]
+    is_fixed = not minute.startswith("*") and not hour.startswith("*")
     last = after
     try:
-        for moment in found:
-            at = int(moment.timestamp())
+        for at in _moments(shown, place, is_fixed=is_fixed):
             if at > last:
                 yield at
                 last = at
     except (OverflowError, ValueError):
         return  # behind the last year that a calendar has
+
+
+def _moments(shown: Iterable[datetime], place: ZoneInfo, *, is_fixed: bool) -> Iterator[int]:
+    """When a zone's clock shows these times, in order: fixed ones once, the others as often as it does."""
+    later: list[int] = []
+    for wall in shown:
+        first = wall.replace(tzinfo=place, fold=0)
+        if is_fixed:
+            while _is_in_gap(first):
+                wall += timedelta(minutes=1)
+                first = wall.replace(tzinfo=place, fold=0)
+            yield int(first.timestamp())
+        elif not _is_in_gap(first):
+            at, again = int(first.timestamp()), int(first.replace(fold=1).timestamp())
+            # What is shown a second time comes behind what is shown for the first time until then.
+            while later and later[0] < at:
+                yield heappop(later)
+            yield at
+            if again > at:
+                heappush(later, again)
+
+
+def _is_in_gap(moment: datetime) -> bool:
+    """Whether the zone's clock never shows that."""
+    return moment.astimezone(UTC).astimezone(moment.tzinfo).replace(tzinfo=None) != moment.replace(tzinfo=None)
 
 
 def is_time(schedule: str, zone: str, at: int) -> bool:

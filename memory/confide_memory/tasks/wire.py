@@ -32,6 +32,7 @@ from confide_memory.forms import (
     text,
 )
 from confide_memory.tasks.order import ID_CHARS, MAX_REPO_CHARS, is_recipe, is_task_id
+from confide_memory.tasks.states import Slot, Task
 
 LEASE_S: Final = 90
 """How long a runner has a slot after its last word."""
@@ -47,6 +48,13 @@ MAX_CANCELLED: Final = 256
 MAX_SLOTS: Final = 50
 """Of a task that is shown, the latest."""
 MAX_REPORT_LINES: Final = 100
+MAX_IDS: Final = 3
+"""Of tasks that wait for somebody, in a report that is brief."""
+COUNTED: Final = (
+    *(Slot.LOST, Slot.MISSED, Slot.FAILED, Slot.CANCELLED, Slot.SKIPPED, Slot.SUCCEEDED, Slot.RUNNING),
+    *(Task.PAUSED, Task.PROPOSED),
+)
+"""In which order a report tells of them: what somebody should look at comes first."""
 MAX_RESULT_CHARS: Final = 64 * 1024
 MAX_REASON_CHARS: Final = 256
 MAX_COMMIT_CHARS: Final = 64
@@ -189,7 +197,12 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "parts": records(MAX_LOG_PARTS, part=count(MAX_LOG_PARTS - 1), record=data(MAX_LOG_RECORD)),
         "next": optional(count(MAX_LOG_PARTS)),
     },
-    "task-report": {"lines": items(MAX_REPORT_LINES, each(shown)), "open": flag()},
+    "task-report": {
+        "lines": items(MAX_REPORT_LINES, each(shown)),
+        "open": flag(),
+        "counts": optional(records(len(COUNTED), state=choice(COUNTED), count=count(MAX_MONEY)), ()),
+        "ids": optional(items(MAX_IDS, each(task_id)), ()),
+    },
 }
 
 NOTICE: Final = "tasks"

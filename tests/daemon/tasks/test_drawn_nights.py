@@ -14,9 +14,9 @@ from tests.support.daemon.task_world import World
 
 from confide_memory.tasks.states import Slot
 
-NIGHTS = int(os.environ.get("CONFIDE_TASK_NIGHTS", "24"))
+NIGHTS = int(os.environ.get("CONFIDE_TASK_NIGHTS", "4"))
 FIRST = int(os.environ.get("CONFIDE_TASK_SEED", "0"))
-AT_ONCE = 8
+AT_ONCE = 4
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + NIGHTS, AT_ONCE))

@@ -184,7 +184,12 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
     "task-approve": {"state": EVIL},
     "task-set": {"state": EVIL},
     "task-logs": {"parts": [{"part": 0, "record": "e30="}], "next": None},
-    "task-report": {"lines": [EVIL], "open": True},
+    "task-report": {
+        "lines": [EVIL],
+        "open": True,
+        "counts": [{"state": "lost", "count": 1}],
+        "ids": ["0f" * 8],
+    },
     "ping": {},
     "roster": {
         "space": KEY[:32],

@@ -383,7 +383,8 @@ class World:
             case "cut":
                 runner.is_cut_off = not runner.is_cut_off
             case "jump":
-                self.offset += draw.choice((-7_200, -600, 30, 100, 3_600, 90_000))
+                # It is never more than two hours behind, by which a restore reckons.
+                self.offset = max(-7_200.0, self.offset + draw.choice((-7_200, -600, 30, 100, 3_600, 90_000)))
             case "back up":
                 self.back_up()
             case "put back":

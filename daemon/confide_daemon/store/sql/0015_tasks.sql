@@ -45,7 +45,7 @@ CREATE TABLE slot (
     PRIMARY KEY (task, at)
 ) WITHOUT ROWID;
 CREATE INDEX slot_due ON slot (state, at);
-CREATE INDEX slot_of_task ON slot (task, state, at);
+CREATE INDEX slot_of_task ON slot (task, state, at, next_try_at);
 CREATE INDEX slot_ended ON slot (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX slot_ended_of_task ON slot (task, ended_at) WHERE ended_at IS NOT NULL;
 
@@ -75,3 +75,10 @@ CREATE TABLE task_log (
     PRIMARY KEY (task, at, part)
 ) WITHOUT ROWID;
 CREATE INDEX task_log_age ON task_log (stored_at);
+
+-- What was found in the memory last night, for the morning: one report, in place of the last one.
+CREATE TABLE night_findings (
+    only        INTEGER PRIMARY KEY CHECK (only = 1),
+    at          REAL    NOT NULL,
+    findings    TEXT    NOT NULL                    -- JSON
+);
