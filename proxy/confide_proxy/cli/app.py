@@ -272,6 +272,18 @@ COMMANDS: Final[Groups] = {
             },
         ),
         Entry(
+            "runner",
+            "runner:runner_app",
+            "Do what was ordered for the night on this machine.",
+            ("confide runner",),
+            inner={
+                "init": ("confide runner init",),
+                "check": ("confide runner check",),
+                "run": ("confide runner run",),
+                "ls": ("confide runner ls",),
+            },
+        ),
+        Entry(
             "mcp",
             "mcp:mcp",
             "Serve an agent over MCP; the agent's program runs this.",

@@ -37,7 +37,7 @@ KEEP_USED_S: Final = 60.0
 HTTP_PORT: Final = 80
 """Which nobody writes behind a name."""
 LINKS: Final = "/panel/in/"
-"""Below it are the panel's links, each good once, which are followed from a file, or by a frame (`panel.room`)."""
+"""Below it are the panel's links, each good once, which are followed from a file."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -167,7 +167,7 @@ def create(gateway: Gateway, rooms: Sequence[Callable[[Gateway], Room]]) -> ASGI
 def names(port: int) -> Names:
     """How a gateway of this machine is called that listens on this port."""
     hosts = [f"{name}:{port}" for name in LOOPBACK]
-    return Names(hosts if port != HTTP_PORT else [*hosts, *LOOPBACK], ("http",), (LINKS,), (LINKS,))
+    return Names(hosts if port != HTTP_PORT else [*hosts, *LOOPBACK], ("http",), (LINKS,), in_frames=True)
 
 
 def identity_of(request: Request) -> Identity:
