@@ -54,6 +54,9 @@ PAGES: Final[tuple[tuple[str, str, str], ...]] = (
     ("devices/remove", "devices:remove", "POST"),
     ("tokens/new", "devices:make_token", "POST"),
     ("tokens/remove", "devices:remove_token", "POST"),
+    ("tasks", "tasks:every", "GET"),
+    ("task", "tasks:one", "GET"),
+    ("task", "tasks:act", "POST"),
     ("health", "health:show", "GET"),
     ("health/retry", "health:retry", "POST"),
 )
