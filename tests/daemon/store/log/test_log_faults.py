@@ -186,8 +186,10 @@ async def test_a_full_disk_is_told_as_ever_and_what_is_acknowledged_is_in_the_lo
     filled = Store(store.postgres, store.url, small_disk)
     texts = {}
     async with filled.node() as node:
+        await node.space()
+        (small_disk / "ballast").write_bytes(bytes(shutil.disk_usage(small_disk).free - 2**20))
         for number in range(200):
-            path, text = f"memory/{number}.md", os.urandom(60_000).hex() + "\n"
+            path, text = f"memory/{number}.md", os.urandom(20_000).hex() + "\n"
             try:
                 await node.put(path, text)
             except StorageError:
