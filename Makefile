@@ -81,7 +81,9 @@ chaos: $(STAMP)
 	CONFIDE_MOVE_KILLS=60 $(BIN)/python -m pytest --timeout 4000 tests/e2e/transfer/test_move.py -k killed
 	CONFIDE_BACKUP_STRIDE=1 CONFIDE_BACKUP_PIECE=8192 CONFIDE_FLIPPED_BITS=200 CONFIDE_BACKUP_COPIES=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/daemon/backup
 	CONFIDE_REKEY_STRIDE=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/store/test_rekeying.py
+	CONFIDE_TASK_NIGHTS=2000 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/tasks/test_drawn_nights.py
 	CONFIDE_CLOSING_STRIDE=1 $(BIN)/python -m pytest --timeout 1200 tests/daemon/spaces/test_idle_spaces.py -k kill
+	CONFIDE_RUNS=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/proxy/runner tests/e2e/runner
 	CONFIDE_LOG_STRIDE=1 CONFIDE_LOG_SCHEDULES=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/daemon/store/log
 	$(MAKE) schedules
 
@@ -155,6 +157,7 @@ lock: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,lock]'
 	$(LOCKED) --output-file locks/confide.txt pyproject.toml
 	$(LOCKED) --output-file locks/confide-gateway.txt --extra gateway pyproject.toml
+	$(LOCKED) --output-file locks/confide-runner.txt --extra runner pyproject.toml
 	$(LOCKED) --output-file locks/confided.txt --extra daemon pyproject.toml
 	echo 'hatchling>=1.27' | $(LOCKED) --output-file locks/build.txt -
 

@@ -20,6 +20,7 @@
         ├── UnknownEpochError  the key of that epoch is not here
         ├── WrapError          a wrapped key does not open, or a wrap key cannot be used
         ├── RosterError        the list of a space's devices cannot be believed; its kinds say why
+        ├── OrderError         an order of a task is not one, or is signed by nobody who may
         ├── PairingError       a machine that would join does not hold the pair secret
         └── RecoveryCodeError  a recovery code, typed by a person, is not one
 
@@ -296,6 +297,20 @@ class WrongWrapsError(RosterError):
 
 class OversizedRosterError(RosterError):
     """More devices, entries, epochs or bytes than a roster may have."""
+
+
+class OrderError(SealingError):
+    """An order of a task (PROTOCOL.md 11) is not followed."""
+
+    code = "invalid"
+
+
+class OrderSignerError(OrderError):
+    """Nobody who may order anything has signed it: never a device of the space, or one that was removed."""
+
+
+class OrderSignatureError(OrderError):
+    """It is not what its signer has signed, or is of another space."""
 
 
 class PairingError(SealingError):

@@ -215,6 +215,14 @@ class NotesConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TasksConfig:
+    """What tasks may do that runners do for a space."""
+
+    # what all runners of a space together may spend in a month, in dollars; 0: as much as each may by its own configuration
+    monthly_usd: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class AtRestConfig:
     """Who keeps the keys of the databases."""
 
@@ -384,6 +392,7 @@ class DaemonConfig:
     index: IndexConfig = field(default_factory=IndexConfig)
     embedding: EmbeddingConfig = field(default_factory=EmbeddingConfig)
     notes: NotesConfig = field(default_factory=NotesConfig)
+    tasks: TasksConfig = field(default_factory=TasksConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
     quota: QuotaConfig = field(default_factory=QuotaConfig)
     spaces: SpacesConfig = field(default_factory=SpacesConfig)
@@ -560,6 +569,7 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
         "embedding.threads": (embedding.threads, 1, 256),
         "embedding.unload_after_s": (embedding.unload_after_s, 0, 10**9),
         "notes.duplicate_similarity": (config.notes.duplicate_similarity, 0.5, 1),
+        "tasks.monthly_usd": (config.tasks.monthly_usd, 0, 1_000_000),
         "at_rest.lock_after_s": (config.at_rest.lock_after_s, 1, 10**9),
         "history.deleted_days": (config.history.deleted_days, 1, 36_500),
         **{

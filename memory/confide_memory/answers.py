@@ -360,4 +360,5 @@ MACHINES_ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "skipped": optional(records(MAX_FILES, path=_beginning, reason=_beginning), ()),
     },
     "roster": {},
+    "tasks": {},
 }

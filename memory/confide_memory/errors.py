@@ -6,6 +6,7 @@
     ├── InvalidTextError            a document text that is not text (NUL, broken Unicode)
     ├── TooLargeError               a document over the limit
     ├── ToolError                   a tool call that cannot be done as asked; the agent reads it
+    ├── TaskStateError              a slot of a task to which this cannot happen any more
     ├── UnfitAnswerError            an answer that is not of the agreed form
     └── UnknownRequestError         a request that the daemon is too old to know (a RequestError)
 
@@ -42,6 +43,16 @@ class ToolError(ConfideError):
 
     code = "invalid"
     exit_code = EXIT_INPUT
+
+
+class TaskStateError(ConfideError):
+    """What a slot's state does not allow: whoever asks has been overtaken."""
+
+    code = "conflict"
+
+    def __init__(self, state: str, event: str) -> None:
+        super().__init__(f"cannot {event} what is {state} already", hint="look at it again: confide task ls")
+        self.state = state
 
 
 class UnfitAnswerError(ConfideError):

@@ -55,6 +55,7 @@ from confide_memory.forms import (
     whole,
 )
 from confide_memory.moved import MAX_MOVED, MOVED_FACTS, moved_document, moved_link, moved_revision, moved_session
+from confide_memory.tasks.wire import REQUESTS as TASK_REQUESTS
 
 MAX_LABEL_CHARS: Final = 128
 MAX_TOOLSETS: Final = 32
@@ -276,4 +277,6 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "rewrite": {"changes": _changes},
     "erase": {},
     "unsealed": {"findings": optional(later(place))},
+    # Tasks.
+    **TASK_REQUESTS,
 }

@@ -1,5 +1,5 @@
-"""What the answers to requests about devices, sealed records and unsealed texts carry (PROTOCOL.md 9.7, 10), in one table, as `answers`
-has the others. What an entry, a card, a record or a wrap says is checked by who reads it, in `confide_crypto.sealing`."""
+"""What the answers to requests about devices, sealed records, unsealed texts and tasks carry (PROTOCOL.md 9.7, 9.10, 10), in one table, as
+`answers` has the others. What an entry, a card, a record or a wrap says is checked by who reads it, in `confide_crypto.sealing`."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ from confide_memory.moved import (
     moved_session,
 )
 from confide_memory.requests import MAX_CHANGES, MAX_LISTED_RECORDS
+from confide_memory.tasks.wire import ANSWERS as TASK_ANSWERS
 
 MAX_WAITING: Final = 256
 MAX_TEXTS: Final = 100_000
@@ -148,4 +149,6 @@ SEALED_ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "move-begin": {},
     "move-in": {"taken": count(MAX_MOVED)},
     "move-end": {"damaged": _size},
+    # Tasks.
+    **TASK_ANSWERS,
 }

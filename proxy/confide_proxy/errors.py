@@ -41,6 +41,10 @@ ConfideError (confide_crypto.errors)
 ├── EditorError          no editor is set, or it cannot be run
 ├── GatewayError         `confide serve` cannot run as asked
 │   └── GatewayMissingError  its libraries are not installed
+├── RunnerError          `confide runner` cannot work as asked, or not on this machine
+│   ├── RunnerMissingError   its libraries are not installed
+│   ├── SandboxError         no sandbox can be had, or one does not end
+│   └── RepositoryError      a repository cannot be had, or a branch not be kept
 ├── TokenError           a token of the gateway cannot be made, or there is none of that name
 ├── ToolError            a tool call cannot be done as asked, here or at the daemon (confide_memory.errors)
 └── UnfitAnswerError     the daemon's answer is not of the agreed form (confide_memory.errors)
@@ -235,16 +239,23 @@ class BlockedError(ConfideError):
         self.line = line
 
 
+TASK: Final = "task"
+"""What is to be signed rather than sealed."""
+
+
 class UnsealableError(ConfideError):
     exit_code = EXIT_INPUT
 
     def __init__(self, kind: str) -> None:
         if kind == "note":
             problem, hint = "the text is sensitive", "confide device ls shows why"
+        elif kind == TASK:
+            problem, hint = "a task is signed by a device of its space", "confide device ls shows why"
         else:
             problem = f"the text holds what looks like a credential ({kind})"
             hint = "confide device ls shows why; or leave the credential out"
-        super().__init__(f"{problem}, and this machine cannot seal it yet", hint=hint)
+        verb = "sign" if kind == TASK else "seal"
+        super().__init__(f"{problem}, and this machine cannot {verb} it yet", hint=hint)
 
 
 class NoSecretError(ConfideError):
@@ -333,6 +344,30 @@ class GatewayMissingError(GatewayError):
             "confide serve takes libraries that are not installed",
             hint="install confide with its extra gateway: pip install '.[gateway]' in the clone",
         )
+
+
+class RunnerError(ConfideError):
+    exit_code = EXIT_INPUT
+
+
+class RunnerMissingError(RunnerError):
+    """The libraries of `confide runner` are not installed."""
+
+    exit_code = EXIT_CONFIG
+
+    def __init__(self) -> None:
+        super().__init__(
+            "confide runner takes libraries that are not installed",
+            hint="install confide with its extra runner: pip install '.[runner]' in the clone",
+        )
+
+
+class SandboxError(RunnerError):
+    exit_code = EXIT_CONFIG
+
+
+class RepositoryError(RunnerError):
+    pass
 
 
 class TokenError(ConfideError):

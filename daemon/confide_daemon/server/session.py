@@ -43,6 +43,7 @@ from confide_daemon.server.requests.overview import OverviewRequests
 from confide_daemon.server.requests.projects import ProjectRequests
 from confide_daemon.server.requests.sealing import SealedRequests
 from confide_daemon.server.requests.sync import SyncRequests
+from confide_daemon.server.requests.tasks import TaskRequests
 from confide_daemon.server.requests.transfer import TransferRequests
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
@@ -128,6 +129,13 @@ class Session:
         """Why the caller is shut out, once it is; from then on it may do nothing."""
         # By these a machine comes to its keys, so they are answered while the space is locked.
         self._rosters = RosterRequests(desk, spaces, self._caller_now, self._ask)
+        self._tasks = TaskRequests(
+            self._caller_now,
+            self._rosters.epoch_for,
+            self._ask,
+            self._publish_here_too,
+            lambda wake: desk.following(caller.space_id, wake),
+        )
         self._copies = Copies(self._ask, self._held, lambda: self.grants, self._publish)
         self._requests: dict[str, Operation] = {}
         if space is not None:
@@ -166,7 +174,8 @@ class Session:
         session_id = self.connection.session_id
         moving = MovingRequests(space, self._caller_now, self._desk, session_id, self._close_others)
         classes = ClassRequests(space, self._caller_now, self._desk, self._registry, session_id)
-        for family in (self._sync, projects, overview, transfer, sealed, moving, classes):
+        self._tasks.use(space)
+        for family in (self._sync, projects, overview, transfer, sealed, moving, classes, self._tasks):
             self._requests |= family.operations
         # Of more projects than a machine attaches, or of the space as a whole.
         operations = {
@@ -175,6 +184,7 @@ class Session:
             *sealed.operations,
             *moving.operations,
             *classes.operations,
+            *self._tasks.operations,
         }
         self._unattached = {"transcript", "receipt", "documents", "changes", *operations}
 
@@ -212,6 +222,7 @@ class Session:
                     group.create_task(self._forward()),
                     group.create_task(self._serve_space()),
                     group.create_task(self._rosters.run()),
+                    group.create_task(self._tasks.run()),
                     group.create_task(self._expire()),
                 ]
                 await self.connection.serve(
@@ -483,6 +494,7 @@ class Session:
             finished=self._finished,
             tools=frozenset(one.name for one in definitions(self._toolsets)),
             unknown_toolsets=unknown(self._toolsets),
+            key=self.caller.public_key,
         )
 
     async def _tracked(self, work: Awaitable[_Result]) -> _Result:

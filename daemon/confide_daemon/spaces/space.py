@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from confide_crypto.sealing.roster import Roster
 from confide_daemon.datadir.disk import Disk
 from confide_daemon.documents.history import DELETED_DAYS, History
 from confide_daemon.documents.listing import Listing
@@ -48,6 +49,7 @@ from confide_daemon.spaces import maintenance
 from confide_daemon.spaces.leases import Lease, discard
 from confide_daemon.spaces.maintenance import Health, Turns, Upkeep, mark_closed
 from confide_daemon.spaces.models import IndexSettings
+from confide_daemon.spaces.nightly import Nightly
 from confide_daemon.spaces.shipping import Shipping
 from confide_daemon.store.database import Damage, Outbox
 from confide_daemon.store.page_budget import PageBudget
@@ -57,6 +59,8 @@ from confide_daemon.store.store import Store
 from confide_daemon.store.tables.vector_scan import VectorScan
 from confide_daemon.store.threads import StoreThreads
 from confide_daemon.store.upkeep import salvage
+from confide_daemon.tasks.claims import UNLIMITED as ANY_MONEY
+from confide_daemon.tasks.service import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -121,9 +125,12 @@ class Space:
         damage: Damage,
         crashed: bool,
         vault: Vault | None,
+        roster: Callable[[], Roster | None],
+        around: Callable[[], tuple[int | None, bool | None]],
         outbox: Outbox | None,
     ):
-        """`scan`: its vectors in memory; `damage`: what its connections cannot read; `crashed`: it was not closed the last time."""
+        """`scan`: its vectors in memory; `damage`: what its connections cannot read; `crashed`: it was not closed the last time;
+        `roster`: its devices now; `around`: as `Nightly` has it."""
         self.space_id = space_id
         self._outbox = outbox
         self.shipping = Shipping(threads, outbox)
@@ -165,7 +172,11 @@ class Space:
             similarity=settings.duplicate_similarity,
         )
         self.notes = Notes(threads, writer, self.documents.change)
+        self.tasks = Tasks(
+            threads, self.notes, roster=roster, monthly=settings.monthly_microusd or ANY_MONEY, clock=clock
+        )
         self.deduplication = Deduplication(threads, self.notes)
+        self.nightly = Nightly(threads, self.deduplication, waiting=lambda: self.waiting, around=around, clock=clock)
         self.stored_texts = StoredTexts(threads, derivation.keep, self._indexer.changed, self.searcher.forget_texts)
         self.upkeep = Upkeep(
             threads,
@@ -194,6 +205,8 @@ class Space:
         pages: PageBudget | None = None,
         disk: Disk | None = None,
         turns: Turns | None = None,
+        roster: Callable[[], Roster | None] = lambda: None,
+        around: Callable[[], tuple[int | None, bool | None]] = lambda: (None, None),
         held: Lease | None = None,
     ) -> Space:
         """Opens the space, making it when the file is not there, and takes up the indexing and the upkeep.
@@ -209,6 +222,9 @@ class Space:
             pages: which it shares with other spaces.
             disk: asked before what can wait is written; None: there is room.
             turns: in which it looks after itself; None: nobody else does.
+            roster: gives its devices now, whose orders count; may take a while.
+            around: gives how many credentials are stored in clear, and whether a backup is proven, None for what nobody knows; may take a
+                while.
             held: the lease of its log, of which the file is a copy; None: the file is all there is.
 
         Raises StorageError: wrong key, damaged beyond repair, newer schema, not writable, disk full.
@@ -238,6 +254,8 @@ class Space:
                 damage=damage,
                 crashed=crashed,
                 vault=vault,
+                roster=roster,
+                around=around,
                 outbox=store.outbox,
             )
             try:
@@ -254,6 +272,8 @@ class Space:
             space.history.start()
             space.upkeep.start()
             space.records.start()
+            space.tasks.start()
+            space.nightly.start()
             space.shipping.start()
             return space
 
@@ -294,6 +314,8 @@ class Space:
 
     async def close(self) -> None:
         """Ends the indexing after its current batch and closes the database."""
+        await self.nightly.close()
+        await self.tasks.close()
         await self.records.close()
         await self.upkeep.close()
         await self.history.close()

@@ -9,6 +9,9 @@ import apsw
 
 from confide_daemon.store.database import Damage, Database, connect, storage_errors, transaction
 from confide_daemon.store.migrations import migrate
+from confide_daemon.store.queue.runners import RunnerTable, TaskLogTable
+from confide_daemon.store.queue.slots import SlotTable
+from confide_daemon.store.queue.tasks import TaskTable
 from confide_daemon.store.tables.classes import ClassTable
 from confide_daemon.store.tables.documents import DocumentTable, OperationTable, ProjectTable, TranscriptTable
 from confide_daemon.store.tables.keyword import KeywordTable
@@ -45,6 +48,10 @@ class Store(Database):
         self.overview = OverviewTable(self)
         self.sealed_records = SealedRecordTable(self)
         self.moving = MovingTable(self)
+        self.tasks = TaskTable(self)
+        self.slots = SlotTable(self)
+        self.runners = RunnerTable(self)
+        self.task_logs = TaskLogTable(self)
         self.notes = NoteTable(self)
         self.mentions = MentionTable(self)
         self.note_listing = NoteListing(self)

@@ -14,7 +14,7 @@ from confide_proxy.clients.known import NAME, Client, claude_folder
 
 READING: Final = (
     *("memory_search", "memory_read", "memory_get", "memory_list", "memory_history", "memory_status"),
-    *("context_info", "entity_list", "entity_search"),
+    *("context_info", "entity_list", "entity_search", "task_list", "task_results"),
 )
 """Tools that change nothing."""
 UNASKED: Final = (*READING, "memory_store", "memory_update")

@@ -44,7 +44,7 @@ OURS: Final = ("mcp__confide__", "mcp__plugin_confide_confide__")
 ALLOWED: Final = frozenset(
     {
         *("memory_search", "memory_read", "memory_get", "memory_list", "memory_history", "memory_status"),
-        *("context_info", "entity_list", "entity_search"),
+        *("context_info", "entity_list", "entity_search", "task_list", "task_results"),
         *("memory_store", "memory_update"),
     }
 )

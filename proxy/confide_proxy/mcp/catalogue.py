@@ -28,7 +28,7 @@ PACKAGED = Path(__file__).with_name("catalogue.json")
 PACKAGED_ALL = Path(__file__).with_name("catalogue-all.json")
 CORE: Final = ("core",)
 ALL: Final = ("all",)
-TOOLSETS: Final = ("core", "notes", "entities")
+TOOLSETS: Final = ("core", "notes", "entities", "tasks")
 """The groups of tools; a test keeps them equal to the daemon's."""
 NOTE_SETS: Final = frozenset({"notes", "all"})
 """The groups of tools beside which `memory_search` and others show more parameters."""

@@ -18,7 +18,7 @@ from confide_crypto.transport.open import Connection
 from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools import result as results
-from confide_memory.tools.call import SAID, STRUCTURED
+from confide_memory.tools.call import OPERATION, SAID, STRUCTURED
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError, UnfitAnswerError
@@ -139,7 +139,8 @@ class Client:
         """
         said = (more_meta or {}).get(SAID)
         is_lookup = tool in catalogues.packaged().read_only
-        asked = Asked(tool, arguments, self._project.name, said)
+        operation = str((more_meta or {}).get(OPERATION, ""))
+        asked = Asked(tool, arguments, self._project.name, said, operation)
         given = await self.sealed.arguments(self.connection, asked, is_lookup=is_lookup)
         identifier = len(self._answers) + 1
         meta: dict[str, Any] = {

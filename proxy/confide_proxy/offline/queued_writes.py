@@ -26,13 +26,15 @@ from confide_proxy.locks import SEAT_AGAIN_S, Seat
 from confide_proxy.offline.journal import Entry, Journal
 from confide_proxy.offline.operations import is_empty
 from confide_proxy.offline.outage import Trouble
-from confide_proxy.sealing.tool_calls import OF_FILES, Asked, SealedCalls
+from confide_proxy.sealing.orders import task_of
+from confide_proxy.sealing.tool_calls import ADD_TASK, OF_FILES, Asked, SealedCalls
 
 CALL_DEADLINE_S: Final = 10.0
 KNOWN_S: Final = 85 * 86400.0
 """The daemon knows an operation for 90 days. One that waited for so long may have been made, and be forgotten: a person has to decide."""
 MOST_APART: Final = 256
 """Calls that wait for keys, beyond which the others wait with them."""
+_OF_TASKS: Final = frozenset({ADD_TASK, "task_cancel"})
 PAUSES_S: Final = (0.5, 2.0)
 """Between tries of a call that fails inside the daemon, before it is taken for one that always will."""
 
@@ -48,6 +50,8 @@ def placed(wish: Entry, shown: Mapping[str, Any]) -> Entry:
     if wish.tool == "memory_store":
         return _new_text(wish) if wish.arguments.keys() <= OF_FILES else _new_note(wish, shown)
     arguments = wish.arguments
+    if wish.tool in _OF_TASKS:
+        return replace(wish, path="", target=arguments.get("project") or wish.project)
     match wish.tool:
         case "memory_update":
             _check_update(arguments)
@@ -73,7 +77,15 @@ def answer(kept: Entry, shown: Mapping[str, Any], waiting: int, trouble: Trouble
     warning = f"queued on this machine, since {trouble.sentence}; it is sent as soon as the link is back{others}"
     structured: dict[str, Any] = {"queued": True, "onDisk": False, "warnings": [warning, *trouble.hints]}
     arguments = kept.arguments
-    if kept.tool == "memory_store":
+    if kept.tool in _OF_TASKS:
+        is_new = kept.tool == ADD_TASK
+        about = (
+            {"scheduledFor": None, "schedule": None, "state": "queued"} if is_new else {"cancelled": False, "killed": 0}
+        )
+        identity = task_of(kept.id) if is_new else arguments["id"]
+        structured = {"id": identity, **about, "queued": True, "warnings": structured["warnings"]}
+        told = f"{'Task' if is_new else 'The end of task'} {identity} is queued."
+    elif kept.tool == "memory_store":
         is_note = not arguments.keys() <= OF_FILES
         identity = names_of(shown, kept.said, kept.id)[0] if is_note else None
         stored = {
@@ -107,7 +119,7 @@ def answer(kept: Entry, shown: Mapping[str, Any], waiting: int, trouble: Trouble
 def _new_note(wish: Entry, shown: Mapping[str, Any]) -> Entry:
     arguments = wish.arguments
     scope, task, project = arguments.get("scope"), arguments.get("taskId"), arguments.get("project")
-    if "path" in arguments or "heading" in arguments or arguments.get("mode", "append") != "append":
+    if arguments.keys() & {"path", "heading", "expectedRevision"} or arguments.get("mode", "append") != "append":
         raise ToolError(
             "a note has a file of its own", hint="leave out path, heading and mode, or the fields of a note"
         )
@@ -233,7 +245,7 @@ class Replay:
     async def _arguments(self, entry: Entry, link: Asks) -> Mapping[str, Any]:
         """What the entry says, as it may leave. Raises as `SealedCalls.arguments`, RequestError for what may not."""
         try:
-            asked = Asked(entry.tool, entry.arguments, entry.project, entry.said)
+            asked = Asked(entry.tool, entry.arguments, entry.project, entry.said, entry.id)
             return await self._sealed.arguments(link, asked, is_lookup=False)
         except (BlockedError, ToolError) as error:
             raise RequestError("denied", str(error), error.hint) from error

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_memory.answers import ask
-from confide_memory.tools.call import SENT
-from confide_proxy.errors import LATER, ToolError
+from confide_memory.tools.call import OPERATION, SENT
+from confide_proxy.errors import LATER, TASK, ToolError, UnsealableError
 from confide_proxy.sealing.detection import prefilter
 
 if TYPE_CHECKING:
@@ -32,12 +32,15 @@ ASK_DEADLINE_S: Final = 5.0
 FLUSH_DEADLINE_S: Final = 2.0
 STORE: Final = "memory_store"
 UPDATE: Final = "memory_update"
+ADD_TASK: Final = "task_add"
+"""What becomes an order that this machine signs."""
 CONTENT: Final = "content"
 QUERY: Final = "query"
 LOOKUPS: Final = frozenset(
     {
         *("memory_search", "memory_read", "memory_status", "memory_get", "memory_list", "memory_history"),
         *("secret_get", "context_info", "entity_list", "entity_search"),
+        *("task_list", "task_results"),
     }
 )
 """Tools that keep nothing of what they are asked. Not taken from the catalogue alone, which is the daemon's to write."""
@@ -84,12 +87,14 @@ class Asked(NamedTuple):
     Attributes:
         project: of the session that made it.
         said: when it was made, ISO 8601 with the time zone; None: now.
+        operation: its id, under which it may be sent again; "" where it has none.
     """
 
     tool: str
     arguments: Mapping[str, Any]
     project: str
     said: str | None = None
+    operation: str = ""
 
 
 class SealedCalls:
@@ -115,7 +120,7 @@ class SealedCalls:
         called = self._called(message)
         if called is not None:
             query = called.arguments.get(QUERY)
-            is_harmless = not isinstance(query, str) or is_plain_query(query)
+            is_harmless = called.tool != ADD_TASK and (not isinstance(query, str) or is_plain_query(query))
             is_told = not _is_whole(called) and _asked_about(called) is None and is_harmless
             if not is_told or self._gives_reason(called.arguments):
                 return False
@@ -153,13 +158,31 @@ class SealedCalls:
         given, secrets = await asyncio.to_thread(self.seal, called.arguments, is_whole=is_whole, is_lookup=is_lookup)
         if not is_lookup:
             await self.sealing.deposit.keep(link, secrets)
-            return given
+            return await self._ordered(called, given) if called.tool == ADD_TASK else given
         query, keys = given.get(QUERY), self.sealing.keyring.keys
         if not isinstance(query, str) or keys is None or is_plain_query(query):
             return given
         # Placeholders in the question also for what nothing in it gives away.
         known = await recognized(link, keys, query)
         return given if known == query else {**given, QUERY: known}
+
+    async def _ordered(self, called: Asked, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A task as this machine orders it. Raises UnsealableError: it cannot sign for this space; ToolError: it cannot be ordered so."""
+        from confide_proxy.sealing.orders import ordered
+
+        keys = self.sealing.keyring.keys
+        if keys is None:
+            raise UnsealableError(TASK)
+        identity = await self.sealing.keyring.identity()
+        return await asyncio.to_thread(
+            ordered,
+            given,
+            identity=identity,
+            space=keys.space,
+            project=called.project,
+            operation=called.operation,
+            said=called.said,
+        )
 
     def _gives_reason(self, value: Any) -> bool:
         """Whether something in a JSON value may be a credential, by its looks or since this machine knows it."""
@@ -223,7 +246,9 @@ class SealedCalls:
             return None
         if not isinstance(params.get("arguments"), dict):
             return None
-        return Asked(str(params.get("name")), params["arguments"], self._project, said)
+        meta = params.get("_meta")
+        operation = meta.get(OPERATION) if isinstance(meta, dict) else None
+        return Asked(str(params.get("name")), params["arguments"], self._project, said, str(operation or ""))
 
     async def _is_onto_sensitive(self, link: Asks, called: Asked) -> bool:
         """Whether the daemon keeps what is to be changed as sensitive."""

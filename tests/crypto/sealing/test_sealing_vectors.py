@@ -10,6 +10,7 @@ from tests.support.crypto import freeze
 
 from confide_crypto.errors import ConfideError
 from confide_crypto.keys.identity import Identity
+from confide_crypto.sealing.orders import Approval, sign_order
 from confide_crypto.sealing.pairing import Pair, parse_invite
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_crypto.sealing.record import Record
@@ -17,6 +18,7 @@ from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.roster_entry import Card
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
+from confide_memory.tasks.order import opened
 
 Case = dict[str, Any]
 
@@ -29,7 +31,12 @@ def space_keys(case: Case) -> SpaceKeys:
     return SpaceKeys(bytes.fromhex(case["space"]), tuple(map(bytes.fromhex, case["keys"])))
 
 
-CHAINS = {case["name"]: case["chain"] for case in freeze.frozen("rosters") if case["reads"] == "roster"}
+CHAINS = {
+    case["name"]: case["chain"]
+    for file in ("rosters", "orders")
+    for case in freeze.frozen(file)
+    if case["reads"] == "roster"
+}
 
 
 def chain(case: Case) -> list[bytes]:
@@ -107,6 +114,16 @@ def recovery(case: Case) -> None:
     assert (code.identity.seed.hex(), code.identity.public_key.hex()) == (case["seed"], case["key"])
 
 
+def order(case: Case) -> None:
+    known, (data, signature) = Roster.read(chain(case)), unhex(case, "order", "signature")
+    approvals = [Approval(*map(bytes.fromhex, one)) for one in case["approvals"]]
+    read = opened(known, data, signature, approvals, now=case["now"])
+    assert {name: getattr(read, name) for name in case["is"]} == case["is"]
+    signer = Identity(*unhex(case, "seed"))
+    assert sign_order(signer, known.space, data) == signature
+    assert [at for at, _ in zip(read.times(after=case["now"]), case["times"], strict=False)] == case["times"]
+
+
 READERS: dict[str, Callable[[Case], None]] = {
     "keys": keys,
     "record": record,
@@ -119,8 +136,9 @@ READERS: dict[str, Callable[[Case], None]] = {
     "request": request,
     "answer": answer,
     "recovery code": recovery,
+    "order": order,
 }
-FILES = ("records", "rosters", "pairings", "recoveries")
+FILES = ("records", "rosters", "pairings", "recoveries", "orders")
 
 
 def every_case() -> Iterator[Any]:

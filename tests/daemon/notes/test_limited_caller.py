@@ -93,6 +93,10 @@ def calls(draw: random.Random, notes: list[str]) -> list[tuple[str, dict[str, An
         ("entity_list", {"project": "*", "type": "concept"}),
         ("context_info", {}),
         ("project_summary", {}),
+        ("task_add", {"description": said}),
+        ("task_list", {}),
+        ("task_results", {}),
+        ("task_cancel", {"id": "0123456789abcdef"}),
         ("memory_delete", {"id": own}),
         ("memory_search", {"query": said, "minScore": 0, "maxResults": 40}),
     ]

@@ -46,7 +46,7 @@ def test_the_core_tools_in_their_order() -> None:
     assert list(tools()) == CORE
 
 
-@pytest.mark.parametrize(("toolsets", "most"), [(["core"], 1500), (["all"], 4500)])
+@pytest.mark.parametrize(("toolsets", "most"), [(["core"], 1500), (["tasks"], 654), (["all"], 4500)])
 def test_what_the_tools_cost_a_client(toolsets: list[str], most: int) -> None:
     """However its JSON is spaced."""
     seen = [{key: tool[key] for key in ("name", "description", "inputSchema")} for tool in catalogue(toolsets)["tools"]]
@@ -134,7 +134,7 @@ def test_the_version_is_the_distribution_s() -> None:
 def test_all_stands_for_every_toolset_and_a_slip_takes_no_memory_away() -> None:
     """A name of no group counts for nothing, and `core` is there where nothing else is."""
     assert [tool.name for tool in definitions(["all"])][: len(CORE)] == CORE
-    assert definitions(["all"]) == definitions(["entities", "notes", "core"])
+    assert definitions(["all"]) == definitions(["entities", "tasks", "notes", "core"])
     assert catalogue(["cor"]) == catalogue([]) == catalogue(["core"])
     assert catalogue(["cor", "notes"]) == catalogue(["notes"])
     assert (unknown(["cor", "all", "notes"]), unknown(["core"])) == (("cor",), ())

@@ -23,6 +23,9 @@ TARGET = "/srv/backups/confide"
 """In documents, a folder on another disk."""
 SNAPSHOT = re.compile(r"\d{4}-\d\d-\d\dT\d{6}Z")
 TOKEN = re.compile(r"cfd_[\w-]{43}")
+EXAMPLE_TASK = "3f9a2c"
+"""The id of a task, in documents."""
+TASK = re.compile(r"task ([0-9a-f]{16}) is queued")
 INVITE = re.compile(r"confides?://\S+/#invite1\w+")
 
 
@@ -62,6 +65,7 @@ class Reader:
         self._server: subprocess.Popen[bytes] | None = None
         self._invite = ""
         self._token = ""
+        self._task = EXAMPLE_TASK
         self._gateway: Gateway | None = None
         self._stack = ExitStack()
         self._former: Machine | None = None
@@ -107,11 +111,14 @@ class Reader:
         if command.startswith("confided backup"):
             command += self._have_target(is_new="init" in command)
         command = SNAPSHOT.sub(lambda _name: self._newest(), command)
+        command = command.replace(EXAMPLE_TASK, self._task)
         asked = self._invite if command.startswith("confide join") else None
         command = "confide join" if asked else command
         said = self._run(command + (" --no-wait" if command.startswith("confided invite") else ""), asked)
         if found := TOKEN.search(said):
             self._token = found.group()
+        if found := TASK.search(said):
+            self._task = found[1]
         if found := INVITE.search(said):
             # The address in a document is an example; the secret part is what was printed.
             self._invite = f"{self._address()['url'].rstrip('/')}/#{found.group().split('#')[1]}"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.crypto.frozen import frames, handshakes, sealing, sessions, texts
+from tests.support.crypto.frozen import frames, handshakes, orders, sealing, sessions, texts
 
 FOLDER: Final = Path(__file__).parents[2] / "vectors" / "confide"
 MAKERS: Final[dict[str, Callable[[], Iterator[dict[str, Any]]]]] = {
@@ -30,6 +30,7 @@ MAKERS: Final[dict[str, Callable[[], Iterator[dict[str, Any]]]]] = {
     "rosters": sealing.rosters,
     "pairings": sealing.pairings,
     "recoveries": sealing.recoveries,
+    "orders": orders.orders,
 }
 """What makes the cases of each file."""
 

@@ -28,6 +28,7 @@ from confide_crypto.keys.identity import format_daemon_key, parse_public_key
 from confide_crypto.transport.inbox import Body
 from confide_crypto.transport.open import Connection, accept, websocket_options
 from confide_daemon.server.mcp.tool_calls import catalogue
+from confide_memory import forms
 from confide_memory.documents import text_hash
 
 EVIL: Final = (
@@ -138,6 +139,57 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
         "complete": True,
     },
     "refill": {"results": [{"state": "differs", "why": EVIL}]},
+    "task-claim": {
+        "slot": {
+            "task": "0f" * 8,
+            "at": 1,
+            "attempt": 1,
+            "fence": 1,
+            "order": "e30=",
+            "signature": forms.encoded(bytes(64)),
+            "approvals": [{"key": KEY, "signature": forms.encoded(bytes(64))}],
+            "leaseS": 90,
+            "limitMicrousd": 1,
+        },
+        "waitS": 60,
+    },
+    "task-started": {"leaseS": 90},
+    "task-renew": {"leaseS": 90, "cancelled": False},
+    "task-ended": {"state": "succeeded", "effects": True, "path": EVIL},
+    "task-show": {
+        "task": "0f" * 8,
+        "order": "e30=",
+        "signature": forms.encoded(bytes(64)),
+        "approvals": [{"key": KEY, "signature": forms.encoded(bytes(64))}],
+        "device": EVIL,
+        "state": EVIL,
+        "why": EVIL,
+        "slots": [
+            {
+                "at": 1,
+                "state": EVIL,
+                "attempt": 1,
+                "reason": EVIL,
+                "runner": EVIL,
+                "microusd": 1,
+                "tokens": 1,
+                "durationMs": 1,
+                "checked": True,
+                "commit": EVIL,
+                "path": EVIL,
+                "ended": TIME,
+            }
+        ],
+    },
+    "task-approve": {"state": EVIL},
+    "task-set": {"state": EVIL},
+    "task-logs": {"parts": [{"part": 0, "record": "e30="}], "next": None},
+    "task-report": {
+        "lines": [EVIL],
+        "open": True,
+        "counts": [{"state": "lost", "count": 1}],
+        "ids": ["0f" * 8],
+    },
     "ping": {},
     "roster": {
         "space": KEY[:32],

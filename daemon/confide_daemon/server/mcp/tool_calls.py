@@ -42,6 +42,7 @@ from confide_daemon.tools import (
     status,
     store,
     sync,
+    tasks,
     update,
 )
 from confide_daemon.tools import list as listing
@@ -124,6 +125,12 @@ TOOLSETS: dict[str, tuple[Tool, ...]] = {
         Tool(entities.CONTEXT, entities.context_info),
         Tool(entities.LIST, entities.list_entities),
         Tool(entities.SEARCH, entities.find_entities),
+    ),
+    "tasks": (
+        Tool(tasks.ADD, tasks.add),
+        Tool(tasks.LIST, tasks.list_tasks),
+        Tool(tasks.RESULTS, tasks.results),
+        Tool(tasks.CANCEL, tasks.cancel),
     ),
 }
 

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from confide_crypto.errors import ConfideError, DeniedError
+from confide_crypto.errors import ConfideError, DeniedError, RequestError
 from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT, Asks
-from confide_proxy.errors import KeyLockedError, NotJoinedError, NotSetUpError
+from confide_proxy.errors import KeyLockedError, NotJoinedError, NotSetUpError, UnfitAnswerError
 from confide_proxy.hooks import block, briefings, events, prompts, starting
 from confide_proxy.hooks.holder import form
 from confide_proxy.hooks.holder.shown import Shown
@@ -225,17 +225,23 @@ class Recall:
     async def _lines(self, project: str) -> list[form.Quoted]:
         listed = {"sort": "importance", "limit": _LISTED}
         newest = {"type": [_SUMMARY], "sort": "updated", "limit": 1, "project": project}
-        important, summaries = await asyncio.gather(
-            self._look_up(project, "memory_list", listed), self._look_up(project, "memory_list", newest)
+        important, summaries, night = await asyncio.gather(
+            self._look_up(project, "memory_list", listed), self._look_up(project, "memory_list", newest), self._night()
         )
         notes = form.notes(important, (project, GLOBAL_PROJECT))
         summary = await self._summary(project, summaries)
         # The last session's comes last, and has its room before the least important note has.
-        return (
-            [*notes[:-1], summary, *notes[-1:]]
-            if summary and len(notes) == form.NOTES
-            else [*notes, *([summary] if summary else [])]
-        )
+        last = [summary] if summary else []
+        lines = [*notes[:-1], *last, *notes[-1:]] if len(notes) == form.NOTES else [*notes, *last]
+        return [*([night] if night else []), *lines]
+
+    async def _night(self) -> form.Quoted | None:
+        """The line for the tasks of the last day; None where there is nothing to be said, or the daemon knows of none."""
+        try:
+            found = await ask(self._link, "task-report", {"brief": True}, timeout_s=_REQUEST_S)
+        except (RequestError, UnfitAnswerError):
+            return None  # the notes are worth more than this
+        return form.tasks(found["counts"], found["ids"])
 
     async def _summary(self, project: str, listed: Mapping[str, Any]) -> form.Quoted | None:
         memories = listed.get("memories")

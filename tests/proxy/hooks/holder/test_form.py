@@ -9,6 +9,7 @@ from typing import Any
 from tests.support.draws import draws
 
 from confide_daemon.embedding.tokens import count_tokens
+from confide_memory.tasks.wire import COUNTED, MAX_IDS
 from confide_proxy.hooks import block
 from confide_proxy.hooks.holder import form
 
@@ -165,3 +166,13 @@ def test_ages_are_words() -> None:
         90_000: "1 day ago",
     }
     assert {seconds: block.age(seconds) for seconds in ages} == ages
+
+
+def test_the_night_is_told_in_numbers_within_its_budget() -> None:
+    """The longest line that there can be, by a real tokenizer; nothing where nothing happened."""
+    counts = [{"state": state, "count": 999} for state in COUNTED]
+    line = form.tasks(counts, ["0f" * 8] * MAX_IDS)
+    assert line is not None
+    assert count_tokens(line.line) <= 60
+    assert "999 lost" in line.line
+    assert form.tasks([], ["0f" * 8]) is None

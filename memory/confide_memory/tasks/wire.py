@@ -1,0 +1,215 @@
+"""What requests and answers about tasks carry (PROTOCOL.md 9.10): the fields that `confide_memory.requests` and `answers` have of them.
+
+Money is whole millionths of a dollar, and the name of a slot is its task and the second at which it is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confide_crypto.errors import RecordError, RequestError
+from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH
+from confide_crypto.sealing.orders import MAX_APPROVALS, MAX_ORDER_BYTES, Approval
+from confide_crypto.sealing.record import Record
+from confide_memory.forms import (
+    Kind,
+    bounded,
+    choice,
+    count,
+    data,
+    each,
+    flag,
+    hexed,
+    items,
+    moment,
+    number,
+    optional,
+    record,
+    records,
+    shown,
+    sized,
+    text,
+)
+from confide_memory.tasks.order import ID_CHARS, MAX_REPO_CHARS, is_recipe, is_task_id
+from confide_memory.tasks.states import Slot, Task
+
+LEASE_S: Final = 90
+"""How long a runner has a slot after its last word."""
+RENEW_S: Final = 20
+"""How often it says that it still has it."""
+MARGIN_S: Final = 15
+"""So long before the end of its lease, by its own clock, a run that nobody renews is killed."""
+MOST_WAIT_S: Final = 60
+"""A runner asks again after so long at the latest."""
+MAX_RECIPES: Final = 64
+MAX_BUSY: Final = 64
+MAX_CANCELLED: Final = 256
+MAX_SLOTS: Final = 50
+"""Of a task that is shown, the latest."""
+MAX_REPORT_LINES: Final = 100
+MAX_IDS: Final = 3
+"""Of tasks that wait for somebody, in a report that is brief."""
+COUNTED: Final = (
+    *(Slot.LOST, Slot.MISSED, Slot.FAILED, Slot.CANCELLED, Slot.SKIPPED, Slot.SUCCEEDED, Slot.RUNNING),
+    *(Task.PAUSED, Task.PROPOSED),
+)
+"""In which order a report tells of them: what somebody should look at comes first."""
+MAX_RESULT_CHARS: Final = 64 * 1024
+MAX_REASON_CHARS: Final = 256
+MAX_COMMIT_CHARS: Final = 64
+MAX_LOG_PARTS: Final = 64
+MAX_LOG_PART: Final = 256 * 1024
+"""Bytes of a log in one sealed part: 16 MiB in all, the first and the last 4 MiB of each stream."""
+MAX_LOG_RECORD: Final = MAX_LOG_PART + 512
+LOG_KIND: Final = "task-log"
+"""Of the sealed records that hold a log."""
+MAX_MONEY: Final = 2**53 - 1
+MAX_TOKENS: Final = 2**53 - 1
+MAX_DURATION_MS: Final = 2 * 86_400_000
+AGAIN: Final = "again"
+"""What a runner says of what never ran, or was turned away."""
+ENDINGS: Final = ("succeeded", "failed", "cancelled", "lost", AGAIN)
+_MAX_MOMENT: Final = 2**40
+
+
+def task_id(body: Mapping[str, Any], name: str) -> str:
+    """A task's id."""
+    value = text(body, name)
+    if not is_task_id(value):
+        raise RequestError("invalid", f"'{name}' is no id of a task")
+    return value
+
+
+def recipe(body: Mapping[str, Any], name: str) -> str:
+    """A recipe's name."""
+    value = text(body, name)
+    if not is_recipe(value):
+        raise RequestError("invalid", f"'{name}' is no name of a recipe")
+    return value
+
+
+def _log_part(body: Mapping[str, Any], name: str) -> bytes:
+    found: bytes = data(MAX_LOG_RECORD)(body, name)
+    try:
+        is_log = Record.parse(found).kind == LOG_KIND
+    except RecordError:
+        is_log = False
+    if not is_log:
+        raise RequestError("invalid", "a part of a log is no sealed record of one")
+    return found
+
+
+def _name(body: Mapping[str, Any], name: str) -> str:
+    # As a person types it: the whole id, or how it begins. Who answers says what is wrong with it.
+    found: str = bounded(2 * ID_CHARS)(body, name)
+    return found
+
+
+_money: Final = count(MAX_MONEY)
+_moment: Final = count(_MAX_MOMENT)
+
+SLOT: Final[Mapping[str, Kind]] = {
+    "task": task_id,
+    "at": _moment,
+    "attempt": number(2**31),
+    "fence": number(2**53 - 1),
+}
+"""Which slot, and whose: every word of a runner about one carries these."""
+
+RECIPES: Final = records(MAX_RECIPES, name=recipe, maxMicrousd=_money, approval=flag())
+"""Those that a runner has: what a run of each may cost, and whether a second device has to approve its orders."""
+BUSY: Final = items(MAX_BUSY, lambda item: bounded(MAX_REPO_CHARS)({"": item}, ""))
+"""Repositories in which it runs something now."""
+
+APPROVALS: Final = records(MAX_APPROVALS, key=hexed(KEY_LENGTH), signature=sized(SIGNATURE_LENGTH))
+ORDERED: Final[Mapping[str, Kind]] = {
+    "order": data(MAX_ORDER_BYTES),
+    "signature": sized(SIGNATURE_LENGTH),
+    "approvals": APPROVALS,
+}
+"""An order as it was signed."""
+
+REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
+    # A runner's.
+    "task-claim": {"recipes": RECIPES, "busy": BUSY, "leftMicrousd": _money},
+    "task-started": {**SLOT, "repeatable": flag()},
+    "task-renew": dict(SLOT),
+    "task-ended": {
+        **SLOT,
+        "state": choice(ENDINGS),
+        "reason": optional(bounded(MAX_REASON_CHARS), ""),
+        "microusd": optional(_money, 0),
+        "tokensIn": optional(count(MAX_TOKENS), 0),
+        "tokensOut": optional(count(MAX_TOKENS), 0),
+        "durationMs": optional(count(MAX_DURATION_MS), 0),
+        "text": optional(bounded(MAX_RESULT_CHARS), ""),
+        "commit": optional(bounded(MAX_COMMIT_CHARS), ""),
+        "checked": optional(flag()),
+    },
+    "task-log": {**SLOT, "part": count(MAX_LOG_PARTS - 1), "record": _log_part},
+    # A person's.
+    "task-show": {"task": _name},
+    "task-approve": {"task": _name, "signature": sized(SIGNATURE_LENGTH)},
+    "task-set": {"task": _name, "state": choice(("active", "paused"))},
+    "task-logs": {"task": _name, "at": _moment, "from": optional(count(MAX_LOG_PARTS), 0)},
+    "task-report": {"since": optional(moment), "brief": flag()},
+}
+
+ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
+    "task-claim": {
+        "slot": optional(record(**SLOT, **ORDERED, leaseS=number(3_600), limitMicrousd=_money)),
+        "waitS": number(3_600),
+    },
+    "task-started": {"leaseS": number(3_600)},
+    "task-renew": {"leaseS": number(3_600), "cancelled": flag()},
+    "task-ended": {
+        "state": choice(("succeeded", "failed", "cancelled", "lost", "ready")),
+        "effects": flag(),
+        "path": optional(shown),
+    },
+    "task-log": {},
+    "task-show": {
+        "task": task_id,
+        **ORDERED,
+        "device": shown,
+        "state": shown,
+        "why": optional(shown, ""),
+        "slots": records(
+            MAX_SLOTS,
+            at=_moment,
+            state=shown,
+            attempt=number(2**31),
+            reason=optional(shown, ""),
+            runner=optional(shown),
+            microusd=_money,
+            tokens=count(MAX_TOKENS),
+            durationMs=count(MAX_MONEY),
+            checked=optional(flag()),
+            commit=optional(shown, ""),
+            path=optional(shown),
+            ended=optional(moment),
+        ),
+    },
+    "task-approve": {"state": shown},
+    "task-set": {"state": shown},
+    "task-logs": {
+        "parts": records(MAX_LOG_PARTS, part=count(MAX_LOG_PARTS - 1), record=data(MAX_LOG_RECORD)),
+        "next": optional(count(MAX_LOG_PARTS)),
+    },
+    "task-report": {
+        "lines": items(MAX_REPORT_LINES, each(shown)),
+        "open": flag(),
+        "counts": optional(records(len(COUNTED), state=choice(COUNTED), count=count(MAX_MONEY)), ()),
+        "ids": optional(items(MAX_IDS, each(task_id)), ()),
+    },
+}
+
+NOTICE: Final = "tasks"
+"""What a daemon asks of a runner: that something may be claimed, or is to be killed."""
+NEWS: Final[Mapping[str, Kind]] = {"ready": flag(), "cancelled": records(MAX_CANCELLED, **SLOT)}
+
+
+def approvals_of(listed: list[dict[str, Any]]) -> tuple[Approval, ...]:
+    """Approvals as they were read."""
+    return tuple(Approval(one["key"], one["signature"]) for one in listed)

@@ -1,0 +1,305 @@
+"""Devices order tasks and a runner does them, over real connections: what it is given, what it may say, and what a person reads of it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.daemon.loopback import Serving, serving
+from tests.support.daemon.task_runners import DOLLAR, Device, named, order, signed
+from tests.support.deadline import DEADLINE_S
+
+from confide_crypto.errors import RequestError
+from confide_crypto.sealing.orders import approve_order
+from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.roster_entry import Card
+from confide_crypto.sealing.roster_entry import Device as Listed
+
+
+@pytest.fixture
+async def daemon(tmp_path: Path) -> AsyncIterator[Serving]:
+    async with serving(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def laptop(daemon: Serving) -> AsyncIterator[Device]:
+    """The only device of its space, which orders and runs."""
+    identity = daemon.enroll("laptop", space="home")
+    async with Device(await daemon.connect(identity), identity) as device:
+        await device.found()
+        await device.attach()
+        yield device
+
+
+async def another(daemon: Serving, laptop: Device, name: str, **grants: Any) -> Device:
+    """One more device of the space, connected."""
+    identity = daemon.enroll(name, space="home", **grants)
+    device = await Device(await daemon.connect(identity), identity).__aenter__()
+    laptop.roster = laptop.roster.add(
+        laptop.identity, Listed(Card.of(identity), name), laptop.keys, now=int(time.time())
+    )
+    await laptop.request("extend", {"entry": base64.b64encode(laptop.roster.entries[-1].encode()).decode()})
+    device.roster = laptop.roster
+    await device.attach(*(grants.get("projects") or ()))
+    return device
+
+
+async def test_from_the_order_to_its_result(laptop: Device) -> None:
+    """Added, claimed, begun, ended, read: the thinnest path that there is."""
+    whole = order(laptop.identity)
+    added = await laptop.add(whole)
+    assert (added["id"], added["state"], added["queued"]) == (whole.id, "active", False)
+    assert "no runner" in added["warnings"][0]
+    slot = await laptop.claim()
+    assert slot is not None
+    assert (slot["task"], slot["at"], slot["attempt"], slot["leaseS"]) == (whole.id, whole.at, 1, 90)
+    assert slot["limitMicrousd"] == 2 * DOLLAR
+    await laptop.start(slot)
+    assert (await laptop.look_up("task_list", status="running"))["tasks"][0]["id"] == whole.id
+    assert await laptop.request("task-renew", named(slot)) == {"leaseS": 90, "cancelled": False}
+    ended = await laptop.end(
+        slot, text="Nothing is wrong.", checked=True, microusd=12_345, tokensIn=900, tokensOut=100, durationMs=4_000
+    )
+    assert (ended["state"], ended["effects"]) == ("succeeded", True)
+    assert ended["path"].startswith(f"memory/tasks/{whole.id}/")
+    (result,) = (await laptop.look_up("task_results", taskId=whole.id[:6]))["results"]
+    assert (result["state"], result["success"], result["checked"]) == ("succeeded", True, True)
+    assert (result["tokensUsed"], result["costUsd"], result["durationMs"]) == (1_000, 0.012345, 4_000)
+    assert (result["summary"], result["path"]) == ("Nothing is wrong.", ended["path"])
+    assert (await laptop.look_up("task_list"))["tasks"][0]["status"] == "done"
+    assert await laptop.claim() is None
+
+
+async def test_a_result_is_in_no_list_but_its_own(laptop: Device) -> None:
+    """It is the text of whoever ran, untrusted, of its task alone: no search and no list has it unasked."""
+    whole = order(laptop.identity)
+    await laptop.add(whole)
+    slot = await laptop.claim()
+    assert slot is not None
+    await laptop.start(slot)
+    ended = await laptop.end(slot, text="The zebra crosses at noon.")
+    assert (await laptop.look_up("memory_search", query="zebra noon"))["results"] == []
+    assert (await laptop.look_up("memory_list"))["memories"] == []
+    (found,) = (await laptop.look_up("memory_list", scope="task", taskId=whole.id))["memories"]
+    assert (found["path"], found["source"]) == (ended["path"], "task")
+    trust = await laptop.request("trust", {"project": "proj", "path": ended["path"]})
+    assert trust["class"] == "untrusted"
+
+
+async def test_a_lost_answer_costs_nothing(laptop: Device) -> None:
+    """Each word said twice is answered as the first time, and makes one task, one start, one result."""
+    whole = order(laptop.identity)
+    assert (await laptop.add(whole))["id"] == (await laptop.add(whole))["id"]
+    first, slot = await laptop.claim(), await laptop.claim()
+    assert first is not None
+    assert slot is not None
+    assert (slot["task"], slot["attempt"]) == (first["task"], first["attempt"])
+    assert slot["fence"] > first["fence"]
+    assert await laptop.refused("task-started", named(first)) == "conflict"
+    await laptop.start(slot)
+    await laptop.request("task-started", named(slot))
+    said = [await laptop.end(slot, text="done") for _ in range(2)]
+    assert said[0] == said[1]
+    assert len((await laptop.look_up("task_results"))["results"]) == 1
+    assert len((await laptop.look_up("memory_list", scope="task", taskId=whole.id))["memories"]) == 1
+
+
+@pytest.mark.parametrize("wrong", [{"fence": 1}, {"attempt": 2}, {"fence": 2**40}])
+async def test_a_stale_word_is_refused(laptop: Device, wrong: dict[str, int]) -> None:
+    await laptop.add(order(laptop.identity))
+    slot = await laptop.claim()
+    assert slot is not None
+    await laptop.start(slot)
+    for op, more in (("task-renew", {}), ("task-ended", {"state": "succeeded"}), ("task-started", {})):
+        assert await laptop.refused(op, {**named(slot), **wrong, **more}) == "conflict"
+    assert await laptop.refused("task-renew", {**named(slot), "at": slot["at"] + 1}) == "not_found"
+    assert (await laptop.end(slot))["state"] == "succeeded"
+
+
+async def test_nobody_else_speaks_for_a_run(daemon: Serving, laptop: Device) -> None:
+    """Another device, a machine that is none, and one whose reach is elsewhere."""
+    await laptop.add(order(laptop.identity))
+    server = await another(daemon, laptop, "server")
+    narrow = await another(daemon, laptop, "narrow", projects=frozenset({"other"}))
+    slot = await laptop.claim()
+    assert slot is not None
+    await laptop.start(slot)
+    for device in (server, narrow):
+        assert await device.refused("task-ended", {**named(slot), "state": "succeeded"}) in ("conflict", "denied")
+    identity = daemon.enroll("stranger", space="home")
+    async with Device(await daemon.connect(identity), identity) as stranger:
+        assert await stranger.refused("task-claim", {"recipes": [], "busy": [], "leftMicrousd": 0}) == "denied"
+    await laptop.add(order(laptop.identity))
+    assert await narrow.claim() is None
+    assert await server.claim() is not None
+    await server.__aexit__(None, None, None)
+    await narrow.__aexit__(None, None, None)
+
+
+async def test_an_order_that_no_device_signed_is_not_taken(daemon: Serving, laptop: Device) -> None:
+    """Altered, of another space, of another device, expired, without a signature."""
+    whole = order(laptop.identity)
+    good = signed(laptop.identity, laptop.roster.space, whole)
+    server = await another(daemon, laptop, "server")
+    past = replace(whole, added=int(time.time()) - 100, expires=int(time.time()) - 1)
+    for device, arguments in (
+        (laptop, {**good, "order": good["order"].replace("look", "rm")}),
+        (laptop, signed(laptop.identity, bytes(16), whole)),
+        (laptop, signed(server.identity, laptop.roster.space, whole)),
+        (laptop, signed(laptop.identity, laptop.roster.space, past)),
+        (laptop, {"description": "look at it"}),
+        (server, good),
+    ):
+        body = {"project": "proj", "operation": "0f" * 16, "tool": "task_add", "arguments": arguments}
+        assert await device.refused("call", body) == "invalid"
+    assert (await laptop.look_up("task_list"))["tasks"] == []
+    await server.__aexit__(None, None, None)
+
+
+async def test_a_runner_is_told_of_work_and_of_what_to_kill(laptop: Device) -> None:
+    """Nothing is polled for: it hears that something may be claimed, and what is to be killed."""
+    assert await laptop.claim() is None
+    await laptop.add(order(laptop.identity))
+    async with asyncio.timeout(DEADLINE_S):
+        while not (await laptop.task_news.get())["ready"]:
+            pass
+    slot = await laptop.claim()
+    assert slot is not None
+    await laptop.start(slot)
+    cancelled = await laptop.cancel(slot["task"])
+    assert (cancelled["cancelled"], cancelled["killed"]) == (True, 1)
+    async with asyncio.timeout(DEADLINE_S):
+        while not (news := await laptop.task_news.get())["cancelled"]:
+            pass
+    assert news["cancelled"] == [named(slot)]
+    assert (await laptop.request("task-renew", named(slot)))["cancelled"]
+    ended = await laptop.end(slot, "succeeded", text="I am done all the same")
+    assert (ended["state"], ended["effects"], ended["path"]) == ("cancelled", False, None)
+    assert not (await laptop.cancel(slot["task"]))["cancelled"]
+
+
+async def test_a_task_of_a_removed_device_stands_still(daemon: Serving, laptop: Device) -> None:
+    """Its run is killed, and the list says whose it was."""
+    server = await another(daemon, laptop, "old server")
+    for _ in range(2):
+        await server.add(order(server.identity))
+    slot = await laptop.claim()
+    assert slot is not None
+    await laptop.start(slot)
+    laptop.roster, _ = laptop.roster.remove(
+        laptop.identity, server.identity.public_key, laptop.keys, now=int(time.time())
+    )
+    await laptop.request("extend", {"entry": base64.b64encode(laptop.roster.entries[-1].encode()).decode()})
+    async with asyncio.timeout(DEADLINE_S):
+        while not (news := await laptop.task_news.get())["cancelled"]:
+            pass
+    assert news["cancelled"] == [named(slot)]
+    assert await laptop.claim() is None
+    assert (await laptop.request("task-renew", named(slot)))["cancelled"]
+    await laptop.end(slot, "cancelled")
+    listed = (await laptop.look_up("task_list"))["tasks"]
+    assert {one["status"] for one in listed} == {"paused"}
+    assert "old server" in listed[0]["why"]
+    await server.__aexit__(None, None, None)
+
+
+async def test_a_recipe_that_takes_two_devices(daemon: Serving, laptop: Device) -> None:
+    whole = order(laptop.identity, recipe="publish")
+    await laptop.add(whole)
+    assert await laptop.claim("publish", approval=True) is None
+    (listed,) = (await laptop.look_up("task_list"))["tasks"]
+    assert (listed["status"], "second device" in listed["why"]) == ("pending", True)
+    server = await another(daemon, laptop, "server")
+    for device, code in ((laptop, "invalid"), (server, None)):
+        approval = approve_order(device.identity, laptop.roster.space, whole.encode())
+        body = {"task": whole.id, "signature": base64.b64encode(approval.signature).decode()}
+        if code is not None:
+            assert await device.refused("task-approve", body) == code
+        else:
+            assert (await device.request("task-approve", body))["state"] == "active"
+    slot = await laptop.claim("publish", approval=True)
+    assert slot is not None
+    assert [one["key"] for one in slot["approvals"]] == [server.identity.public_key.hex()]
+    assert (await laptop.add(order(laptop.identity, recipe="publish")))["state"] == "proposed"
+    await server.__aexit__(None, None, None)
+
+
+async def test_the_last_dollar_is_spent_once(daemon: Serving, laptop: Device) -> None:
+    """What a run may cost is put aside when it is given, by what order, recipe and runner allow."""
+    await laptop.add(order(laptop.identity, max_microusd=DOLLAR // 2, priority=9))
+    await laptop.add(order(laptop.identity))
+    slot = await laptop.claim()
+    assert slot is not None
+    assert slot["limitMicrousd"] == DOLLAR // 2
+    assert await laptop.claim(left=0) is not None  # the same again: its answer may have been lost
+    server = await another(daemon, laptop, "server")
+    assert await server.claim(left=9_999) is None
+    poor = await server.claim(left=30_000)
+    assert poor is not None
+    assert poor["limitMicrousd"] == 30_000
+    await server.__aexit__(None, None, None)
+
+
+async def test_a_log_is_sealed_or_not_taken(daemon: Serving, laptop: Device) -> None:
+    await laptop.add(order(laptop.identity))
+    slot = await laptop.claim()
+    assert slot is not None
+    await laptop.start(slot)
+    record = Record.seal(laptop.keys, "task-log", b"line one\n").encode()
+    part = {**named(slot), "part": 0, "record": base64.b64encode(record).decode()}
+    plain = {**part, "record": base64.b64encode(b"line one").decode()}
+    other = base64.b64encode(Record.seal(laptop.keys, "github-token", b"x" * 40).encode()).decode()
+    assert await laptop.refused("task-log", plain) == "invalid"
+    assert await laptop.refused("task-log", {**part, "record": other}) == "invalid"
+    await laptop.request("task-log", part)
+    await laptop.end(slot)
+    second = base64.b64encode(Record.seal(laptop.keys, "task-log", b"line two\n").encode()).decode()
+    await laptop.request("task-log", {**part, "part": 1, "record": second})
+    assert await laptop.refused("task-log", {**part, "fence": slot["fence"] + 1}) == "conflict"
+    parts = (await laptop.request("task-logs", {"task": slot["task"], "at": slot["at"]}))["parts"]
+    opened = [Record.parse(base64.b64decode(one["record"])).open(laptop.keys) for one in parts]
+    assert b"".join(opened) == b"line one\nline two\n"
+
+
+async def test_a_narrow_machine_sees_its_projects_alone(daemon: Serving, laptop: Device) -> None:
+    """Their tasks, results, logs; and adds to them alone."""
+    await laptop.attach("proj", "other")
+    hidden = order(laptop.identity)
+    await laptop.add(hidden)
+    narrow = await another(daemon, laptop, "narrow", projects=frozenset({"other"}))
+    own = order(narrow.identity, project="other")
+    await narrow.add(own)
+    assert [one["id"] for one in (await narrow.look_up("task_list"))["tasks"]] == [own.id]
+    for op, body in (
+        ("call", {"project": "other", "operation": "0e" * 16, "tool": "task_cancel", "arguments": {"id": hidden.id}}),
+        ("lookup", {"project": "other", "tool": "task_results", "arguments": {"taskId": hidden.id}}),
+        ("task-show", {"task": hidden.id}),
+        ("task-logs", {"task": hidden.id, "at": hidden.at}),
+        ("task-set", {"task": hidden.id, "state": "paused"}),
+    ):
+        assert await narrow.refused(op, body) == "not_found"
+    with pytest.raises(RequestError):
+        await narrow.add(order(narrow.identity))
+    assert (await laptop.look_up("task_list", project="other"))["tasks"][0]["id"] == own.id
+    await narrow.__aexit__(None, None, None)
+
+
+async def test_a_reader_orders_and_ends_nothing(daemon: Serving, laptop: Device) -> None:
+    whole = order(laptop.identity)
+    await laptop.add(whole)
+    reader = await another(daemon, laptop, "reader", scope="read")
+    with pytest.raises(RequestError):
+        await reader.add(order(reader.identity))
+    with pytest.raises(RequestError):
+        await reader.cancel(whole.id)
+    assert await reader.refused("task-claim", {"recipes": [], "busy": [], "leftMicrousd": 0}) == "denied"
+    assert await reader.refused("task-set", {"task": whole.id, "state": "paused"}) == "denied"
+    assert (await reader.look_up("task_list"))["tasks"][0]["id"] == whole.id
+    await reader.__aexit__(None, None, None)

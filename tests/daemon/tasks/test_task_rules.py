@@ -1,0 +1,370 @@
+"""What becomes of slots as time passes: retries, nights that nobody was there for, runs that overlap, tasks that fail, money, restarts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.daemon.task_runners import DOLLAR, order
+from tests.support.sealing.rosters import LAPTOP, founded
+
+from confide_crypto.errors import RequestError
+from confide_crypto.sealing.orders import sign_order
+from confide_daemon.access.callers import Grants
+from confide_daemon.spaces import maintenance
+from confide_daemon.store.queue.slots import SlotRow
+from confide_daemon.store.queue.tasks import TaskRow
+from confide_daemon.store.store import Store
+from confide_daemon.tasks import claims, desk, ledger, watch
+from confide_daemon.tasks.claims import Ending, Lease, Name, Runner
+from confide_memory.errors import NotFoundError, ToolError
+from confide_memory.tasks.order import ALWAYS_LASTS_S, Order
+from confide_memory.tasks.states import Slot, Task
+from confide_memory.tasks.wire import LEASE_S
+
+KEY = b"\x23" * 32
+ROSTER, _ = founded()
+NIGHT = 1_800_064_800
+"""Two o'clock in UTC."""
+HOUR = 3_600
+DAY = 86_400
+
+
+class Queue:
+    """A store, and time as a test has it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.now = float(NIGHT - 10 * HOUR)
+        self.draw = random.Random(1)
+        self.open()
+
+    def open(self) -> None:
+        self.store = Store.open(self.path, KEY, writer=True, now=self.now)
+        maintenance.open_marked(self.store, now=self.now)
+        maintenance.note_restore(self.store, self.path.with_suffix(".restored"))
+        with self.store.writing():
+            watch.begin(self.store, now=self.now)
+
+    def add(self, **fields: Any) -> TaskRow:
+        lasts_s = ALWAYS_LASTS_S if "schedule" in fields else 7 * DAY
+        whole = order(LAPTOP, **{"now": self.now, "expires": int(self.now) + lasts_s, **fields})
+        return self.ordered(whole)
+
+    def ordered(self, whole: Order) -> TaskRow:
+        data = whole.encode()
+        with self.store.writing():
+            signature = sign_order(LAPTOP, ROSTER.space, data)
+            return desk.add(self.store, Grants("laptop"), ROSTER, LAPTOP.public_key, data, signature, now=self.now)[0]
+
+    def look(self, at: float | None = None) -> None:
+        self.now = self.now if at is None else at
+        with self.store.writing():
+            watch.look(self.store, ROSTER, now=self.now, draw=self.draw)
+
+    def claim(
+        self, who: str = "aa", *, left: int = 20 * DOLLAR, most: int = 2 * DOLLAR, monthly: int = 10**12
+    ) -> Lease | None:
+        runner = Runner(who * 32, who, None, {"review": (most, False)}, frozenset(), left)
+        with self.store.writing():
+            return watch.claim(self.store, runner, ROSTER, monthly=monthly, now=self.now, draw=self.draw)
+
+    def claimed(self, who: str = "aa", **more: Any) -> Lease:
+        found = self.claim(who, **more)
+        assert found is not None
+        return found
+
+    def begin(self, lease: Lease, *, is_repeatable: bool = False) -> Lease:
+        with self.store.writing():
+            claims.begin(self.store, named(lease), str(lease.slot.runner), is_repeatable=is_repeatable, now=self.now)
+        return lease
+
+    def end(self, lease: Lease, state: str, **more: Any) -> SlotRow:
+        with self.store.writing():
+            ending = Ending(state, **more)
+            found, _ = claims.end(
+                self.store, named(lease), str(lease.slot.runner), ending, now=self.now, draw=self.draw
+            )
+            return found
+
+    def run(self, state: str, who: str = "aa") -> SlotRow:
+        """A slot from its claim to its end."""
+        return self.end(self.begin(self.claimed(who)), state)
+
+    def states(self, task: TaskRow) -> list[str]:
+        """Of its slots that are due, the earliest first."""
+        rows = self.store.slots.of(task.id, limit=1000)
+        return [str(one.state) for one in reversed(rows) if one.at <= self.now]
+
+    def task(self, task: TaskRow) -> TaskRow:
+        found = self.store.tasks.find(task.id)
+        assert found is not None
+        return found
+
+
+def named(lease: Lease) -> Name:
+    slot = lease.slot
+    return Name(slot.task, slot.at, slot.attempt, slot.fence)
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[Queue]:
+    found = Queue(tmp_path / "space.db")
+    yield found
+    found.store.close()
+
+
+def test_what_never_ran_is_tried_again_and_later_each_time(queue: Queue) -> None:
+    """Two retries, then it has failed; none before its moment."""
+    task = queue.add(retries=2)
+    waits = []
+    for attempt in (1, 2, 3):
+        lease = queue.begin(queue.claimed())
+        assert lease.slot.attempt == attempt
+        slot = queue.end(lease, "again", reason="503 from the model")
+        if attempt < 3:
+            waits.append(slot.next_try_at - queue.now)
+            assert queue.claim() is None or waits[-1] == 0
+            queue.look(slot.next_try_at)
+    assert all(0 <= wait <= most for wait, most in zip(waits, (60, 120), strict=True))
+    assert (slot.state, slot.reason) == (Slot.FAILED, "503 from the model")
+    assert queue.task(task).state is Task.DONE
+
+
+def test_retries_spread_over_all_of_their_time(queue: Queue) -> None:
+    """Full jitter, doubling up to an hour: from the first draw to the last."""
+    whole, found = order(LAPTOP, now=queue.now, retries=5), []
+    queue.ordered(whole)
+    for seed in range(60):
+        with queue.store.writing():
+            slot = replace(SlotRow(whole.id, whole.at or 0), state=Slot.RUNNING, attempt=5)
+            again = ledger.again(queue.store, slot, whole, "x", now=queue.now, draw=random.Random(seed))
+        found.append(again.next_try_at - queue.now)
+    assert max(found) <= 960
+    assert max(found) > 700
+    assert min(found) < 200
+
+
+def test_a_failed_check_is_not_tried_again(queue: Queue) -> None:
+    task = queue.add()
+    assert queue.run("failed").state is Slot.FAILED
+    assert queue.claim() is None
+    assert queue.task(task).state is Task.DONE
+
+
+def test_three_failures_in_a_row_pause_a_task(queue: Queue) -> None:
+    """Also lost ones; a success between them begins the count anew, and so does a person who resumes it."""
+    task = queue.add(schedule="0 * * * *")
+    endings = ["failed", "failed", "succeeded", "failed", "lost", "failed"]
+    for number, state in enumerate(endings):
+        queue.look(NIGHT + number * HOUR + 400)
+        assert queue.task(task).state is Task.ACTIVE
+        queue.run(state)
+    assert queue.task(task).state is Task.PAUSED
+    assert "3 of its runs" in queue.task(task).why
+    queue.look(NIGHT + 6 * HOUR + 400)
+    assert queue.claim() is None
+    with queue.store.writing():
+        desk.resume(queue.store, queue.task(task), ROSTER, now=queue.now)
+    queue.look()
+    queue.run("failed")
+    assert queue.task(task).state is Task.ACTIVE
+
+
+@pytest.mark.parametrize(
+    ("missed", "hours", "left", "states"),
+    [
+        # Three nights without a runner, which then comes so many hours behind the last of them.
+        ("once", 2, 1, ["missed", "missed", "ready"]),
+        ("once", 13, 0, ["missed", "missed", "missed"]),
+        ("skip", 2, 0, ["missed", "missed", "missed"]),
+        ("skip", 0.05, 1, ["missed", "missed", "ready"]),
+        ("all", 2, 3, ["ready", "ready", "ready"]),
+        ("all", 20, 3, ["ready", "ready", "ready"]),
+    ],
+)
+def test_nights_without_a_runner(queue: Queue, missed: str, hours: float, left: int, states: list[str]) -> None:
+    task = queue.add(schedule="0 2 * * *", missed=missed)
+    for night in range(3):
+        queue.look(NIGHT + night * DAY + 301)
+    queue.look(NIGHT + 2 * DAY + 301 + hours * HOUR)
+    assert queue.states(task) == states
+    for _ in range(left):
+        queue.run("succeeded")
+    assert queue.claim() is None
+
+
+def test_a_daemon_that_was_away_finds_the_same(queue: Queue) -> None:
+    """Its clock stood at each of those moments, or it did not look once: what is due is what the order says."""
+    tasks = [queue.add(schedule="0 2 * * *", missed=missed) for missed in ("once", "skip", "all")]
+    queue.look(NIGHT + 9 * DAY + 2 * HOUR)
+    states = [queue.states(task) for task in tasks]
+    assert [one[-3:] for one in states] == [["missed", "missed", "ready"], ["missed"] * 3, ["ready"] * 3]
+    assert [one.count("ready") for one in states] == [1, 0, 7]
+
+
+@pytest.mark.parametrize(
+    ("overlap", "states", "is_killed"),
+    [
+        ("skip", ["running", "skipped", "skipped"], False),
+        ("queue", ["running", "ready", "ready"], False),
+        ("replace", ["running", "missed", "ready"], True),
+    ],
+)
+def test_a_run_that_takes_longer(queue: Queue, overlap: str, states: list[str], is_killed: bool) -> None:
+    task = queue.add(schedule="0 2-4 * * *", overlap=overlap)
+    queue.look(NIGHT + 301)
+    lease = queue.begin(queue.claimed())
+    for hour in (1, 2):
+        with queue.store.writing():
+            claims.renew(queue.store, named(lease), str(lease.slot.runner), now=queue.now + LEASE_S - 1)
+        row = queue.store.slots.find(task.id, lease.slot.at)
+        assert row is not None
+        with queue.store.writing():  # it renews all the time
+            queue.store.slots.write(replace(row, lease_until=NIGHT + (hour + 1) * HOUR))
+        queue.look(NIGHT + hour * HOUR + 301)
+    assert queue.states(task) == states
+    assert queue.claim("bb") is None, "no two of one task at once"
+    found = queue.store.slots.find(task.id, lease.slot.at)
+    assert found is not None
+    assert (found.to_cancel is not None) == is_killed
+    assert queue.end(lease, "succeeded").state is (Slot.CANCELLED if is_killed else Slot.SUCCEEDED)
+    queue.look()
+    for _ in range(states.count("ready")):
+        queue.run("succeeded")
+    assert queue.claim() is None
+
+
+def test_the_best_comes_first(queue: Queue) -> None:
+    """By priority, then by time; nothing that is not due, nothing in a repository that is in use."""
+    low = queue.add(priority=1, at=int(queue.now) - 100)
+    late, early = (queue.add(at=int(queue.now) - ago) for ago in (10, 50))
+    high = queue.add(priority=9, repo="git@host:shop")
+    queue.add(priority=10, at=int(queue.now) + 60)
+    same = queue.add(priority=9, repo="git@host:shop")
+    given = [queue.claimed(who) for who in ("aa", "bb", "cc", "dd")]
+    first, second = sorted((high.id, same.id)), [early.id, late.id, low.id]
+    assert [one.slot.task for one in given] == [first[0], *second]
+    assert queue.claim("ee") is None
+
+
+def test_a_lease_that_ends(queue: Queue) -> None:
+    """What was not begun is free again, what was is lost, unless its recipe says that it may be repeated; a stale word does nothing."""
+    tasks = [queue.add(priority=priority) for priority in (9, 8, 7)]
+    leased = queue.claimed("aa")
+    running = queue.begin(queue.claimed("bb"))
+    repeated = queue.begin(queue.claimed("cc"), is_repeatable=True)
+    queue.look(queue.now + LEASE_S - 1)
+    assert len(queue.store.slots.held()) == 3
+    queue.look(queue.now + 1)
+    assert [queue.states(task) for task in tasks] == [["ready"], ["lost"], ["ready"]]
+    for lease in (leased, running, repeated):
+        for work in (lambda one: queue.begin(one), lambda one: queue.end(one, "succeeded")):
+            with pytest.raises(RequestError) as caught:
+                work(lease)
+            assert caught.value.code == "conflict"
+    queue.look(queue.now + 200)
+    assert {queue.claimed("dd").slot.attempt, queue.claimed("ee").slot.attempt} == {2}
+
+
+def test_a_daemon_that_starts_grants_a_lease_more(queue: Queue) -> None:
+    """Nobody could renew while it was away."""
+    lease = queue.begin(queue.claimed()) if queue.add() else None
+    assert lease is not None
+    queue.store.close()
+    queue.now += 10 * HOUR
+    queue.open()
+    queue.look(queue.now + LEASE_S - 1)
+    assert queue.end(lease, "succeeded").state is Slot.SUCCEEDED
+
+
+def test_a_folder_that_was_put_back_begins_nothing_that_was_due(queue: Queue) -> None:
+    """Somebody may have begun it in the time that is forgotten; what is due from then on is."""
+    once = queue.add()
+    nightly = queue.add(schedule="0 2 * * *")
+    queue.store.close()
+    queue.path.with_suffix(".restored").write_text("{}\n")
+    queue.now = float(NIGHT + 3 * DAY + HOUR)
+    queue.open()
+    assert queue.claim() is None
+    queue.look(queue.now + 2 * HOUR)
+    assert queue.claim() is None
+    assert queue.states(once) == ["lost"]
+    assert set(queue.states(nightly)) == {"lost"}
+    assert queue.task(nightly).state is Task.PAUSED, "a person has to see it"
+    with queue.store.writing():
+        desk.resume(queue.store, queue.task(nightly), ROSTER, now=queue.now)
+    queue.look(NIGHT + 4 * DAY + 301)
+    assert queue.run("succeeded").state is Slot.SUCCEEDED
+
+
+def test_the_month_has_its_limit_for_all_runners(queue: Queue) -> None:
+    """Reserved when a run begins, and let go when it ends."""
+    for _ in range(3):
+        queue.add(max_microusd=DOLLAR)
+    first = queue.begin(queue.claimed("aa", monthly=DOLLAR + 200_000))
+    second = queue.begin(queue.claimed("bb", monthly=DOLLAR + 200_000))
+    assert (first.limit, second.limit) == (DOLLAR, 200_000)
+    assert queue.claim("cc", monthly=DOLLAR + 200_000) is None
+    queue.end(first, "succeeded", microusd=300_000)
+    third = queue.claimed("cc", monthly=DOLLAR + 200_000)
+    assert third.limit == DOLLAR + 200_000 - 300_000 - 200_000
+    queue.end(second, "failed", microusd=200_000)
+    assert queue.store.runners.spent(claims.month_of(queue.now)) == 500_000
+
+
+def test_what_costs_nothing_needs_no_money(queue: Queue) -> None:
+    queue.add()
+    assert queue.claim(left=0) is None
+    assert queue.claimed(left=0, most=0).limit == 0
+
+
+def test_a_clock_that_jumps_makes_nothing_twice(queue: Queue) -> None:
+    task = queue.add(schedule="0 * * * *")
+    queue.look(NIGHT + 400)
+    queue.run("succeeded")
+    seen = {one.at: one.state for one in queue.store.slots.of(task.id, limit=1000)}
+    for jump in (40 * DAY, -40 * DAY, -2 * HOUR, 5 * HOUR):
+        queue.look(queue.now + jump)
+    after = {one.at: one.state for one in queue.store.slots.of(task.id, limit=10_000)}
+    assert set(seen) <= set(after)
+    assert len(after) == len(queue.store.rows("SELECT DISTINCT at FROM slot WHERE task = ?", (task.id,)))
+    assert all(after[at] is state for at, state in seen.items() if state is Slot.SUCCEEDED)
+
+
+def test_an_id_may_be_cut_short(queue: Queue) -> None:
+    grants = Grants("laptop")
+    one = queue.add(id="aaaa000000000001")
+    queue.add(id="aaaa000000000002")
+    assert desk.found(queue.store, grants, "AAAA000000000001").id == one.id
+    for name, error in (("aaaa", ToolError), ("aaa", NotFoundError), ("zzzz", NotFoundError), ("", NotFoundError)):
+        with pytest.raises(error):
+            desk.found(queue.store, grants, name)
+    other = Grants("other", projects=frozenset({"elsewhere"}))
+    with pytest.raises(NotFoundError):
+        desk.found(queue.store, other, one.id)
+
+
+def test_there_is_an_end_to_what_is_queued(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk, "MAX_LIVING", 3)
+    for _ in range(3):
+        queue.add()
+    with pytest.raises(ToolError):
+        queue.add()
+
+
+def test_what_ended_long_ago_goes(queue: Queue) -> None:
+    task = queue.add()
+    queue.run("succeeded")
+    with queue.store.writing():
+        queue.store.slots.forget(queue.now - 1)
+        queue.store.tasks.forget(queue.now + 1)
+    assert queue.store.tasks.find(task.id) is not None
+    with queue.store.writing():
+        queue.store.slots.forget(queue.now + 1)
+        queue.store.tasks.forget(queue.now + 1)
+    assert queue.store.tasks.find(task.id) is None

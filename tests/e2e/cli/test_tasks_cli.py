@@ -1,0 +1,124 @@
+"""Tasks from a person's and an agent's side, with real programs: added, shown, queued without the daemon, never in clear, ended."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.network.relay import RecordingRelay
+from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
+
+TOKEN = "ghp_" + "x7Kd92LmQp0sVbNc84RtYwZaE1fGhJ3uTo5i"  # planted
+ALL = 'toolsets = ["core", "tasks"]\n'
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with running_daemon(tmp_path_factory.mktemp("tasks")) as running:
+        yield running
+
+
+@pytest.fixture
+def relay(daemon: Daemon) -> Iterator[RecordingRelay]:
+    with RecordingRelay(daemon.port) as cable:
+        yield cable
+
+
+@pytest.fixture
+def machine(tmp_path: Path, daemon: Daemon, relay: RecordingRelay) -> Machine:
+    joined = Machine(tmp_path, f"ann-{secrets.token_hex(4)}")
+    joined.run("join", daemon.invite(joined.name, port=relay.port))
+    return joined
+
+
+def test_a_task_from_its_order_to_its_end(machine: Machine) -> None:
+    """What is shown is the whole order, as this machine signed it; a credential in it is sealed."""
+    text = f"Review it with {TOKEN}."
+    added = machine.json("task", "add", text, "--repo", "git@host:shop", "--schedule", "30 2 * * *", "--zone", "UTC")
+    assert (added["schedule"], added["state"], added["queued"]) == ("30 2 * * *", "active", False)
+    assert "no runner" in added["warnings"][0]
+    shown = machine.json("task", "show", added["id"][:6])
+    assert shown["problem"] is None
+    assert shown["device"] == machine.name
+    order = shown["order"]
+    assert (order["recipe"], order["repo"], order["zone"]) == ("review", "git@host:shop", "UTC")
+    assert "(sealed:github-token:" in order["description"]
+    assert TOKEN not in json.dumps(shown)
+    assert [one["state"] for one in shown["slots"]] == ["ready"]
+    assert machine.json("task", "pause", added["id"])["state"] == "paused"
+    assert machine.json("report") == {"lines": machine.json("report")["lines"], "open": True}
+    assert "paused" in machine.run("report")
+    assert machine.json("task", "resume", added["id"])["state"] == "active"
+    again = machine.json("task", "run-now", added["id"])
+    assert (again["id"] != added["id"], again["schedule"]) == (True, None)
+    assert machine.json("task", "cancel", added["id"])["cancelled"]
+    assert {one["status"] for one in machine.json("task", "ls")["tasks"]} == {"cancelled", "pending"}
+
+
+WRONG = (
+    ("--schedule", "every night"),
+    ("--schedule", "*/5 * * * *"),
+    ("--schedule", "0 2 * * *", "--at", "2027-01-01T02:00"),
+    ("--at", "tomorrow"),
+    ("--zone", "Mars/Olympus", "--at", "2027-01-01T02:00"),
+    ("--type", "dance"),
+    ("--repo", "ext::sh -c id"),
+    ("--priority", "11"),
+    ("--missed", "never"),
+    ("--timeout", "1s", "--retries", "9"),
+)
+
+
+def test_what_cannot_be_ordered_is_refused(machine: Machine) -> None:
+    """Each with a sentence that says what to write; nothing of it is queued."""
+    for wrong in WRONG:
+        said = machine.run("task", "add", "look at it", *wrong, code=7)
+        assert "hint:" in said or "is one of" in said or "is a number" in said, wrong
+    assert machine.json("task", "ls")["tasks"] == []
+
+
+def test_a_second_device_approves_and_the_first_cannot(machine: Machine) -> None:
+    added = machine.json("task", "add", "look at it")
+    said = machine.run("task", "approve", added["id"], "--yes", code=7)
+    assert "gave the order itself" in said
+    assert "another device" in said
+
+
+def test_without_the_daemon_an_agents_task_waits(machine: Machine, relay: RecordingRelay) -> None:
+    """It is one task however often it is sent; what only reads says that the daemon is away."""
+    (machine.home / "proxy.toml").write_text(ALL)
+    with Wire(machine) as wire:
+        wire.open()
+        first = wire.tool("task_add", {"description": "online", "scheduled_for": "2027-01-01T02:00"})
+        assert not first.get("isError"), first
+        relay.cut()
+        kept = wire.tool("task_add", {"description": "offline", "type": "refactor", "priority": "7"})
+        assert not kept.get("isError"), kept
+        told = kept["structuredContent"]
+        assert told["queued"]
+        ended = wire.tool("task_cancel", {"id": told["id"]})["structuredContent"]
+        assert ended["queued"]
+        assert wire.tool("task_list", {}).get("isError")
+        assert wire.tool("task_results", {}).get("isError")
+        assert machine.json("queue")["queuedOffline"] == 2
+        relay.mend()
+        wait_until("the link", lambda: not wire.tool("memory_status", {}).get("isError"))
+        wait_until("what waited to be sent", lambda: machine.json("queue")["queuedOffline"] == 0)
+        listed = {one["title"]: one for one in wire.tool("task_list", {})["structuredContent"]["tasks"]}
+        assert set(listed) == {"online", "offline"}
+        assert (listed["offline"]["id"], listed["offline"]["status"]) == (told["id"], "cancelled")
+        assert listed["offline"]["priority"] == 7
+        bad = wire.tool("task_add", {"description": "x", "order": "{}", "signature": "AA=="})
+        assert bad.get("isError"), "an agent signs nothing"
+
+
+def test_no_text_of_a_task_crosses_the_wire_in_clear(machine: Machine, relay: RecordingRelay) -> None:
+    machine.json("task", "add", f"canary-91f3 {TOKEN}", "--context", '{"note": "canary-77aa"}')
+    recorded = relay.captured
+    assert recorded
+    for canary in (b"canary-91f3", b"canary-77aa", TOKEN.encode()):
+        assert canary not in recorded

@@ -1,0 +1,161 @@
+"""Orders of tasks: what a daemon could try with them, and when they are due."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.sealing.rosters import (
+    DESKTOP,
+    LAPTOP,
+    NOW,
+    PHONE,
+    SPACE,
+    device,
+    flipped,
+    one_bit_a_byte,
+    shared,
+)
+
+from confide_crypto.errors import OrderError, OrderSignerError
+from confide_crypto.sealing.orders import approve_order, sign_order
+from confide_memory.errors import ToolError
+from confide_memory.tasks import order as orders
+from confide_memory.tasks.order import Order, opened
+
+ROSTER, KEYS = shared()
+NIGHT = NOW - NOW % 86_400 + 86_400 + 2 * 3_600
+
+
+def order(**fields: Any) -> Order:
+    """One that is due at two o'clock of the next night."""
+    usual: dict[str, Any] = {"at": NIGHT} if "schedule" not in fields else {}
+    told = {
+        "id": "0123456789abcdef",
+        "project": "shop",
+        "recipe": "review",
+        "description": "look at it",
+        "signer": LAPTOP.public_key.hex(),
+        "added": NOW,
+        "expires": NOW + orders.ONCE_LASTS_S,
+        "zone": "UTC",
+    }
+    return Order(**{**told, **usual, **fields})
+
+
+def test_no_bit_of_an_order_can_be_changed() -> None:
+    """Every bit of one, and of its signature."""
+    data = order().encode()
+    signature = sign_order(LAPTOP, SPACE, data)
+    assert opened(ROSTER, data, signature).id == order().id
+    for wrong in flipped(data):
+        with pytest.raises(OrderError):
+            opened(ROSTER, wrong, signature)
+    for wrong in flipped(signature):
+        with pytest.raises(OrderError):
+            opened(ROSTER, data, wrong)
+
+
+def test_no_bit_of_an_approval_can_be_changed() -> None:
+    data = order().encode()
+    signature, approval = sign_order(LAPTOP, SPACE, data), approve_order(DESKTOP, SPACE, data)
+    assert opened(ROSTER, data, signature, [approval])
+    for part in ("key", "signature"):
+        for wrong in flipped(getattr(approval, part), one_bit_a_byte(getattr(approval, part))):
+            with pytest.raises(OrderError):
+                opened(ROSTER, data, signature, [replace(approval, **{part: wrong})])
+
+
+def test_an_order_ends_with_its_device_and_its_time() -> None:
+    """A removed one is named, so that a person knows why its tasks stand still."""
+    roster = ROSTER.add(LAPTOP, device(PHONE, "old phone"), KEYS, now=NOW)
+    data = order(signer=PHONE.public_key.hex()).encode()
+    signature = sign_order(PHONE, SPACE, data)
+    assert opened(roster, data, signature, now=NOW)
+    with pytest.raises(OrderError, match="expired"):
+        opened(roster, data, signature, now=order().expires)
+    after, _ = roster.remove(LAPTOP, PHONE.public_key, KEYS, now=NOW)
+    with pytest.raises(OrderSignerError, match="old phone"):
+        opened(after, data, signature, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("at", "now"),
+    [
+        (NIGHT + 1, NIGHT + 2),
+        (NIGHT - 86_400, NIGHT),
+        (NIGHT, NIGHT - orders.CLOCK_SKEW_S - 1),
+        (NIGHT, NOW + orders.ONCE_LASTS_S),
+        (0, NIGHT),
+    ],
+)
+def test_a_daemon_cannot_choose_when(at: int, now: int) -> None:
+    order().check_slot(NIGHT, now=NIGHT)
+    with pytest.raises(OrderError):
+        order().check_slot(at, now=now)
+
+
+def test_a_daemon_cannot_choose_when_it_comes_again() -> None:
+    """Its slots are those of the schedule, later by its id, and none from before it was given."""
+    nightly = order(schedule="0 2 * * *", expires=NOW + orders.ALWAYS_LASTS_S)
+    first, second = islice(nightly.times(after=NOW), 2)
+    assert (first, second) == (NIGHT + int(nightly.id, 16) % 301, first + 86_400)
+    nightly.check_slot(first, now=first)
+    nightly.check_slot(second, now=second + 3_600)
+    for at in (first + 1, first - 1, NIGHT, first - 2 * 86_400, second):
+        with pytest.raises(OrderError):
+            nightly.check_slot(at, now=first)
+
+
+@given(st.binary(max_size=200))
+def test_whatever_comes_is_an_order_or_refused(data: bytes) -> None:
+    with pytest.raises(OrderError):
+        Order.parse(data)
+
+
+def test_what_is_taken_is_what_would_be_written() -> None:
+    """Drawn texts in, the same texts out, byte for byte."""
+    draw = random.Random(7)
+    for _ in range(50):
+        text = "".join(chr(draw.choice((9, 10, 34, 92, 127, 0x20AC, 0x1F600, 0x2028, 65))) for _ in range(30))
+        whole = order(description=text, priority=draw.randint(1, 10), repo=draw.choice(("", "a:b", "https://x/y")))
+        assert Order.parse(whole.encode()) == whole
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("description", ""),
+        ("description", "x" * 8_001),
+        ("description", "a\0b"),
+        ("description", "\ud800"),
+        ("project", " "),
+        ("project", "a\nb"),
+        ("recipe", "Review"),
+        ("recipe", "../review"),
+        ("repo", "-oProxyCommand=sh"),
+        ("repo", "ext::sh -c id"),
+        ("repo", "https://x/ y"),
+        ("timeout_ms", 999),
+        ("priority", 0),
+        ("context", "[1]"),
+        ("max_microusd", -1),
+        ("retries", 6),
+        ("expires", NOW - 1),
+        ("at", None),
+    ],
+)
+def test_an_order_keeps_its_bounds(field: str, value: Any) -> None:
+    with pytest.raises(ToolError):
+        order(**{field: value}).encode()
+
+
+def test_the_largest_order_fits() -> None:
+    """Four bytes a character would not: then it is said."""
+    context = '{"a":"' + "x" * (orders.MAX_CONTEXT_CHARS - 8) + '"}'
+    assert len(order(description="€" * orders.MAX_DESCRIPTION_CHARS, context=context).encode()) < 64 * 1024
