@@ -1,7 +1,7 @@
 """One drawn schedule of faults around two daemons over one PostgreSQL, and a machine that repeats what is not answered.
 
-The daemons are real processes over copies of one data folder; between each of them and the engine is a relay that can be cut. One fault at a
-time: a kill, a stop and going on, a way to the engine that is cut or holds all back, an engine that ends as in a crash, a file of the space
+The daemons are real processes over copies of one data folder, with a way to the engine each that can be cut. One fault at a time: a kill,
+a stop and going on, a way to the engine that is cut or holds all back, an engine that ends as in a crash, a file of the space
 that is lost, a lease that is released. At the end every acknowledged line has to be there once, in what each of the two has.
 """
 
