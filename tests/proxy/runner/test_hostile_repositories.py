@@ -104,7 +104,7 @@ def said(result):
 libc = ctypes.CDLL(None, use_errno=True)
 tried('abstract', lambda: socket.socket(socket.AF_UNIX).connect({abstract!r}))
 tried('loopback', lambda: socket.create_connection(('127.0.0.1', {port.getsockname()[1]}), 1))
-tried('world', lambda: socket.create_connection(('192.0.2.1', 80), 1))
+tried('interfaces', lambda: [line for line in open('/proc/net/dev') if ':' in line and ' lo:' not in f' {line.strip()}'] or said(-1))
 tried('raw', lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
 tried('host process', lambda: os.kill({os.getpid()}, 0))
 tried('ptrace', lambda: said(libc.ptrace(16, {os.getpid()}, 0, 0)))
