@@ -125,10 +125,14 @@ class ConflictError(ConfideError):
     exit_code = EXIT_INPUT
 
     def __init__(self, expected: int, found: int) -> None:
-        super().__init__(
-            f"the document is at revision {found}, not at {expected}",
-            hint=f"read it again and repeat the change with expectedRevision {found}",
-        )
+        problem = f"the document is at revision {found}, not at {expected}"
+        hint = f"read it again and repeat the change with expectedRevision {found}"
+        if not expected:
+            problem = f"there is such a document already, at revision {found}"
+        elif not found:
+            problem = f"there is no such document, at revision {expected} or another"
+            hint = "it may have been deleted meanwhile"
+        super().__init__(problem, hint=hint)
 
 
 class EmbedderError(ConfideError):

@@ -47,11 +47,13 @@ class Names:
         schemes: by which it is reached.
         open_to_links: what paths begin with that a page of another site may lead a person to. Whoever comes along there is given nothing
             that is not in the address.
+        in_frames: whether these may be led to within a frame as well. Whether such a page shows itself there, its own headers say.
     """
 
     hosts: Collection[str]
     schemes: Collection[str] = ("http", "https")
     open_to_links: Sequence[str] = ()
+    in_frames: bool = False
 
     def has_host(self, host: str) -> bool:
         """Whether a `Host` is one of ours: a name that leads here is told apart by it."""
@@ -142,7 +144,7 @@ def where(error: BaseException) -> str:
 def _is_link(scope: Scope, names: Names) -> bool:
     """Whether somebody follows a link to a page that others may lead to."""
     mode, dest = _values(scope, b"sec-fetch-mode"), _values(scope, b"sec-fetch-dest")
-    is_followed = mode == ["navigate"] and dest == ["document"]
+    is_followed = mode == ["navigate"] and (dest == ["document"] or (names.in_frames and dest == ["iframe"]))
     return is_followed and scope["method"] == "GET" and scope["path"].startswith(tuple(names.open_to_links))
 
 

@@ -140,6 +140,7 @@ class Daemon:
         self.operator.also(self._backups.ailments)
         self.desk = RosterDesk(state.registry, spaces.rosters)
         spaces.on_news = self.desk.announce
+        spaces.around = self._around
         self._callers = Callers(
             state.registry,
             state.folder.authorized,
@@ -163,6 +164,11 @@ class Daemon:
                 session.announce(change)
         if self._beside is not None:
             self._beside.changed(space_id, change)
+
+    def _around(self, space_id: str) -> tuple[int | None, bool | None]:
+        """Credentials in clear in a space, and whether it has a proven backup, as far as either is known."""
+        counted = self.desk.unsealed.of(space_id)
+        return None if counted is None else counted.findings, self._backups.is_proven
 
     def stop(self) -> None:
         """Ask the daemon to end in good order."""

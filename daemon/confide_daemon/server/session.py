@@ -129,7 +129,13 @@ class Session:
         """Why the caller is shut out, once it is; from then on it may do nothing."""
         # By these a machine comes to its keys, so they are answered while the space is locked.
         self._rosters = RosterRequests(desk, spaces, self._caller_now, self._ask)
-        self._tasks = TaskRequests(self._caller_now, self._rosters.epoch_for, self._ask, self._publish_here_too)
+        self._tasks = TaskRequests(
+            self._caller_now,
+            self._rosters.epoch_for,
+            self._ask,
+            self._publish_here_too,
+            lambda wake: desk.following(caller.space_id, wake),
+        )
         self._copies = Copies(self._ask, self._held, lambda: self.grants, self._publish)
         self._requests: dict[str, Operation] = {}
         if space is not None:

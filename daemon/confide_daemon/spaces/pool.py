@@ -105,6 +105,8 @@ class Spaces:
         self.rosters = Rosters(state.registry)
         self.on_news: Callable[[str], None] = lambda _space_id: None
         """Told of a space whose machines should look again: it is unlocked, or a key is needed."""
+        self.around: Callable[[str], tuple[int | None, bool | None]] = lambda _space_id: (None, None)
+        """What is known of a space outside of it: credentials in clear, and whether there is a proven backup."""
         sweep(state.folder.spaces)
         space_removal.finish(state)
 
@@ -400,6 +402,7 @@ class Spaces:
             disk=self.disk,
             turns=self._turns,
             roster=lambda: self.rosters.current(space_id),
+            around=lambda: self.around(space_id),
         )
 
     async def _close_unused(self, space_id: str) -> None:

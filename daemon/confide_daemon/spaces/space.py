@@ -47,6 +47,7 @@ from confide_daemon.sealing.vault_records import VaultRecords
 from confide_daemon.spaces import maintenance
 from confide_daemon.spaces.maintenance import Health, Turns, Upkeep, mark_closed
 from confide_daemon.spaces.models import IndexSettings
+from confide_daemon.spaces.nightly import Nightly
 from confide_daemon.store.database import Damage
 from confide_daemon.store.page_budget import PageBudget
 from confide_daemon.store.quota import UNLIMITED, Quota
@@ -122,9 +123,10 @@ class Space:
         crashed: bool,
         vault: Vault | None,
         roster: Callable[[], Roster | None],
+        around: Callable[[], tuple[int | None, bool | None]],
     ):
         """`scan`: its vectors in memory; `damage`: what its connections cannot read; `crashed`: it was not closed the last time;
-        `roster`: its devices now."""
+        `roster`: its devices now; `around`: as `Nightly` has it."""
         self.space_id = space_id
         self._damage = damage
         self._scan = scan
@@ -168,6 +170,7 @@ class Space:
             threads, self.notes, roster=roster, monthly=settings.monthly_microusd or ANY_MONEY, clock=clock
         )
         self.deduplication = Deduplication(threads, self.notes)
+        self.nightly = Nightly(threads, self.deduplication, waiting=lambda: self.waiting, around=around, clock=clock)
         self.stored_texts = StoredTexts(threads, derivation.keep, self._indexer.changed, self.searcher.forget_texts)
         self.upkeep = Upkeep(
             threads,
@@ -197,6 +200,7 @@ class Space:
         disk: Disk | None = None,
         turns: Turns | None = None,
         roster: Callable[[], Roster | None] = lambda: None,
+        around: Callable[[], tuple[int | None, bool | None]] = lambda: (None, None),
     ) -> Space:
         """Opens the space, making it when the file is not there, and takes up the indexing and the upkeep.
 
@@ -212,6 +216,8 @@ class Space:
             disk: asked before what can wait is written; None: there is room.
             turns: in which it looks after itself; None: nobody else does.
             roster: gives its devices now, whose orders count; may take a while.
+            around: gives how many credentials are stored in clear, and whether a backup is proven, None for what nobody knows; may take a
+                while.
 
         Raises StorageError: wrong key, damaged beyond repair, newer schema, not writable, disk full.
         """
@@ -241,6 +247,7 @@ class Space:
                 crashed=crashed,
                 vault=vault,
                 roster=roster,
+                around=around,
             )
             try:
                 await space.projects.open()
@@ -255,6 +262,7 @@ class Space:
             space.upkeep.start()
             space.records.start()
             space.tasks.start()
+            space.nightly.start()
             return space
 
         try:
@@ -279,6 +287,7 @@ class Space:
 
     async def close(self) -> None:
         """Ends the indexing after its current batch and closes the database."""
+        await self.nightly.close()
         await self.tasks.close()
         await self.records.close()
         await self.upkeep.close()

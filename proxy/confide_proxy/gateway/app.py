@@ -167,7 +167,7 @@ def create(gateway: Gateway, rooms: Sequence[Callable[[Gateway], Room]]) -> ASGI
 def names(port: int) -> Names:
     """How a gateway of this machine is called that listens on this port."""
     hosts = [f"{name}:{port}" for name in LOOPBACK]
-    return Names(hosts if port != HTTP_PORT else [*hosts, *LOOPBACK], ("http",), (LINKS,))
+    return Names(hosts if port != HTTP_PORT else [*hosts, *LOOPBACK], ("http",), (LINKS,), in_frames=True)
 
 
 def identity_of(request: Request) -> Identity:

@@ -197,6 +197,10 @@ async def test_a_task_of_a_removed_device_stands_still(daemon: Serving, laptop: 
         laptop.identity, server.identity.public_key, laptop.keys, now=int(time.time())
     )
     await laptop.request("extend", {"entry": base64.b64encode(laptop.roster.entries[-1].encode()).decode()})
+    async with asyncio.timeout(DEADLINE_S):
+        while not (news := await laptop.task_news.get())["cancelled"]:
+            pass
+    assert news["cancelled"] == [named(slot)]
     assert await laptop.claim() is None
     assert (await laptop.request("task-renew", named(slot)))["cancelled"]
     await laptop.end(slot, "cancelled")

@@ -118,7 +118,7 @@ def test_without_the_daemon_an_agents_task_waits(machine: Machine, relay: Record
 
 def test_no_text_of_a_task_crosses_the_wire_in_clear(machine: Machine, relay: RecordingRelay) -> None:
     machine.json("task", "add", f"canary-91f3 {TOKEN}", "--context", '{"note": "canary-77aa"}')
-    recorded = relay.captured()
+    recorded = relay.captured
     assert recorded
     for canary in (b"canary-91f3", b"canary-77aa", TOKEN.encode()):
         assert canary not in recorded

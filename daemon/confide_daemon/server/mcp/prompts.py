@@ -79,7 +79,9 @@ async def get(context: ToolContext, name: str, arguments: Mapping[str, str] | No
         raise ToolError("there is no such prompt", hint=", ".join(one["name"] for one in PROMPTS))
     if name == REPORT:
         context.grants.require_source("memory")
-        night = await report.of(context.space.tasks, lambda: context.grants, since=None, is_brief=False)
+        found_by_night = await context.space.nightly.newest()
+        more = found_by_night.lines() if found_by_night is not None else ()
+        night = await report.of(context.space.tasks, lambda: context.grants, since=None, is_brief=False, more=more)
         return prompt["description"], _REPORT.format(found="\n".join(night.lines))
     (asked,) = prompt["arguments"]
     value = (arguments or {}).get(asked["name"], "").strip()

@@ -81,6 +81,11 @@ class BackupDesk:
         """Whether something is under way that an end of the daemon would cut off."""
         return self._is_working or any(one.task is not None and not one.task.done() for one in self._tasks.values())
 
+    @property
+    def is_proven(self) -> bool | None:
+        """Whether there is a proven snapshot that is young enough; None where no target is configured."""
+        return not self.ailments() if self._backups.has_target else None
+
     def ailments(self) -> set[str]:
         """`backup`, where a space has no proven snapshot that is young enough, or the target is not there."""
         return {"backup"} if self._standing.late or not self._is_there else set()

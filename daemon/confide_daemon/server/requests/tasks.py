@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, Final
 
@@ -49,6 +50,7 @@ class TaskRequests:
         epoch_for: Callable[[bytes], Awaitable[int | None]],
         ask: Ask,
         publish: Callable[[Change], None],
+        following: Callable[[Callable[[], None]], AbstractContextManager[None]],
     ) -> None:
         """What they need.
 
@@ -57,11 +59,13 @@ class TaskRequests:
             epoch_for: gives the newest epoch for a key that is on the space's roster, else None.
             ask: makes a request of the machine.
             publish: tells the machines of the space of a new revision.
+            following: within what it gives, its argument is called when the devices of the space have changed.
         """
         self._caller = caller
         self._epoch_for = epoch_for
         self._ask = ask
         self._publish = publish
+        self._following = following
         self._space: Space
         self._changed = asyncio.Event()
         self._is_runner = asyncio.Event()
@@ -86,6 +90,11 @@ class TaskRequests:
     async def run(self) -> None:
         """Tell a runner what there is for it, until cancelled: one request at a time, however much has changed meanwhile."""
         await self._is_runner.wait()
+        # What a device ordered that was removed just now is killed at once.
+        with self._following(lambda: self._space.tasks.wake()):
+            await self._tell_on()
+
+    async def _tell_on(self) -> None:
         while True:
             # The space may have been closed since, and opened again: then this is told by `use`.
             with self._space.tasks.following(self._changed.set):
@@ -215,7 +224,9 @@ class TaskRequests:
     async def _report(self, since: str | None, brief: bool) -> dict[str, Any]:
         self._grants().require_source("memory")
         begin = datetime.fromisoformat(since).timestamp() if since else None
-        found = await report.of(self._space.tasks, self._grants, since=begin, is_brief=brief)
+        night = None if brief else await self._space.nightly.newest()
+        more = night.lines() if night is not None else ()
+        found = await report.of(self._space.tasks, self._grants, since=begin, is_brief=brief, more=more)
         counts = [{"state": state, "count": count} for state, count in found.counts.items()]
         return {"lines": list(found.lines), "open": found.is_open, "counts": counts, "ids": list(found.ids)}
 

@@ -75,3 +75,10 @@ CREATE TABLE task_log (
     PRIMARY KEY (task, at, part)
 ) WITHOUT ROWID;
 CREATE INDEX task_log_age ON task_log (stored_at);
+
+-- What was found in the memory last night, for the morning: one report, in place of the last one.
+CREATE TABLE night_findings (
+    only        INTEGER PRIMARY KEY CHECK (only = 1),
+    at          REAL    NOT NULL,
+    findings    TEXT    NOT NULL                    -- JSON
+);

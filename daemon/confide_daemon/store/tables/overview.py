@@ -47,7 +47,9 @@ class OverviewTable(Table):
         zone_s: int,
         limit: int,
     ) -> list[DayRow]:
-        """What was stored, and last recalled, by day, the newest first.
+        """What was stored, and how often something was recalled, by day, the newest first.
+
+        In a zone that is no whole hours from UTC the hour around midnight counts to the day in which it begins.
 
         Args:
             since: the first moment, in seconds since 1970.
@@ -61,10 +63,10 @@ class OverviewTable(Table):
                       CASE WHEN d.source = 'sessions' THEN 'said' WHEN l.gone THEN 'deleted' ELSE coalesce(l.by, 'agent') END, count(*)
                       FROM last l JOIN document d ON d.id = l.document{where} GROUP BY 1, 2, 3
                   UNION ALL
-                  SELECT date(u.used_at + ?, 'unixepoch'), p.name, '{RECALLED}', count(*)
-                      FROM document_use u JOIN document d ON d.id = u.document{where} AND u.used_at >= ? GROUP BY 1, 2
+                  SELECT date(3600 * d.hour + ?, 'unixepoch'), p.name, '{RECALLED}', sum(d.uses)
+                      FROM recall d{where} AND d.hour >= ? GROUP BY 1, 2
                   ORDER BY 1 DESC, 2, 3 LIMIT ?"""
-        values = (since, zone_s, *names, *more, zone_s, *names, *more, since, limit)
+        values = (since, zone_s, *names, *more, zone_s, *names, *more, int(since // 3600), limit)
         return [DayRow(*row) for row in self._rows(sql, values)]
 
     def ages(
@@ -85,3 +87,22 @@ class OverviewTable(Table):
                   JOIN note_relation r ON r.document = a.document JOIN note b ON b.id = r.other JOIN project pb ON pb.id = b.project
                   WHERE pa.name = ?{reached} ORDER BY a.importance DESC, a.updated_at DESC, r.kind, b.id LIMIT ?"""
         return [RelationRow(*row) for row in self._rows(sql, (project, *names, limit))]
+
+    def unused_since(self, moment: float) -> int:
+        """How many notes were neither used nor changed since then; those of tasks apart."""
+        sql = """SELECT count(*) FROM note n LEFT JOIN document_use u ON u.document = n.document
+                 WHERE n.task IS NULL AND n.updated_at < ? AND coalesce(u.used_at, 0) < ?"""
+        return int(self._one(sql, (moment, moment)) or 0)
+
+    def stray_relations(self) -> int:
+        """How many relations are to notes that are not there."""
+        sql = "SELECT count(*) FROM note_relation r WHERE NOT EXISTS (SELECT 1 FROM note b WHERE b.id = r.other)"
+        return int(self._one(sql) or 0)
+
+    def findings(self) -> str | None:
+        """What was found last night, as it was kept."""
+        return self._one("SELECT findings FROM night_findings")  # type: ignore[no-any-return]
+
+    def keep_findings(self, at: float, findings: str) -> None:
+        """In place of what was found before."""
+        self._rows("INSERT OR REPLACE INTO night_findings (only, at, findings) VALUES (1, ?, ?)", (at, findings))

@@ -1,0 +1,163 @@
+"""What the memory could be rid of, looked at once a night and told in the morning. It changes nothing, and asks no model.
+
+One report a space, in place of the last one. A space that nobody has open at that hour has none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from confide_crypto.errors import ConfideError
+from confide_daemon.notes.dedupe import Deduplication
+from confide_daemon.store.store import Store
+from confide_daemon.store.threads import StoreThreads
+
+log = logging.getLogger(__name__)
+
+HOUR: Final = 3
+MINUTE: Final = 30
+LATE_S: Final = 3 * 3_600
+"""So long behind it is made up for; a day has other work."""
+LONGEST_SLEEP_S: Final = 3_600.0
+"""Clocks are set, and jump."""
+UNUSED_DAYS: Final = 180
+NEAR: Final = 0.95
+DAY_S: Final = 86_400
+MOST_CLASHES: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """How much there is of each; None: nobody knows."""
+
+    at: float  # seconds since 1970
+    duplicates: int  # notes that say nearly the same as a newer one
+    unused: int  # notes that were neither used nor changed for so long
+    strays: int  # relations to notes that are not there
+    clashes: int
+    vectors: int  # pieces that wait for theirs, as for the next month's budget
+    unsealed: int | None = None  # credentials in clear, as a machine has counted them
+    is_proven: bool | None = None  # whether there is a backup that is proven and young enough; None: none is configured
+
+    def lines(self) -> list[str]:
+        """As a person is told it: what is to be done, and by what; nothing where all is well."""
+        told = [
+            (self.unsealed, "credentials in clear", "confide secrets rescan"),
+            (self.clashes, "clashes", "confide sync names them"),
+            (self.duplicates, "notes nearly the same as newer ones", "memory_dedupe"),
+            (self.unused, "notes neither used nor changed", f"for {UNUSED_DAYS} days"),
+            (self.strays, "relations to notes that are gone", "memory_get shows them"),
+            (self.vectors, "pieces without vectors", "memory_status tells why"),
+        ]
+        said = [f"{what}: {count} ({way})" for count, what, way in told if count]
+        said += ["no proven backup is young enough (confided doctor)"] if self.is_proven is False else []
+        if not said:
+            return []
+        day = datetime.fromtimestamp(self.at).astimezone().strftime("%m-%d")
+        return [f"The memory itself, {day}: {'; '.join(said)}."]
+
+
+class Nightly:
+    """Of one open space."""
+
+    def __init__(
+        self,
+        threads: StoreThreads,
+        deduplication: Deduplication,
+        *,
+        waiting: Callable[[], int],
+        around: Callable[[], tuple[int | None, bool | None]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """What it needs of its space.
+
+        Args:
+            waiting: how many pieces wait for their vectors.
+            around: `unsealed` and `is_proven` of `Findings`, which are known outside of the space; it may take a while.
+        """
+        self._threads = threads
+        self._deduplication = deduplication
+        self._waiting = waiting
+        self._around = around
+        self._clock = clock
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """The space is open."""
+        self._running = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """The space is about to be closed."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+
+    async def newest(self) -> Findings | None:
+        """What was found last; None before the first night."""
+        text = await self._threads.read(lambda store: store.overview.findings())
+        return Findings(**json.loads(text)) if text else None
+
+    async def look(self) -> Findings:
+        """Look now, and keep what is found in place of the last report. Raises StorageError."""
+        now = self._clock()
+
+        def count(store: Store) -> tuple[int, int, int]:
+            with store.reading():
+                unused = store.overview.unused_since(now - UNUSED_DAYS * DAY_S)
+                clashes = len(store.documents.clashing(None, limit=MOST_CLASHES))
+                return unused, store.overview.stray_relations(), clashes
+
+        unused, strays, clashes = await self._threads.examine(count)
+        near = await self._deduplication.find(None, NEAR, _untold)
+        unsealed, is_proven = await asyncio.to_thread(self._around)
+        duplicates = sum(len(merger.older) for merger in near.mergers)
+        found = Findings(now, duplicates, unused, strays, clashes, self._waiting(), unsealed, is_proven)
+        text = json.dumps(asdict(found))
+
+        def keep(store: Store) -> None:
+            with store.writing_derived():
+                store.overview.keep_findings(now, text)
+
+        await self._threads.maintain(keep)
+        return found
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                last = await self.newest()
+                if is_due(self._clock(), last.at if last else 0.0):
+                    await self.look()
+            except ConfideError as error:
+                log.warning("the memory could not be looked through: %s", type(error).__name__)
+            except Exception as error:
+                # A bug here must not end the space; its text may quote anything.
+                log.error("looking through the memory broke: %s", type(error).__name__)
+            await asyncio.sleep(min(LONGEST_SLEEP_S, until_next(self._clock())))
+
+
+async def _untold(_done: int, _total: int) -> None: ...
+
+
+def _hour_of(now: float) -> datetime:
+    """Half past three of that day, by this machine's zone."""
+    return datetime.fromtimestamp(now).astimezone().replace(hour=HOUR, minute=MINUTE, second=0, microsecond=0)
+
+
+def is_due(now: float, last: float) -> bool:
+    """Whether a look is due: today's has not been, and its hour is not long over."""
+    begin = _hour_of(now).timestamp()
+    return begin <= now < begin + LATE_S and not begin <= last <= now
+
+
+def until_next(now: float) -> float:
+    """Seconds to the next half past three."""
+    today = _hour_of(now)
+    following = today if today.timestamp() > now else today + timedelta(days=1)
+    return max(1.0, following.timestamp() - now)
