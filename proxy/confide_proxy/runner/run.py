@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from confide_crypto.errors import ConfideError
 from confide_crypto.keys.files import make_private_dir
 from confide_proxy.errors import RepositoryError, RunnerError, SandboxError
 from confide_proxy.runner import agents
@@ -163,6 +164,9 @@ class Run:
             result.state, result.reason = "again", str(error)
         except RunnerError as error:
             result.state, result.reason = "again" if isinstance(error, SandboxError) else "failed", str(error)
+        except (ConfideError, OSError) as error:  # as on a full disk
+            problem = error.strerror or type(error).__name__ if isinstance(error, OSError) else str(error)
+            result.state, result.reason = "failed", f"this machine could not do it: {problem}"
         result.took_s = time.monotonic() - began
         result.text = redacted(self.masked(result.text))
         return result

@@ -77,13 +77,13 @@ async def test_a_bundle_that_is_no_plain_file_is_not_taken(runs: Runs) -> None:
     script = f"""
     cat > /task/evil <<'END'
 #!/bin/sh
-rm -f /task-out/result.bundle; ln -s {target} /task-out/result.bundle; mkfifo /task-out/result.patch
+rm -f /task-out/result.bundle; ln -s {target} /task-out/result.bundle
 END
-    chmod +x /task/evil; git config core.fsmonitor /task/evil; echo two > b.txt
+    chmod +x /task/evil; git config diff.external /task/evil; echo two > b.txt
     """
     result = await runs.command(script)
-    assert result.state == "failed"
-    assert result.bundle is None
+    assert (result.state, result.bundle) == ("failed", None)
+    assert result.reason == "what it has changed is too large, or no plain file"
     assert target.read_text() == "mine"
 
 
