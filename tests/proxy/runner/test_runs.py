@@ -14,6 +14,7 @@ import pytest
 from tests.support.runs import KEY, ROUNDS, Runs, answer, git, left_over, model_api
 
 from confide_proxy.runner import run as runs_module
+from confide_proxy.runner import trial
 
 FIX = 'kind = "fix"\nprogram = "{agent}"\n'
 
@@ -40,6 +41,11 @@ async def test_a_fix_becomes_a_branch_and_a_patch(runs: Runs) -> None:
     assert git(runs.repository, "status", "--porcelain") == ""
     await runs.run.tidy()
     assert not runs.run.folder.exists()
+
+
+async def test_the_sandbox_is_what_a_runner_asks_for(runs: Runs) -> None:
+    """Where anybody can make namespaces, ours passes its own trial: else nothing would ever be claimed."""
+    assert await trial.sandbox_works(runs.folder) is None
 
 
 async def test_a_review_cannot_change_the_repository(runs: Runs) -> None:
