@@ -3,7 +3,10 @@
     ConfideError                    (confide_crypto.errors: message, hint, code, exit_code)
     ├── StorageError                the disk or the database: wrong key, full, not writable, newer schema
     │   ├── DamagedError            a part of it cannot be read any more
-    │   └── WrongKeyError           a key that does not open a database
+    │   ├── WrongKeyError           a key that does not open a database
+    │   ├── LogError                the log of a space in PostgreSQL is not what was written there
+    │   └── EngineError             PostgreSQL, which holds the logs of the spaces, cannot be used now
+    │       └── FencedError         another node holds the space
     ├── SpaceFullError              a space holds all that it may
     ├── CrowdedError                as many spaces are in use as may be open at once
     ├── LockedError                 a space whose key its machines keep, and none of them has brought it
@@ -69,6 +72,21 @@ class DamagedError(StorageError):
 
 class WrongKeyError(StorageError):
     """The key is not the one that the database was written with, or the file is no database."""
+
+
+class LogError(StorageError):
+    """The log of a space is not what was written there, or fits nothing that is here."""
+
+
+class EngineError(StorageError):
+    """PostgreSQL, which holds the logs of the spaces, cannot be used now; whoever has asked may ask again."""
+
+    code = "unavailable"
+    exit_code = EXIT_UNREACHABLE
+
+
+class FencedError(EngineError):
+    """Another node holds the space, or has taken it: nothing of what was asked is stored."""
 
 
 class SpaceFullError(ConfideError):

@@ -103,6 +103,17 @@ COMMANDS: Final[Groups] = {
                 "prune": ("confided backup prune",),
             },
         ),
+        Entry(
+            "store",
+            "store:store_app",
+            "Keep every write of the spaces in a PostgreSQL as well.",
+            ("confided store status",),
+            inner={
+                "status": ("confided store status",),
+                "move": ("confided store move --to postgresql://confide@db.example.org/confide",),
+                "release": ("confided store release home",),
+            },
+        ),
         Entry("reindex", "status:reindex", "Rebuild the index from the documents.", ("confided reindex",)),
         Entry(
             "bench",

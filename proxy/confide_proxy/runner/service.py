@@ -79,7 +79,8 @@ class Service:
     async def run(self, *, once: bool = False) -> str | None:
         """Do what is due. With `once` the state in which the first slot ended; None: none was due.
 
-        Raises RunnerError: no sandbox or no recipe works here, or a library is missing; with `once` what keeps the link from being made.
+        Raises RunnerError: no sandbox or no recipe works here, or a library is missing; with `once` also whatever keeps the link from
+        being made.
         """
         trial.check_libraries()
         _stay_small()

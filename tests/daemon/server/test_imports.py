@@ -7,6 +7,7 @@ import sys
 
 UNUSED = (
     "confide_daemon.gateway",
+    "confide_daemon.store.log",
     "confide_door",
     "h11",
     "httpx2",
@@ -14,6 +15,7 @@ UNUSED = (
     "mcp.server.lowlevel",
     "mcp.server.streamable_http_manager",
     "onnxruntime",
+    "psycopg",
     "rapidfuzz",
     "sse_starlette",
     "starlette",
