@@ -170,6 +170,17 @@ async def test_a_work_folder_that_grows_too_large_ends_the_run(runs: Runs, monke
     assert (result.state, result.reason) == ("failed", "its work folder is larger than 2 MiB")
 
 
+async def test_a_work_folder_that_hides_a_part_of_itself_ends_the_run(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From an owner who is not root. For a moment it may: tests of programs do."""
+    if os.geteuid() == 0:
+        monkeypatch.setattr(runs_module.disk, "used", lambda _folder: runs_module.disk.Used(0, True))
+    monkeypatch.setattr(runs_module, "DISK_LOOK_S", 0.1)
+    result = await runs.command("mkdir hidden; touch hidden/x; chmod 0 hidden; echo begun; sleep 60")
+    assert (result.state, result.reason) == ("failed", "a part of its work folder cannot be looked at")
+
+
 async def test_a_model_that_is_overloaded_is_asked_again_later(runs: Runs) -> None:
     overloaded = {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}
     with model_api(lambda _body: (529, overloaded)) as api:
