@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 INSPECTOR := $(VENV)/inspector
 export CONFIDE_INSPECTOR := $(abspath $(INSPECTOR)/node_modules/.bin/mcp-inspector)
 
-.PHONY: capacity clients panel demo test channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos schedules soak catalogue lock docs clean
+.PHONY: capacity clients panel demo test channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos logged schedules soak catalogue lock docs clean
 
 demo: $(STAMP)
 	./demo/run
@@ -83,6 +83,8 @@ chaos: $(STAMP)
 	CONFIDE_REKEY_STRIDE=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/store/test_rekeying.py
 	CONFIDE_TASK_NIGHTS=2000 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/tasks/test_drawn_nights.py
 	CONFIDE_CLOSING_STRIDE=1 $(BIN)/python -m pytest --timeout 1200 tests/daemon/spaces/test_idle_spaces.py -k kill
+	CONFIDE_RUNS=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/proxy/runner tests/e2e/runner
+	CONFIDE_LOG_STRIDE=1 CONFIDE_LOG_SCHEDULES=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/daemon/store/log
 	$(MAKE) schedules
 
 # Some ten hours: a schedule in one process takes 1 to 2 s, one with real programs took 60 s beside a load of twenty (not measured on an idle machine).
@@ -92,6 +94,12 @@ chaos: $(STAMP)
 # Another seed draws others: `make schedules CHAOS_SEED=7`; `CHAOS_SCHEDULES=100` draws a tenth of each kind.
 CHAOS_SEED ?= 0
 CHAOS_SCHEDULES ?= 1000
+# The tests of the daemon's spaces once more, with a PostgreSQL behind each. A folder that is put back is not older there: its log knows more.
+logged: $(STAMP)
+	CONFIDE_LOGGED=1 $(BIN)/python -m pytest -n 2 tests/daemon/documents tests/daemon/notes tests/daemon/spaces tests/daemon/sealing tests/daemon/server \
+		--ignore tests/daemon/documents/test_lives.py --ignore tests/daemon/server/test_folder_put_back.py \
+		--ignore tests/daemon/spaces/test_custody_restored.py --deselect tests/daemon/server/test_watchdog.py::test_on_a_full_disk_it_is_alive
+
 schedules: $(STAMP)
 	CONFIDE_CHAOS=$(CHAOS_SCHEDULES) CONFIDE_CHAOS_SEED=$(CHAOS_SEED) $(BIN)/python -m pytest -n 2 tests/chaos
 
@@ -149,6 +157,7 @@ lock: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,lock]'
 	$(LOCKED) --output-file locks/confide.txt pyproject.toml
 	$(LOCKED) --output-file locks/confide-gateway.txt --extra gateway pyproject.toml
+	$(LOCKED) --output-file locks/confide-runner.txt --extra runner pyproject.toml
 	$(LOCKED) --output-file locks/confided.txt --extra daemon pyproject.toml
 	echo 'hatchling>=1.27' | $(LOCKED) --output-file locks/build.txt -
 

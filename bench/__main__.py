@@ -28,6 +28,7 @@ BENCHES = (
     "index_size",
     "saved",
     "note_store",
+    "nodes",
     "transcript_append",
     "transcript_load",
     "two_machines",

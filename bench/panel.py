@@ -85,6 +85,15 @@ def pages(visit: Visit, short: str) -> dict[str, str]:
     return found | {"file": "file?path=MEMORY.md", "changes": "changes?path=MEMORY.md&to=1"}
 
 
+def first_look(visit: Visit) -> float:
+    """Milliseconds of the page of health while nothing is known yet: it is not in the turns, where the figures of the last one are."""
+    visit.get("remember")  # what all pages need is loaded by then
+    began = time.perf_counter()
+    answer = visit.get("health")
+    assert answer.status == 200
+    return 1000 * (time.perf_counter() - began)
+
+
 def measured(visit: Visit, addresses: dict[str, str]) -> dict[str, tuple[list[float], int]]:
     """Milliseconds of each page, and its bytes."""
     connection = http.client.HTTPConnection("127.0.0.1", visit.gateway.port, timeout=DEADLINE_S)
@@ -118,6 +127,7 @@ def main() -> None:
                 status = machine.json("status")
                 print(f"{status['notes']['total']:,} notes, {status['queuedChunks']:,} pieces wait for their vectors")
                 visit = Visit.begin(gateway)
+                print(f"health, the first look: {first_look(visit):.1f} ms")
                 short = machine.json("ls", "--limit", "1")["documents"][0]["id"]
                 found = measured(visit, pages(visit, short))
         finally:

@@ -59,7 +59,13 @@ def needed(roots: Iterable[Requirement]) -> set[str]:
 
 
 def test_there_is_one_for_each_program_and_one_to_build_them() -> None:
-    assert [lock.name for lock in LOCKS] == ["build.txt", "confide-gateway.txt", "confide.txt", "confided.txt"]
+    assert [lock.name for lock in LOCKS] == [
+        "build.txt",
+        "confide-gateway.txt",
+        "confide-runner.txt",
+        "confide.txt",
+        "confided.txt",
+    ]
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
@@ -81,7 +87,10 @@ def test_the_versions_are_those_that_were_tested(lock: Path) -> None:
             assert requirement.specifier == tested[name], f"{name}: run make lock"
 
 
-@pytest.mark.parametrize(("lock", "extra"), [("confide", None), ("confide-gateway", "gateway"), ("confided", "daemon")])
+@pytest.mark.parametrize(
+    ("lock", "extra"),
+    [("confide", None), ("confide-gateway", "gateway"), ("confide-runner", "runner"), ("confided", "daemon")],
+)
 def test_nothing_that_a_program_needs_is_missing(lock: str, extra: str | None) -> None:
     """Of the dependencies in pyproject.toml, and of theirs as they are installed here."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = {
     "confide_crypto": "crypto",
     "confide_memory": "memory",
+    "confide_door": "door",
     "confide_proxy": "proxy",
     "confide_daemon": "daemon",
 }

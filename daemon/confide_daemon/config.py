@@ -57,6 +57,9 @@ KEY_HINT = "write the key into a file of mode 0600 and name that file as key_fil
 TOKEN_HINT = (
     "write the token into a file of mode 0600 and name that file as token_file; if others have seen it, revoke it"  # noqa: S105 - no secret
 )
+PASSWORD_HINT = (
+    "write the password into a file of mode 0600 and name that file as password_file; if others have seen it, change it"  # noqa: S105 - none
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +287,34 @@ def _vault_url_problem(url: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """A PostgreSQL that holds the logs of the spaces, of which this daemon's files are copies (docs/cluster.md)."""
+
+    url: str = ""  # as libpq reads it, without a password; "" keeps the spaces in their files alone
+    # of mode 0600, with the password alone; where it is "", `store-password` in `$CREDENTIALS_DIRECTORY`
+    password_file: str = ""
+    connections: int = 6  # for all spaces together
+    lease_s: int = 6  # a node that has not been heard of for so long is taken for dead
+
+    def problem(self) -> tuple[str, str] | None:
+        """As `VaultConfig.problem`."""
+        if self.url:
+            if not self.url.startswith(("postgresql://", "postgres://")) or not self.url.isascii():
+                return "url", "it is an address such as postgresql://confide@db.example.org/confide?sslmode=verify-full"
+            parts = urlsplit(self.url)
+            asked = {name.partition("=")[0] for name in parts.query.split("&")}
+            if ":" in parts.netloc.rpartition("@")[0] or asked & {"password", "passfile"}:
+                return "url", PASSWORD_HINT
+        elif self != StoreConfig():
+            return "url", "the other options of [store] need it"
+        if not 2 <= self.connections <= 1000:
+            return "connections", "it is at least 2 and at most 1,000"
+        if not 3 <= self.lease_s <= 600:
+            return "lease_s", "it is at least 3 and at most 600"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
 class MetricsConfig:
     """Where a Prometheus may have the daemon's metrics; `confided top` needs none of it."""
 
@@ -368,6 +399,7 @@ class DaemonConfig:
     backup: BackupConfig = field(default_factory=BackupConfig)
     at_rest: AtRestConfig = field(default_factory=AtRestConfig)
     vault: VaultConfig = field(default_factory=VaultConfig)
+    store: StoreConfig = field(default_factory=StoreConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     gateway: GatewayConfig = field(default_factory=GatewayConfig)
 
@@ -451,6 +483,8 @@ def _secret_in(prefix: str, key: str) -> tuple[str, str]:
     """What secret an unknown option is likely to hold, and where it belongs; "" for none."""
     if prefix.startswith("embedding.") and any(word in key for word in ("key", "token", "secret")):
         return "key", KEY_HINT
+    if prefix == "store." and "password" in key:
+        return "password", PASSWORD_HINT
     if prefix in ("vault.", "metrics.") and (
         any(word in key for word in ("token", "secret", "password")) or key == "jwt"
     ):
@@ -511,6 +545,8 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
     _check_embedding(path, embedding)
     if (problem := config.vault.problem()) is not None:
         raise _wrong(path, f"vault.{problem[0]}", problem[1])
+    if (problem := config.store.problem()) is not None:
+        raise _wrong(path, f"store.{problem[0]}", problem[1])
     if (problem := config.metrics.problem()) is not None:
         raise _wrong(path, f"metrics.{problem[0]}", problem[1])
     if (problem := config.gateway.problem()) is not None:

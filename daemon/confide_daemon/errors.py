@@ -3,7 +3,10 @@
     ConfideError                    (confide_crypto.errors: message, hint, code, exit_code)
     ├── StorageError                the disk or the database: wrong key, full, not writable, newer schema
     │   ├── DamagedError            a part of it cannot be read any more
-    │   └── WrongKeyError           a key that does not open a database
+    │   ├── WrongKeyError           a key that does not open a database
+    │   ├── LogError                the log of a space in PostgreSQL is not what was written there
+    │   └── EngineError             PostgreSQL, which holds the logs of the spaces, cannot be used now
+    │       └── FencedError         another node holds the space
     ├── SpaceFullError              a space holds all that it may
     ├── CrowdedError                as many spaces are in use as may be open at once
     ├── LockedError                 a space whose key its machines keep, and none of them has brought it
@@ -71,6 +74,21 @@ class WrongKeyError(StorageError):
     """The key is not the one that the database was written with, or the file is no database."""
 
 
+class LogError(StorageError):
+    """The log of a space is not what was written there, or fits nothing that is here."""
+
+
+class EngineError(StorageError):
+    """PostgreSQL, which holds the logs of the spaces, cannot be used now; whoever has asked may ask again."""
+
+    code = "unavailable"
+    exit_code = EXIT_UNREACHABLE
+
+
+class FencedError(EngineError):
+    """Another node holds the space, or has taken it: nothing of what was asked is stored."""
+
+
 class SpaceFullError(ConfideError):
     """A space holds as much as the daemon's operator lets one hold; what waits on a machine goes on waiting, as with a full disk.
 
@@ -125,10 +143,14 @@ class ConflictError(ConfideError):
     exit_code = EXIT_INPUT
 
     def __init__(self, expected: int, found: int) -> None:
-        super().__init__(
-            f"the document is at revision {found}, not at {expected}",
-            hint=f"read it again and repeat the change with expectedRevision {found}",
-        )
+        problem = f"the document is at revision {found}, not at {expected}"
+        hint = f"read it again and repeat the change with expectedRevision {found}"
+        if not expected:
+            problem = f"there is such a document already, at revision {found}"
+        elif not found:
+            problem = f"there is no such document, at revision {expected} or another"
+            hint = "it may have been deleted meanwhile"
+        super().__init__(problem, hint=hint)
 
 
 class EmbedderError(ConfideError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from prometheus_client import Counter, Histogram, disable_created_metrics
+from prometheus_client import Counter, Histogram, Summary, disable_created_metrics
 from prometheus_client.metrics import MetricWrapperBase
 
 PREFIX: Final = "confided"
@@ -44,6 +44,9 @@ WRITE_WAIT: Final = _times(
     "Waits of a write for the one writer of its space.",
     buckets=(0.001, 0.01, 0.05, 0.25, 1.0, 5.0),
 )
+STORE_APPEND: Final = Summary(
+    "store_append_seconds", "Round trips of a write to the database of the store.", namespace=PREFIX, registry=None
+)
 EMBEDDING_TOKENS: Final = _counter("embedding_tokens", "Tokens that were embedded.", "provider")
 HANDSHAKES: Final = _counter("handshakes", "Handshakes, by what became of them.", "result")
 REFUSED: Final = _counter("refused", "Connections refused before or in their handshake.", "reason")
@@ -54,6 +57,7 @@ RECORDED: Final[tuple[MetricWrapperBase, ...]] = (
     TOOL_ERRORS,
     SEARCH_STAGE,
     WRITE_WAIT,
+    STORE_APPEND,
     EMBEDDING_TOKENS,
     HANDSHAKES,
     REFUSED,

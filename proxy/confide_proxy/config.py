@@ -77,6 +77,19 @@ class Learning(NamedTuple):
         return self.mode != "off"
 
 
+MOST_FRAMERS: Final = 16
+
+
+class Panel(NamedTuple):
+    """Of the panel (docs/panel.md).
+
+    Attributes:
+        frame_ancestors: the origins whose pages may show it in a frame, as browsers write them; none unless they are named.
+    """
+
+    frame_ancestors: tuple[str, ...] = ()
+
+
 TRANSCRIPT_SOURCES = ("claude-code", "codex")
 """Whose transcripts can be read; a test keeps it equal to the registry of their parsers."""
 
@@ -101,6 +114,7 @@ class ProxyConfig:
         hooks: answer the hooks of clients: what they put before a model (docs/hooks.md).
         secrets: the section [secrets], what becomes of credentials.
         learn: the section [learn], what is learned from sessions.
+        panel: the section [panel], who may show it.
     """
 
     toolsets: tuple[str, ...] = ("core",)
@@ -119,6 +133,7 @@ class ProxyConfig:
     hooks: bool = True
     secrets: Policy = Policy()  # noqa: RUF009 - it is frozen
     learn: Learning = Learning()  # noqa: RUF009 - it is frozen
+    panel: Panel = Panel()  # noqa: RUF009 - it is frozen
 
 
 _DEFAULTS = {field.name: field.default for field in fields(ProxyConfig)}
@@ -192,6 +207,13 @@ def learning_of(path: Path, table: Any) -> Learning:
     return Learning(**{key: _checked_learning(path, key, value) for key, value in table.items()})
 
 
+def panel_of(path: Path, table: Any) -> Panel:
+    """What the section [panel] of the configuration in `path` says. Raises as `learning_of`."""
+    if not isinstance(table, dict):
+        raise _wrong(path, "'panel'", "it is a section: [panel]")
+    return Panel(**{key: _checked_panel(path, key, value) for key, value in table.items()})
+
+
 def is_fingerprint(value: Any) -> bool:
     return isinstance(value, str) and len(value) == _FINGERPRINT_CHARS and set(value) <= set("0123456789abcdef")
 
@@ -204,6 +226,8 @@ def _checked(path: Path, key: str, value: Any) -> Any:
         return policy_of(path, value)
     if key == "learn":
         return learning_of(path, value)
+    if key == "panel":
+        return panel_of(path, value)
     default = _DEFAULTS[key]
     if key == "toolsets" and isinstance(value, str):
         value = [value]  # "all" is what people write
@@ -265,6 +289,33 @@ def _checked_learning(path: Path, key: str, value: Any) -> Any:
     if key == "local_url" and not is_loopback(value):
         raise _wrong(path, shown, "it is of this machine alone: http://127.0.0.1:PORT/v1")
     return value
+
+
+def _checked_panel(path: Path, key: str, value: Any) -> Any:
+    shown = f"'{key}' in [panel]"
+    if key not in Panel._fields:
+        raise _unknown(path, key, shown, Panel._fields)
+    if not isinstance(value, list) or len(value) > MOST_FRAMERS or not all(is_framer(each) for each in value):
+        hint = f"it takes up to {MOST_FRAMERS} origins, of https or of this machine, without a path"
+        raise _wrong(path, shown, f'{hint}: ["http://127.0.0.1:8000"]')
+    return tuple(dict.fromkeys(value))
+
+
+def is_framer(origin: Any) -> bool:
+    """Whether a text is one origin, as browsers write it, of a page that nobody on the way could have changed: by https, or this machine's.
+
+    It becomes part of a policy, so of its signs there are none but letters, digits, dots, hyphens and those of a port: no `*`, no `;`.
+    """
+    import re
+
+    if not isinstance(origin, str) or len(origin) > 255:
+        return False
+    found = re.fullmatch(r"(https?)://(\[::1\]|[a-z0-9]([a-z0-9.-]*[a-z0-9])?)(?::([1-9][0-9]{0,4}))?", origin)
+    if found is None or int(found[4] or 1) > 65535 or ".." in found[2]:
+        return False
+    if int(found[4] or 0) == {"http": 80, "https": 443}[found[1]]:  # which a browser leaves out
+        return False
+    return found[1] == "https" or is_loopback(origin)
 
 
 def is_loopback(url: Any) -> bool:

@@ -41,6 +41,10 @@ ConfideError (confide_crypto.errors)
 ├── EditorError          no editor is set, or it cannot be run
 ├── GatewayError         `confide serve` cannot run as asked
 │   └── GatewayMissingError  its libraries are not installed
+├── RunnerError          `confide runner` cannot work as asked, or not on this machine
+│   ├── RunnerMissingError   its libraries are not installed
+│   ├── SandboxError         no sandbox can be had, or one does not end
+│   └── RepositoryError      a repository cannot be had, or a branch not be kept
 ├── TokenError           a token of the gateway cannot be made, or there is none of that name
 ├── ToolError            a tool call cannot be done as asked, here or at the daemon (confide_memory.errors)
 └── UnfitAnswerError     the daemon's answer is not of the agreed form (confide_memory.errors)
@@ -340,6 +344,30 @@ class GatewayMissingError(GatewayError):
             "confide serve takes libraries that are not installed",
             hint="install confide with its extra gateway: pip install '.[gateway]' in the clone",
         )
+
+
+class RunnerError(ConfideError):
+    exit_code = EXIT_INPUT
+
+
+class RunnerMissingError(RunnerError):
+    """The libraries of `confide runner` are not installed."""
+
+    exit_code = EXIT_CONFIG
+
+    def __init__(self) -> None:
+        super().__init__(
+            "confide runner takes libraries that are not installed",
+            hint="install confide with its extra runner: pip install '.[runner]' in the clone",
+        )
+
+
+class SandboxError(RunnerError):
+    exit_code = EXIT_CONFIG
+
+
+class RepositoryError(RunnerError):
+    pass
 
 
 class TokenError(ConfideError):

@@ -112,6 +112,7 @@ class World:
         await asyncio.to_thread(restore.restore, snapshot, self._data, ByCode(self._code), config_file=config_file)
         kept = "\n".join([self.texts(), *(text for one in left for text in one.files().values())])
         book.forget({mark for mark in MARK.findall(gone) if mark not in kept})
+        book.only_on_disks(set(MARK.findall(kept)) - set(MARK.findall(self.texts())))
         # The machines know the object, and find the new daemon by it.
         self.daemon.__dict__.update((await self._serving()).__dict__)
 

@@ -98,8 +98,9 @@ def chromium() -> Iterator[Any]:
 
     with sync_playwright() as playwright:
         # As root, as in most containers, Chromium has no sandbox.
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox"] if os.geteuid() == 0 else []
-        )
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        # For pages of another name than this machine's own (test_frames_in_chromium).
+        arguments.append("--host-resolver-rules=MAP *.example 127.0.0.1")
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
         yield browser
         browser.close()

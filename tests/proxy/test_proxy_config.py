@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 import tomllib
 from pathlib import Path
@@ -50,6 +51,10 @@ def test_no_file_means_defaults(tmp_path: Path) -> None:
         ("learn.local_url = 'http://10.0.0.1/v1'", "wrong value", "this machine"),
         ("learn.local_url = 'http://127.0.0.1@evil.example/'", "wrong value", "this machine"),
         ("learn.local_url = 'http://[::1'", "wrong value", "this machine"),
+        ("panel = true", "wrong value", "[panel]"),
+        ("panel.frame_ancestor = []", "unknown option", "frame_ancestors"),
+        ("panel.frame_ancestors = 'https://board.example'", "wrong value", "origins"),
+        ("panel.frame_ancestors = ['http://board.example']", "wrong value", "of https or of this machine"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, text: str, problem: str, hint: str | None) -> None:
@@ -61,6 +66,42 @@ def test_mistakes_are_named(tmp_path: Path, text: str, problem: str, hint: str |
     assert caught.value.exit_code == 3
     assert str(file) in str(caught.value)
     assert hint is None or hint in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "https://board.example",
+        "https://board.example:8443",
+        "http://127.0.0.1:8000",
+        "http://localhost",
+        "http://[::1]:3000",
+    ],
+)
+def test_an_origin_may_show_the_panel_in_a_frame(tmp_path: Path, origin: str) -> None:
+    file = tmp_path / "proxy.toml"
+    file.write_text(f"panel.frame_ancestors = ['{origin}', '{origin}']")
+    assert load(file).panel.frame_ancestors == (origin,)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *("*", "https:", "https://", "https://*", "https://*.board.example", "https://board.example/", "'self'", "'none'"),
+        *("https://board.example/path", "https://ann@board.example", "https://Board.example", "https://board.example:443"),
+        *("https://board.example; script-src *", "https://board.example https://evil.example", "https://board.example\n"),
+        *("http://board.example", "http://127.0.0.1.board.example", "http://localhost:0", "http://localhost:65536", ""),
+        *("http://127.0.0.1:80", "file:///tmp", "data:", "null", "https://-board.example", "https://böard.example", "ws://localhost"),
+        *("https://board..example", "http://127.0.0.2", "https://board.example,https://evil.example", "https://" + "a" * 260),
+    ],
+    ids=ascii,
+)  # fmt: skip
+def test_what_is_no_origin_shows_no_panel(tmp_path: Path, origin: str) -> None:
+    """It becomes part of a policy: one sign more would let others in, or take the rest of the policy away."""
+    file = tmp_path / "proxy.toml"
+    file.write_text(f"panel.frame_ancestors = [{json.dumps(origin)}]")
+    with pytest.raises(ConfigError, match="wrong value for 'frame_ancestors'"):
+        load(file)
 
 
 def test_the_bounds_of_the_keepalive_are_the_channels(tmp_path: Path) -> None:

@@ -6,33 +6,22 @@ the audit log and revocations beside the data folder hold for both alike; nobody
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
-import secrets
 from collections.abc import Sequence
 from typing import Final
 
 from confide_crypto.errors import printable
+from confide_crypto.keys.tokens import new_token
 from confide_daemon.access.callers import Caller, Gateway, Grants, Scope
 from confide_daemon.access.enrollment import EVERYTHING, MAX_PROJECTS, check_name, nearest, parse_projects
 from confide_daemon.access.registry import Registry
 from confide_daemon.errors import BadNameError, TakenError
 
-MARK: Final = "cfd_"
-"""How every token begins, so that people and scanners know one; those of `confide token` do too."""
-_TEXT: Final = re.compile(rf"{MARK}[A-Za-z0-9_-]{{43}}")
 DAYS: Final = 90
 MOST_DAYS: Final = 3650
 MOST: Final = 256
 """So many, that a list of them can be read."""
 GATEWAY_SCOPES: Final[tuple[Scope, ...]] = ("read", "write")
 """Without `secrets`: the daemon has no key to one. And nobody administers anything by HTTP."""
-
-
-def digest_of(text: str) -> bytes | None:
-    """What a presented token is kept under; None where it has not the form of one."""
-    return hashlib.sha256(text.encode()).digest() if _TEXT.fullmatch(text) else None
 
 
 def allow(
@@ -60,9 +49,7 @@ def allow(
         raise TakenError(
             f"there are {MOST} gateway clients already", hint="confided gateway ls shows which nobody uses"
         )
-    text = MARK + base64.urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b"=").decode()
-    digest = digest_of(text)
-    assert digest is not None
+    text, digest = new_token()
     expires_at = registry.clock() + days * 86_400
     return text, registry.add_gateway_client(digest, grants, space=space, gateway=gateway, expires_at=expires_at)
 

@@ -15,7 +15,8 @@ import typer
 from confide_crypto.errors import EXIT_CONFIG, EXIT_STORAGE, ConfideError
 from confide_daemon import __version__
 from confide_daemon.cli.console import say
-from confide_memory.commands.group import Entry, Groups, complaint, program
+from confide_memory.commands.complaint import complaint
+from confide_memory.commands.group import Entry, Groups, program
 from confide_memory.commands.spelling import OtherWords
 
 EXIT_CODES = (
@@ -100,6 +101,17 @@ COMMANDS: Final[Groups] = {
                 "ls": ("confided backup ls",),
                 "verify": ("confided backup verify",),
                 "prune": ("confided backup prune",),
+            },
+        ),
+        Entry(
+            "store",
+            "store:store_app",
+            "Keep every write of the spaces in a PostgreSQL as well.",
+            ("confided store status",),
+            inner={
+                "status": ("confided store status",),
+                "move": ("confided store move --to postgresql://confide@db.example.org/confide",),
+                "release": ("confided store release home",),
             },
         ),
         Entry("reindex", "status:reindex", "Rebuild the index from the documents.", ("confided reindex",)),
@@ -204,9 +216,26 @@ OTHER_WORDS: Final[OtherWords] = {
 }
 """What people try first, and the command that does it here; where a group has no such command, the word says nothing there."""
 
+OPTION_WORDS: Final[OtherWords] = {
+    "force": "yes",
+    "format": "json",
+    "output": "json",
+    "host": "listen",
+    "port": "listen",
+    "bind": "listen",
+    "address": "listen",
+    "dir": "data",
+    "folder": "data",
+    "expires": "days",
+    "ttl": "days",
+    "simulate": "dry-run",
+    "preview": "dry-run",
+}
+"""The same of options, without their hyphens."""
+
 app = typer.Typer(
     name="confided",
-    cls=program("confide_daemon.cli", COMMANDS, OTHER_WORDS),
+    cls=program("confide_daemon.cli", COMMANDS, OTHER_WORDS, OPTION_WORDS),
     help="Confide's daemon: it keeps the memory of your machines, searchable, behind an encrypted channel.",
     epilog=f"confided help COMMAND tells more of one. {EXIT_CODES}",
     add_completion="_CONFIDED_COMPLETE" in os.environ,

@@ -140,6 +140,9 @@ def examine(
         if config.load(found.config).vault.url:
             follow("trying the vault", 0, 0)
             checks.append(_check("vault for sealed records", lambda: try_out(config.load(found.config).vault)))
+        if config.load(found.config).store.url:
+            follow("trying the store", 0, 0)
+            checks += _store(found)
         if checks[1].is_ok:
             follow("looking at the backups", 0, 0)
             checks += _backups(found)
@@ -286,6 +289,35 @@ def _backups(found: Paths) -> Iterator[Check]:
             "disk of the backups",
             "it is the data folder's own: one fault takes both",
             "name a folder on another disk: confided backup init --to DIR",
+        )
+
+
+def _store(found: Paths) -> Iterator[Check]:
+    """Whether the database that holds the logs answers, how safe its commits are, and what it has lost."""
+    from confide_daemon.cli.store import durability
+    from confide_daemon.spaces.leases import open_engine, standing_of
+
+    try:
+        with closing(open_engine(config.load(found.config).store)) as engine:
+            engine.ready()
+            standby, is_forced, version, is_copy = standing_of(engine)["settings"]
+    except ConfideError as error:
+        yield Check("store", str(error), error.hint)
+        return
+    said = f"PostgreSQL {version}: {durability(standby=standby, is_forced=is_forced)}"
+    if is_copy:
+        yield Check(
+            "store", "url leads to a standby, which takes no writes", "say target_session_attrs=read-write in url"
+        )
+    elif not is_forced:
+        yield Check("store", said, "set fsync = on in postgresql.conf")
+    else:
+        yield Check("store", detail=said)
+    if kept := sorted(path.name for path in found.data.spaces.glob("*.db.ahead*")):
+        yield Check(
+            "what the store has lost",
+            f"{len(kept)} kept in the folder of the spaces: {', '.join(kept[:3])}",
+            "machines send what they have when they next compare (confide sync); then move these files away",
         )
 
 

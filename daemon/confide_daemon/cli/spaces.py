@@ -57,7 +57,20 @@ def remove(
         error = ConfideError("nothing was removed", hint=f"with --yes nobody is asked: confided space rm {name} --yes")
         error.exit_code = EXIT_INPUT
         raise error
+    config = here.config().store
+    engine = None
+    if config.url:
+        from confide_daemon.spaces.leases import open_engine
+
+        engine = open_engine(config)
+        engine.ready()  # before anything is removed
     with here.opened() as state:
+        space_id = state.registry.spaces().get(name, "")
         freed = space_removal.remove(state, name)
+    if engine is not None:
+        from confide_daemon.spaces import relocation
+
+        relocation.forget(engine, space_id)
+        engine.close()
     notes = ["note: snapshots and backups that were made before still have it"]
     return Output({"space": name, "bytes": freed}, [f"removed: {name}, {freed / _MB:.1f} MB"], notes)

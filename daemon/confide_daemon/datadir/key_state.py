@@ -58,19 +58,29 @@ class Custody:
     def parse(cls, data: bytes) -> Self:
         """What the content of such a file says. Raises ValueError: it is damaged, or of a newer version."""
         try:
-            found = json.loads(data)
+            return cls.of_json(json.loads(data))
+        except RecursionError:
+            raise ValueError from None
+
+    @classmethod
+    def of_json(cls, found: Any) -> Self:
+        """What `to_json` gave. Raises ValueError: it is damaged, or of a newer version."""
+        try:
             if found["version"] != 1 or found["wanted"] not in (None, *KEEPERS):
                 raise ValueError
             following = None if found["following"] is None else _key_name(found["following"])
             return cls(_key_name(found["key"]), following, found["wanted"], _number(found["generation"]))
-        except (KeyError, TypeError, RecursionError):
+        except (KeyError, TypeError):
             raise ValueError from None
 
     def write(self, path: Path) -> None:
         """Brings it to the disk, whole or not at all. Raises KeyFileError where it cannot be written."""
+        write_private_file(path, json.dumps(self.to_json()).encode() + b"\n", replace=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """As `parse` reads it."""
         named = {"key": _said(self.key), "following": self.following and _said(self.following)}
-        said = {"version": 1, **named, "wanted": self.wanted, "generation": self.generation}
-        write_private_file(path, json.dumps(said).encode() + b"\n", replace=True)
+        return {"version": 1, **named, "wanted": self.wanted, "generation": self.generation}
 
 
 def _said(name: KeyName) -> dict[str, Any]:

@@ -59,6 +59,8 @@ class DataFolder:
     """Held by the one process that serves this folder."""
     address = _Named("daemon.address")
     """Where that process can be reached, as JSON; absent while none serves."""
+    node = _Named("daemon.node")
+    """Which node of a store the last process was, and that the spaces are copies of what is there; absent without a store."""
     control = _Named("daemon.sock")
     """Where the owner's commands ask that process; absent while none serves."""
     log = _Named("confided.log")

@@ -191,12 +191,14 @@ class Writer:
         *,
         heading: str | None,
         author: str,
+        base: int | None = None,
         operation: Operation | None = None,
         by: str = UNTRUSTED,
     ) -> PutResult:
         """Adds to the end of the document, or of a section, making either when it is missing.
 
-        Raises InvalidPathError, InvalidTextError, TooLargeError, or OperationError: its id was used for another change.
+        Raises InvalidPathError, InvalidTextError, TooLargeError, OperationError: its id was used for another change, or ConflictError: it
+        has another revision than `base` (0: there is none; None: any).
         """
         documents.check_path(path)
         documents.check_text(text)
@@ -204,7 +206,7 @@ class Writer:
         def change(before: str | None) -> str:
             return in_style_of(before, lambda plain: markdown.append_text(plain or "", text, heading=heading))
 
-        return self._edit(project, path, text, author, operation, change, by=by)
+        return self._edit(project, path, text, author, operation, change, by=by, base=base)
 
     def replace(
         self,
@@ -214,6 +216,7 @@ class Writer:
         *,
         heading: str | None,
         author: str,
+        base: int | None = None,
         operation: Operation | None = None,
         by: str = UNTRUSTED,
     ) -> PutResult:
@@ -230,7 +233,10 @@ class Writer:
                 )
             return markdown.replace_section(before, text, heading=heading)
 
-        return self._edit(project, path, text, author, operation, lambda before: in_style_of(before, change), by=by)
+        def styled(before: str | None) -> str:
+            return in_style_of(before, change)
+
+        return self._edit(project, path, text, author, operation, styled, by=by, base=base)
 
     def create(
         self,
@@ -414,8 +420,12 @@ class Writer:
         change: Callable[[str | None], str],
         *,
         by: str,
+        base: int | None = None,
     ) -> PutResult:
         def edited(row: DocumentRow | None) -> PutResult:
+            found = 0 if row is None or row.deleted else row.revision
+            if base not in (None, found):
+                raise ConflictError(base or 0, found)
             before = None if row is None or row.deleted else self._text(row)
             after = documents.check_text(change(before))
             if row is not None and after == before:

@@ -18,8 +18,7 @@ from starlette.types import Receive, Scope, Send
 from confide_crypto.errors import ConfideError, RequestError
 from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.documents.results import PutResult
-from confide_daemon.gateway.limits import MAX_BODY_BYTES, MAX_SESSIONS_EACH, MAX_STREAMS_EACH
-from confide_daemon.gateway.refusals import RefusalError
+from confide_daemon.gateway.limits import MAX_SESSIONS_EACH
 from confide_daemon.server.mcp.agent_server import AgentServer, nobody
 from confide_daemon.server.mcp.tool_calls import Origin, definitions
 from confide_daemon.server.rates import TokenBucket, price_of
@@ -27,6 +26,8 @@ from confide_daemon.server.replicas import Change
 from confide_daemon.server.server import Daemon
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ConnectionFacts, SealingFacts, ToolContext, WrittenBack
+from confide_door.limits import MAX_BODY_BYTES, MAX_STREAMS_EACH
+from confide_door.refusals import RefusalError
 from confide_memory.classes import AGENT, UNTRUSTED
 
 TOOLSETS: Final = ("core",)

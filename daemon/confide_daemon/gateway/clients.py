@@ -11,9 +11,10 @@ from confide_crypto.errors import ConfideError
 from confide_daemon.access.callers import Caller
 from confide_daemon.gateway.admission import Bearer
 from confide_daemon.gateway.client import SESSION_IDLE_S, Client
-from confide_daemon.gateway.limits import MAX_REQUESTS, MAX_REQUESTS_EACH, MAX_STREAMS, MAX_STREAMS_EACH, Places
+from confide_daemon.gateway.limits import MAX_REQUESTS, MAX_REQUESTS_EACH, MAX_STREAMS
 from confide_daemon.server.replicas import Change
 from confide_daemon.server.server import Daemon
+from confide_door.limits import MAX_STREAMS_EACH, Places
 
 log = logging.getLogger(__name__)
 

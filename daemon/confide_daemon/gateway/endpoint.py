@@ -10,7 +10,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from confide_daemon.gateway.admission import Bearer
 from confide_daemon.gateway.clients import Clients
-from confide_daemon.gateway.limits import body_of
+from confide_daemon.gateway.limits import BODY_S
+from confide_door.limits import body_of
 
 PATH: Final = "/mcp"
 LISTEN: Final = "subscriptions/listen"
@@ -32,7 +33,7 @@ class Endpoint:
         places = self._clients.streams if is_stream else self._clients.requests
         with places.place(caller.public_key):
             client = self._clients.of(caller)
-            body = await body_of(request)
+            body = await body_of(request, within_s=BODY_S)
             await client.pay(body)
             work = asyncio.create_task(client.handle(scope, _replayed(body, receive), send))
             end = asyncio.create_task(client.ended.wait())
@@ -44,7 +45,7 @@ class Endpoint:
                 end.cancel()
                 work.cancel()
                 await asyncio.wait({work, end})
-        raise self._by_token.unknown()
+        raise self._by_token.challenge.unknown()
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

@@ -7,7 +7,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from confide_daemon import __version__
-from confide_daemon.gateway.admission import METADATA, SCOPES
+from confide_daemon.gateway.admission import SCOPES
+from confide_door.admission import METADATA
 
 
 def routes(origin: str) -> list[Route]:

@@ -135,6 +135,8 @@ class StoredTexts:
         store.replacement.copy_clean()
         # Without the connections that read, whose pages in memory go with them.
         self._threads.alone(store.replacement.swap_clean)
+        if store.outbox is not None:
+            store.outbox.take_snapshot()  # entries, and the snapshot before, hold what was
         with store.writing():
             store.marks.put(UNERASED, 0.0)
         return Erased(store.size_bytes(), salvage.damaged_copies(store.path))

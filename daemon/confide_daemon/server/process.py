@@ -20,7 +20,7 @@ from confide_daemon.access.revocations import Revocations
 from confide_daemon.config import FEWEST_OPEN, DaemonConfig, parse_listen
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding.memory import heaps
-from confide_daemon.errors import BadNameError, DescriptorsError, LockedError
+from confide_daemon.errors import BadNameError, DataFolderError, DescriptorsError, LockedError
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.server.beside import Beside
 from confide_daemon.server.limits import MAX_STRANGERS
@@ -29,6 +29,7 @@ from confide_daemon.server.operator.jobs import carry_out
 from confide_daemon.server.operator.upgrading import upgrade
 from confide_daemon.server.server import Daemon, Listen
 from confide_daemon.spaces import models
+from confide_daemon.spaces.leases import Leases
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.room import SPARE
 from confide_daemon.store.page_budget import PageBudget
@@ -66,6 +67,12 @@ def run(
     """
     # A process that crashes would leave on the disk what it holds in memory, keys of spaces among it.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    if not config.store.url and folder.node.exists():
+        raise DataFolderError(
+            folder.root,
+            "has copies of spaces whose logs are in a store, and daemon.toml names none",
+            hint="set url of [store] again, or take them out of it: confided store move --to-files",
+        )
     if folder.identity.exists():
         upgrade(folder, config.backup, config_file=config_file, on_demand=on_demand, wants_snapshot=wants_snapshot)
     heaps.share_heaps()
@@ -163,6 +170,7 @@ def _spaces(state: State, config: DaemonConfig, *, on_demand: bool) -> Spaces:
         most_open=config.spaces.max_open_spaces,
         pages=pages,
         vault=Vault.open(config.vault) if config.vault.url else None,
+        leases=Leases.configured(config.store, state.folder),
     )
 
 

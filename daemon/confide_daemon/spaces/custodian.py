@@ -48,6 +48,7 @@ class Custodian:
         self._custody = written or Custody(KeyName(new if is_new else "server", 0))
         self._is_written = written is not None
         self._may_be_theirs = False
+        self._is_in_log = False
 
     @property
     def custody(self) -> Custody:
@@ -100,7 +101,7 @@ class Custodian:
             if is_open or not exists:
                 taken = needed if may_change else {n: key for n, key in needed.items() if exists and self._opens(key)}
                 self._held = {**self._held, **taken}
-                if not exists and epoch in taken and self._custody.key.keeper == "caller":
+                if not exists and not self._is_in_log and epoch in taken and self._custody.key.keeper == "caller":
                     self._write(replace(self._custody, key=KeyName("caller", epoch), following=None))
                 return
             names = self._custody.names
@@ -198,6 +199,19 @@ class Custodian:
             wanted = None if keeper == self._custody.key.keeper else keeper
             self._write(replace(self._custody, wanted=wanted))
 
+    def adopt(self, custody: Custody) -> None:
+        """The log of the space says who keeps its key, which may be more than this machine knows. Disk. Raises KeyFileError."""
+        with self._turn:
+            self._is_in_log = True
+            if custody.key != self._custody.key:
+                self._write(replace(custody, wanted=self._custody.wanted))
+
+    def after(self, name: KeyName) -> Custody:
+        """Who keeps it once the database is encrypted with that key, and nothing else."""
+        generation = max(self._custody.generation, name.number if name.keeper == "server" else 0)
+        wanted = self._custody.wanted if self._custody.wanted != name.keeper else None
+        return replace(self._custody, key=name, following=None, wanted=wanted, generation=generation)
+
     def changing(self, name: KeyName) -> None:
         """The database is about to be encrypted with that key. Disk. Raises KeyFileError."""
         with self._turn:
@@ -207,8 +221,7 @@ class Custodian:
     def changed(self, name: KeyName) -> None:
         """The database is encrypted with that key, and nothing else. Disk. Raises KeyFileError."""
         with self._turn:
-            wanted = self._custody.wanted if self._custody.wanted != name.keeper else None
-            self._write(replace(self._custody, key=name, following=None, wanted=wanted))
+            self._write(self.after(name))
             kept = self._held.items() if name.keeper == "caller" else ()
             self._held = {number: key for number, key in kept if number >= name.number}
 

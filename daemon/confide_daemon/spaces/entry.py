@@ -184,7 +184,7 @@ class Entry:
         assert key is not None
         # Both names are written down before there are two keys, so that whatever ends this leaves none unknown.
         await asyncio.to_thread(self.custodian.changing, target)
-        await space.rekey(key, follow=follow)
+        await space.rekey(key, follow=follow, custody=self.custodian.after(target).to_json())
         await asyncio.to_thread(self.custodian.changed, target)
         self._tell()
         log.info("space %s has a new key: %s %d", self._space_id, target.keeper, target.number)

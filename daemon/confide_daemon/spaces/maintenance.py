@@ -325,6 +325,9 @@ class Upkeep:
 
     async def _salvage(self) -> None:
         def work(store: Store) -> int:
+            if store.outbox is not None:
+                store.outbox.discard()
+                raise StorageError("the copy of the space is damaged: it is fetched anew from its log")
             lost = store.replacement.copy_readable()
             self._threads.alone(store.replacement.swap_readable)
             return lost

@@ -20,11 +20,12 @@ from confide_daemon.datadir.disk import Disk
 from confide_daemon.datadir.key_state import Custody, Keeper, KeyName
 from confide_daemon.documents.history import DELETED_DAYS
 from confide_daemon.embedding import Model
-from confide_daemon.errors import CrowdedError, LockedError, StorageError, WrongKeyError
+from confide_daemon.errors import CrowdedError, EngineError, LockedError, StorageError, WrongKeyError
 from confide_daemon.sealing.rosters import Rosters
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.spaces.custodian import Custodian, sweep
 from confide_daemon.spaces.entry import Entry, Follow, Standing, StandingFile
+from confide_daemon.spaces.leases import Lease, Leases
 from confide_daemon.spaces.maintenance import OPEN, Turns
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.room import CLOSE_AFTER_S, MOST_OPEN, Room
@@ -47,6 +48,8 @@ CLOSED_AT_ONCE = 8
 LOOKS_SHARE = 0.01
 # After one that took long, as of a large space on a busy machine.
 LONGEST_PAUSE_S = 60.0
+# What a store has lost (`store.log.snapshot.AHEAD`), until somebody moves it away.
+_AHEAD = "*.db.ahead*"
 
 
 class Spaces:
@@ -66,6 +69,7 @@ class Spaces:
         most_open: int = MOST_OPEN,
         pages: PageBudget | None = None,
         vault: Vault | None = None,
+        leases: Leases | None = None,
     ) -> None:
         """What all spaces have in common.
 
@@ -79,7 +83,11 @@ class Spaces:
             most_open: at once; beyond, the longest unused is closed for the next.
             pages: what all of them may keep of what was read.
             vault: what keeps the sealed records of all of them; closed with them.
+            leases: of their logs, whose copies the files are; None: the files are all there is. Closed with them.
         """
+        self._leases = leases
+        self._ahead = set(state.folder.spaces.glob(_AHEAD)) if leases is not None else set()
+        self._renewing: set[asyncio.Task[None]] = set()
         self._vault = vault
         self._pages = pages or PageBudget()
         self.disk = Disk(state.folder.root)
@@ -109,6 +117,9 @@ class Spaces:
         """What is known of a space outside of it: credentials in clear, and whether there is a proven backup."""
         sweep(state.folder.spaces)
         space_removal.finish(state)
+        if leases is not None:
+            leases.on_lost = self._lost
+            leases.start()
 
     @asynccontextmanager
     async def held(self, space_id: str) -> AsyncIterator[Space]:
@@ -129,6 +140,8 @@ class Spaces:
         CrowdedError where too many others are in use.
         """
         entry = self._entry(space_id)
+        if self._leases is not None:
+            await self._leases.confirm()
         while entry.closing is not None:
             await asyncio.shield(entry.closing)
         task = entry.opening
@@ -238,13 +251,15 @@ class Spaces:
 
     def ailments(self) -> set[str]:
         """What does not work as it should in any of them (`Space.ailments`); one that is locked is well."""
-        found = {"storage"} if self._unreadable else set()
+        is_cut_off = self._leases is not None and self._leases.failure is not None
+        found = {"storage"} if self._unreadable or is_cut_off or any(map(Path.exists, self._ahead)) else set()
         for entry in self._entries.values():
             if entry.space is not None:
                 found |= entry.space.ailments()
                 continue
             found |= entry.ailed
-            is_broken = entry.failure is not None and not isinstance(entry.failure, (LockedError, CrowdedError))
+            passing = (LockedError, CrowdedError, EngineError)
+            is_broken = entry.failure is not None and not isinstance(entry.failure, passing)
             if is_broken or (entry.custodian.is_lost and entry.custodian.custody.key.keeper == "server"):
                 found.add("storage")
         # Whoever wants no model has none that could fail.
@@ -331,7 +346,10 @@ class Spaces:
         entries = list(self._entries.items())
         for start in range(0, len(entries), CLOSED_AT_ONCE):
             await asyncio.gather(*(self._shut(*one) for one in entries[start : start + CLOSED_AT_ONCE]))
+        await asyncio.gather(*self._renewing, return_exceptions=True)
         self._entries.clear()
+        if self._leases is not None:
+            await self._leases.close()
         await self._standing.close()
         if self._vault is not None:
             await self._vault.close()
@@ -358,17 +376,20 @@ class Spaces:
                 return await self._open_in_room(space_id, entry)
         except BaseException:
             self._room.left(space_id)
+            if self._leases is not None:
+                await self._leases.leave(space_id)
             raise
 
     async def _open_in_room(self, space_id: str, entry: Entry) -> Space:
+        held = await self._held_of(space_id, entry)
         try:
             try:
                 name, key = await asyncio.to_thread(entry.custodian.opening_key)
-                space = await self._opened(space_id, key)
+                space = await self._opened(space_id, key, held)
             except WrongKeyError:
                 epoch = await asyncio.to_thread(self._epoch, space_id)
                 name, key = await asyncio.to_thread(entry.custodian.search, epoch)
-                space = await self._opened(space_id, key)
+                space = await self._opened(space_id, key, held)
         except ConfideError as error:
             # It stays here until the next attempt; the frames that it came through have the key.
             key = b""
@@ -378,6 +399,9 @@ class Spaces:
             # Where that cannot be written down, both stay written down.
             with suppress(KeyFileError):
                 await asyncio.to_thread(entry.custodian.changed, name)
+        if held is not None:
+            await asyncio.to_thread(held.keep_custody, entry.custodian.custody)
+            self._ahead.update(self._state.folder.spaces.glob(space_id + _AHEAD[1:]))
         if self._vault is None:
             with suppress(ConfideError):
                 entry.stranded, _ = await space.records.places()
@@ -388,7 +412,44 @@ class Spaces:
             self.on_news(space_id)
         return space
 
-    async def _opened(self, space_id: str, key: bytes) -> Space:
+    async def _held_of(self, space_id: str, entry: Entry) -> Lease | None:
+        """The lease of the space, where it has a log, which says who keeps its key."""
+        if self._leases is None:
+            return None
+        loop = asyncio.get_running_loop()
+
+        def stale() -> None:
+            # The loop may have ended before the writer's thread meets it.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._renew, space_id, entry)
+
+        held = await self._leases.take(space_id, stale)
+        if (custody := held.custody) is not None:
+            await asyncio.to_thread(entry.custodian.adopt, custody)
+        return held
+
+    def _lost(self, space_id: str) -> None:
+        if (entry := self._entries.get(space_id)) is not None:
+            self._renew(space_id, entry)
+
+    def _renew(self, space_id: str, entry: Entry) -> None:
+        """Closes the space, also while it is in use, so that whoever comes next has it opened with all that its log has."""
+        task = entry.opening
+        if task is None or not task.done() or entry.closing is not None or self._entries.get(space_id) is not entry:
+            return  # it is about to be opened, or closed, anyway
+        entry.opening = None
+
+        async def close() -> None:
+            with suppress(ConfideError):
+                await self._close(space_id, task.result())
+            if entry.closing is asyncio.current_task():
+                entry.closing = None
+
+        entry.closing = asyncio.create_task(close(), name="confide-renew")
+        self._renewing.add(entry.closing)
+        entry.closing.add_done_callback(self._renewing.discard)
+
+    async def _opened(self, space_id: str, key: bytes, held: Lease | None) -> Space:
         return await Space.open(
             self._state.folder.space(space_id),
             key,
@@ -403,6 +464,7 @@ class Spaces:
             turns=self._turns,
             roster=lambda: self.rosters.current(space_id),
             around=lambda: self.around(space_id),
+            held=held,
         )
 
     async def _close_unused(self, space_id: str) -> None:
@@ -432,6 +494,8 @@ class Spaces:
             log.error("space %s did not close: %s", space_id, type(error).__name__)
         finally:
             self._room.left(space_id)
+            if self._leases is not None:
+                await self._leases.leave(space_id, space.lease)
 
     # Locking
 

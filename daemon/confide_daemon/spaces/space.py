@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from confide_crypto.sealing.roster import Roster
 from confide_daemon.datadir.disk import Disk
@@ -45,10 +46,12 @@ from confide_daemon.sealing.rescan import StoredTexts
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.sealing.vault_records import VaultRecords
 from confide_daemon.spaces import maintenance
+from confide_daemon.spaces.leases import Lease, discard
 from confide_daemon.spaces.maintenance import Health, Turns, Upkeep, mark_closed
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.nightly import Nightly
-from confide_daemon.store.database import Damage
+from confide_daemon.spaces.shipping import Shipping
+from confide_daemon.store.database import Damage, Outbox
 from confide_daemon.store.page_budget import PageBudget
 from confide_daemon.store.quota import UNLIMITED, Quota
 from confide_daemon.store.rows import PieceChanges, SourceCount
@@ -124,10 +127,13 @@ class Space:
         vault: Vault | None,
         roster: Callable[[], Roster | None],
         around: Callable[[], tuple[int | None, bool | None]],
+        outbox: Outbox | None,
     ):
         """`scan`: its vectors in memory; `damage`: what its connections cannot read; `crashed`: it was not closed the last time;
         `roster`: its devices now; `around`: as `Nightly` has it."""
         self.space_id = space_id
+        self._outbox = outbox
+        self.shipping = Shipping(threads, outbox)
         self._damage = damage
         self._scan = scan
         self._threads = threads
@@ -201,6 +207,7 @@ class Space:
         turns: Turns | None = None,
         roster: Callable[[], Roster | None] = lambda: None,
         around: Callable[[], tuple[int | None, bool | None]] = lambda: (None, None),
+        held: Lease | None = None,
     ) -> Space:
         """Opens the space, making it when the file is not there, and takes up the indexing and the upkeep.
 
@@ -218,13 +225,14 @@ class Space:
             roster: gives its devices now, whose orders count; may take a while.
             around: gives how many credentials are stored in clear, and whether a backup is proven, None for what nobody knows; may take a
                 while.
+            held: the lease of its log, of which the file is a copy; None: the file is all there is.
 
         Raises StorageError: wrong key, damaged beyond repair, newer schema, not writable, disk full.
         """
 
         async def begin() -> Space:
             scan, damage, derivation = VectorScan(), Damage(), Derivation(settings.chunks)
-            store, crashed = await asyncio.to_thread(_open_marked, path, key, scan, damage)
+            store, crashed, behind = await asyncio.to_thread(_open_marked, path, key, scan, damage, held)
             store.quota = quota
             threads = StoreThreads(
                 store,
@@ -248,8 +256,11 @@ class Space:
                 vault=vault,
                 roster=roster,
                 around=around,
+                outbox=store.outbox,
             )
             try:
+                if behind:
+                    await threads.maintain(lambda store: _follow(store, derivation, behind))
                 await space.projects.open()
                 await space.moving.open()
                 await threads.read(space._budget.load)
@@ -263,11 +274,16 @@ class Space:
             space.records.start()
             space.tasks.start()
             space.nightly.start()
+            space.shipping.start()
             return space
 
         try:
             return await begin()
         except DamagedError:
+            if held is not None:
+                # What the log has is whole, and what can be read here may not be.
+                await asyncio.to_thread(discard, path)
+                return await begin()
             # Something that nothing can begin without. Whatever else is damaged, the upkeep meets.
             lost = await asyncio.to_thread(salvage.salvage, path, key)
         log.warning("the database was rebuilt from what could be read of it; the damaged file is kept beside it")
@@ -275,8 +291,19 @@ class Space:
         await space.upkeep.salvaged(lost)
         return space
 
-    async def rekey(self, key: bytes, *, follow: Callable[[int, int], None] = lambda _done, _total: None) -> None:
-        """Changes the key of the database (32 bytes), while everybody goes on. Raises as `StoreThreads.change_key`."""
+    async def rekey(
+        self,
+        key: bytes,
+        *,
+        follow: Callable[[int, int], None] = lambda _done, _total: None,
+        custody: dict[str, Any] | None = None,
+    ) -> None:
+        """Changes the key of the database (32 bytes), while everybody goes on. Raises as `StoreThreads.change_key`.
+
+        `custody`: who keeps it then, for the log of the space.
+        """
+        if self._outbox is not None:
+            self._outbox.custody = custody
         await self._threads.change_key(key, follow)
         if kept := await self._threads.read(lambda store: salvage.damaged_copies(store.path)):
             log.warning(
@@ -296,6 +323,7 @@ class Space:
         await self._indexer.close()
         await self.searcher.close()
         await self.usage.close()
+        await self.shipping.close()
         with contextlib.suppress(StorageError):
             await self._threads.maintain(mark_closed)
         await self._threads.close()
@@ -442,6 +470,11 @@ class Space:
         return PieceChanges(added, kept, removed)
 
     @property
+    def lease(self) -> int | None:
+        """The number of its lease; None: it has no log."""
+        return None if self._outbox is None else self._outbox.lease
+
+    @property
     def is_at_rest(self) -> bool:
         """Whether nothing is being indexed: all is done, or cannot be now."""
         return self._indexer.idle and not self._indexer.is_loading
@@ -471,13 +504,29 @@ class Space:
         return found
 
 
-def _open_marked(path: Path, key: bytes, scan: VectorScan, damage: Damage) -> tuple[Store, bool]:
-    """The writing store, and whether whoever had it open last did not close it."""
+def _open_marked(
+    path: Path, key: bytes, scan: VectorScan, damage: Damage, held: Lease | None
+) -> tuple[Store, bool, list[int]]:
+    """The writing store, whether whoever had it open last did not close it, and documents that others have changed meanwhile."""
+    opened = None if held is None else held.bring(path, key)
     store = Store.open(path, key, writer=True, now=time.time(), scan=scan, damage=damage)
     try:
+        if held is not None and opened is not None:
+            held.join(store, opened)
         crashed = maintenance.open_marked(store, now=time.time())
         maintenance.note_restore(store, path.with_suffix(".restored"))
-        return store, crashed
+        if store.outbox is not None:
+            store.outbox.flush()  # machines are told of this life of the database (PROTOCOL.md 9.2)
+        return store, crashed, opened.documents if opened is not None else []
     except BaseException:
         store.close()
         raise
+
+
+def _follow(store: Store, derivation: Derivation, documents: Sequence[int]) -> None:
+    """What is derived of documents follows what another node has written."""
+    now = time.time()
+    for row in store.documents.by_id(documents):
+        with store.writing_derived():
+            revision = None if row.deleted else store.documents.revision(row.id, row.revision)
+            derivation.keep(store, row, revision.text if revision is not None else None, now)

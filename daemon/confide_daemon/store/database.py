@@ -18,9 +18,9 @@ import os
 import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import apsw
 import sqlite_vec
@@ -331,6 +331,29 @@ class Remembered:
         return cast("T", self._kept[key])
 
 
+class Outbox(Protocol):
+    """Where what is written goes before it is committed here, of a database that is a copy of a log (`store.log`).
+
+    Attributes:
+        custody: who will keep the key once a change of it that is under way is done, as JSON has it.
+        has_pending: whether truths wait here that changed with what is derived.
+        lease: the number under which is written.
+    """
+
+    custody: dict[str, Any] | None
+    has_pending: bool
+    lease: int
+
+    def transaction(self, *, is_derived: bool) -> AbstractContextManager[None]: ...
+    def flush(self) -> None: ...
+    def attach(self, connection: apsw.Connection, key: bytes) -> None: ...
+    def detach(self) -> None: ...
+    def bring(self, copy: Path, key: bytes) -> None: ...
+    def take_snapshot(self) -> None: ...
+    def is_snapshot_due(self, *, at_rest: bool = False) -> bool: ...
+    def discard(self) -> None: ...
+
+
 class Database:
     """Used by one thread at a time; a space has one that writes and a few that read. Every method may raise StorageError.
 
@@ -340,6 +363,7 @@ class Database:
         damage: what of it cannot be read, shared by all connections of the space.
         remembered: counts and lists that hold until somebody writes.
         quota: what it may hold.
+        outbox: where what is written goes first; None: this file is all there is.
     """
 
     def __init__(self, connection: apsw.Connection, *, path: Path, key: bytes, damage: Damage | None = None) -> None:
@@ -349,6 +373,7 @@ class Database:
         self.damage = damage or Damage()
         self.remembered = Remembered()
         self.quota = UNLIMITED
+        self.outbox: Outbox | None = None
         self._kept_kib = CACHE_KIB
         self._after_commit: list[Callable[[], None]] = []
 
@@ -366,6 +391,8 @@ class Database:
         """Closes the connection and forgets the key; the last one folds the log into the file."""
         # Whoever refers to this longer, as the thread that closes it does for a moment, has no key of a space that is locked.
         self.key = b""
+        if self.outbox is not None:
+            self.outbox.detach()
         with storage_errors("close the database"):
             close(self.connection)
 
@@ -377,24 +404,34 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """One transaction for all that is written inside: all or nothing, on disk when it ends."""
-        self.remembered.forget()
-        self._after_commit.clear()
-        with storage_errors("write to the database"), transaction(self.connection):
+        with self._committing(is_derived=False):
             yield
-        for follow in self._after_commit:
-            follow()
-        self._after_commit.clear()
 
     @contextmanager
     def writing_derived(self) -> Iterator[None]:
         """The same for what can be rebuilt: a power cut may undo it, since the log is not forced to the disk for it."""
         self.check_room()
+        if self.outbox is not None:
+            with self._committing(is_derived=True):
+                yield
+            return
         self.rows("PRAGMA synchronous = NORMAL")
         try:
             with self.writing():
                 yield
         finally:
             self.rows("PRAGMA synchronous = FULL")
+
+    @contextmanager
+    def _committing(self, *, is_derived: bool) -> Iterator[None]:
+        self.remembered.forget()
+        self._after_commit.clear()
+        one = transaction(self.connection) if self.outbox is None else self.outbox.transaction(is_derived=is_derived)
+        with storage_errors("write to the database"), one:
+            yield
+        for follow in self._after_commit:
+            follow()
+        self._after_commit.clear()
 
     def after_commit(self, follow: Callable[[], None]) -> None:
         """Calls it once the transaction that is under way is committed."""
@@ -423,11 +460,15 @@ class Database:
         Also where that fails. No other connection may be open. `doing` is for the error.
         """
         with storage_errors(doing):
+            if self.outbox is not None:
+                self.outbox.detach()
             close(self.connection)
             try:
                 yield
             finally:
                 self.connection = connect(self.path, self.key, writer=True)
+                if self.outbox is not None:
+                    self.outbox.attach(self.connection, self.key)
                 self._kept_kib = CACHE_KIB
                 self.remembered.forget()
 

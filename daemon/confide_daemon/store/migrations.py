@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib import resources
+from typing import Any
 
 import apsw
 
@@ -23,8 +24,18 @@ def migrations(package: str = "confide_daemon.store") -> list[tuple[int, str]]:
     return sorted(found)
 
 
-def migrate(connection: apsw.Connection, *, now: float) -> None:
+def version(connection: apsw.Connection) -> int:
+    """The newest step that was made; 0: none was."""
+    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'migration'").fetchall():
+        return 0
+    rows: list[Any] = connection.execute("SELECT coalesce(max(version), 0) FROM migration").fetchall()
+    return int(rows[0][0])
+
+
+def migrate(connection: apsw.Connection, *, now: float, to: int | None = None) -> None:
     """Brings the schema up to this version, each step in one transaction with the row that records it.
+
+    `to`: up to this step; None: to the newest.
 
     Raises StorageError: a newer version has written the database.
     """
@@ -37,13 +48,13 @@ def migrate(connection: apsw.Connection, *, now: float) -> None:
         present = max(done, default=0)
         if present > steps[-1][0]:
             raise written_by_newer("the database", _program(connection, present))
-        for version, sql in steps:
-            if version not in done:
+        for step, sql in steps:
+            if step not in done and (to is None or step <= to):
                 with transaction(connection):
                     connection.execute(sql, can_cache=False)  # it is made once
-                    connection.execute("INSERT INTO migration (version, applied_at) VALUES (?, ?)", (version, now))
+                    connection.execute("INSERT INTO migration (version, applied_at) VALUES (?, ?)", (step, now))
                     if _has_programs(connection):
-                        connection.execute("UPDATE migration SET program = ? WHERE version = ?", (__version__, version))
+                        connection.execute("UPDATE migration SET program = ? WHERE version = ?", (__version__, step))
 
 
 def written_by_newer(what: str, program: str | None) -> StorageError:
@@ -58,10 +69,10 @@ def written_by_newer(what: str, program: str | None) -> StorageError:
     )
 
 
-def _program(connection: apsw.Connection, version: int) -> str | None:
+def _program(connection: apsw.Connection, step: int) -> str | None:
     if not _has_programs(connection):
         return None
-    rows = connection.execute("SELECT program FROM migration WHERE version = ?", (version,)).fetchall()
+    rows = connection.execute("SELECT program FROM migration WHERE version = ?", (step,)).fetchall()
     return str(rows[0][0]) if rows and rows[0][0] is not None else None
 
 

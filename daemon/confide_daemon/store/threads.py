@@ -15,6 +15,7 @@ from confide_daemon import figures
 from confide_daemon.errors import StorageError
 from confide_daemon.store.page_budget import PageBudget
 from confide_daemon.store.store import Store
+from confide_daemon.store.upkeep import replacement
 
 T = TypeVar("T")
 
@@ -131,6 +132,9 @@ class StoreThreads:
         def finish(store: Store) -> None:
             # In one go: what came between the copy and the swap would be lost.
             store.replacement.rekeying.finish()
+            if store.outbox is not None:
+                # In the log before it is here: whoever opens the space next has the one key that opens both.
+                store.outbox.bring(replacement.copy_of(store.path), key)
             self.alone(store.replacement.swap_rekeyed)
 
         try:

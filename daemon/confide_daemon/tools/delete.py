@@ -7,6 +7,7 @@ from typing import Any
 from confide_daemon.errors import ConflictError, NotFoundError, ToolError
 from confide_daemon.tools.context import COUNT, FLAG, OUTCOME, TEXT, Definition, ToolContext, ToolResult, record
 from confide_daemon.tools.note_fields import ID
+from confide_daemon.tools.update import REVISION
 from confide_memory.documents import GLOBAL_PROJECT, check_stored_path, is_in_memory, iso
 
 PATH: dict[str, Any] = {"type": "string", "maxLength": 512}
@@ -17,7 +18,13 @@ DEFINITION = Definition(
     name="memory_delete",
     title="Delete from memory",
     description="Delete a note by id, or a memory file by path. Use it for what is wrong or unwanted; it can be restored for a while.",
-    properties={"id": ID, "path": PATH, "project": {**PROJECT, "description": "Of path; default this one"}},
+    properties={
+        "id": ID,
+        "path": PATH,
+        "project": {**PROJECT, "description": "Of path; default this one"},
+        "expectedRevision": {**REVISION, "description": "Refuse if it has another"},
+    },
+    shown_with={"expectedRevision": ""},  # which programs ask, and people
     output=record(
         {
             "deleted": FLAG,
@@ -40,7 +47,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Delete a document, then its file from the caller's disk, unless a person has just edited that.
 
     Raises GrantError where the caller may not write it; NotFoundError where there is no such document; ToolError where it is no file of
-    memory, or in a project that is not one of the connection; InvalidPathError, StorageError, OperationError.
+    memory, or in a project that is not one of the connection; ConflictError: it is not at `expectedRevision`; InvalidPathError,
+    StorageError, OperationError.
     """
     projects = context.reachable()
     operation = context.operation_of(DEFINITION.name, arguments)
@@ -52,7 +60,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         project, path = _named(context, arguments)
     context.grants.require_write(project, path)
     context.require_attached(project)
-    base = await _revision(context, project, path)
+    expected: int | None = arguments.get("expectedRevision")
+    base = await _revision(context, project, path) if expected is None else expected
     await context.flush(project, path)
     named = {"id": arguments["id"]} if arguments.get("id") else {}
     place = {"path": path, "project": project, **named}
@@ -61,6 +70,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
             project, path, author=context.grants.alias, base=base, operation=operation
         )
     except ConflictError:
+        if expected is not None:
+            raise
         return _kept(place, {"queued": False, "onDisk": True, "warnings": [EDITED]})
     place["revision"] = done.revision
     if not done.is_deleted:

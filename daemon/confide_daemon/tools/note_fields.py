@@ -104,8 +104,9 @@ def draft(context: ToolContext, arguments: dict[str, Any], task_id: str | None) 
 
     Raises ToolError where some of them do not go together, or one has a value that it cannot have.
     """
-    if "path" in arguments or "heading" in arguments or arguments["mode"] != "append":
-        given = next(name for name in ("path", "heading", "mode") if name in arguments)
+    of_files = [name for name in ("path", "heading", "mode", "expectedRevision") if name in arguments]
+    if of_files and (of_files != ["mode"] or arguments["mode"] != "append"):
+        given = of_files[0]
         raise ToolError(
             f"'{given}' is for files, and a note has a file of its own",
             hint=f"leave out {given}, or the fields of a note",

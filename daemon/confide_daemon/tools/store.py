@@ -19,7 +19,7 @@ from confide_daemon.notes.duplicates import Looked
 from confide_daemon.notes.edit import Draft
 from confide_daemon.notes.similarity import Near
 from confide_daemon.store.rows import NoteRow
-from confide_daemon.tools import note_fields
+from confide_daemon.tools import note_fields, update
 from confide_daemon.tools.context import (
     COUNT,
     FLAG,
@@ -79,9 +79,15 @@ DEFINITION = Definition(
             "description": "Section to append to or replace",
         },
         "project": {**PROJECT, "description": "'global' for all projects; default this one"},
+        "expectedRevision": {
+            **update.REVISION,
+            "minimum": 0,
+            "description": "Of the file, 0 for none yet; refuse else",
+        },
         **note_fields.PROPERTIES,
     },
-    shown_with=dict.fromkeys(note_fields.WITH_NOTES, "notes"),
+    shown_with=dict.fromkeys(note_fields.WITH_NOTES, "notes")
+    | {"expectedRevision": ""},  # which programs ask, and people
     required=("content",),
     output=record(
         {
@@ -127,20 +133,23 @@ async def _store_file(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
     """Write to the document, then bring the new revision to the caller's disk.
 
     Raises GrantError where the caller may not write there; ToolError where the project is not one of its connection, or the path is not
-    one of memory; InvalidPathError, InvalidTextError, TooLargeError, StorageError: from the space.
+    one of memory; ConflictError: it is not at `expectedRevision`; InvalidPathError, InvalidTextError, TooLargeError, StorageError: from
+    the space.
     """
     context.grants.require_scope()
     project = _project(context, arguments.get("project"))
     path = _path(arguments.get("path"), context.said)
-    content, heading = arguments["content"], arguments.get("heading")
-    asked = json.dumps([DEFINITION.name, project, path, arguments["mode"], heading, content])
+    content, heading, base = arguments["content"], arguments.get("heading"), arguments.get("expectedRevision")
+    expected = [] if base is None else [base]
+    asked = json.dumps([DEFINITION.name, project, path, arguments["mode"], heading, content, *expected])
     operation = Operation(context.operation, text_hash(asked)) if context.operation else None
     await context.flush(project, path, sent=context.sent)
     if is_sensitive(content) or is_sensitive(await context.space.documents.newest_text(project, path) or ""):
         note_fields.refuse_plain(front_matter.split(content)[1])
     change = context.space.documents.append if arguments["mode"] == "append" else context.space.documents.replace
+    author = context.grants.alias
     result = await change(
-        project, path, content, heading=heading, author=context.grants.alias, operation=operation, by=context.class_
+        project, path, content, heading=heading, author=author, base=base, operation=operation, by=context.class_
     )
     if result.repeated and not result.hash:
         gone = WrittenBack(False, result, "it was stored before, and the file has been deleted since")

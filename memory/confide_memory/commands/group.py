@@ -15,6 +15,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from confide_memory.commands import help as pages
+from confide_memory.commands.complaint import TYPED, long_options
 from confide_memory.commands.shared_options import CHOSEN_SHELL, COMPLETION, SHELLS, shared_options
 from confide_memory.commands.spelling import OtherWords, meant
 from confide_memory.commands.values import Value
@@ -59,6 +60,7 @@ class Commands(TyperGroup):
     """Commands of which one is chosen. Without one it prints its help; `help COMMAND` is `COMMAND --help`."""
 
     other_words: OtherWords = MappingProxyType({})
+    option_words: OtherWords = MappingProxyType({})
 
     def sections(self) -> Iterator[tuple[str, pages.Rows]]:
         """The commands with their lines, by heading."""
@@ -87,6 +89,8 @@ class Commands(TyperGroup):
         outer = ctx.parent
         if outer is not None and isinstance(outer.command, Commands) and (near := outer.command._meant(word)):
             near = f"{outer.command_path} {near}"
+        elif option := meant(word, [name.removeprefix("--") for name in long_options(self)], {}):
+            near = f"{ctx.command_path} --{option}"
         raise UnknownCommandError(ctx, word, near)
 
     def _meant(self, word: str) -> str | None:
@@ -137,19 +141,20 @@ class _Loaded(MutableMapping[str, Any]):
         return len(self._entries)
 
 
-def program(package: str, groups: Groups, other_words: OtherWords) -> type[Commands]:
+def program(package: str, groups: Groups, other_words: OtherWords, option_words: OtherWords) -> type[Commands]:
     """The class of a program's group for `typer.Typer(cls=…)`.
 
     Args:
         package: where the modules of its commands are.
         other_words: what people type for a command of another name.
+        option_words: the same of options, without their hyphens.
     """
 
     class Program(Commands):
         def __init__(self, **attributes: Any) -> None:
             super().__init__(**attributes)
             self.commands = _Loaded(package, [entry for group in groups.values() for entry in group], other_words)
-            self.other_words = other_words
+            self.other_words, self.option_words = other_words, option_words
             dress(self)
             self.params[-1:-1] = [shared_options()[name] for name in ("install_completion", "show_completion")]
 
@@ -199,6 +204,7 @@ def _nothing() -> None:
 def dress(command: Any) -> Any:
     """Give a command, and all below it, our help and our way of reading values."""
     command.context_class = Context
+    command.parse_args = _noting(command.parse_args)
     if command.add_help_option:
         command.add_help_option = False
         command.params.append(shared_options()["show_help"])
@@ -212,30 +218,16 @@ def dress(command: Any) -> Any:
     return command
 
 
+def _noting(parse: Callable[[Any, list[str]], list[str]]) -> Callable[[Any, list[str]], list[str]]:
+    """The same, and what was typed behind the command is known where it is wrong."""
+
+    def parse_args(ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[TYPED] = tuple(args)
+        return parse(ctx, args)
+
+    return parse_args
+
+
 def _reader(parameter: Any) -> Callable[[], Value]:
     value = Value(parameter)
     return lambda: value
-
-
-def complaint(error: typer.TyperException, program: str) -> tuple[str, str]:
-    """What a person is told of a command of `program` that was written wrongly, and a hint."""
-    context, hint = getattr(error, "ctx", None), getattr(error, "hint", None)
-    near = getattr(error, "possibilities", None)
-    if hint is None:
-        hint = f"{context.command_path.rstrip() if context is not None else program} --help"
-        hint = f"did you mean {sorted(near)[0]}? {hint}" if near else hint
-    if isinstance(error, typer.BadParameter) and error.message:
-        name = _spelled(error)
-        return (f"{name}: {error.message}" if name else error.message).rstrip("."), hint
-    message = error.message or error.format_message()
-    return (message[:1].lower() + message[1:]).rstrip("."), hint
-
-
-def _spelled(error: typer.BadParameter) -> str:
-    """The parameter that is wrong, as a person writes it."""
-    if error.param_hint is not None:
-        return str(error.param_hint) if isinstance(error.param_hint, str) else max(error.param_hint, key=len)
-    if error.param is None:
-        return ""
-    options = [option for option in error.param.opts if option.startswith("-")]
-    return max(options, key=len) if options else str(error.param.metavar or error.param.name)

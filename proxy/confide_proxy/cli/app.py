@@ -14,7 +14,9 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from confide_crypto.errors import ConfideError, LinkError
-from confide_memory.commands.group import Entry, Groups, complaint, program
+from confide_memory.commands.complaint import complaint
+from confide_memory.commands.group import Entry, Groups, program
+from confide_memory.commands.spelling import OtherWords
 from confide_proxy import VERSION
 from confide_proxy import paths as places
 from confide_proxy.cli.console import RECODE, Here, remark, say
@@ -270,6 +272,18 @@ COMMANDS: Final[Groups] = {
             },
         ),
         Entry(
+            "runner",
+            "runner:runner_app",
+            "Do what was ordered for the night on this machine.",
+            ("confide runner",),
+            inner={
+                "init": ("confide runner init",),
+                "check": ("confide runner check",),
+                "run": ("confide runner run",),
+                "ls": ("confide runner ls",),
+            },
+        ),
+        Entry(
             "mcp",
             "mcp:mcp",
             "Serve an agent over MCP; the agent's program runs this.",
@@ -282,7 +296,7 @@ COMMANDS: Final[Groups] = {
 }
 """In the order in which people need them."""
 
-OTHER_WORDS: Final = {
+OTHER_WORDS: Final[OtherWords] = {
     "add": "store",
     "remember": "store",
     "save": "store",
@@ -359,9 +373,30 @@ OTHER_WORDS: Final = {
 }
 """What people try first, and the command that does it here; where a group has no such command, the word says nothing there."""
 
+OPTION_WORDS: Final[OtherWords] = {
+    "max": "limit",
+    "count": "limit",
+    "number": "limit",
+    "results": "limit",
+    "top": "limit",
+    "force": "yes",
+    "all": "all-projects",
+    "after": "since",
+    "from": "since",
+    "file": "path",
+    "name": "title",
+    "expires": "days",
+    "ttl": "days",
+    "format": "json",
+    "output": "json",
+    "simulate": "dry-run",
+    "preview": "dry-run",
+}
+"""The same of options, without their hyphens."""
+
 app = typer.Typer(
     name="confide",
-    cls=program("confide_proxy.cli", COMMANDS, OTHER_WORDS),
+    cls=program("confide_proxy.cli", COMMANDS, OTHER_WORDS, OPTION_WORDS),
     help="Private, lasting memory for coding agents.",
     epilog="confide help COMMAND tells more of one; docs/commands.md has the exit codes.",
     # Only where a shell asks what may follow: it takes typer's classes for shells, and costs every start a little.

@@ -1,8 +1,8 @@
 """`confide serve`: MCP and REST over HTTP on this machine, for programs that speak no stdio. docs/gateway.md is for people.
 
 End to end ends where HTTP begins: who is let in here reads in clear what its token reaches. So this listens on loopback alone, refuses what
-a browser's page could cause (`guard`), lets in by tokens of this machine (`tokens`, `admission`), and gives all of them one session with
-the daemon (`exchange`), which is that of `confide mcp`: its tunnel, offline answers, journal and sealing.
+a browser's page could cause (`confide_door`), lets in by tokens of this machine (`tokens`, `admission`), and gives all of them one session
+with the daemon (`exchange`), which is that of `confide mcp`: its tunnel, offline answers, journal and sealing.
 
 A room of routes is a function of the `Gateway` that gives a `Room`, and stands in `server.ROOMS`:
 
@@ -17,8 +17,8 @@ A room of routes is a function of the `Gateway` that gives a `Room`, and stands 
 `admit` is `gateway.by_token`, or a function of the room's own from a request to an `Identity` (a cookie's, say, with `is_of_token=False`),
 or None where everybody may see what is answered. What a route raises as `RefusalError`, or any `ConfideError`, becomes
 `{"error": {"code", "message", "hint"}}` with its status. A body is read by `limits.body_of`. A stream takes a place
-(`gateway.streams.place(identity)`) and ends with `gateway.end_of(identity)`. Requests of the daemon that are no tools go over
+(`gateway.streams.place(identity.key)`) and ends with `gateway.end_of(identity)`. Requests of the daemon that are no tools go over
 `gateway.calls.link`; who makes them asks `identity.require` and `require_project` first.
 
-Floors: refusals, identity, tokens < admission, limits, guard < exchange < calls < app < the rooms (`health`, …) < server.
+Floors: refusals, identity, tokens < admission, limits < exchange < calls < app < the rooms (`health`, …) < server.
 """

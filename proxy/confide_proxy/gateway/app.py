@@ -11,20 +11,20 @@ from functools import wraps
 from typing import Final
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from confide_crypto.errors import ConfideError
+from confide_door.guard import LOOPBACK, Guard, Names
+from confide_door.limits import MAX_STREAMS_EACH, Places
+from confide_door.refusals import handlers
 from confide_proxy.config import ProxyConfig
 from confide_proxy.gateway.calls import Calls
 from confide_proxy.gateway.door.admission import Admit, Bearer
-from confide_proxy.gateway.door.guard import Guard
 from confide_proxy.gateway.door.identity import Identity
-from confide_proxy.gateway.door.limits import MAX_STREAMS, MAX_STREAMS_EACH, Places
-from confide_proxy.gateway.door.refusals import RefusalError
+from confide_proxy.gateway.door.limits import MAX_STREAMS
+from confide_proxy.gateway.door.refusals import refusal_of
 from confide_proxy.gateway.door.tokens import TokenFile, Tokens
 from confide_proxy.gateway.exchange import Exchange
 from confide_proxy.paths import Paths
@@ -34,6 +34,10 @@ log = logging.getLogger(__name__)
 PULSE_S: Final = 0.5
 """How often it is asked whether the tokens of open streams are still good."""
 KEEP_USED_S: Final = 60.0
+HTTP_PORT: Final = 80
+"""Which nobody writes behind a name."""
+LINKS: Final = "/panel/in/"
+"""Below it are the panel's links, each good once, which are followed from a file."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -155,9 +159,15 @@ def create(gateway: Gateway, rooms: Sequence[Callable[[Gateway], Room]]) -> ASGI
                     name=route.name,
                 )
             )
-    application = Starlette(routes=routes, exception_handlers={HTTPException: _not_found, ConfideError: _refused})
+    application = Starlette(routes=routes, exception_handlers=handlers(refusal_of))
     application.router.redirect_slashes = False
-    return Guard(application, lambda: gateway.port)
+    return Guard(application, names(gateway.port), hint="its log has the place")
+
+
+def names(port: int) -> Names:
+    """How a gateway of this machine is called that listens on this port."""
+    hosts = [f"{name}:{port}" for name in LOOPBACK]
+    return Names(hosts if port != HTTP_PORT else [*hosts, *LOOPBACK], ("http",), (LINKS,), in_frames=True)
 
 
 def identity_of(request: Request) -> Identity:
@@ -176,14 +186,3 @@ def _admitted(endpoint: Handler, admit: Admit | None, used: Callable[[], None]) 
         return await endpoint(request)
 
     return handle
-
-
-async def _refused(_request: Request, error: Exception) -> Response:
-    return RefusalError.of(error).response()
-
-
-async def _not_found(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    words = {404: ("not_found", "there is nothing here"), 405: ("invalid", "this takes another method")}
-    code, message = words.get(error.status_code, ("invalid", "the request is not one that is answered here"))
-    return RefusalError(error.status_code, code, message, headers=error.headers).response()

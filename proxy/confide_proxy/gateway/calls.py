@@ -6,13 +6,15 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
+from confide_door.limits import Places
+from confide_door.refusals import RefusalError
 from confide_memory.documents import GLOBAL_PROJECT, Asks
 from confide_memory.errors import UnfitAnswerError
 from confide_memory.tools import result as results
 from confide_memory.tools.call import CODE, OPERATION, STRUCTURED
 from confide_proxy.gateway.door.identity import READ, SECRETS, WRITE, Identity, Scope
-from confide_proxy.gateway.door.limits import MAX_CALLS_EACH, Places
-from confide_proxy.gateway.door.refusals import STATUS, RefusalError
+from confide_proxy.gateway.door.limits import MAX_CALLS_EACH
+from confide_proxy.gateway.door.refusals import STATUS, refusal_of
 from confide_proxy.gateway.exchange import Exchange, News
 from confide_proxy.mcp.fallback import IMPORT, SECRET
 from confide_proxy.mcp.incoming import STRUCTURED as CONTENT
@@ -91,7 +93,7 @@ class Calls:
         try:
             found: dict[str, Any] = results.read(self._exchange.catalogue.outputs.get(name, {}), result[CONTENT])
         except (UnfitAnswerError, KeyError) as error:
-            raise RefusalError.of(UnfitAnswerError()) from error
+            raise refusal_of(UnfitAnswerError()) from error
         return found
 
     async def outcome(
@@ -116,7 +118,7 @@ class Calls:
             raise RefusalError(403, "denied", "a token of some projects opens no secrets: they are of the whole space")
         if isinstance(arguments, dict):
             arguments = await self._placed(identity, name, arguments)
-        with self.places.place(identity):
+        with self.places.place(identity.key):
             claims = {**identity.claims(is_write=scope == WRITE), **(operation or {})}
             return await self._exchange.ask(
                 CALL, {**params, "arguments": arguments}, claims=claims, on_progress=on_progress

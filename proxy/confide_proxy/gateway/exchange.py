@@ -16,11 +16,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost
+from confide_door.refusals import RefusalError
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools.call import WITHIN
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
-from confide_proxy.gateway.door.refusals import RefusalError
+from confide_proxy.gateway.door.refusals import refusal_of
 from confide_proxy.link.connection_terms import RELINK_DEADLINE_S, attach_body
 from confide_proxy.link.link import Link
 from confide_proxy.mcp import catalogue as catalogues
@@ -205,7 +206,7 @@ class Exchange:
                 async with asyncio.timeout(ATTACH_S):
                     await self.link.also_attach(attach_body(project, self._session_config))
             except (ConfideError, TimeoutError) as error:
-                raise RefusalError.of(error) from error
+                raise refusal_of(error) from error
             self._attached.add(project)
 
     def close(self) -> None:

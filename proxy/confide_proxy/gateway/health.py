@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from confide_door.admission import METADATA
+from confide_door.refusals import RefusalError
 from confide_proxy import VERSION
 from confide_proxy.gateway.app import Gateway, Room
-from confide_proxy.gateway.door.admission import METADATA
 from confide_proxy.gateway.door.identity import SCOPES, Identity
-from confide_proxy.gateway.door.refusals import RefusalError
 
 
 def room(gateway: Gateway) -> Room:

@@ -6,26 +6,23 @@ import asyncio
 import contextlib
 import errno
 import json
-import logging
 import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import Any, Final
 
-import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
-
 from confide_crypto.errors import ConfideError
 from confide_crypto.keys.files import make_private_dir, write_private_file
+from confide_door import serving
+from confide_door.guard import where
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import GatewayError
 from confide_proxy.gateway import health
 from confide_proxy.gateway.app import Gateway, Room, create
-from confide_proxy.gateway.door.guard import where
 from confide_proxy.gateway.door.limits import MAX_CONNECTIONS
 from confide_proxy.gateway.exchange import Exchange
 from confide_proxy.gateway.panel import room as panel
@@ -36,16 +33,8 @@ from confide_proxy.locks import Seat
 from confide_proxy.paths import Paths
 from confide_proxy.sync.project import Project
 
-log = logging.getLogger(__name__)
-
 ROOMS: Final[Sequence[Callable[[Gateway], Room]]] = (health.room, endpoint.room, openapi.room, routes.room, panel.room)
 """What is served. A new room is one more here."""
-BACKLOG: Final = 128
-HEAD_S: Final = 10.0
-"""Within which the head of a request has come."""
-IDLE_S: Final = 30
-"""After which a connection that asks nothing is closed."""
-MAX_HEAD_BYTES: Final = 32 * 1024
 GOODBYE_S: Final = 1.0
 END_S: Final = 3.0
 
@@ -67,22 +56,14 @@ def loopback(host: str) -> str:
 
 def listen(host: str, port: int) -> socket.socket:
     """The socket. Raises GatewayError: the port is taken, or cannot be had."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With its protocol named, or asyncio leaves Nagle's algorithm on: an answer would wait 40 ms for the head's acknowledgement.
-    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((host, port))
-        found.listen(BACKLOG)
-        found.setblocking(False)
+        return serving.listen(host, port)
     except OSError as error:
-        found.close()
         if error.errno == errno.EADDRINUSE:
             raise GatewayError(
                 f"port {port} is taken", hint="is confide serve running already? else choose another with --port"
             ) from None
         raise GatewayError(f"cannot listen on port {port}: {error.strerror}") from error
-    return found
 
 
 async def serve(
@@ -99,7 +80,7 @@ async def serve(
     seat = Seat(paths.seats, "gateway")
     gateway = Gateway(paths, config, Exchange(paths, config, project))
     gateway.port = listening.getsockname()[1]
-    server = _Server(_settings(create(gateway, ROOMS)))
+    server = serving.Server(serving.settings(create(gateway, ROOMS), most_connections=MAX_CONNECTIONS))
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -111,12 +92,12 @@ async def serve(
             await asyncio.to_thread(write_private_file, running, json.dumps(said).encode(), replace=True)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(work) for work in (gateway.exchange.run(), gateway.watch())]
-            serving = group.create_task(server.serve(sockets=[listening]))
+            running_server = group.create_task(server.serve(sockets=[listening]))
             on_ready(gateway)
             waiting: list[asyncio.Task[Any]] = [group.create_task(stop.wait())]
             if idle_exit_s is not None:
                 waiting.append(group.create_task(gateway.idle(idle_exit_s)))
-            await asyncio.wait({serving, *waiting}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({running_server, *waiting}, return_when=asyncio.FIRST_COMPLETED)
             # A thread that waits for a disk must not keep a process that was told to end.
             timer = threading.Timer(END_S, os._exit, (0,))
             timer.daemon = True
@@ -125,12 +106,12 @@ async def serve(
             server.should_exit = True
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(GOODBYE_S):
-                    await serving
+                    await running_server
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(GOODBYE_S):
                     await gateway.exchange.link.close()
             await asyncio.to_thread(gateway.tokens.keep_used)
-            for task in (*tasks, serving, *waiting):
+            for task in (*tasks, running_server, *waiting):
                 task.cancel()
             timer.cancel()
     except BaseExceptionGroup as group:
@@ -147,67 +128,3 @@ def _told(error: BaseException) -> ConfideError:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error if isinstance(error, ConfideError) else GatewayError(f"the gateway failed: {where(error)}")
-
-
-def _settings(application: Any) -> uvicorn.Config:
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
-        quiet = logging.getLogger(name)
-        # It would write addresses with what stands in them, and errors with their texts.
-        quiet.propagate, quiet.handlers = False, [logging.NullHandler()]
-        quiet.setLevel(logging.CRITICAL)
-    return uvicorn.Config(
-        application,
-        http=_Patient,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        proxy_headers=False,
-        limit_concurrency=MAX_CONNECTIONS,
-        timeout_keep_alive=IDLE_S,
-        timeout_graceful_shutdown=1,
-        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
-    )
-
-
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Signals are `serve`'s."""
-        yield
-
-
-class _Patient(H11Protocol):
-    """A connection whose requests' heads have to come within `HEAD_S`: uvicorn waits for one for ever."""
-
-    _head: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._watch()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._watch()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._unwatch()
-        super().connection_lost(exc)
-
-    def _watch(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._unwatch()
-        elif self._head is None and self.timeout_keep_alive_task is None:
-            self._head = self.loop.call_later(HEAD_S, self._close_slow)
-
-    def _unwatch(self) -> None:
-        if self._head is not None:
-            self._head.cancel()
-            self._head = None
-
-    def _close_slow(self) -> None:
-        self._head = None
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.close()

@@ -119,7 +119,7 @@ def answer(kept: Entry, shown: Mapping[str, Any], waiting: int, trouble: Trouble
 def _new_note(wish: Entry, shown: Mapping[str, Any]) -> Entry:
     arguments = wish.arguments
     scope, task, project = arguments.get("scope"), arguments.get("taskId"), arguments.get("project")
-    if "path" in arguments or "heading" in arguments or arguments.get("mode", "append") != "append":
+    if arguments.keys() & {"path", "heading", "expectedRevision"} or arguments.get("mode", "append") != "append":
         raise ToolError(
             "a note has a file of its own", hint="leave out path, heading and mode, or the fields of a note"
         )

@@ -12,6 +12,7 @@ from tests.support.programs.confided import Confided
 
 from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.keys.identity import Identity
+from confide_crypto.keys.tokens import digest_of
 from confide_daemon.access import gateway_clients
 from confide_daemon.access.authorization import Callers
 from confide_daemon.access.callers import Ended, Grants
@@ -34,7 +35,7 @@ def test_a_token_is_kept_as_its_hash_alone(home: Registry, tmp_path: Path) -> No
     text = allowed(home, scope="write", projects=("shop", "web"))
     assert text.startswith("cfd_")
     assert len(text) == 47
-    digest = gateway_clients.digest_of(text)
+    digest = digest_of(text)
     assert digest == hashlib.sha256(text.encode()).digest()
     found = home.gateway_client(digest)
     assert found is not None
@@ -67,7 +68,7 @@ def test_what_cannot_be_is_told(home: Registry, said: dict[str, object], told: s
 
 def test_one_that_is_gone_or_over_is_none(home: Registry, clock: Clock) -> None:
     text = allowed(home, days=1)
-    digest = gateway_clients.digest_of(text)
+    digest = digest_of(text)
     assert digest is not None
     clock.now += 86_400
     found = home.gateway_client(digest)
@@ -83,7 +84,7 @@ def test_one_that_is_gone_or_over_is_none(home: Registry, clock: Clock) -> None:
 
 def test_one_that_was_taken_away_stays_out_after_a_restore(home: Registry, clock: Clock) -> None:
     """The registry of an older copy has it still; what is kept beside the data folder names its token's hash."""
-    digest = gateway_clients.digest_of(allowed(home))
+    digest = digest_of(allowed(home))
     assert digest is not None
     clock.now += 60
     assert home.take_ended([Ended(digest, clock.now)]) == ["chat"]
@@ -101,7 +102,7 @@ def test_a_machine_is_not_taken_away_as_one(home: Registry) -> None:
 
 async def test_neither_passes_for_the_other(home: Registry, tmp_path: Path) -> None:
     """The hash of a token is no key of a machine's, and a machine's key no hash of a token: nor does a token count among who decides."""
-    digest = gateway_clients.digest_of(allowed(home, scope="write"))
+    digest = digest_of(allowed(home, scope="write"))
     machine = home.callers()[0].public_key
     assert digest is not None
     assert [one.alias for one in home.callers()] == ["laptop"]
@@ -119,7 +120,7 @@ def test_the_commands_let_in_list_and_shut_out(ready: Confided) -> None:
         "gateway", "allow", "chat", "--space", "home", "--scope", "write", "--project", "shop", "--trusted"
     )
     token = done.stdout.strip()
-    assert gateway_clients.digest_of(token) is not None
+    assert digest_of(token) is not None
     assert "this once" in done.stderr
     assert "there is no gateway yet" in done.stderr
     (listed,) = ready.json("gateway", "ls")

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import datetime
 import http.client
-import ipaddress
 import json
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-from tests.daemon.gateway.test_server_attacks import LISTEN, call
+from tests.daemon.gateway.test_server_attacks import call
 from tests.support.deadline import DEADLINE_S
+from tests.support.network.certificates import certificate
 from tests.support.programs.confided import Confided
+from tests.support.programs.door_attacks import LISTEN
 from tests.support.programs.processes import NO_MODEL, Machine, wait_until
 from tests.support.programs.server_gateway import GATEWAY, ServerGateway, serve, served
 
@@ -70,31 +66,6 @@ def test_a_locked_space_is_not_unlocked_and_what_is_sealed_stays_so(confided: Co
     assert machine.json("status")["gatewayClients"][0]["name"] == "chat"
     confided.run("gateway", "rm", "chat")
     assert "by HTTP" not in machine.run("doctor")
-
-
-def certificate(folder: Path) -> tuple[Path, Path]:
-    """One for 127.0.0.1, signed by itself, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime.now(datetime.UTC)
-    signed = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, SHA256())
-    )
-    cert_file, key_file = folder / "cert.pem", folder / "key.pem"
-    cert_file.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-    key_file.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    key_file.chmod(0o600)
-    return cert_file, key_file
 
 
 def test_it_listens_by_tls_and_is_called_as_configured(tmp_path: Path) -> None:

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import socket
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.requests import Request
-from tests.support.deadline import DEADLINE_S
-from tests.support.programs.processes import wait_until
+from tests.support.programs.door_attacks import ACCEPTS, ENVELOPE, LATER, LISTEN, METADATA, DoorAttacks, listen
 from tests.support.programs.server_gateway import ServerGateway, served
 
-from confide_daemon.gateway import limits
-from confide_daemon.gateway.limits import MAX_BODY_BYTES, MAX_SESSIONS_EACH, MAX_STREAMS_EACH
-from confide_daemon.gateway.refusals import RefusalError
+from confide_daemon.gateway.limits import MAX_SESSIONS_EACH
 
 CANARY = "quetzal-canary"
-VERSION = "2026-07-28"
-ENVELOPE = {
-    "io.modelcontextprotocol/protocolVersion": VERSION,
-    "io.modelcontextprotocol/clientCapabilities": {},
-    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
-}
-LISTEN = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "subscriptions/listen",
-    "params": {"notifications": {"toolsListChanged": True}, "_meta": ENVELOPE},
-}
-ACCEPTS = {"MCP-Protocol-Version": VERSION, "Accept": "application/json, text/event-stream"}
-LATER = ACCEPTS | {"Mcp-Method": "subscriptions/listen"}
-OPEN = ("/health", "/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp")
+OPEN = ("/health", METADATA, f"{METADATA}/mcp")
+
+
+class TestDoor(DoorAttacks):
+    paths = (*OPEN, "/mcp", "/nothing")
+
+
+@pytest.fixture
+def many(gateway: ServerGateway) -> str:
+    """Whose streams are counted."""
+    return gateway.token("many")
 
 
 def call(gateway: ServerGateway, token: str, name: str, **arguments: Any) -> Any:
@@ -44,50 +32,6 @@ def call(gateway: ServerGateway, token: str, name: str, **arguments: Any) -> Any
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     headers = ACCEPTS | {"Mcp-Method": "tools/call", "Mcp-Name": name}
     return gateway.request("POST", "/mcp", message, token=token, headers=headers)
-
-
-def listen(gateway: ServerGateway, token: str) -> Any:
-    """A stream of news that was opened, as a connection and its answer."""
-    connection = gateway.connection()
-    headers = LATER | {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    connection.request("POST", "/mcp", json.dumps(LISTEN), headers)
-    return connection, connection.getresponse()
-
-
-@pytest.mark.parametrize("path", [*OPEN, "/mcp", "/nothing"])
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({"Host": "evil.example"}, 421),
-        ({"Host": "127.0.0.1"}, 421),
-        ({"Origin": "https://evil.example"}, 403),
-        ({"Origin": "null"}, 403),
-        ({"Sec-Fetch-Site": "cross-site"}, 403),
-    ],
-    ids=str,
-)
-def test_what_a_page_could_cause_is_refused(
-    gateway: ServerGateway, writer: str, path: str, headers: dict[str, str], status: int
-) -> None:
-    """Everywhere, with a good token too; and no answer lets a page of another origin read it."""
-    for method, body in (("GET", None), ("OPTIONS", b"{}"), ("POST", b"{}")):
-        answer = gateway.request(method, path, body, token=writer, headers=headers)
-        assert answer.status == status
-        assert not [name for name in answer.headers if name.startswith("access-control")]
-
-
-def test_two_hosts_are_refused(gateway: ServerGateway) -> None:
-    with socket.create_connection(("127.0.0.1", gateway.port), DEADLINE_S) as wire:
-        wire.sendall(b"GET /health HTTP/1.1\r\nHost: localhost:%d\r\nHost: evil.example\r\n\r\n" % gateway.port)
-        assert wire.recv(64).split()[1] in (b"400", b"421")
-
-
-@pytest.mark.parametrize("path", ["/health", "/mcp"])
-def test_a_token_in_an_address_is_refused(gateway: ServerGateway, writer: str, path: str) -> None:
-    for query in (f"token={writer}", f"access_token={writer}", f"q={writer}", f"{writer}"):
-        answer = gateway.request("GET", f"{path}?{query}")
-        assert (answer.status, answer.code) == (400, "invalid")
-        assert writer not in answer.body.decode()
 
 
 def test_strangers_are_told_what_a_token_takes_and_nothing_else(gateway: ServerGateway) -> None:
@@ -160,43 +104,19 @@ def test_streams_end_with_their_token(gateway: ServerGateway) -> None:
     later.close()
 
 
-def test_streams_and_sessions_have_places(gateway: ServerGateway) -> None:
-    """Of many that one token opens some are, and the others are told when to come again; others have theirs; who leaves makes room."""
-    token = gateway.token("many")
-    with ExitStack() as stack:
-        statuses = []
-        for _ in range(MAX_STREAMS_EACH + 5):
-            connection, answer = listen(gateway, token)
-            stack.callback(connection.close)
-            statuses.append(answer.status)
-        assert statuses == [200] * MAX_STREAMS_EACH + [429] * 5
-        assert answer.getheader("Retry-After")
-        connection, answer = listen(gateway, gateway.token("reader"))
-        stack.callback(connection.close)
-        assert answer.status == 200
-
-    def has_room() -> bool:
-        connection, answer = listen(gateway, token)
-        connection.close()
-        return bool(answer.status == 200)
-
-    wait_until("a place", has_room)
+def test_sessions_have_places(gateway: ServerGateway, many: str) -> None:
     opening = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}}
     opening["params"] |= {"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}  # type: ignore[operator]
     accepts = {"Accept": "application/json, text/event-stream"}
     opened = [
-        gateway.request("POST", "/mcp", opening, token=token, headers=accepts).status
+        gateway.request("POST", "/mcp", opening, token=many, headers=accepts).status
         for _ in range(MAX_SESSIONS_EACH + 1)
     ]
     assert opened == [200] * MAX_SESSIONS_EACH + [503]
 
 
-def test_large_and_slow_bodies_are_refused(gateway: ServerGateway, reader: str) -> None:
-    """By what they say of their length, and by what they are."""
-    large = gateway.request(
-        "POST", "/mcp", b"x", token=reader, headers=LATER | {"Content-Length": str(MAX_BODY_BYTES + 1)}
-    )
-    assert (large.status, large.code) == (413, "too_large")
+def test_large_bodies_are_refused(gateway: ServerGateway, reader: str) -> None:
+    """By what they are, whatever they say of their length."""
     chunked = gateway.connection()
     chunked.putrequest("POST", "/mcp")
     for name, value in (LATER | {"Authorization": f"Bearer {reader}", "Transfer-Encoding": "chunked"}).items():
@@ -214,17 +134,6 @@ def test_large_and_slow_bodies_are_refused(gateway: ServerGateway, reader: str) 
     nested = gateway.request("POST", "/mcp", b"[" * 3_000_000, token=reader, headers=LATER)
     assert nested.status in (400, 413)
     assert gateway.request("GET", "/health").status == 200
-
-
-async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "BODY_S", 0.05)
-
-    async def nothing() -> Any:
-        await asyncio.Event().wait()
-
-    with pytest.raises(RefusalError) as refused:
-        await limits.body_of(Request({"type": "http", "method": "POST", "headers": []}, nothing))
-    assert refused.value.status == 408
 
 
 def test_guesses_are_few_and_shut_nobody_out(tmp_path: Path) -> None:

@@ -60,6 +60,28 @@ async def test_a_file_that_a_person_has_just_edited_is_not_deleted_under_them(ag
     assert (await agent.call("memory_get", id=note))["content"] == "Text by hand."
 
 
+async def test_what_has_become_another_text_is_not_deleted_or_written_over(agent: Agent, laptop: Machine) -> None:
+    """By whoever says which revision it means: the note, and a file that is replaced, added to, or to be new. It is there as it was."""
+    note = await agent.note("First.")
+    await agent.call("memory_update", id=note, content="Second.")
+    text = await agent.refused("memory_delete", id=note, expectedRevision=1)
+    assert "at revision 2, not at 1" in text
+    assert (await agent.call("memory_get", id=note))["content"] == "Second."
+    assert (await agent.call("memory_delete", id=note, expectedRevision=2))["deleted"] is True
+
+    file = {"content": "Plan.", "path": "memory/plan.md"}
+    assert "no such document" in await agent.refused("memory_store", **file, mode="replace", expectedRevision=1)
+    await agent.call("memory_store", **file, expectedRevision=0)
+    assert "such a document already" in await agent.refused("memory_store", **file, mode="replace", expectedRevision=0)
+    for mode in ("append", "replace"):
+        assert "not at 7" in await agent.refused("memory_store", **file, mode=mode, expectedRevision=7)
+    await laptop.put("memory/plan.md", "Plan by hand.\n", base=1)  # as a person's machine sends it
+    assert "at revision 2, not at 1" in await agent.refused("memory_store", **file, mode="replace", expectedRevision=1)
+    await agent.call("memory_delete", path="memory/plan.md", expectedRevision=2)
+    await agent.call("memory_store", **file, mode="replace", expectedRevision=0)  # it is new once more
+    assert "a note has a file" in await agent.refused("memory_store", content="x", title="X", expectedRevision=0)
+
+
 async def test_a_machine_that_does_not_answer_is_said(agent: Agent, laptop: Machine) -> None:
     note = await agent.note("Text.")
     laptop.is_deaf = True

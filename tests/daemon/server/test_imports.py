@@ -7,12 +7,15 @@ import sys
 
 UNUSED = (
     "confide_daemon.gateway",
+    "confide_daemon.store.log",
+    "confide_door",
     "h11",
     "httpx2",
     "mcp.client",
     "mcp.server.lowlevel",
     "mcp.server.streamable_http_manager",
     "onnxruntime",
+    "psycopg",
     "rapidfuzz",
     "sse_starlette",
     "starlette",

@@ -1,13 +1,37 @@
 """With the daemon out of reach the gateway answers as `confide mcp` does: from this machine's files, and stores wait, whose word they are
-not forgotten."""
+not forgotten. And what is asked of one that is slow is asked of the memory as it is when the answer is made."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
+import pytest
 from tests.support.network.relay import RecordingRelay
-from tests.support.programs.gateway import Gateway, serving
-from tests.support.programs.processes import Machine, running_daemon, wait_until
+from tests.support.programs.gateway import Answer, Gateway, serving
+from tests.support.programs.panel import Visit, words_of
+from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+
+
+class Away(NamedTuple):
+    """A gateway whose daemon is behind a cable."""
+
+    gateway: Gateway
+    daemon: Daemon
+    relay: RecordingRelay
+
+
+@pytest.fixture(scope="module")
+def away(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Away]:
+    folder = tmp_path_factory.mktemp("away")
+    with running_daemon(folder) as daemon, RecordingRelay(daemon.port) as relay:
+        machine = Machine(folder, "ann")
+        machine.write("MEMORY.md", "# Birds\n\nThe heron fishes at dawn.\n")
+        machine.run("join", daemon.invite("ann", port=relay.port))
+        with serving(machine) as gateway:
+            yield Away(gateway, daemon, relay)
 
 
 def is_up(gateway: Gateway, token: str) -> bool:
@@ -15,38 +39,91 @@ def is_up(gateway: Gateway, token: str) -> bool:
     return bool(told["link"]["state"] == "up" and told["status"] == "ok")
 
 
-def test_searches_are_answered_and_stores_wait(tmp_path: Path) -> None:
-    with running_daemon(tmp_path) as daemon, RecordingRelay(daemon.port) as relay:
-        machine = Machine(tmp_path, "ann")
-        machine.write("MEMORY.md", "# Birds\n\nThe heron fishes at dawn.\n")
-        machine.run("join", daemon.invite("ann", port=relay.port))
-        with serving(machine) as gateway:
-            writer = gateway.token("writer", "--scope", "write")
-            limited = gateway.token(
-                "limited", "--scope", "write", "--project", machine.json("status")["project"] or "project"
-            )
-            wait_until("the link", lambda: is_up(gateway, writer))
-            relay.cut()
-            body = {"content": "Storks come back in March.", "title": "Storks"}
-            kept = gateway.request("POST", "/api/memories", body, token=writer)
-            assert (kept.status, kept.json["queued"]) == (202, True)
-            found = gateway.request(
-                "POST", "/api/memories/recall", {"query": "when does the heron fish"}, token=writer
-            ).json
-            assert found["searchMode"] == "offline"
-            assert "dawn" in found["memories"][0]["content"]
-            # Nobody but the daemon keeps it to its projects.
-            refused = gateway.request("POST", "/api/memories", {"content": "x"}, token=limited)
-            assert (refused.status, refused.code) == (503, "unavailable"), refused.body
-            assert refused.headers["retry-after"]
-            told = gateway.request("GET", "/health", token=writer).json
-            assert (told["status"], told["reason"], told["link"]["state"]) == ("degraded", "link", "down")
-            assert gateway.request("GET", "/health").json["status"] == "ok"  # it lives
-            relay.mend()
-            wait_until("the link", lambda: is_up(gateway, writer))
-            wait_until(
-                "what waited",
-                lambda: gateway.request("GET", f"/api/memories/{kept.json['id']}", token=writer).status == 200,
-            )
-            got = gateway.request("GET", f"/api/memories/{kept.json['id']}", token=writer).json
-            assert (got["content"], got["class"]) == ("Storks come back in March.", "untrusted")
+def test_searches_are_answered_and_stores_wait(away: Away) -> None:
+    gateway, _, relay = away
+    machine = gateway.machine
+    writer = gateway.token("writer", "--scope", "write")
+    limited = gateway.token("limited", "--scope", "write", "--project", machine.json("status")["project"] or "project")
+    wait_until("the link", lambda: is_up(gateway, writer))
+    relay.cut()
+    body = {"content": "Storks come back in March.", "title": "Storks"}
+    kept = gateway.request("POST", "/api/memories", body, token=writer)
+    assert (kept.status, kept.json["queued"]) == (202, True)
+    found = gateway.request("POST", "/api/memories/recall", {"query": "when does the heron fish"}, token=writer).json
+    assert found["searchMode"] == "offline"
+    assert "dawn" in found["memories"][0]["content"]
+    # Nobody but the daemon keeps it to its projects.
+    refused = gateway.request("POST", "/api/memories", {"content": "x"}, token=limited)
+    assert (refused.status, refused.code) == (503, "unavailable"), refused.body
+    assert refused.headers["retry-after"]
+    told = gateway.request("GET", "/health", token=writer).json
+    assert (told["status"], told["reason"], told["link"]["state"]) == ("degraded", "link", "down")
+    assert gateway.request("GET", "/health").json["status"] == "ok"  # it lives
+    relay.mend()
+    wait_until("the link", lambda: is_up(gateway, writer))
+    wait_until(
+        "what waited",
+        lambda: gateway.request("GET", f"/api/memories/{kept.json['id']}", token=writer).status == 200,
+    )
+    got = gateway.request("GET", f"/api/memories/{kept.json['id']}", token=writer).json
+    assert (got["content"], got["class"]) == ("Storks come back in March.", "untrusted")
+
+
+Asked = tuple[str, str, Any, dict[str, str]]
+
+
+def held(away: Away, token: str, *asked: Asked) -> list[Answer]:
+    """The answers to requests that all lie at the daemon before it looks at any of them."""
+    gateway, daemon, relay = away
+    with ThreadPoolExecutor(len(asked)) as threads:
+        daemon.signal(signal.SIGSTOP)
+        try:
+            answers = []
+            for method, path, body, headers in asked:
+                before = len(relay.captured)
+                answers.append(threads.submit(gateway.request, method, path, body, token=token, headers=headers))
+                wait_until("the request to be under way", lambda at=before: len(relay.captured) > at)
+        finally:
+            daemon.signal(signal.SIGCONT)
+        return [answer.result() for answer in answers]
+
+
+def test_of_two_that_expect_one_revision_one_is_made(away: Away) -> None:
+    """Whatever they do to it: the look and the write are one step of the daemon's. The other one is told 412, and nothing of it is done."""
+    gateway = away.gateway
+    writer = gateway.token("writer", "--scope", "write")
+    wait_until("the link", lambda: is_up(gateway, writer))
+    file = "/api/documents/project/memory/egret.md"
+    for number, condition in enumerate(({"If-None-Match": "*"}, {"If-Match": '"1"'}), 1):
+        puts: list[Asked] = [("PUT", file, {"content": f"Egret {number}{each}.\n"}, condition) for each in "ab"]
+        one, other = held(away, writer, *puts)
+        assert sorted((one.status, other.status)) == [201 if number == 1 else 200, 412]
+        assert "stale" in (one.code if one.status == 412 else other.code)
+        winner = "a" if one.status != 412 else "b"
+        now = gateway.request("GET", file, token=writer)
+        assert (now.json["content"], now.headers["etag"]) == (f"Egret {number}{winner}.", f'"{number}"')
+
+    note = gateway.request("POST", "/api/memories", {"content": "Bitterns boom."}, token=writer).json
+    path, condition = f"/api/memories/{note['id']}", {"If-Match": '"1"'}
+    deleted, changed = held(
+        away, writer, ("DELETE", path, None, condition), ("PATCH", path, {"content": "Bitterns hide."}, condition)
+    )
+    assert sorted((deleted.status, changed.status)) == [200, 412]
+    left = gateway.request("GET", path, token=writer)
+    assert left.status == (404 if deleted.status == 200 else 200)
+    assert deleted.status == 200 or left.json["content"] == "Bitterns hide."
+
+
+def test_how_all_stands_is_told_at_once(away: Away) -> None:
+    """A slow daemon keeps nobody from the page: it tells what this machine knows, comes again by itself, and is whole then."""
+    visit = Visit.begin(away.gateway)
+    away.daemon.signal(signal.SIGSTOP)
+    try:
+        begun = visit.get("health")
+        assert "is on its way" in words_of(begun)
+        assert "nothing waits" in words_of(begun)  # which needs no daemon
+        assert begun.headers["refresh"] == "1"
+    finally:
+        away.daemon.signal(signal.SIGCONT)
+    whole = wait_until("the figures", lambda: "refresh" not in (found := visit.get("health")).headers and found)
+    assert "index: words" in words_of(whole)

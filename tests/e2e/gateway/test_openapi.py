@@ -140,6 +140,44 @@ def requests(draw: st.DrawFn) -> tuple[str, str, str, str, Any]:
     return method, path, address, path, body
 
 
+def test_every_route_does_what_it_says(gateway: Gateway) -> None:
+    """Each once, with what it takes, in an order in which there is something to do: what it answers is of its own shape."""
+    token = gateway.token("every", "--scope", "write", "--scope", "secrets")
+    ids = [
+        gateway.request(
+            "POST", "/api/memories", {"content": f"The {word} one.", "project": "routed"}, token=token
+        ).json["id"]
+        for word in ("first", "second")
+    ]
+    note, file = f"/api/memories/{ids[0]}", "/api/documents/routed/memory/routed.md"
+    asked: dict[tuple[str, str], tuple[str, Any]] = {
+        ("GET", "/api/auth-check"): ("/api/auth-check", None),
+        ("POST", "/api/memories"): ("/api/memories", {"content": "A third one.", "project": "routed"}),
+        ("GET", "/api/memories"): ("/api/memories?project=routed&limit=2", None),
+        ("POST", "/api/memories/recall"): ("/api/memories/recall", {"query": "third one", "project": "routed"}),
+        ("GET", "/api/memories/sync"): ("/api/memories/sync?project=routed&limit=2", None),
+        ("POST", "/api/memories/import"): ("/api/memories/import?confirm=true", [{"content": "A fourth one."}]),
+        ("POST", "/api/memories/migrate-secrets"): ("/api/memories/migrate-secrets?dryRun=true", None),
+        ("GET", "/api/memories/{id}"): (note, None),
+        ("PATCH", "/api/memories/{id}"): (note, {"content": "The first one, changed."}),
+        ("GET", "/api/memories/{id}/history"): (f"{note}/history", None),
+        ("POST", "/api/memories/{id}/links"): (f"{note}/links", {"relatedId": ids[1], "relation": "see_also"}),
+        ("POST", "/api/memories/{id}/secret"): (f"{note}/secret", None),
+        ("PUT", "/api/documents/{project}/{path}"): (file, {"content": "Text.\n"}),
+        ("GET", "/api/documents/{project}/{path}"): (file, None),
+        ("GET", "/api/status"): ("/api/status", None),
+        ("GET", "/api/projects"): ("/api/projects", None),
+        ("GET", "/api/entities"): ("/api/entities?q=one", None),
+        ("DELETE", "/api/memories/{id}"): (note, None),
+    }
+    assert asked.keys() == set(OPERATIONS)
+    for (method, path), (address, body) in asked.items():
+        answer = gateway.request(method, address, body, token=token)
+        told = DOCUMENT["paths"][path][method.lower()]["responses"]
+        assert str(answer.status) in told, (method, address, answer.status, answer.body)
+        jsonschema.validate(answer.json, told[str(answer.status)]["content"]["application/json"]["schema"])
+
+
 @pytest.mark.long
 def test_whatever_it_allows_is_answered_as_it_says(gateway: Gateway) -> None:
     """In its own shape, or with an error that has a code and a sentence: never with a fault of ours."""

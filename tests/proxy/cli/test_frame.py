@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.support.programs.command import confide
 from tests.support.programs.processes import Machine
 
 from confide_daemon.cli import app as daemon_app
+from confide_memory.commands.complaint import complaint, long_options
 from confide_memory.commands.group import Entry
 from confide_memory.commands.spelling import OtherWords, meant
 from confide_proxy.cli.app import COMMANDS, OTHER_WORDS, app
@@ -124,6 +126,69 @@ def test_what_was_meant_in_a_group_may_be_outside_of_it(typed: str, command: str
         daemon_app.app(typed.split(), prog_name="confided", standalone_mode=False)
     hint = getattr(caught.value, "hint", "")
     assert hint.startswith(f"did you mean confided {command}? ") if command else "did you mean" not in hint
+
+
+def slips(word: str) -> set[str]:
+    """Two letters swapped, one left out, one doubled."""
+    ends = range(len(word))
+    found = {word[:at] + word[at + 1 : at + 2] + word[at] + word[at + 2 :] for at in ends}
+    found |= {word[:at] + word[at + 1 :] for at in ends} | {word[: at + 1] + word[at:] for at in ends}
+    return {each for each in found if each and not each.startswith("-")}
+
+
+def commands_of(command: Any) -> Iterator[Any]:
+    yield command
+    for inner in getattr(command, "commands", {}).values():
+        yield from commands_of(inner)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_slip_in_a_word_leads_back_to_it_or_nowhere(program: str) -> None:
+    """Of every option and every command there is; what is as near to another one, or another word for it, may lead there."""
+    root, _, words = PROGRAMS[program]
+    lost, tried = [], 0
+    for command in commands_of(root):
+        options = [each.removeprefix("--") for each in long_options(command)]
+        for names, others in ((options, root.option_words), ([*getattr(command, "commands", ())], words)):
+            for name in names:
+                for slip in slips(name) - {*names, *others}:
+                    found, tried = meant(slip, names, others), tried + 1
+                    if found is None:
+                        lost.append(slip)
+                    elif found != name:
+                        assert found.startswith(slip) or slip in slips(found), (command.name, slip, name, found)
+    assert tried > 1000
+    assert len(lost) < tried / 25, lost
+
+
+@pytest.mark.parametrize(
+    ("typed", "near"),
+    [
+        ("panel --sotp", "--stop"),
+        ("panel -stop", "--stop"),
+        ("panel -print", "--print"),  # which is also -p with a folder that is not there
+        ("panel stop", "--stop"),
+        ("search x \N{EM DASH}json", "--json"),
+        ("search x --JSON", "--json"),
+        ("search x --max 3", "--limit"),
+        ("search x --proj y", "--project"),
+        ("rm x --force", "--yes"),
+        ("--json search x", "confide COMMAND --json"),
+        ("-v", "-V"),
+        ("version", "confide --version"),
+        ("hlep", "confide --help"),
+        ("setup claude", "confide setup claude-code"),
+        ("sto", None),  # stop and store mean opposite things
+        ("search --nonsense", None),
+        ("search x --limit", None),
+    ],
+)
+def test_what_was_meant_by_what_is_no_option(typed: str, near: str | None, tmp_path: Path) -> None:
+    with chdir(tmp_path), pytest.raises(typer.TyperException) as caught:
+        app(typed.split(), prog_name="confide", standalone_mode=False)
+    _, hint = complaint(caught.value, "confide")
+    assert hint.startswith(f"did you mean {near}? ") if near else "did you mean" not in hint
+    assert "--help" in hint
 
 
 def test_a_wrong_word_gets_a_hint_and_code_2(tmp_path: Path) -> None:

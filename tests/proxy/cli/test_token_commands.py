@@ -10,6 +10,7 @@ import pytest
 from tests.support.programs.command import confide
 from tests.support.programs.processes import Machine
 
+import confide_door
 from confide_proxy import gateway
 
 
@@ -76,8 +77,9 @@ def test_serving_other_machines_is_refused(machine: Machine) -> None:
 def test_without_its_libraries_it_says_what_to_install(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delattr(gateway, "server", raising=False)
-    for name in [each for each in sys.modules if each.startswith("confide_proxy.gateway.server")]:
-        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(confide_door, "serving", raising=False)
+    for name in ("confide_proxy.gateway.server", "confide_door.serving"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     ended = confide(machine, "serve")
     assert ended.code == 3
     assert "pip install '.[gateway]'" in ended.err

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from confide_door.refusals import RefusalError
 from confide_memory.tools.call import CLASS, OPERATION, WITHIN
 from confide_proxy.config import ProxyConfig
 from confide_proxy.gateway.calls import Calls, operation_of, scope_of
 from confide_proxy.gateway.door.identity import READ, SECRETS, WRITE, Identity
-from confide_proxy.gateway.door.refusals import RefusalError
 from confide_proxy.gateway.exchange import Exchange
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.paths import Paths

@@ -22,7 +22,7 @@ MAY = {
     *("div", "table", "thead", "tbody", "tr", "th", "td", "span"),
 }
 ATTRIBUTE = re.compile(
-    r'\s(?:href="(?:https?:|mailto:|/show)[^"]*"|rel="[a-z ]+"|target="_blank"|tabindex="0"|role="region"|start="\d+"'
+    r'\s(?:dir="auto"|href="(?:https?:|mailto:|/show)[^"]*"|rel="[a-z ]+"|target="_blank"|tabindex="0"|role="region"|start="\d+"'
     r'|class="(?:wide|sealed)"|(?:aria-label|title)="[^"<>]*")'
 )
 
@@ -73,7 +73,7 @@ def test_a_picture_is_a_link() -> None:
 
 def test_headings_come_below_those_of_the_page() -> None:
     """And none is more than one below the last, whatever the text says."""
-    assert re.findall(r"<h(\d)>", page("##### five\n\n# one\n\n### three\n\n###### six")) == ["3", "3", "4", "5"]
+    assert re.findall(r"<h(\d) ", page("##### five\n\n# one\n\n### three\n\n###### six")) == ["3", "3", "4", "5"]
 
 
 @pytest.mark.parametrize("around", ["{}", "`{}`", "# {}", "- {}", "```\n{}\n```", "    {}", "| {} |\n|---|"])
@@ -82,6 +82,67 @@ def test_what_is_sealed_has_a_way_to_be_shown_wherever_it_stands(around: str) ->
     assert 'class="sealed"' in found
     assert "4f4f" in re.findall(r'href="([^"]+)"', found)[0]
     assert "redacted password" in page(f"(redacted:password:{'ab' * 12})")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[x]: https://example.org (orders)",
+        "[x]: https://example.org\n'orders'",
+        "```python orders\ncode\n```",
+        "| a |\n|---|\n| x | orders |",
+        "[a](https://example.org 'orders')",
+        "![a](https://example.org/p.png 'orders')",
+        "- " * 60 + "orders\n\nfar",
+        "> " * 60 + "orders",
+        "<!-- orders -->",
+        "[//]: # (orders)",
+        "\\orders",
+        "a  \norders",
+    ],
+    ids=ascii,
+)
+def test_nothing_that_an_agent_reads_is_left_out(text: str) -> None:
+    """Markdown drops this and that, which agents are given all the same: a place for orders that its owner does not see."""
+    assert "orders" in re.sub("<[^>]*>", "", page(text))
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from(
+                [*"|#>-*_`[]()!<:\"'~=+.\n ", "|---|\n", "]: ", "```", "    ", "https://x.example ", "&#x202e;", "- "]
+            ),
+            st.integers(1000, 9999).map(lambda n: f"w{n}"),
+        ),
+        max_size=60,
+    )
+)
+def test_every_word_is_there(parts: list[str]) -> None:
+    """In the text, or in the address of a link."""
+    text = "".join(parts)
+    found = page(text)
+    assert [word for word in re.findall(r"w\d{4}", text) if word not in found] == []
+    assert "\u202e" not in found
+
+
+def test_a_table_takes_no_more_room_than_its_text() -> None:
+    """Of a row with one cell, each missing one would be markup."""
+    wide = "|" + "a|" * 200 + "\n|" + "-|" * 200 + "\n" + "|x\n" * 300
+    assert len(page(wide)) < 4 * len(wide)
+
+
+def test_joiners_stay_where_a_script_or_a_picture_needs_them() -> None:
+    """They hide nothing there; anywhere else they are shown."""
+    family, persian, hindi = "👩\u200d👩\u200d👧 🏳️\u200d🌈", "\u0645\u06cc\u200c\u062e", "\u0915\u094d\u200d\u0937"
+    assert markdown.plain(f"{family} {persian} {hindi}") == f"{family} {persian} {hindi}"
+    assert markdown.plain("pass\u200dword \u200c👩\u200d") == "pass⟨U+200D⟩word ⟨U+200C⟩👩⟨U+200D⟩"
+
+
+def test_each_paragraph_has_a_direction_of_its_own() -> None:
+    assert re.findall(r"<(\w+) dir=\"auto\"", page("# שלום\n\nHello\n\n- שלום\n\n> שלום\n\n| שלום |\n|---|\n")) == [
+        *("h3", "p", "ul", "blockquote", "p", "th")
+    ]
 
 
 def test_what_hides_is_seen() -> None:

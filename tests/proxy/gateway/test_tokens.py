@@ -11,12 +11,13 @@ import pytest
 from starlette.requests import Request
 
 from confide_crypto.errors import KeyFileError
+from confide_crypto.keys.tokens import MARK
+from confide_door.admission import MOST_GUESSES, WINDOW_S
+from confide_door.refusals import RefusalError
 from confide_proxy.errors import TokenError
-from confide_proxy.gateway.door.admission import MOST_GUESSES, WINDOW_S, Bearer
-from confide_proxy.gateway.door.identity import READ, SECRETS, WRITE, Identity, scopes_of
-from confide_proxy.gateway.door.limits import Places
-from confide_proxy.gateway.door.refusals import RefusalError
-from confide_proxy.gateway.door.tokens import MARK, MOST, TokenFile, Tokens
+from confide_proxy.gateway.door.admission import Bearer
+from confide_proxy.gateway.door.identity import READ, SECRETS, WRITE, scopes_of
+from confide_proxy.gateway.door.tokens import MOST, TokenFile, Tokens
 
 
 @pytest.fixture
@@ -163,16 +164,3 @@ def test_guesses_come_to_an_end_and_shut_nobody_out(file: TokenFile) -> None:
     with pytest.raises(RefusalError) as refused:
         admit(request("Bearer x"))
     assert refused.value.status == 401
-
-
-def test_places_are_given_back() -> None:
-    """And one identity takes not all of them."""
-    ann, bob = (Identity(name, name, frozenset({READ})) for name in ("ann", "bob"))
-    places = Places("streams", most=3, each=2)
-    with places.place(ann), places.place(ann):
-        with pytest.raises(RefusalError) as refused, places.place(ann):
-            pass
-        assert (refused.value.status, refused.value.headers["Retry-After"]) == (429, "2")
-        with places.place(bob), pytest.raises(RefusalError), places.place(bob):
-            pass
-    assert places.taken == 0

@@ -16,6 +16,7 @@ import anyio
 import mcp_types
 from mcp.client.client import Client
 from mcp.shared.message import SessionMessage
+from tests.support.daemon import everywhere
 from tests.support.deadline import DEADLINE_S
 from tests.support.structured import StructuredClient
 
@@ -28,7 +29,7 @@ from confide_daemon.access.callers import Grants, Scope
 from confide_daemon.access.enrollment import Rights, make_invite
 from confide_daemon.access.registry import State, create, open_state
 from confide_daemon.access.revocations import Revocations
-from confide_daemon.config import DaemonConfig
+from confide_daemon.config import DaemonConfig, StoreConfig
 from confide_daemon.datadir.key_state import Keeper
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding import Model
@@ -36,6 +37,7 @@ from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.server import Daemon, Listen
+from confide_daemon.spaces.leases import Leases
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import LOCK_AFTER_S, Spaces
 from confide_daemon.spaces.room import CLOSE_AFTER_S, MOST_OPEN
@@ -143,6 +145,7 @@ async def serving(
         close_after_s=close_after_s,
         most_open=most_open,
         vault=vault,
+        leases=Leases.configured(StoreConfig(url=everywhere.url(data), lease_s=3), data),
     )
     revocations = Revocations.configured(config, state)
     if revocations is not None:

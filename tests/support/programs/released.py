@@ -15,7 +15,7 @@ from tests.support.programs.processes import CONFIDE, Daemon, Machine
 
 ROOT = Path(__file__).resolve().parents[3]
 RELEASED = ROOT / "tests" / "fixtures" / "released"
-PACKAGES = ("crypto", "memory", "proxy", "daemon")
+PACKAGES = ("crypto", "memory", "door", "proxy", "daemon")
 SCRIPT = """#!{python}
 import sys
 sys.path[:0] = {folders!r}

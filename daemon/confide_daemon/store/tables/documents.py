@@ -34,6 +34,9 @@ from confide_memory.documents import day_of, has_clash, source_of, text_hash
 
 OPERATIONS_KEPT_S = 90 * 86400.0
 """How long a change is known by its id. A machine that comes back later than this does not send what waits there by itself."""
+_HOUR_S = 3600
+_RECALLS_KEPT_H = 24 * 400
+"""Somewhat more than the year that people are shown: 9,600 rows for a project that is asked in every hour of it."""
 
 _DOCUMENT = """SELECT d.id, p.name, d.path, d.revision, d.hash, d.deleted, d.author, d.updated_at, d.source, d.day, d.chunking, d.clash,
     d.made, d.class FROM document d JOIN project p ON p.id = d.project"""
@@ -122,6 +125,12 @@ class DocumentTable(Table):
                    ON CONFLICT (document) DO UPDATE SET uses = uses + excluded.uses, used_at = excluded.used_at""",
                 (count, now, document),
             )
+            self._rows(
+                """INSERT INTO recall (hour, project, source, uses) SELECT ?, project, source, ? FROM document WHERE id = ?
+                   ON CONFLICT (hour, project, source) DO UPDATE SET uses = uses + excluded.uses""",
+                (int(now // _HOUR_S), count, document),
+            )
+        self._rows("DELETE FROM recall WHERE hour < ?", (int(now // _HOUR_S) - _RECALLS_KEPT_H,))
 
     def save(
         self, project: str, path: str, text: str | None, *, author: str, now: float, origin: Origin = NOBODYS

@@ -47,7 +47,9 @@ class OverviewTable(Table):
         zone_s: int,
         limit: int,
     ) -> list[DayRow]:
-        """What was stored, and last recalled, by day, the newest first.
+        """What was stored, and how often something was recalled, by day, the newest first.
+
+        In a zone that is no whole hours from UTC the hour around midnight counts to the day in which it begins.
 
         Args:
             since: the first moment, in seconds since 1970.
@@ -61,10 +63,10 @@ class OverviewTable(Table):
                       CASE WHEN d.source = 'sessions' THEN 'said' WHEN l.gone THEN 'deleted' ELSE coalesce(l.by, 'agent') END, count(*)
                       FROM last l JOIN document d ON d.id = l.document{where} GROUP BY 1, 2, 3
                   UNION ALL
-                  SELECT date(u.used_at + ?, 'unixepoch'), p.name, '{RECALLED}', count(*)
-                      FROM document_use u JOIN document d ON d.id = u.document{where} AND u.used_at >= ? GROUP BY 1, 2
+                  SELECT date(3600 * d.hour + ?, 'unixepoch'), p.name, '{RECALLED}', sum(d.uses)
+                      FROM recall d{where} AND d.hour >= ? GROUP BY 1, 2
                   ORDER BY 1 DESC, 2, 3 LIMIT ?"""
-        values = (since, zone_s, *names, *more, zone_s, *names, *more, since, limit)
+        values = (since, zone_s, *names, *more, zone_s, *names, *more, int(since // 3600), limit)
         return [DayRow(*row) for row in self._rows(sql, values)]
 
     def ages(

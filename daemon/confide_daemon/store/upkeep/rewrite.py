@@ -18,7 +18,7 @@ What every column of a space's database may hold of a text, and what becomes of 
       project.name, document.path           names; a credential in one is told of, and its owner renames it
       transcript.head, mark                 hashes by which a machine knows its file again, made there
       document.author, revision.author, times, numbers; migration, generation, project_link, transcript_part, embedding_use, breach, mark,
-      document_use; the tables of sealed records
+      document_use, recall; the tables of sealed records
 
 Hashes follow the texts: with the rest of a text known, a hash of the whole is enough to try passwords against. What is deleted leaves the
 file in three steps: FTS5 keeps deleted words until its segments are merged, pages keep remains of rows that were moved until the file is

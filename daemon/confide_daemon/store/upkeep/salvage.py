@@ -27,7 +27,7 @@ from confide_daemon.store.upkeep.integrity import KEYWORD_TABLE
 DOING: Final = "rebuild the damaged database"
 NEW: Final = ".new"
 DAMAGED: Final = ".damaged"
-_DERIVED: Final = re.compile(r"chunk|vector_\w+|note\w*|document_use|doubted_text|breach|mark")
+_DERIVED: Final = re.compile(r"chunk|vector_\w+|note\w*|document_use|recall|doubted_text|breach|mark")
 _BATCH: Final = 512
 # Where pages are unreadable, row ids are tried one by one, 15 us each, up to the highest that was ever given; where nobody knows that, so
 # many without a row are the end.

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from confide_door.refusals import RefusalError
 from confide_memory.tools.call import CLASS, WITHIN
-from confide_proxy.gateway.door.refusals import RefusalError
 
 Scope = Literal["memory:read", "memory:write", "memory:secrets"]
 READ: Final[Scope] = "memory:read"
@@ -45,7 +45,7 @@ class Identity:
     def require(self, scope: Scope) -> None:
         """Refuse who has not the scope. Raises RefusalError, 403."""
         if scope not in self.scopes:
-            raise RefusalError.scope_missing(scope)
+            raise _missing(scope)
 
     def reaches(self, project: str) -> bool:
         return self.projects is None or project in self.projects
@@ -71,6 +71,19 @@ class Identity:
 
 
 _ANOTHER: Final = "confide token new makes another"
+
+
+def _missing(scope: Scope) -> RefusalError:
+    """403 of RFC 6750, with the scope that it takes."""
+    word = scope.removeprefix("memory:")
+    what = "open sealed secrets" if scope == SECRETS else word
+    return RefusalError(
+        403,
+        "denied",
+        f"this token may not {what}",
+        hint=f"confide token new NAME --scope {word} makes one that may",
+        headers={"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{scope}"'},
+    )
 
 
 def scopes_of(said: Collection[str]) -> frozenset[Scope]:

@@ -1,74 +1,22 @@
-"""How much one request may bring, how long it may take to, and how many streams there are at a time."""
+"""How much there is of what the tokens of this machine share, and how long a body may take."""
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
-from confide_proxy.gateway.door.identity import Identity
-from confide_proxy.gateway.door.refusals import RefusalError
+from confide_door import limits
+from confide_door.limits import MAX_BODY_BYTES
 
-MAX_BODY_BYTES: Final = 4 * 1024 * 1024
-"""As the SDK's servers take; a note has a million characters at most."""
 BODY_S: Final = 15.0
 """Within which a body has come, however slowly. On loopback the largest takes milliseconds."""
 MAX_STREAMS: Final = 64
-MAX_STREAMS_EACH: Final = 16
 MAX_CALLS_EACH: Final = 32
 """Requests of one identity that wait at a time: no token keeps the others from the tunnel, which has room for 256."""
 MAX_CONNECTIONS: Final = 256
 
 
 async def body_of(request: Request, *, most: int = MAX_BODY_BYTES) -> bytes:
-    """The whole body. Raises RefusalError: 413 where it is larger than `most` bytes, 408 where it takes too long."""
-    said = request.headers.get("content-length", "0")
-    if not said.isdecimal() or len(said) > 12 or int(said) > most:
-        raise _too_large(most)
-    found = bytearray()
-    try:
-        async with asyncio.timeout(BODY_S):
-            async for part in request.stream():
-                found += part
-                if len(found) > most:
-                    raise _too_large(most)
-    except TimeoutError:
-        raise RefusalError(
-            408, "invalid", f"the body took longer than {BODY_S:g} s", headers={"Connection": "close"}
-        ) from None
-    except ClientDisconnect:
-        raise RefusalError(400, "invalid", "the client left before its request was whole") from None
-    return bytes(found)
-
-
-def _too_large(most: int) -> RefusalError:
-    return RefusalError(413, "too_large", f"the body is over {most // 2**20} MiB", headers={"Connection": "close"})
-
-
-class Places:
-    """Room for what takes long, in all and for each identity."""
-
-    def __init__(self, what: str, *, most: int, each: int) -> None:
-        self._what, self._most, self._each = what, most, each
-        self._taken: Counter[str] = Counter()
-
-    @property
-    def taken(self) -> int:
-        return self._taken.total()
-
-    @contextmanager
-    def place(self, identity: Identity) -> Iterator[None]:
-        """One place while this lasts. Raises RefusalError, 429: there is none."""
-        if self._taken[identity.key] >= self._each or self._taken.total() >= self._most:
-            raise RefusalError(429, "busy", f"there are too many {self._what} at a time")
-        self._taken[identity.key] += 1
-        try:
-            yield
-        finally:
-            self._taken[identity.key] -= 1
-            if not self._taken[identity.key]:
-                del self._taken[identity.key]
+    """The whole body. Raises RefusalError: 413 where it is larger than `most` bytes, 408 where it takes longer than `BODY_S`."""
+    return await limits.body_of(request, within_s=BODY_S, most=most)

@@ -7,12 +7,9 @@ which the gateway writes: neither ever waits for the other.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import os
 import re
-import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,12 +19,10 @@ from typing import Any, Final
 
 from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.files import make_private_dir, read_private_file, write_private_file
+from confide_crypto.keys.tokens import digest_of, new_token
 from confide_proxy.errors import StateError, TokenError
 from confide_proxy.locks import lock_file, taken
 
-MARK: Final = "cfd_"
-"""How every token begins, so that people and scanners know one."""
-_TEXT: Final = re.compile(rf"{MARK}[A-Za-z0-9_-]{{43}}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MOST: Final = 64
 MOST_PROJECTS: Final = 6
@@ -88,11 +83,6 @@ class Token:
         }
 
 
-def digest_of(text: str) -> str | None:
-    """The name that a presented token is kept under; None where it has not the form of one."""
-    return hashlib.sha256(text.encode()).hexdigest() if _TEXT.fullmatch(text) else None
-
-
 class TokenFile:
     """The tokens of this machine, in `folder`. Methods block briefly.
 
@@ -144,11 +134,9 @@ class TokenFile:
             raise TokenError(
                 "a token's name has letters, digits, '.', '_' and '-', 64 at most", hint="such as editor or phone-app"
             )
-        text = MARK + base64.urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b"=").decode()
-        digest = digest_of(text)
-        assert digest is not None
+        text, digest = new_token()
         now = time.time()
-        made = Token(name, digest, scopes, projects, is_trusted, now, now + days * 86400)
+        made = Token(name, digest.hex(), scopes, projects, is_trusted, now, now + days * 86400)
         with self._held():
             tokens = [each for each in self.all() if each.name != name or each.is_good(now)]
             if any(each.name == name for each in tokens):
@@ -217,7 +205,7 @@ class Tokens:
     def find(self, text: str) -> Token | None:
         """The token of that text, if it is good now."""
         digest = digest_of(text)
-        token = self.good(digest) if digest else None
+        token = self.good(digest.hex()) if digest else None
         if token is not None:
             self._used[token.digest] = time.time()
         return token

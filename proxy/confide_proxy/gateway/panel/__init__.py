@@ -11,6 +11,6 @@ which browsers keep and send to their makers: a form leaves it with the visit, a
 A person at this machine may do what the commands may, so a visit has all scopes, and what it stores is of class `owner` (docs/classes.md).
 What must not be done by a click stays a command: recovery codes, key rotation, custody.
 
-Floors: links, markdown, drawing < visits < rendering < desk < pages < news < room. A page is a function of a `Desk`, in `pages/`, and
-stands in `room.PAGES`.
+Floors: links, markdown, drawing < visits < rendering < desk < figures < pages < news < room. A page is a function of a `Desk`, in
+`pages/`, and stands in `room.PAGES`.
 """

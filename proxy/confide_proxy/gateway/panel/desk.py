@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from confide_crypto.errors import ConfideError
+from confide_door.refusals import RefusalError
 from confide_memory.answers import ask
 from confide_proxy.gateway.app import Gateway
 from confide_proxy.gateway.door.limits import body_of
-from confide_proxy.gateway.door.refusals import RefusalError
 from confide_proxy.gateway.panel import markdown, rendering
 from confide_proxy.gateway.panel.visits import Visit
 

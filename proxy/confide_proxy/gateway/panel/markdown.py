@@ -18,13 +18,23 @@ from confide_crypto.sealing.placeholder import STANDIN, Placeholder
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
+    from markdown_it.rules_block import StateBlock
     from markdown_it.token import Token
 
+_PICTURE: Final = "\U0001f000-\U0001faff\u2190-\u21ff\u2600-\u27bf\u2b00-\u2bff\ufe0f"
+_JOINED: Final = "\u0600-\u06ff\u0750-\u077f\u08a0-\u08ff\u0900-\u0dff\u1780-\u17ff"
+"""Scripts that are written with joiners: Arabic and those of its form, those of India, Khmer."""
 _HIDDEN: Final = re.compile(
+    f"((?<=[{_PICTURE}])\u200d(?=[{_PICTURE}])|(?<=[{_JOINED}])[\u200c\u200d](?=[{_JOINED}]))|"
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e01ef]"
 )
-"""Controls, marks of direction, and letters that nobody sees. Variation selectors of pictures (U+FE0F) stay."""
+"""Controls, marks of direction, and letters that nobody sees; in its first group joiners, where they make one picture or letter of two.
+Variation selectors of pictures (U+FE0F) stay."""
+_DEEPEST: Final = 100
+"""Levels of lists and quotes, two a list: what is deeper markdown leaves out, so such a text is shown as it is."""
+_MOST_MISSING: Final = 500
+"""Cells that the rows of a table lack: each would be markup."""
 _OUT: Final = 'rel="noreferrer noopener nofollow" target="_blank"'
 _SCHEMES: Final = frozenset({"http", "https", "mailto"})
 Show = Callable[[str], str]
@@ -33,7 +43,7 @@ Show = Callable[[str], str]
 
 def plain(text: str) -> str:
     """A text in which all that stands is seen, and steers nothing."""
-    return _HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text.replace("\r\n", "\n"))
+    return _HIDDEN.sub(lambda found: found[1] or f"⟨U+{ord(found[0]):04X}⟩", text.replace("\r\n", "\n"))
 
 
 def lines(text: str, show: Show) -> Markup:
@@ -43,8 +53,10 @@ def lines(text: str, show: Show) -> Markup:
 
 def page(text: str, show: Show) -> Markup:
     """Markdown as HTML."""
-    parser, environment = _parser(), {"show": show}
+    parser, environment = _parser(), {"show": show, "titles": []}
     tokens = parser.parse(plain(text), environment)
+    if any(token.level >= _DEEPEST - 2 for token in tokens):
+        return Markup('<pre tabindex="0" class="wrap"><code>{}</code></pre>').format(lines(text, show))
     _level(tokens)
     # Every rule below escapes what it is given.
     return Markup(parser.renderer.render(tokens, parser.options, environment))  # noqa: S704
@@ -54,7 +66,9 @@ def page(text: str, show: Show) -> Markup:
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    parser = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable("table")
+    parser = MarkdownIt("commonmark", {"html": False, "linkify": False, "maxNesting": _DEEPEST}).enable("table")
+    parser.disable("reference")  # of which nothing would be seen where nobody refers to it
+    parser.block.ruler.at("table", _whole_table, {"alt": ["paragraph", "reference"]})
     parser.validateLink = _is_of_web  # type: ignore[assignment, method-assign]
     for name, rule in _RULES.items():
         parser.add_render_rule(name, rule)
@@ -69,7 +83,8 @@ def _is_of_web(address: str) -> bool:
 
 
 def _text(_self: Any, tokens: Sequence[Token], at: int, _options: Any, environment: dict[str, Any]) -> str:
-    return str(_with_placeholders(tokens[at].content, environment["show"]))
+    # Once more, since markdown has made characters of what was written as `&#x202e;`.
+    return str(lines(tokens[at].content, environment["show"]))
 
 
 def _code(self: Any, tokens: Sequence[Token], at: int, options: Any, environment: dict[str, Any]) -> str:
@@ -77,24 +92,61 @@ def _code(self: Any, tokens: Sequence[Token], at: int, options: Any, environment
 
 
 def _block(self: Any, tokens: Sequence[Token], at: int, options: Any, environment: dict[str, Any]) -> str:
-    return f'<pre tabindex="0"><code>{_text(self, tokens, at, options, environment)}</code></pre>\n'
+    info = lines(tokens[at].info.strip(), environment["show"])
+    told = f'<p class="quiet small">{info}</p>' if info else ""
+    return f'{told}<pre tabindex="0"><code>{_text(self, tokens, at, options, environment)}</code></pre>\n'
 
 
-def _link(_self: Any, tokens: Sequence[Token], at: int, _options: Any, _environment: dict[str, Any]) -> str:
+def _link(_self: Any, tokens: Sequence[Token], at: int, _options: Any, environment: dict[str, Any]) -> str:
     href = escape(str(tokens[at].attrGet("href") or ""))
-    return f'<a href="{href}" {_OUT}>'
+    environment["titles"].append(str(tokens[at].attrGet("title") or ""))
+    return f'<a href="{href}" title="{href}" {_OUT}>'
 
 
-def _picture(_self: Any, tokens: Sequence[Token], at: int, _options: Any, _environment: dict[str, Any]) -> str:
+def _link_end(_self: Any, _tokens: Sequence[Token], _at: int, _options: Any, environment: dict[str, Any]) -> str:
+    return f"</a>{_titled(environment['titles'].pop(), environment)}"
+
+
+def _titled(title: str, environment: dict[str, Any]) -> str:
+    """A link's title, which a browser would show to a pointer alone."""
+    return f' <span class="quiet">“{lines(title, environment["show"])}”</span>' if title else ""
+
+
+def _picture(_self: Any, tokens: Sequence[Token], at: int, _options: Any, environment: dict[str, Any]) -> str:
     """A link to it: to show it would tell its host who reads here, and when."""
-    href, name = escape(str(tokens[at].attrGet("src") or "")), escape(tokens[at].content or "without a name")
-    return f'<a href="{href}" {_OUT}>picture: {name}</a>'
+    href, name = escape(str(tokens[at].attrGet("src") or "")), escape(plain(tokens[at].content) or "without a name")
+    title = _titled(str(tokens[at].attrGet("title") or ""), environment)
+    return f'<a href="{href}" title="{href}" {_OUT}>picture: {name}</a>{title}'
+
+
+def _whole_table(state: StateBlock, first: int, end: int, silent: bool) -> bool:
+    """A table, if each of its rows fits: cells behind the last column are left out otherwise, and seen by agents all the same."""
+    from markdown_it.rules_block.table import escapedSplit, table
+
+    count = len(state.tokens)
+    if not table(state, first, end, silent):
+        return False
+    if silent:
+        return True
+    cells = [len(escapedSplit(_row(state, line))) for line in range(first, state.line)]
+    if max(cells) <= cells[0] and sum(cells[0] - each for each in cells) <= _MOST_MISSING:
+        return True
+    del state.tokens[count:]
+    state.line = first
+    return False
+
+
+def _row(state: StateBlock, line: int) -> str:
+    text = state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]].strip()
+    return text.removeprefix("|").removesuffix("|")
 
 
 def _level(tokens: Sequence[Token]) -> None:
-    """Put the headings of a text below the page's own two, none more than one below the last."""
+    """Put the headings of a text below the page's own two, none more than one below the last; and let each block begin at its own side."""
     last = 2
     for token in tokens:
+        if token.type in _SIDED:
+            token.attrSet("dir", "auto")
         if token.type == "heading_open":
             last = min(int(token.tag[1:]) + 2, last + 1, 6)
         if token.type in ("heading_open", "heading_close"):
@@ -111,15 +163,19 @@ def _table(_self: Any, tokens: Sequence[Token], at: int, _options: Any, _environ
 def _cell(_self: Any, tokens: Sequence[Token], at: int, _options: Any, _environment: dict[str, Any]) -> str:
     """Without the alignment, which is a style that stands inline."""
     token = tokens[at]
-    return f"<{token.tag}>" if token.nesting == 1 else f"</{token.tag}>"
+    return f'<{token.tag} dir="auto">' if token.nesting == 1 else f"</{token.tag}>"
 
 
+_SIDED: Final = frozenset(
+    {"paragraph_open", "heading_open", "bullet_list_open", "ordered_list_open", "blockquote_open"}
+)
 _RULES: Final = {
     "text": _text,
     "code_inline": _code,
     "code_block": _block,
     "fence": _block,
     "link_open": _link,
+    "link_close": _link_end,
     "image": _picture,
     "table_open": _table,
     "table_close": _table,

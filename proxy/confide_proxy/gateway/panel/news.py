@@ -27,14 +27,14 @@ COMMENT_S: Final = 20.0
 
 async def stream(desk: Desk) -> Response:
     """Server-sent events: `changed` where the memory or the link is another than it was. Raises RefusalError: too many are open."""
-    with desk.gateway.streams.place(desk.visit.identity):
+    with desk.gateway.streams.place(desk.visit.identity.key):
         pass  # said while it can be said with a status
     return StreamingResponse(_events(desk), media_type="text/event-stream", headers=rendering.HEADERS)
 
 
 async def _events(desk: Desk) -> AsyncIterator[bytes]:
     gateway, identity = desk.gateway, desk.visit.identity
-    with gateway.streams.place(identity):
+    with gateway.streams.place(identity.key):
         end = gateway.end_of(identity)
         try:
             yield b"retry: 5000\n\n"

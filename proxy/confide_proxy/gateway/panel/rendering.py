@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,18 +21,19 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 FOLDER: Final = Path(__file__).parent
-POLICY: Final = "; ".join(
-    [
-        "default-src 'none'",
-        *(f"{kind}-src 'self'" for kind in ("style", "script", "img", "connect")),
-        "form-action 'self'",
-        "frame-ancestors 'none'",
-        "base-uri 'none'",
-    ]
-)
-"""Nothing inline, nothing from elsewhere, no other page around it."""
+
+
+def policy(frame_ancestors: Sequence[str] = ()) -> str:
+    """The content security policy: nothing inline, nothing from elsewhere, and no other page around it than those of these origins."""
+    kinds = (f"{kind}-src 'self'" for kind in ("style", "script", "img", "connect"))
+    around = " ".join(frame_ancestors) or "'none'"
+    return "; ".join(
+        ["default-src 'none'", *kinds, "form-action 'self'", f"frame-ancestors {around}", "base-uri 'none'"]
+    )
+
+
 HEADERS: Final = {
-    "Content-Security-Policy": POLICY,
+    "Content-Security-Policy": policy(),
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     # With no-referrer a browser says nothing of where a form comes from, and such a form is refused.

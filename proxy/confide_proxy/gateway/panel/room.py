@@ -12,8 +12,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from confide_crypto.errors import ConfideError
+from confide_door.refusals import RefusalError
 from confide_proxy.gateway.app import Gateway, Room
-from confide_proxy.gateway.door.refusals import RefusalError
+from confide_proxy.gateway.door.refusals import refusal_of
 from confide_proxy.gateway.panel import pages, rendering
 from confide_proxy.gateway.panel.desk import Desk, Page, form_of
 from confide_proxy.gateway.panel.links import Links
@@ -73,12 +74,15 @@ def room(gateway: Gateway) -> Room:
         Route("/panel/{place}/news", panel.page(stream), methods=["GET"]),
         Route("/panel/{place:path}", panel.nothing, methods=["GET"]),
     ]
+    if origins := gateway.config.panel.frame_ancestors:
+        routes = [_framed(each, rendering.policy(origins)) for each in routes]
     return Room(routes, None)
 
 
 class Panel:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._is_framed = bool(gateway.config.panel.frame_ancestors)
         self._visits = Visits()
         self._links = Links(gateway.paths.gateway / FOLDER)
         gateway.counts["visits"] = lambda: len(self._visits)
@@ -91,20 +95,25 @@ class Panel:
         """A cookie for a link; for one that is none that is good, how to get another."""
         if request.method != "GET":  # what only looks whether there is something uses no link up
             return rendering.answer("enter.html", None)
+        is_in_frame = request.headers.get("sec-fetch-dest") == "iframe"
+        if is_in_frame and not self._is_framed:  # before the link is used up for what no browser would show
+            hint = "[panel] frame_ancestors in proxy.toml names the origins whose pages may show it"
+            raise RefusalError(403, "denied", "no other page may show the panel", hint=hint)
         target = await asyncio.to_thread(self._links.use, request.path_params["code"])
         if target is None:
             return rendering.answer("enter.html", None, 401, is_spent=True)
-        visit, cookie = self._visits.begin()
+        is_embedded = is_in_frame and request.headers.get("sec-fetch-site") == "cross-site"
+        visit, cookie = self._visits.begin(is_embedded=is_embedded)
         # No redirect: it would count as what the page before it caused, and then a strict cookie is not sent.
         answer = rendering.answer("entered.html", None, first=f"{visit.base}/{target}")
-        answer.set_cookie(COOKIE, cookie, path=visit.base, httponly=True, samesite="strict")
+        answer.headers["Set-Cookie"] = visit.set_cookie(cookie)
         return answer
 
     async def leave(self, desk: Desk) -> Response:
         """End the visit."""
         self._visits.end(desk.visit)
         answer = RedirectResponse("/panel", 303, headers=rendering.HEADERS)
-        answer.delete_cookie(COOKIE, path=desk.visit.base, httponly=True, samesite="strict")
+        answer.headers["Set-Cookie"] = desk.visit.set_cookie("", is_over=True)
         return answer
 
     async def nothing(self, request: Request) -> Response:
@@ -126,7 +135,7 @@ class Panel:
                 desk = Desk(self._gateway, visit, request, form, lambda: self._visits.is_good(visit))
                 return await page(desk)
             except (ConfideError, TimeoutError) as error:
-                return _failed(visit, RefusalError.of(error))
+                return _failed(visit, refusal_of(error))
 
         return handle
 
@@ -137,6 +146,19 @@ def _failed(visit: Visit, refusal: RefusalError) -> Response:
     )
     answer.headers.update(refusal.headers)
     return answer
+
+
+def _framed(route: Route, policy: str) -> Route:
+    """The same, with a policy that lets pages of other origins show it."""
+    endpoint = route.endpoint
+
+    async def handle(request: Request) -> Response:
+        answer: Response = await endpoint(request)
+        if "content-security-policy" in answer.headers:
+            answer.headers["Content-Security-Policy"] = policy
+        return answer
+
+    return Route(route.path, handle, methods=sorted(route.methods or ()), name=route.name)
 
 
 def _loaded(named: str) -> Page:

@@ -31,12 +31,14 @@ class Visit:
         form_token: what every form of its pages carries; another page cannot know it.
         identity: a person's, who may do what the commands may.
         used: when its cookie was last shown, as `time.monotonic`.
+        is_embedded: it was begun in a frame of another site's page, where a browser gives no strict cookie back.
     """
 
     place: str
     digest: str
     form_token: str
     used: float
+    is_embedded: bool = False
     notice: str = ""
     """What is told once, on the next page: what became of a form."""
     _kept: OrderedDict[str, Mapping[str, Any]] = field(default_factory=OrderedDict)
@@ -46,6 +48,14 @@ class Visit:
     def base(self) -> str:
         """What its addresses begin with."""
         return f"/panel/{self.place}"
+
+    def set_cookie(self, cookie: str, *, is_over: bool = False) -> str:
+        """What `Set-Cookie` says; `is_over`: the browser is to forget it.
+
+        Embedded it is partitioned: a browser gives it back in frames of that one site's pages alone, and nowhere else.
+        """
+        kept = "Secure; SameSite=None; Partitioned" if self.is_embedded else "SameSite=strict"
+        return f"{COOKIE}={cookie}; Path={self.base}; HttpOnly; {kept}" + ("; Max-Age=0" if is_over else "")
 
     @property
     def identity(self) -> Identity:
@@ -78,10 +88,10 @@ class Visits:
     def __len__(self) -> int:
         return len(self._by_place)
 
-    def begin(self) -> tuple[Visit, str]:
+    def begin(self, *, is_embedded: bool = False) -> tuple[Visit, str]:
         """A new one, and its cookie, which is nowhere else. The one that was idle longest makes room."""
         cookie = _drawn(32)
-        visit = Visit(_drawn(16), _digest(cookie), _drawn(32), self._clock())
+        visit = Visit(_drawn(16), _digest(cookie), _drawn(32), self._clock(), is_embedded)
         self._by_place[visit.place] = visit
         while len(self._by_place) > MOST:
             self._by_place.popitem(last=False)

@@ -10,10 +10,10 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from confide_door.refusals import RefusalError
 from confide_proxy.gateway.door.limits import body_of
-from confide_proxy.gateway.door.refusals import RefusalError
 
-_TAG: Final = re.compile(r'(?:W/)?"?(\d{1,15})"?')
+_TAG: Final = re.compile(r'(?:W/)?"?([1-9]\d{0,14})"?')
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,200}")
 MARKDOWN: Final = "text/markdown"
 JSON: Final = "application/json"
@@ -98,14 +98,10 @@ def expected_revision(request: Request) -> int | None:
     return int(match[1])
 
 
-def stale() -> RefusalError:
-    """412: it has another revision than the one that was expected."""
-    return RefusalError(412, "stale", "it has another revision by now", hint="read it again, and decide anew")
-
-
 def as_stale(error: RefusalError, expected: int | None) -> RefusalError:
     """A conflict of revisions as HTTP says it, where one was expected."""
-    return RefusalError(412, "stale", str(error), hint=error.hint) if expected and error.code == "conflict" else error
+    is_stale = expected is not None and error.code == "conflict"
+    return RefusalError(412, "stale", str(error), hint="read it again, and decide anew") if is_stale else error
 
 
 def answer(found: Any, *, revision: int | None = None, status: int = 200) -> JSONResponse:

@@ -13,13 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from confide_crypto.sealing.placeholder import STANDIN
+from confide_door.refusals import RefusalError
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import UnreadableError
 from confide_proxy.gateway.app import identity_of
 from confide_proxy.gateway.calls import Calls
 from confide_proxy.gateway.door.identity import SECRETS, WRITE
 from confide_proxy.gateway.door.limits import body_of
-from confide_proxy.gateway.door.refusals import RefusalError
 from confide_proxy.gateway.exchange import Exchange
 from confide_proxy.gateway.rest import shapes
 from confide_proxy.gateway.rest.asked import JSON, MARKDOWN, answer, flag_of, json_of, media_type

@@ -8,20 +8,20 @@ from urllib.parse import unquote
 from starlette.requests import Request
 from starlette.responses import Response
 
+from confide_door.refusals import RefusalError
 from confide_proxy.gateway.app import identity_of
 from confide_proxy.gateway.calls import Calls
 from confide_proxy.gateway.door.identity import WRITE
 from confide_proxy.gateway.door.limits import body_of
-from confide_proxy.gateway.door.refusals import RefusalError
 from confide_proxy.gateway.rest.asked import (
     MARKDOWN,
     answer,
+    as_stale,
     expected_revision,
     idempotency_key,
     media_type,
     object_of,
     query_of,
-    stale,
 )
 from confide_proxy.mcp.catalogue import Catalogue
 
@@ -58,27 +58,29 @@ class Documents:
             body = await object_of(request)
             if body.keys() != {"content"}:
                 raise RefusalError(400, "invalid", "the body has 'content', and nothing else")
-        await self._check(request, project, path)
+        expected = _expected(request)
         asked = {**body, "project": project, "path": path, "mode": "replace"}
+        if expected is not None:
+            asked["expectedRevision"] = expected
         key = idempotency_key(request)
-        found = await self._calls.tool(identity, "memory_store", asked, idempotency_key=key)
+        try:
+            found = await self._calls.tool(identity, "memory_store", asked, idempotency_key=key)
+        except RefusalError as error:
+            raise as_stale(error, expected) from error
         status = 202 if found["queued"] else 201 if found["revision"] == 1 else 200
         return answer(found, revision=found["revision"], status=status)
 
-    async def _check(self, request: Request, project: str, path: str) -> None:
-        """Whether the file is as its writer thinks, where that says so."""
-        expected, is_new = expected_revision(request), request.headers.get("if-none-match") == "*"
-        if expected is None and not is_new:
-            return
-        try:
-            asked = {"project": project, "path": path, "lines": 1}
-            found = await self._calls.tool(identity_of(request), "memory_read", asked)
-        except RefusalError as error:
-            if error.status != 404:
-                raise
-            found = None
-        if (found is not None) if is_new else (found is None or found["revision"] != expected):
-            raise stale()
+
+def _expected(request: Request) -> int | None:
+    """The revision that the file must have; 0: there must be none. Raises RefusalError: it is none, or both are asked."""
+    expected, is_new = expected_revision(request), request.headers.get("if-none-match") == "*"
+    if request.headers.get("if-match") == "*" or (is_new and expected is not None):
+        raise RefusalError(
+            400,
+            "invalid",
+            "a file is written where it has a revision (If-Match), or where there is none (If-None-Match: *)",
+        )
+    return 0 if is_new else expected
 
 
 def place_of(request: Request) -> tuple[str, str]:

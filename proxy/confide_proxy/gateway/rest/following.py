@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
+from confide_door.refusals import RefusalError
 from confide_memory.answers import ask
 from confide_memory.documents import is_note
 from confide_proxy.gateway.app import identity_of
 from confide_proxy.gateway.calls import Calls
-from confide_proxy.gateway.door.refusals import RefusalError
 from confide_proxy.gateway.exchange import Exchange
 from confide_proxy.gateway.rest import shapes
 from confide_proxy.gateway.rest.asked import answer, number_of

@@ -8,10 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from confide_crypto.errors import ConfideError
+from confide_door.refusals import RefusalError
 from confide_proxy.gateway.app import identity_of
 from confide_proxy.gateway.calls import Calls
 from confide_proxy.gateway.door.identity import WRITE
-from confide_proxy.gateway.door.refusals import RefusalError
 from confide_proxy.gateway.rest import shapes
 from confide_proxy.gateway.rest.asked import (
     answer,
@@ -20,7 +20,6 @@ from confide_proxy.gateway.rest.asked import (
     idempotency_key,
     object_of,
     query_of,
-    stale,
 )
 from confide_proxy.gateway.rest.texts import Texts
 from confide_proxy.mcp.catalogue import Catalogue
@@ -89,13 +88,13 @@ class Memories:
             before = await self._calls.tool(identity, "memory_get", named)
             preview = before["content"][:PREVIEW_CHARS]
         except RefusalError as error:
-            if expected is not None or error.status != 503:
+            if error.status != 503:
                 raise  # else the deletion waits on this machine, as it does without a look before
-        else:
-            if expected not in (None, before["revision"]):
-                raise stale()
-        key = idempotency_key(request)
-        found = await self._calls.tool(identity, "memory_delete", named, idempotency_key=key)
+        key, more = idempotency_key(request), {} if expected is None else {"expectedRevision": expected}
+        try:
+            found = await self._calls.tool(identity, "memory_delete", {**named, **more}, idempotency_key=key)
+        except RefusalError as error:
+            raise as_stale(error, expected) from error
         return answer({**found, "preview": preview}, status=202 if found["queued"] else 200)
 
     async def history(self, request: Request) -> Response:

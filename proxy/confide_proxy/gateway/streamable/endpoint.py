@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from confide_door.refusals import RefusalError
 from confide_proxy.gateway.app import Gateway, Room, identity_of
 from confide_proxy.gateway.calls import CALL, NOT_SERVED
 from confide_proxy.gateway.door.identity import Identity
 from confide_proxy.gateway.door.limits import body_of
-from confide_proxy.gateway.door.refusals import RefusalError
 from confide_proxy.gateway.exchange import PROTOCOL
 from confide_proxy.gateway.exchange import News as Follower
 from confide_proxy.gateway.streamable import framing, streams
@@ -217,7 +217,7 @@ class Endpoint:
         if method == catalogues.LIST_RESOURCES and identity.is_limited:
             return {"result": {"resources": [], "resultType": "complete"}}
         if method in _PASSED and not identity.is_limited:
-            with self._calls.places.place(identity):
+            with self._calls.places.place(identity.key):
                 return await self._exchange.ask(method, params)
         shown = self._shown(identity).answer(method, params) if method in catalogues.LOCAL_METHODS else None
         return {"result": shown} if shown is not None else _UNKNOWN
@@ -243,7 +243,7 @@ class Endpoint:
         place = ExitStack()
         place.callback(ended)
         with place:
-            place.enter_context(self._gateway.streams.place(identity))
+            place.enter_context(self._gateway.streams.place(identity.key))
             held = place.pop_all()
         news = streams.listening(self._gateway, identity, listener, first=first, more=more)
         return streams.Stream(news, over=held.close)

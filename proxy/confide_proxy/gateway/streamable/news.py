@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
-from confide_proxy.gateway.door.refusals import RefusalError
+from confide_door.refusals import RefusalError
 from confide_proxy.gateway.exchange import Exchange
 from confide_proxy.mcp.jsonrpc import encoded
 from confide_proxy.mcp.subscriptions import CHANGED, LISTEN, MAX_SUBSCRIBED, MAX_URI, UPDATED

@@ -11,8 +11,8 @@ import time
 from collections import Counter
 from typing import Any, Final
 
+from confide_door.refusals import RefusalError
 from confide_proxy.gateway.door.identity import Identity
-from confide_proxy.gateway.door.refusals import RefusalError
 from confide_proxy.gateway.streamable.news import Listener, News
 from confide_proxy.mcp.subscriptions import CHANGED, RESOURCES
 

@@ -11,9 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from confide_door.refusals import RefusalError
 from confide_proxy.gateway.app import Gateway
 from confide_proxy.gateway.door.identity import Identity
-from confide_proxy.gateway.door.refusals import RefusalError
+from confide_proxy.gateway.door.refusals import refusal_of
 from confide_proxy.gateway.exchange import News as Follower
 from confide_proxy.gateway.streamable import framing
 from confide_proxy.gateway.streamable.framing import SSE, Problem
@@ -157,7 +158,7 @@ async def _followed(
 
 def _answer(identifier: Any, task: asyncio.Future[dict[str, Any]], *, is_later: bool) -> Response:
     if not task.cancelled() and (error := task.exception()) is not None:
-        return refused(identifier, RefusalError.of(error))
+        return refused(identifier, refusal_of(error))
     return framing.json_response(_message(identifier, task), is_later=is_later)
 
 
@@ -166,7 +167,7 @@ def _message(identifier: Any, task: asyncio.Future[dict[str, Any]]) -> dict[str,
         return framing.failed(identifier, Problem(UNAVAILABLE, "the request was cancelled"))
     error = task.exception()
     if error is not None:
-        return _error(identifier, RefusalError.of(error))
+        return _error(identifier, refusal_of(error))
     return framing.answered(identifier, task.result())
 
 

@@ -11,14 +11,24 @@ from markupsafe import Markup
 
 WIDTH: Final = 720
 HEIGHT: Final = 460
+_FEW: Final = 6
+_SMALL: Final = (420, 250)
+"""A sheet for so few notes, that they do not lie in a void."""
 MOST: Final = 30
 """Notes: more could not be told apart, and the table beside it has them all."""
-_STEPS: Final = 50
+_STEPS: Final = 60
+_GRAVITY: Final = 1.4
+"""How much all are drawn to the middle: what hangs together with nothing else does not drift to the edge."""
 _NODE: Final = Markup(
     '<a href="{}"><circle class="node{}" cx="{:.0f}" cy="{:.0f}" r="7"/>'
-    '<text class="name" x="{:.0f}" y="{:.0f}" text-anchor="{}">{}</text></a>'
+    '<text class="name" x="{:.0f}" y="{:.0f}" text-anchor="middle">{}</text></a>'
 )
 _NAME: Final = 22
+_SIGN: Final = 3.2
+"""Half of the room that a sign of a name takes, which stands below its point."""
+_SHORT_NAME: Final = 13
+_MANY: Final = 15
+"""Notes from which on names are shorter, or they would lie on each other."""
 
 
 class Edge(NamedTuple):
@@ -42,7 +52,9 @@ def drawn(
     degree[self_] += len(edges)
     kept = [identity for identity, _ in degree.most_common(MOST) if identity in names]
     lines = [edge for edge in edges if edge.one in kept and edge.other in kept]
-    places = _laid(kept, lines)
+    width, height = _SMALL if len(kept) <= _FEW else (WIDTH, HEIGHT)
+    most = _NAME if len(kept) <= _MANY else _SHORT_NAME
+    places = _laid(kept, lines, width, height, margin=_SIGN * most)
     parts: list[Markup] = []
     for edge in lines:
         (x1, y1), (x2, y2) = places[edge.one], places[edge.other]
@@ -53,29 +65,36 @@ def drawn(
         )
     for identity in kept:
         x, y = places[identity]
-        name = names[identity] if len(names[identity]) <= _NAME else f"{names[identity][: _NAME - 1]}…"
+        name = names[identity] if len(names[identity]) <= most else f"{names[identity][: most - 1]}…"
         mark = " self" if identity == self_ else ""
-        at = "end" if x > WIDTH - 150 else "start"
-        parts.append(_NODE.format(address(identity), mark, x, y, x + (-11 if at == "end" else 11), y + 4, at, name))
+        parts.append(_NODE.format(address(identity), mark, x, y, x, y + 20, name))
     inner = Markup("").join(parts)
-    return Markup('<svg viewBox="0 0 {} {}" role="group" aria-label="{}">{}</svg>').format(WIDTH, HEIGHT, label, inner)
+    kind = "small" if (width, height) == _SMALL else "large"
+    return Markup('<svg class="{}" viewBox="0 0 {} {}" role="group" aria-label="{}">{}</svg>').format(
+        kind, width, height, label, inner
+    )
 
 
-def _laid(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, tuple[float, float]]:
-    """Places by forces (Fruchterman and Reingold, 1991): all push each other away, those that a line joins pull."""
+def _laid(
+    nodes: Sequence[str], edges: Sequence[Edge], width: int, height: int, *, margin: float
+) -> dict[str, tuple[float, float]]:
+    """Places by forces (Fruchterman and Reingold, 1991): all push each other away, those that a line joins pull, and so does the middle."""
     count = max(1, len(nodes))
-    ideal = 0.8 * math.sqrt(WIDTH * HEIGHT / count)
+    ideal = 0.8 * math.sqrt(width * height / count)
     turn = math.pi * (3 - math.sqrt(5))  # begun on a spiral, where no two are at one place
     at = {
         node: [
-            WIDTH / 2 + 12 * math.sqrt(n + 1) * math.cos(n * turn),
-            HEIGHT / 2 + 9 * math.sqrt(n + 1) * math.sin(n * turn),
+            width / 2 + 12 * math.sqrt(n + 1) * math.cos(n * turn),
+            height / 2 + 9 * math.sqrt(n + 1) * math.sin(n * turn),
         ]
         for n, node in enumerate(nodes)
     }
     for step in range(_STEPS):
-        heat = WIDTH / 8 * (1 - step / _STEPS)
-        push = {node: [0.0, 0.0] for node in nodes}
+        heat = width / 8 * (1 - step / _STEPS)
+        push = {
+            node: [_GRAVITY * (width / 2 - x), _GRAVITY * width / height * (height / 2 - y)]
+            for node, (x, y) in at.items()
+        }
         for n, one in enumerate(nodes):
             for other in nodes[n + 1 :]:
                 dx, dy = at[one][0] - at[other][0], at[one][1] - at[other][1]
@@ -96,6 +115,6 @@ def _laid(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, tuple[float,
             x, y = push[node]
             length = max(1e-9, math.hypot(x, y))
             moved = min(length, heat)
-            at[node][0] = min(WIDTH - 20, max(20, at[node][0] + x / length * moved))
-            at[node][1] = min(HEIGHT - 16, max(16, at[node][1] + y / length * moved))
+            at[node][0] = min(width - margin, max(margin, at[node][0] + x / length * moved))
+            at[node][1] = min(height - 28, max(16, at[node][1] + y / length * moved))
     return {node: (x, y) for node, (x, y) in at.items()}

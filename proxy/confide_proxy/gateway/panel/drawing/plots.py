@@ -10,7 +10,7 @@ from typing import Final
 from markupsafe import Markup
 
 WIDTH: Final = 720
-_LINE_WIDTH: Final = 400
+_LINE_WIDTH: Final = 340
 _LEFT: Final = 40
 _CELL: Final = 12
 _STEPS: Final = 4
@@ -78,7 +78,7 @@ def calendar(counts: Mapping[date, int], last: date, *, label: str, weeks: int =
     return _drawing(30 + weeks * (_CELL + 2), 20 + 7 * (_CELL + 2), label, parts)
 
 
-def bars(rows: Sequence[tuple[str, float, str]], *, label: str, width: int = 320) -> Markup:
+def bars(rows: Sequence[tuple[str, float, str]], *, label: str, width: int = 280) -> Markup:
     """Lying bars: name, how much, and how that is said."""
     most = max((value for _, value, _ in rows), default=0) or 1
     parts: list[Markup] = []
@@ -104,12 +104,14 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def line(points: Sequence[tuple[float, float]], *, label: str, unit: str, height: int = 160) -> Markup:
-    """A line through points of a share (0 to 1) and a value: percentiles."""
+    """A line through points of a share (0 to 1) and a value: percentiles, all as far apart, since the last ones matter."""
     most = _round_up(max((value for _, value in points), default=0))
     bottom, top = height - 20, 8
 
-    def place(share: float, value: float) -> tuple[float, float]:
-        return _LEFT + share * (_LINE_WIDTH - _LEFT - 10), bottom - value / most * (bottom - top)
+    step = (_LINE_WIDTH - _LEFT - 28) / max(1, len(points) - 1)
+
+    def place(at: int, value: float) -> tuple[float, float]:
+        return _LEFT + 8 + at * step, bottom - value / most * (bottom - top)
 
     parts = []
     for share in (0, 0.5, 1):
@@ -120,18 +122,16 @@ def line(points: Sequence[tuple[float, float]], *, label: str, unit: str, height
         parts.append(
             Markup('<text x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(_LEFT - 6, y + 4, _short(most * share))
         )
-    for (one, first), (other, second) in pairwise(points):
+    for (one, (_, first)), (other, (_, second)) in pairwise(enumerate(points)):
         (x1, y1), (x2, y2) = place(one, first), place(other, second)
         parts.append(
             Markup('<line class="trace" x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"/>').format(x1, y1, x2, y2)
         )
-    for share, value in points:
-        x, y = place(share, value)
+    for at, (share, value) in enumerate(points):
+        x, y = place(at, value)
         parts.append(Markup('<circle class="c1" cx="{:.1f}" cy="{:.1f}" r="3"/>').format(x, y))
-        if share in (0.5, 0.95, 0.99):
-            parts.append(
-                Markup('<text x="{:.1f}" y="{}" text-anchor="middle">p{:.0f}</text>').format(x, height - 4, 100 * share)
-            )
+        name = "min" if share == 0 else "max" if share == 1 else f"p{100 * share:.0f}"
+        parts.append(Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(x, height - 4, name))
     return _drawing(_LINE_WIDTH, height, f"{label}, in {unit}", parts)
 
 

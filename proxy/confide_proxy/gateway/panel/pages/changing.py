@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from confide_door.refusals import RefusalError
 from confide_memory.documents import is_in_memory, is_note
-from confide_proxy.gateway.door.refusals import RefusalError
 from confide_proxy.gateway.panel.desk import Desk
 from confide_proxy.gateway.panel.pages.documents import difference
 
@@ -60,10 +60,10 @@ async def ask_delete(desk: Desk) -> Response:
 
 
 async def delete(desk: Desk) -> Response:
-    """It is gone on every machine; for a while it can be restored."""
-    identity, path = desk.said("id", 160), desk.said("path", 512)
+    """It is gone on every machine; for a while it can be restored. What has become another text since is not."""
+    identity, path, seen = desk.said("id", 160), desk.said("path", 512), desk.said("revision", 20)
     named = {"id": identity} if identity else {"path": path, "project": desk.project}
-    answer = await desk.call("memory_delete", **named)
+    answer = await desk.call("memory_delete", expectedRevision=int(seen) if seen.isdecimal() else None, **named)
     return desk.go(
         "deleted", "Deleted." if answer["deleted"] else "The deletion waits for the daemon.", project=answer["project"]
     )
@@ -144,8 +144,8 @@ async def _save_file(desk: Desk, now: dict[str, Any], text: str) -> int:
         return int(now["revision"])
     if not text.strip():
         raise RefusalError(400, "invalid", "the text is empty", hint="delete the file, if it is to go")
-    # A change that comes between the look and this one is kept as a revision, and shown in the history.
-    stored = await desk.call("memory_store", project=now["project"], path=now["path"], content=text, mode="replace")
+    place = {"project": now["project"], "path": now["path"], "expectedRevision": now["revision"]}
+    stored = await desk.call("memory_store", content=text, mode="replace", **place)
     return int(stored["revision"])
 
 

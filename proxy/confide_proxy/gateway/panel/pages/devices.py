@@ -14,9 +14,9 @@ from starlette.responses import Response
 
 from confide_crypto.errors import ConfideError, LinkError, RequestError, printable
 from confide_crypto.keys.identity import fingerprint_words, typed_words
+from confide_door.refusals import RefusalError
 from confide_proxy.devices.members import add, card_of, checked, find, invite, listed, remover, require_keys, waiting
 from confide_proxy.errors import DeviceError, TokenError
-from confide_proxy.gateway.door.refusals import RefusalError
 from confide_proxy.gateway.door.tokens import DAYS, MOST_DAYS, TokenFile
 from confide_proxy.gateway.panel.desk import Desk
 from confide_proxy.link import daemon

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from confide_door.refusals import RefusalError
 from confide_memory import front_matter
 from confide_memory.documents import is_in_memory, is_note
-from confide_proxy.gateway.door.refusals import RefusalError
 from confide_proxy.gateway.panel.desk import Desk
 
 PAGE_CHARS: Final = 14_000

@@ -7,23 +7,21 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
-from weakref import WeakKeyDictionary
 
 from starlette.responses import Response
 
 from confide_crypto.errors import ConfideError
-from confide_proxy.gateway.app import Gateway
 from confide_proxy.gateway.panel.desk import Desk
-from confide_proxy.gateway.panel.rendering import counted
+from confide_proxy.gateway.panel.figures import Figures
+from confide_proxy.gateway.panel.rendering import counted, since
 from confide_proxy.hooks import counts
 from confide_proxy.offline.journal import Counts, Entry, Journal
 
-FRESH_S: Final = 3.0
-"""What was told so lately is shown again."""
-OLD_S: Final = 120.0
-"""What is older is not shown any more."""
+AGAIN_S: Final = 1
+"""After which a page that lacks the daemon's figures is asked for again."""
+TOLD_S: Final = 60.0
+"""The age of figures from which on it is said."""
 _DEAD: Final = 20
 _LATE_SHARE: Final = 0.05
 _OUTCOMES: Final = (counts.ANSWERED, counts.SILENT, counts.POINTED, counts.LATE, counts.ABSENT, counts.FAILED)
@@ -41,25 +39,26 @@ class Line(NamedTuple):
 async def show(desk: Desk) -> Response:
     """All of it."""
     gateway = desk.gateway
-    (status, at), (waiting, dead), fired = await asyncio.gather(
-        _status(desk),
+    (told, is_awaited), (waiting, dead), fired = await asyncio.gather(
+        Figures.of(gateway).look(desk),
         asyncio.to_thread(_queue, desk),
         asyncio.to_thread(counts.read, os.fspath(gateway.paths.state)),
     )
-    unsealed = await desk.at_least(desk.ask("unsealed"))
+    status, unsealed = (told.status, told.unsealed) if told else (None, None)
     lines = [
-        *_link(desk, status),
+        *_link(desk, status, is_awaited=is_awaited),
         *_waiting(waiting, status),
         *(_daemon(status, unsealed) if status else ()),
         *_hooks(desk, fired),
     ]
-    return desk.page(
+    answer = desk.page(
         "health.html",
         here="health",
         lines=lines,
         troubles=sum(each.state != "good" for each in lines),
         stands=status,
-        age_s=time.monotonic() - at,
+        as_of=since(told.age_s) if told and told.age_s > TOLD_S else "",
+        is_awaited=is_awaited,
         dead=dead,
         models=status["providers"] if status else [],
         fired=[(name, n) for name in _OUTCOMES if (n := Counter(each[2] for each in fired)[name])],
@@ -67,42 +66,15 @@ async def show(desk: Desk) -> Response:
         uptime_s=time.monotonic() - gateway.began,
         streams=gateway.streams.taken,
     )
+    if is_awaited:
+        answer.headers["Refresh"] = str(AGAIN_S)
+    return answer
 
 
 async def retry(desk: Desk) -> Response:
     """What the daemon has refused is sent once more."""
     entry = await asyncio.to_thread(Journal(desk.gateway.paths.journal).retry, desk.said("id", 64))
     return desk.go("health", "It is sent once more." if entry else "It is not there any more.")
-
-
-async def _status(desk: Desk) -> tuple[dict[str, Any] | None, float]:
-    """What the daemon told last, and when; None where it does not answer.
-
-    For that it asks this machine which files wait, who has to look at all of them: half a second at ten thousand. So who comes back soon is
-    shown what is known, while it is asked anew.
-    """
-    known = _KNOWN.get(desk.gateway)
-    if known is None or time.monotonic() - known.at > OLD_S or not desk.gateway.exchange.link.is_up:
-        return await _asked(desk)
-    if time.monotonic() - known.at > FRESH_S and (known.asking is None or known.asking.done()):
-        known.asking = asyncio.create_task(_asked(desk))
-    return known.status, known.at
-
-
-async def _asked(desk: Desk) -> tuple[dict[str, Any] | None, float]:
-    status = await desk.at_least(desk.call("memory_status"))
-    known = _KNOWN[desk.gateway] = _Known(status, time.monotonic())
-    return known.status, known.at
-
-
-@dataclass(slots=True)
-class _Known:
-    status: dict[str, Any] | None
-    at: float
-    asking: asyncio.Task[Any] | None = None
-
-
-_KNOWN: WeakKeyDictionary[Gateway, _Known] = WeakKeyDictionary()
 
 
 def _queue(desk: Desk) -> tuple[Counts, list[Entry]]:
@@ -113,11 +85,13 @@ def _queue(desk: Desk) -> tuple[Counts, list[Entry]]:
         return Counts(), []
 
 
-def _link(desk: Desk, status: dict[str, Any] | None) -> Iterator[Line]:
+def _link(desk: Desk, status: dict[str, Any] | None, *, is_awaited: bool) -> Iterator[Line]:
     link = desk.gateway.exchange.link
     if link.is_up and status:
         told = f"up, to {status['link']['space']} as {status['link']['caller']}, daemon {status['daemonVersion']}"
         yield Line("link", "good", told)
+    elif link.is_up and is_awaited:
+        yield Line("link", "good", "up; what the daemon tells of itself is on its way")
     elif link.is_up:
         yield Line("link", "warn", "up, but the daemon does not answer", "confide doctor")
     else:

@@ -8,8 +8,8 @@ from typing import Final
 from markupsafe import Markup
 from starlette.responses import Response
 
+from confide_door.refusals import RefusalError
 from confide_memory.documents import GLOBAL_PROJECT
-from confide_proxy.gateway.door.refusals import RefusalError
 from confide_proxy.gateway.panel.desk import Desk
 from confide_proxy.gateway.panel.markdown import plain
 

@@ -7,7 +7,7 @@ from typing import Final
 from starlette.responses import Response
 
 from confide_crypto.sealing.placeholder import Placeholder
-from confide_proxy.gateway.door.refusals import RefusalError
+from confide_door.refusals import RefusalError
 from confide_proxy.gateway.panel.desk import Desk
 
 SHOWN_S: Final = 30

@@ -49,6 +49,7 @@ async def show(desk: Desk) -> Response:
     stored = {name: stored[name] for name in KINDS.values() if name in stored}
     recalled = _by(rows, lambda row: row["project"] if row["kind"] == "recalled" else None, days)
     recalled = _largest(recalled)
+    by_project = _largest(_by(rows, lambda row: row["project"] if row["kind"] in KINDS else None, days))
     each_day: Counter[date] = Counter()
     for row in rows:
         if row["kind"] in KINDS:
@@ -60,10 +61,19 @@ async def show(desk: Desk) -> Response:
     values: dict[str, Any] = {
         "stored": stored,
         "stored_plot": plots.stacked(days, stored, label=f"What came new by day, the last {DAYS} days"),
-        "recalled": recalled,
-        "recalled_plot": plots.stacked(
-            days, recalled, label=f"Documents by the day of their last recall, the last {DAYS} days"
+        "by_project": by_project,
+        "by_project_plot": plots.stacked(
+            days, by_project, label=f"What came new by day and project, the last {DAYS} days"
         ),
+        "project_table": [
+            {"day": day, "project": name, "stored": new.get(day, 0), "recalled": again.get(day, 0)}
+            for day in reversed(days)
+            for name in dict.fromkeys([*by_project, *recalled])
+            if (new := by_project.get(name, {})) is not None and (again := recalled.get(name, {})) is not None
+            if day in new or day in again
+        ],
+        "recalled": recalled,
+        "recalled_plot": plots.stacked(days, recalled, label=f"Recalls by day, the last {DAYS} days"),
         "calendar": plots.calendar(each_day, today, label="What came new on each day of a year"),
         "table": [
             {

@@ -1,30 +1,29 @@
 """The outermost door: what no request passes, whoever makes it.
 
-A page in the person's browser can send requests to loopback, by address or by a name of its own that leads here (DNS rebinding); it cannot
-choose `Host` and `Origin`. Pure predicates, and the middleware that asks them before anything else is looked at. No answer has a header of
-CORS, so no page reads one.
+A page can send requests to whatever its reader's browser reaches, loopback too, by address or by a name of its own that leads here (DNS
+rebinding); it cannot choose `Host` and `Origin`. Pure predicates, and the middleware that asks them before anything else is looked at. No
+answer has a header of CORS, so no page reads one.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from confide_proxy.gateway.door.refusals import RefusalError
-from confide_proxy.gateway.door.tokens import MARK
+from confide_crypto.keys.tokens import MARK
+from confide_door.refusals import RefusalError
 
 log = logging.getLogger(__name__)
 
-NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
-"""How this machine calls itself."""
-LINKS: Final = "/panel/in/"
-"""Below it are the panel's links, each good once."""
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+"""How a machine calls itself."""
 _TOKENS: Final = frozenset(
     {"access_token", "accesstoken", "api_key", "apikey", "api-key", "auth", "authorization", "bearer", "key", "token"}
 )
@@ -39,25 +38,31 @@ _SAFE: Final = (
 """On every answer that does not say otherwise."""
 
 
-def is_own_host(host: str | None, port: int) -> bool:
-    """Whether a `Host` is one of ours: a name that leads here is told apart by it."""
-    if host is None:
-        return False
-    host = host.lower()
-    return any(host == f"{name}:{port}" or (port == 80 and host == name) for name in NAMES)
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How a gateway is called.
 
+    Attributes:
+        hosts: as they stand in `Host`, in small letters, with the port where one has to be said.
+        schemes: by which it is reached.
+        open_to_links: what paths begin with that a page of another site may lead a person to. Whoever comes along there is given nothing
+            that is not in the address.
+        in_frames: whether these may be led to within a frame as well. Whether such a page shows itself there, its own headers say.
+    """
 
-def is_own_origin(origin: str, port: int) -> bool:
-    """Whether an `Origin` is a page of ours."""
-    scheme, _, host = origin.lower().partition("://")
-    return scheme == "http" and is_own_host(host, port)
+    hosts: Collection[str]
+    schemes: Collection[str] = ("http", "https")
+    open_to_links: Sequence[str] = ()
+    in_frames: bool = False
 
+    def has_host(self, host: str) -> bool:
+        """Whether a `Host` is one of ours: a name that leads here is told apart by it."""
+        return host.lower() in self.hosts
 
-def _is_link(scope: Scope) -> bool:
-    """Whether somebody follows a link into the panel, which leads here from a file. Whoever knows none is given nothing there."""
-    mode, dest = _values(scope, b"sec-fetch-mode"), _values(scope, b"sec-fetch-dest")
-    is_followed = mode == ["navigate"] and dest == ["document"]
-    return is_followed and scope["method"] == "GET" and scope["path"].startswith(LINKS)
+    def has_origin(self, origin: str) -> bool:
+        """Whether an `Origin` is a page of ours."""
+        scheme, _, host = origin.lower().partition("://")
+        return scheme in self.schemes and host in self.hosts
 
 
 def holds_token(query: bytes) -> bool:
@@ -65,34 +70,34 @@ def holds_token(query: bytes) -> bool:
     text = query.decode("latin-1")
     if MARK in text:
         return True
-    pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=None)
+    pairs = parse_qsl(text, keep_blank_values=True)
     return any(name.strip().lower() in _TOKENS or MARK in value for name, value in pairs)
 
 
-def problem_of(scope: Scope, port: int) -> RefusalError | None:
+def problem_of(scope: Scope, names: Names) -> RefusalError | None:
     """Why a request does not pass; None: it does."""
     hosts, origins, sites = (_values(scope, name) for name in (b"host", b"origin", b"sec-fetch-site"))
-    if len(hosts) != 1 or not is_own_host(hosts[0], port):
-        return RefusalError(421, "misdirected", "this gateway answers to its own address alone")
-    if any(not is_own_origin(origin, port) for origin in origins):
+    if len(hosts) != 1 or not names.has_host(hosts[0]):
+        return RefusalError(421, "misdirected", "this gateway answers to its own names alone")
+    if any(not names.has_origin(origin) for origin in origins):
         return RefusalError(403, "denied", "pages of other origins are refused")
     # A picture or a form brings no Origin, but browsers say this.
-    if ("cross-site" in sites or "same-site" in sites) and not _is_link(scope):
+    if ("cross-site" in sites or "same-site" in sites) and not _is_link(scope, names):
         return RefusalError(403, "denied", "requests that other sites cause are refused")
     if holds_token(scope["query_string"]):
-        return RefusalError(
-            400, "invalid", "a token has no place in an address", hint="send it as Authorization: Bearer TOKEN"
-        )
+        hint = "send it as Authorization: Bearer TOKEN"
+        return RefusalError(400, "invalid", "a token has no place in an address", hint=hint)
     return None
 
 
 class Guard:
     """ASGI middleware: refuses what `problem_of` says, stamps every answer, and turns a fault of ours into a plain 500."""
 
-    def __init__(self, app: ASGIApp, port: Callable[[], int]) -> None:
-        """`port`: that the gateway listens on, once it does."""
+    def __init__(self, app: ASGIApp, names: Names, *, hint: str) -> None:
+        """`hint`: where the log is that says more of a fault of ours."""
         self._app = app
-        self._port = port
+        self._names = names
+        self._hint = hint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -108,7 +113,7 @@ class Guard:
                 message = {**message, "headers": [*message.get("headers", ()), *more]}
             await send(message)
 
-        refusal = problem_of(scope, self._port())
+        refusal = problem_of(scope, self._names)
         try:
             if refusal is None:
                 await self._app(scope, receive, stamped)
@@ -118,17 +123,11 @@ class Guard:
         except Exception as error:
             # What it says may quote anything that was asked or stored.
             log.error("a request failed: %s", where(error))
-            refusal = RefusalError(500, "internal", "the gateway failed", hint="its log has the place")
-        if not is_begun:
-            await refusal.response()(scope, receive, stamped)
-        else:
+            refusal = RefusalError(500, "internal", "the gateway failed", hint=self._hint)
+        if is_begun:
             # Half of an answer must not pass for a whole one.
             raise ConnectionAbortedError
-
-
-def _values(scope: Scope, name: bytes) -> list[str]:
-    headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
-    return [value.decode("latin-1") for each, value in headers if each == name]
+        await refusal.response()(scope, receive, stamped)
 
 
 def where(error: BaseException) -> str:
@@ -140,3 +139,15 @@ def where(error: BaseException) -> str:
         return type(error).__name__
     file = Path(trace.tb_frame.f_code.co_filename)
     return f"{type(error).__name__} at {file.parent.name}/{file.name}:{trace.tb_lineno}"
+
+
+def _is_link(scope: Scope, names: Names) -> bool:
+    """Whether somebody follows a link to a page that others may lead to."""
+    mode, dest = _values(scope, b"sec-fetch-mode"), _values(scope, b"sec-fetch-dest")
+    is_followed = mode == ["navigate"] and (dest == ["document"] or (names.in_frames and dest == ["iframe"]))
+    return is_followed and scope["method"] == "GET" and scope["path"].startswith(tuple(names.open_to_links))
+
+
+def _values(scope: Scope, name: bytes) -> list[str]:
+    headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
+    return [value.decode("latin-1") for each, value in headers if each == name]

@@ -1,0 +1,155 @@
+"""`confided store`: the PostgreSQL that holds the logs of the spaces. What is in it, and spaces that go there and come back."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from confide_daemon.cli.console import Bar, Here, Output, command, say
+
+store_app = typer.Typer(help="The PostgreSQL that holds the logs of the spaces.", no_args_is_help=True)
+
+
+@store_app.command("status")
+@command
+def store_status(here: Here) -> Output:
+    """Show the nodes of the store, who holds which space, what a new holder has to apply, and how safe commits are."""
+    from confide_daemon.spaces.leases import open_engine, standing_of
+
+    config = here.config().store
+    _require(config.url)
+    with here.opened() as state, closing(open_engine(config)) as engine:
+        engine.ready()
+        found = standing_of(engine)
+        names = {space_id: name for name, space_id in state.registry.spaces().items()}
+        ahead = sorted(path.name for path in state.folder.spaces.glob("*.db.ahead*"))
+    standby, is_forced, version, is_copy = found["settings"]
+    nodes = [{"node": node, "version": said, "seenAgoS": round(ago, 1)} for node, said, ago in found["nodes"]]
+    spaces = [
+        {
+            "space": names.get(space_id, space_id),
+            "lease": lease,
+            "node": holder,
+            "entries": head,
+            "behindSnapshot": head - base,
+            "bytes": size,
+        }
+        for space_id, lease, holder, head, base, size in found["logs"]
+    ]
+    told = {
+        "postgres": version,
+        "waitsForStandby": standby,
+        "forcesToDisk": is_forced,
+        "isStandby": is_copy,
+        "nodes": nodes,
+        "spaces": spaces,
+        "kept": ahead,
+    }
+
+    def tell() -> None:
+        typer.echo(f"PostgreSQL {version}: {durability(standby=standby, is_forced=is_forced)}")
+        for one in nodes:
+            typer.echo(f"node {one['node']}: confided {one['version']}, seen {one['seenAgoS']:.1f} s ago")
+        for space in spaces:
+            holder = "nobody holds it" if space["node"] is None else f"held by node {space['node']}"
+            typer.echo(
+                f"{space['space']}: {holder}; {space['entries']} entries, {space['behindSnapshot']} behind its snapshot"
+            )
+        for name in ahead:
+            say(f"kept: {name} has what the store has lost")
+
+    return Output(told, tell)
+
+
+@store_app.command("move")
+@command
+def store_move(
+    here: Here,
+    to: Annotated[str | None, typer.Option("--to", metavar="URL", help="Into the store at this address.")] = None,
+    to_files: Annotated[bool, typer.Option("--to-files", help="Out of the store, into the files alone.")] = False,
+) -> Output:
+    """Bring all spaces into a store, or out of it, while no daemon serves them. What arrives is compared."""
+    from dataclasses import replace
+
+    from confide_daemon.access.registry import open_master
+    from confide_daemon.datadir.instance import DaemonLock
+    from confide_daemon.errors import AlreadyServedError, BadNameError, ConfigError
+    from confide_daemon.spaces.leases import open_engine
+
+    if (to is None) is not to_files:
+        raise BadNameError("say where the spaces go", hint="confided store move --to URL, or --to-files")
+    config = here.config().store
+    if to is not None:
+        config = replace(config, url=to)
+        if (problem := config.problem()) is not None:
+            raise ConfigError(here.paths.config, "has an address for [store] that cannot be used", hint=problem[1])
+    _require(config.url)
+    folder = here.paths.data
+    open_master(folder)  # before a lock is made in what is no data folder
+    lock = DaemonLock.take(folder.lock)
+    if lock is None:
+        raise AlreadyServedError(folder.root)
+    try:
+        engine = open_engine(config)
+        from confide_daemon.spaces import relocation  # which needs the driver, as this line has found out by now
+
+        work = relocation.to_files if to_files else relocation.to_store
+        with here.opened() as state, Bar(is_quiet=here.is_quiet) as bar:
+            done = work(state, engine, config.lease_s, follow=lambda name: bar.follow(name, 0, 0))
+    finally:
+        lock.release()
+    where = "files" if to_files else "store"
+    lines = [f"moved: {name}" for name in done.moved] + [f"there already: {name}" for name in done.there]
+    if not lines:
+        lines = ["there is no space yet"]
+    then = "take url out of [store] in daemon.toml" if to_files else "set it as url of [store] in daemon.toml"
+    return Output(
+        {"to": where, "moved": done.moved, "there": done.there}, lines, [f"next: {then}, then confided serve"]
+    )
+
+
+@store_app.command("release")
+@command
+def store_release(
+    here: Here,
+    space: Annotated[str, typer.Argument(metavar="SPACE", help="The space, as `confided space ls` shows it.")],
+) -> Output:
+    """Take a space away from the node that holds it, so that another one can have it at once. Nothing is lost."""
+    from confide_daemon.errors import BadNameError
+    from confide_daemon.spaces.leases import open_engine
+
+    config = here.config().store
+    _require(config.url)
+    with here.opened() as state:
+        known = state.registry.spaces()
+    if space not in known:
+        raise BadNameError(f"there is no space '{space[:80]}'", hint=f"there are: {', '.join(known) or 'none'}")
+    with closing(open_engine(config)) as engine:
+        engine.ready()
+        # The number is counted up too: the former holder is fenced, should it be alive.
+        freed = "UPDATE log SET holder = NULL, lease = lease + 1 WHERE id = %(id)s AND holder IS NOT NULL"
+        count, _ = engine.run(freed, {"id": known[space]})
+    said = f"released: {space}" if count else f"nobody holds {space}"
+    return Output({"space": space, "released": bool(count)}, [said])
+
+
+def durability(*, standby: bool, is_forced: bool) -> str:
+    """How safe an acknowledged write is, in words."""
+    if not is_forced:
+        return "it does not force writes to its disk (fsync is off): a power cut loses what was acknowledged"
+    if not standby:
+        return "one server has each write on its disk; if that disk is lost, so is what no standby had yet"
+    return "each write is on two servers before it is acknowledged"
+
+
+def _require(url: str) -> None:
+    if not url:
+        from confide_crypto.errors import EXIT_CONFIG, ConfideError
+
+        error = ConfideError(
+            "there is no store: daemon.toml names none", hint="set url of [store]; see docs/cluster.md"
+        )
+        error.exit_code = EXIT_CONFIG
+        raise error

@@ -1,0 +1,278 @@
+"""Which spaces this daemon holds of those whose logs are in PostgreSQL, and that others see that it is alive.
+
+A daemon is one node: a row that its heartbeat keeps fresh by the engine's clock. A lease is a number in the log of a space; whoever takes
+it counts it up, and what is written under an older one is refused, so no clock decides who may write. What is imported of `store.log`, and
+the driver with it, is imported when a node begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from confide_crypto.errors import ConfideError, KeyFileError
+from confide_crypto.keys.files import read_private_file, write_private_file
+from confide_daemon import __version__
+from confide_daemon.config import StoreConfig
+from confide_daemon.datadir.credentials import credential
+from confide_daemon.datadir.key_state import Custody
+from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.errors import EngineError, StorageError
+from confide_daemon.store.store import Store
+
+if TYPE_CHECKING:
+    from confide_daemon.store.log.engine import Engine
+    from confide_daemon.store.log.opening import Opened
+    from confide_daemon.store.log.tables import Log, Standing
+
+log = logging.getLogger(__name__)
+
+PASSWORD: Final = "store-password"  # noqa: S105 - the name of a credential
+NOBODY: Final = 0
+"""No node has this number."""
+BEATS: Final = 3
+"""In the time after which a node is taken for dead."""
+_MOST_PASSWORD: Final = 1024
+
+
+def open_engine(config: StoreConfig) -> Engine:
+    """Connections to the database of the store, none of which is made yet. Raises StorageError: the extra is not installed."""
+    try:
+        from confide_daemon.store.log.engine import Engine
+    except ImportError:
+        raise StorageError(
+            "cannot use the store: the driver of PostgreSQL is not installed",
+            hint="install confide with its extra postgres: pip install '.[daemon,postgres]' in the clone",
+        ) from None
+    return Engine(config.url, lambda: _password(config), config.connections)
+
+
+def _password(config: StoreConfig) -> str:
+    try:
+        if config.password_file:
+            return read_private_file(Path(config.password_file).expanduser()).decode("utf-8").strip()
+        handed = credential(PASSWORD)
+        if handed is None:
+            return ""
+        with handed.open("rb") as file:
+            return file.read(_MOST_PASSWORD).decode("utf-8").strip()
+    except KeyFileError as error:
+        raise EngineError(f"cannot use the password of the store: {error}", hint=error.hint) from None
+    except (OSError, UnicodeDecodeError):
+        raise EngineError("cannot use the password of the store: it cannot be read", hint="is it text?") from None
+
+
+@dataclass
+class Lease:
+    """The lease of one space, from its taking until it is given back.
+
+    Attributes:
+        on_stale: called in the space's writer's thread where the log has what the copy has not.
+    """
+
+    log: Log
+    standing: Standing
+    on_stale: Callable[[], None]
+
+    @property
+    def custody(self) -> Custody | None:
+        """Who keeps the key of its database, as the log says. Raises StorageError: a newer version has written it."""
+        said = self.standing.custody
+        return None if said is None else Custody.of_json(said)
+
+    def bring(self, path: Path, key: bytes) -> Opened:
+        """Have the copy as the log is; nobody has it open. Raises as `store.log.opening.bring`."""
+        from confide_daemon.store.log import opening
+
+        return opening.bring(self.log, self.standing, path, key, now=time.time())
+
+    def join(self, store: Store, opened: Opened) -> None:
+        """What the store writes from now on goes through the log. Raises StorageError."""
+        from confide_daemon.store.log.outbox import Outbox
+
+        outbox = Outbox(
+            self.log,
+            self.standing,
+            store.connection,
+            path=store.path,
+            key=store.key,
+            tail=opened.tail,
+            on_stale=self.on_stale,
+        )
+        store.outbox = outbox
+        if 0 < self.standing.schema < outbox.schema:
+            # Entries before a migration cannot be applied behind it: what follows begins with a snapshot that is migrated.
+            outbox.take_snapshot()
+
+    def keep_custody(self, custody: Custody) -> None:
+        """Have the log know who keeps the key, where it does not. Raises EngineError."""
+        if self.standing.custody is None:
+            self.log.keep_custody(self.standing.lease, custody.to_json())
+
+
+class Leases:
+    """One for a daemon. On the event loop, but for what says otherwise."""
+
+    def __init__(self, config: StoreConfig, folder: DataFolder, engine: Engine) -> None:
+        self._config = config
+        self._folder = folder
+        self._engine = engine
+        self._node = NOBODY
+        self._beginning = asyncio.Lock()
+        self._beating: asyncio.Task[None] | None = None
+        self._held: dict[str, Lease] = {}
+        self._confirmed_at = float("-inf")
+        self._confirming = asyncio.Lock()
+        self.on_lost: Callable[[str], None] = lambda _space_id: None
+        """Told of a space that another node has taken, or an operator has released."""
+        self.failure: ConfideError | None = None
+        """Why the engine could not be asked the last time, if it could not."""
+
+    @classmethod
+    def configured(cls, config: StoreConfig, folder: DataFolder) -> Leases | None:
+        """None: no store is. Raises StorageError."""
+        return cls(config, folder, open_engine(config)) if config.url else None
+
+    def start(self) -> None:
+        """Begin to be seen, and go on until `close`, also where the engine does not answer yet."""
+        self._beating = asyncio.create_task(self._beat(), name="confide-heartbeat")
+
+    async def take(self, space_id: str, on_stale: Callable[[], None]) -> Lease:
+        """The lease of a space. Raises FencedError: another node holds it; EngineError."""
+        from confide_daemon.store.log.tables import Log
+
+        await self._ready()
+        space_log = Log(self._engine, space_id, lambda: self._node, float(self._config.lease_s))
+        standing = await asyncio.to_thread(space_log.take)
+        held = self._held[space_id] = Lease(space_log, standing, on_stale)
+        return held
+
+    async def confirm(self) -> None:
+        """Ask, where nobody has for as long as a node may be silent, whether the spaces are still this node's.
+
+        A process that was stopped for a while, or a machine that slept, must not go on with what another node has written on. Where the
+        engine does not answer, nothing is known, and what is open is read from.
+        """
+        if self._is_confirmed or self.failure is not None:  # the heartbeat goes on trying, and nobody waits for that
+            return
+        async with self._confirming:
+            if not self._is_confirmed:
+                try:
+                    await self._ask()
+                except ConfideError as error:
+                    self.failure = self.failure or error
+
+    async def leave(self, space_id: str, lease: int | None = None) -> None:
+        """Let others have it at once; where that cannot be said, they have it once this node is not seen any more."""
+        held = self._held.pop(space_id, None)
+        # An engine that is away would make each of hundreds wait, at the end of a daemon.
+        if held is not None and self.failure is None:
+            with contextlib.suppress(EngineError):
+                await asyncio.to_thread(held.log.give_back, held.standing.lease if lease is None else lease)
+
+    async def close(self) -> None:
+        """Be seen no more; every space is closed by now."""
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+        for space_id in list(self._held):
+            await self.leave(space_id)
+        if self._node != NOBODY:
+            with contextlib.suppress(EngineError):
+                await asyncio.to_thread(self._engine.run, "DELETE FROM node WHERE id = %(node)s", {"node": self._node})
+        self._engine.close()
+
+    async def _ready(self) -> int:
+        async with self._beginning:
+            if self._node == NOBODY:
+                self._node = await asyncio.to_thread(begin_node, self._engine, self._folder)
+                log.info("this daemon is node %d of its store", self._node)
+            return self._node
+
+    @property
+    def _is_confirmed(self) -> bool:
+        return time.monotonic() - self._confirmed_at <= self._config.lease_s
+
+    async def _beat(self) -> None:
+        while True:
+            try:
+                await self._ask()
+                if self.failure is not None:
+                    log.warning("the database of the store answers again")
+                self.failure = None
+            except ConfideError as error:
+                if self.failure is None:
+                    log.warning("the database of the store cannot be asked: %s", error)
+                self.failure = error
+            await asyncio.sleep(self._config.lease_s / BEATS)
+
+    async def _ask(self) -> None:
+        """Be seen, and see which spaces another node has. Raises EngineError."""
+        began = time.monotonic()
+        node = await self._ready()
+        if not await asyncio.to_thread(self._seen, node):
+            # This node was taken for dead, and forgotten: it is another one from now on, which holds nothing.
+            self._node = NOBODY
+            node = await self._ready()
+        for space_id in await asyncio.to_thread(self._lost, node, list(self._held)):
+            self.on_lost(space_id)
+        self._confirmed_at = began
+
+    def _seen(self, node: int) -> bool:
+        count, _ = self._engine.run("UPDATE node SET seen_at = now() WHERE id = %(node)s", {"node": node})
+        return count == 1
+
+    def _lost(self, node: int, held: list[str]) -> list[str]:
+        if not held:
+            return []
+        statement = "SELECT id FROM log WHERE id = ANY(%(held)s) AND holder IS DISTINCT FROM %(node)s"
+        _, rows = self._engine.run(statement, {"held": held, "node": node})
+        return [space_id for (space_id,) in rows]
+
+
+def discard(path: Path) -> None:
+    """Have a damaged copy fetched anew by whoever opens it next."""
+    from confide_daemon.store.log import snapshot
+
+    snapshot.discarded(path).touch(mode=0o600)
+
+
+def begin_node(engine: Engine, folder: DataFolder) -> int:
+    """A node of its own for this process, in the place of the one that the last process of this data folder was.
+
+    Only one process serves a folder, so that one is dead, and nobody has to wait for what it held. Raises StorageError, KeyFileError.
+    """
+    engine.ready()
+    status = folder.root.stat()
+    # A copy of the folder is another one, and the daemon of this one may live.
+    here = f"{status.st_dev}:{status.st_ino}"
+    with contextlib.suppress(KeyFileError, ValueError):
+        before, where = read_private_file(folder.node).decode().split() if folder.node.exists() else ("0", here)
+        if where == here:
+            engine.run("DELETE FROM node WHERE id = %(node)s", {"node": int(before)})
+    engine.run("DELETE FROM node WHERE seen_at < now() - interval '1 day'")
+    insert = "INSERT INTO node (address, version, seen_at) VALUES ('', %(version)s, now()) RETURNING id"
+    _, rows = engine.run(insert, {"version": __version__})
+    node = int(rows[0][0])
+    write_private_file(folder.node, f"{node} {here}\n".encode(), replace=True)
+    return node
+
+
+def standing_of(engine: Engine) -> dict[str, Any]:
+    """How the store is, for people: its nodes, its logs and how safe its commits are. Raises EngineError."""
+    _, nodes = engine.run("SELECT id, version, extract(epoch FROM now() - seen_at)::float FROM node ORDER BY id")
+    _, logs = engine.run(
+        """SELECT id, lease, holder, head, base, (SELECT coalesce(sum(length(body)), 0) FROM entry e WHERE e.log = log.id)::bigint
+           FROM log ORDER BY id"""
+    )
+    _, settings = engine.run(
+        """SELECT current_setting('synchronous_standby_names') <> '', current_setting('fsync') = 'on',
+                  current_setting('server_version'), pg_is_in_recovery()"""
+    )
+    return {"nodes": nodes, "logs": logs, "settings": settings[0]}

@@ -1,0 +1,72 @@
+"""What of a space whose log is in PostgreSQL goes there beside its writes: use counts and budgets within seconds, and snapshots.
+
+Nobody waits for it. What cannot be brought now is in the file, and is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Final
+
+from confide_daemon.errors import EngineError, StorageError
+from confide_daemon.store.database import Outbox
+from confide_daemon.store.store import Store
+from confide_daemon.store.threads import StoreThreads
+
+log = logging.getLogger(__name__)
+
+EVERY_S: Final = 5.0
+RETRY_S: Final = 60.0
+"""After what could not be brought: a snapshot copies all of the space before it is sent."""
+
+
+class Shipping:
+    """One for each open space; it does nothing where there is no log."""
+
+    def __init__(self, threads: StoreThreads, outbox: Outbox | None) -> None:
+        self._threads = threads
+        self._outbox = outbox
+        self._task: asyncio.Task[None] | None = None
+        self._snapshot: asyncio.Future[None] | None = None
+
+    def start(self) -> None:
+        if self._outbox is not None:
+            self._task = asyncio.create_task(self._run(self._outbox), name="confide-shipping")
+
+    async def close(self) -> None:
+        """Bring what waits, and a snapshot where whoever opens the space next would have much to apply."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._snapshot is not None:
+            await asyncio.gather(self._snapshot, return_exceptions=True)
+        if self._outbox is not None:
+            with contextlib.suppress(StorageError):
+                await self._bring(self._outbox, at_rest=True)
+
+    async def _run(self, outbox: Outbox) -> None:
+        pause_s = EVERY_S
+        while True:
+            await asyncio.sleep(pause_s)
+            pause_s = EVERY_S
+            try:
+                await self._bring(outbox, at_rest=False)
+            except StorageError as error:
+                pause_s = RETRY_S
+                if not isinstance(error, EngineError):  # of that one the heartbeat tells, once
+                    log.warning("the snapshot of a space could not be brought to its log: %s", error)
+
+    async def _bring(self, outbox: Outbox, *, at_rest: bool) -> None:
+        if outbox.has_pending:
+            await self._threads.maintain(_flush)
+        if outbox.is_snapshot_due(at_rest=at_rest):
+            # In a thread apart, which a cancellation does not end: the copy is read while others write.
+            self._snapshot = asyncio.ensure_future(asyncio.to_thread(outbox.take_snapshot))
+            await asyncio.shield(self._snapshot)
+
+
+def _flush(store: Store) -> None:
+    if store.outbox is not None:
+        store.outbox.flush()

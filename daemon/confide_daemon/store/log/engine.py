@@ -1,0 +1,225 @@
+"""Connections to PostgreSQL, for all spaces of a daemon, and the deadlines of what is asked over them. It knows no table.
+
+A statement is sent in one round trip and answered within its deadline, or nobody knows what became of it: then its connection is closed,
+and the error says so. The driver is loaded here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from confide_daemon import __version__
+from confide_daemon.errors import EngineError, StorageError
+
+DEADLINE_S: Final = 5.0
+"""Of one statement, and of waiting for a connection that is free."""
+CONNECT_S: Final = 3
+"""libpq counts whole seconds, for each host of the address."""
+REST_S: Final = 0.5
+"""After a connection that could not be made, the next attempt begins so much later: every write would wait for its own otherwise."""
+LONG_REST_S: Final = 2.0
+"""And after one that nobody has answered: others have waited for it."""
+OLDEST_VERSION: Final = 150_000
+_MIGRATING: Final = 0x636F6E66  # of the advisory lock: "conf"
+
+
+class _Dated(psycopg.Connection[Any]):
+    """A connection whose every wait ends when its time is over."""
+
+    until = 0.0
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        left = max(0.0, self.until - time.monotonic())
+        return super().wait(gen, interval, left if timeout is None else min(timeout, left))
+
+
+@dataclass
+class Engine:
+    """One for a daemon; from any thread.
+
+    Attributes:
+        url: of the database, as libpq reads it; no password is in it.
+        password: read anew for each connection, so that a new one counts at once; "" for none.
+        most: connections at once.
+        on_answer: told of every round trip, for tests that count them.
+    """
+
+    url: str
+    password: Callable[[], str] = lambda: ""
+    most: int = 6
+    deadline_s: float = DEADLINE_S
+    on_answer: Callable[[], None] = lambda: None
+    _idle: list[_Dated] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _rests_until: float = float("-inf")
+    _is_closed: bool = False
+
+    def __post_init__(self) -> None:
+        self._free = threading.BoundedSemaphore(self.most)
+
+    @contextmanager
+    def connection(self, *, deadline_s: float | None = None) -> Iterator[_Dated]:
+        """A connection in autocommit for what is done within the deadline, seconds. It is closed where that fails, else kept.
+
+        Raises EngineError: none is to be had, or the engine has not answered; nobody knows then what became of what was asked.
+        """
+        allowed = self.deadline_s if deadline_s is None else deadline_s
+        until = time.monotonic() + allowed
+        if not self._free.acquire(timeout=allowed):
+            raise EngineError("cannot reach the database of the store: all connections to it are in use")
+        try:
+            with _explained():
+                connection = self._taken(until)
+                connection.until = until
+                try:
+                    yield connection
+                except BaseException:
+                    connection.close()
+                    raise
+            self._keep(connection)
+        finally:
+            self._free.release()
+
+    def run(self, statement: str, values: dict[str, Any] | None = None) -> tuple[int, list[tuple[Any, ...]]]:
+        """One statement, committed when it is answered: how many rows it has changed or found, and what it gives. Raises EngineError.
+
+        A connection that was idle may have been closed meanwhile; the statement is not sent a second time, since nobody knows whether the
+        first was carried out.
+        """
+        with self.connection() as connection:
+            answer = connection.execute(statement.encode(), values)
+            rows = answer.fetchall() if answer.description is not None else []
+            count = answer.rowcount
+        self.on_answer()
+        return count, rows
+
+    def ready(self) -> None:
+        """Bring the database's own schema to this version. Raises EngineError; StorageError: a newer confide has changed it."""
+        steps = _migrations()
+        with self.connection(deadline_s=60.0) as connection, connection.transaction():
+            if connection.info.server_version < OLDEST_VERSION:
+                raise StorageError("cannot use the database of the store: PostgreSQL 15 is the oldest that will do")
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATING,))
+            connection.execute("CREATE TABLE IF NOT EXISTS migration (version int PRIMARY KEY, program text NOT NULL)")
+            done = {int(row[0]) for row in connection.execute("SELECT version FROM migration").fetchall()}
+            if max(done, default=0) > steps[-1][0]:
+                raise StorageError(
+                    f"cannot use the database of the store: a newer version of confide has changed it; this is {__version__}",
+                    hint="upgrade confide on this machine",
+                )
+            for version, text in steps:
+                if version not in done:
+                    connection.execute(text.encode())
+                    connection.execute("INSERT INTO migration VALUES (%s, %s)", (version, __version__))
+
+    def close(self) -> None:
+        """Close what is idle; what is in use closes when that ends."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _keep(self, connection: _Dated) -> None:
+        with self._lock:
+            if not self._is_closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _taken(self, until: float) -> _Dated:
+        while True:
+            with self._lock:
+                if not self._idle:
+                    break
+                connection = self._idle.pop()
+            if _is_alive(connection):
+                return connection
+            connection.close()
+        if (began := time.monotonic()) < self._rests_until:
+            raise EngineError(
+                "cannot reach the database of the store", hint="is PostgreSQL running? confided doctor says more"
+            )
+        try:
+            return self._made(until)
+        except psycopg.Error:
+            now = time.monotonic()
+            self._rests_until = now + (REST_S if now - began < REST_S else LONG_REST_S)
+            raise
+
+    def _made(self, until: float) -> _Dated:
+        about: dict[str, Any] = {"application_name": "confided", "connect_timeout": CONNECT_S}
+        if password := self.password():
+            about["password"] = password
+        connection = _Dated.connect(make_conninfo(self.url, **about), autocommit=True)
+        try:
+            connection.until = until
+            # What is acknowledged is on the engine's disk, whatever the server says; one that waits for a standby goes on doing so.
+            connection.execute(
+                "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+            )
+            milliseconds = str(int(self.deadline_s * 1000))
+            connection.execute(sql.SQL("SET lock_timeout = {}").format(sql.Literal(milliseconds)))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _is_alive(connection: _Dated) -> bool:
+    """Whether an idle connection can be used, as far as this end knows: one that the server has closed can be read from."""
+    if connection.closed:
+        return False
+    with contextlib.suppress(OSError, ValueError):
+        poller = select.poll()
+        poller.register(connection.fileno(), select.POLLIN)
+        return not poller.poll(0)
+    return False
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turns the driver's errors into EngineError. Their texts name hosts and users, and may quote values: none is passed on."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise EngineError(f"cannot use the database of the store: {_why(error)}", hint=_hint(error)) from None
+
+
+def _why(error: psycopg.Error) -> str:
+    if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
+        return "its address cannot be read"
+    if isinstance(error, psycopg.errors.InvalidPassword):
+        return "it refuses the password"
+    if error.sqlstate is not None:
+        return f"PostgreSQL refuses with {error.sqlstate} ({type(error).__name__})"
+    return "it does not answer in time, or closes the connection"
+
+
+def _hint(error: psycopg.Error) -> str:
+    if isinstance(error, psycopg.ProgrammingError) or (error.sqlstate or "").startswith("28"):
+        return "look at url and password_file of [store] in daemon.toml"
+    return "is PostgreSQL running? confided doctor says more; what was to be stored can be sent again"
+
+
+def _migrations() -> Sequence[tuple[int, str]]:
+    folder = resources.files("confide_daemon.store.log") / "sql"
+    found = [
+        (int(match[1]), entry.read_text(encoding="utf-8"))
+        for entry in folder.iterdir()
+        if (match := re.fullmatch(r"(\d{4})_\w+\.sql", entry.name))
+    ]
+    return sorted(found)

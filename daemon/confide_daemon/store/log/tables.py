@@ -1,0 +1,205 @@
+"""The SQL of one log: its lease, its entries and its snapshot. All may raise EngineError; none is tried a second time by itself."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from confide_daemon import figures
+from confide_daemon.errors import FencedError
+from confide_daemon.store.log.engine import Engine
+from confide_daemon.store.log.entry import GENESIS, TAG_BYTES
+
+AT_ONCE: Final = 64
+"""Entries fetched in one round trip."""
+PART_BYTES: Final = 2**20
+PARTS_S: Final = 60.0
+"""For one part of a snapshot on its way, or the end of one."""
+
+_ALIVE: Final = "SELECT 1 FROM node WHERE node.id = log.holder AND seen_at > now() - make_interval(secs => %(lease_s)s)"
+_TAKE: Final = f"""
+    INSERT INTO log (id, lease, holder) VALUES (%(id)s, 1, %(node)s)
+    ON CONFLICT (id) DO UPDATE SET lease = log.lease + 1, holder = %(node)s
+        WHERE log.holder IS NULL OR log.holder = %(node)s OR NOT EXISTS ({_ALIVE})
+    RETURNING lease, head, base, tag, snapshot, schema, custody
+"""  # noqa: S608 - only constants of ours
+_TAKE_ANEW: Final = f"""
+    UPDATE log SET lease = lease + 1, holder = %(node)s
+    WHERE id = %(id)s AND (holder IS NULL OR holder = %(node)s OR NOT EXISTS ({_ALIVE}))
+    RETURNING lease, head, base, tag, snapshot, schema, custody
+"""  # noqa: S608 - only constants of ours
+_APPEND: Final = """
+    WITH moved AS (
+        UPDATE log SET head = %(number)s, schema = %(schema)s
+        WHERE id = %(id)s AND head = %(number)s - 1 AND lease = %(lease)s RETURNING id
+    )
+    INSERT INTO entry SELECT id, %(number)s, %(lease)s, %(schema)s, %(body)s FROM moved
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a log stands, as whoever has just taken its lease is told.
+
+    Attributes:
+        lease: the number of that lease; whoever writes under another one is fenced.
+        head: the number of the last entry, 0 for none.
+        base: the last entry that is in the snapshot, and `tag` its tag; None: there is no snapshot.
+        snapshot: which parts are it; None: there is none.
+        schema: the newest migration of what is in it.
+        custody: who keeps the key of the database; None: nobody has said.
+    """
+
+    lease: int
+    head: int
+    base: int
+    tag: bytes | None
+    snapshot: int | None
+    schema: int
+    custody: dict[str, Any] | None
+
+
+class Entry(NamedTuple):
+    """As it lies in the log."""
+
+    number: int
+    lease: int
+    schema: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The log of one space, for the node that has its lease or wants it."""
+
+    engine: Engine
+    id: str
+    node: Callable[[], int]  # which this process is now: one that was taken for dead begins anew
+    lease_s: float
+
+    def take(self, *, anew: bool = False) -> Standing:
+        """Take the lease, or take it anew, which also ends a statement of the former one that is still on its way.
+
+        `anew`: there was a log before; one that was removed is not made again. Raises FencedError: another node holds it, and is alive.
+        """
+        values = {"id": self.id, "node": self.node(), "lease_s": self.lease_s}
+        _, rows = self.engine.run(_TAKE_ANEW if anew else _TAKE, values)
+        if not rows:
+            raise FencedError(
+                "cannot use the space: another node of the store holds it",
+                hint="connect to that one; it is free some seconds after that node has stopped",
+            )
+        lease, head, base, tag, snapshot, schema, custody = rows[0]
+        return Standing(lease, head, base, None if tag is None else bytes(tag), snapshot, schema, custody)
+
+    def give_back(self, lease: int) -> None:
+        """Have others take it at once."""
+        statement = "UPDATE log SET holder = NULL WHERE id = %(id)s AND lease = %(lease)s AND holder = %(node)s"
+        self.engine.run(statement, {"id": self.id, "lease": lease, "node": self.node()})
+
+    def append(self, number: int, lease: int, schema: int, body: bytes) -> bool:
+        """Bring an entry to the engine's disk; False: another lease was taken, or another entry is there, and nothing is stored."""
+        started = time.perf_counter()
+        values = {"id": self.id, "number": number, "lease": lease, "schema": schema, "body": body}
+        count, _ = self.engine.run(_APPEND, values)
+        figures.STORE_APPEND.observe(time.perf_counter() - started)
+        return count == 1
+
+    def keep_custody(self, lease: int, custody: dict[str, Any]) -> None:
+        """Note who keeps the key of the database. Raises FencedError."""
+        statement = "UPDATE log SET custody = %(custody)s::jsonb WHERE id = %(id)s AND lease = %(lease)s"
+        count, _ = self.engine.run(statement, {"id": self.id, "lease": lease, "custody": json.dumps(custody)})
+        if not count:
+            raise fenced()
+
+    def has(self, number: int, tag: bytes, standing: Standing) -> bool:
+        """Whether the entry with that number has that tag; one that is in the snapshot and before its last is not known any more."""
+        if number > standing.head:
+            return False
+        if number == 0 and standing.base == 0:
+            return tag == GENESIS
+        if number == standing.base:
+            return tag == standing.tag
+        statement = (
+            "SELECT right(encode(body, 'hex'), %(digits)s) FROM entry WHERE log = %(id)s AND number = %(number)s"
+        )
+        values = {"id": self.id, "number": number, "digits": 2 * TAG_BYTES}
+        _, rows = self.engine.run(statement, values)
+        return bool(rows) and rows[0][0] == tag.hex()
+
+    def entries(self, after: int) -> Iterator[Entry]:
+        """Those behind a number, in order."""
+        statement = """SELECT number, lease, schema, body FROM entry
+                       WHERE log = %(id)s AND number > %(after)s ORDER BY number LIMIT %(most)s"""
+        while True:
+            _, rows = self.engine.run(statement, {"id": self.id, "after": after, "most": AT_ONCE})
+            yield from (Entry(number, lease, schema, bytes(body)) for number, lease, schema, body in rows)
+            if len(rows) < AT_ONCE:
+                return
+            after = rows[-1][0]
+
+    def parts(self, snapshot: int) -> Iterator[bytes]:
+        """The manifest of a snapshot, then the file in pieces of `PART_BYTES`."""
+        number = 0
+        statement = "SELECT body FROM part WHERE log = %s AND snapshot = %s AND part = %s"
+        while True:
+            with self.engine.connection(deadline_s=PARTS_S) as connection:
+                found = connection.execute(statement, (self.id, snapshot, number)).fetchone()
+            if found is None:
+                return
+            yield bytes(found[0])
+            number += 1
+
+    def bring_part(self, snapshot: int, part: int, body: bytes) -> None:
+        with self.engine.connection(deadline_s=PARTS_S) as connection:
+            connection.execute("INSERT INTO part VALUES (%s, %s, %s, %s)", (self.id, snapshot, part, body))
+
+    def settle(
+        self, snapshot: int, lease: int, *, base: int, tag: bytes, schema: int, custody: dict[str, Any] | None
+    ) -> None:
+        """Make a snapshot whose parts are all there the log's, in one transaction; entries that are in it, and other parts, go.
+
+        `custody`: who keeps the key from now on; None: as before. Raises FencedError: the lease was lost meanwhile.
+        """
+        values = {
+            "id": self.id,
+            "snapshot": snapshot,
+            "lease": lease,
+            "base": base,
+            "tag": tag,
+            "schema": schema,
+            "custody": None if custody is None else json.dumps(custody),
+        }
+        with self.engine.connection(deadline_s=PARTS_S) as connection, connection.transaction():
+            moved = connection.execute(
+                """UPDATE log SET base = %(base)s, tag = %(tag)s, snapshot = %(snapshot)s, schema = %(schema)s,
+                          head = greatest(head, %(base)s), custody = coalesce(%(custody)s::jsonb, custody)
+                   WHERE id = %(id)s AND lease = %(lease)s AND base <= %(base)s""",
+                values,
+            )
+            if not moved.rowcount:
+                raise fenced()
+            connection.execute("DELETE FROM entry WHERE log = %(id)s AND number <= %(base)s", values)
+            connection.execute("DELETE FROM part WHERE log = %(id)s AND snapshot <> %(snapshot)s", values)
+
+    def sweep(self, kept: int | None) -> None:
+        """Remove the parts of snapshots that were interrupted."""
+        statement = "DELETE FROM part WHERE log = %(id)s AND (snapshot <> %(kept)s OR %(kept)s::bigint IS NULL)"
+        self.engine.run(statement, {"id": self.id, "kept": kept})
+
+    def forget(self, lease: int) -> None:
+        """Remove the log with all that is in it. Raises FencedError."""
+        values = {"id": self.id, "lease": lease}
+        with self.engine.connection(deadline_s=PARTS_S) as connection, connection.transaction():
+            gone = connection.execute("DELETE FROM log WHERE id = %(id)s AND lease = %(lease)s", values)
+            if not gone.rowcount:
+                raise fenced()
+            connection.execute("DELETE FROM entry WHERE log = %(id)s", values)
+            connection.execute("DELETE FROM part WHERE log = %(id)s", values)
+
+
+def fenced() -> FencedError:
+    return FencedError("cannot write to the space: another node has taken it", hint="nothing was stored; send it again")

@@ -1,0 +1,175 @@
+"""The socket of a gateway, and uvicorn on it: how long it waits for whom, and whose connection ends where there are too many.
+
+uvicorn waits for the head of a request for ever, and answers everybody with 503 once so many connections are open, whoever holds them. Here
+a connection that brings nothing ends soon, and a full house makes room: of what waits for its client, the one that has waited longest of
+whoever holds most goes. So nobody keeps others out with connections alone; what a request holds is bounded by `limits.Places`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from ipaddress import IPv6Address, ip_address
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+BACKLOG: Final = 128
+HANDSHAKE_S: Final = 5.0
+"""Within which TLS is agreed on."""
+FIRST_S: Final = 3.0
+"""Within which the first byte of a connection has come: clients open one to ask something."""
+HEAD_S: Final = 10.0
+"""Within which the head of a request has come."""
+IDLE_S: Final = 30
+"""After which a connection that asks nothing is closed."""
+MAX_HEAD_BYTES: Final = 32 * 1024
+_NETWORK_BYTES: Final = 8
+"""Of an IPv6 address, which whoever has one has 2^64 of."""
+_TALKATIVE: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "sse_starlette", "mcp")
+"""Loggers of libraries, which would write addresses with what stands in them, and errors with their texts."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """The socket. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With its protocol named, or asyncio leaves Nagle's algorithm on: an answer would wait 40 ms for the head's acknowledgement.
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+        found.listen(BACKLOG)
+        found.setblocking(False)
+    except OSError:
+        found.close()
+        raise
+    return found
+
+
+def settings(
+    application: Any, *, most_connections: int, cert: Path | None = None, key: Path | None = None
+) -> uvicorn.Config:
+    """How an application is served; by TLS where there is a certificate. Raises OSError, ssl.SSLError: that cannot be used."""
+    for name in _TALKATIVE:
+        quiet = logging.getLogger(name)
+        quiet.propagate, quiet.handlers = False, [logging.NullHandler()]
+        quiet.setLevel(logging.CRITICAL)
+    found = uvicorn.Config(
+        application,
+        http=Patient,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        limit_concurrency=most_connections,
+        timeout_keep_alive=IDLE_S,
+        timeout_graceful_shutdown=1,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        ssl_certfile=cert,
+        ssl_keyfile=key,
+    )
+    found.load()
+    return found
+
+
+class Server(uvicorn.Server):
+    """uvicorn inside a process that has other things to do."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the process's."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, but that a handshake of TLS is not waited for for a minute."""
+        loop = asyncio.get_running_loop()
+        handshake_s = HANDSHAKE_S if self.config.is_ssl else None
+        self.servers = [
+            await loop.create_server(
+                self._connection, sock=each, ssl=self.config.ssl, ssl_handshake_timeout=handshake_s, backlog=BACKLOG
+            )
+            for each in sockets or ()
+        ]
+        self.started = True
+
+    def _connection(self) -> Patient:
+        return Patient(self.config, self.server_state, {})
+
+
+class Patient(H11Protocol):
+    """One connection: patient with who is slow, for a while."""
+
+    _timer: asyncio.TimerHandle | None = None
+    _has_begun = False
+    used = 0.0
+    """When its client last said something, as the loop tells the time."""
+
+    def __init__(self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any]) -> None:
+        super().__init__(config, server_state, app_state)
+        assert config.limit_concurrency is not None
+        self._most = config.limit_concurrency
+
+    @property
+    def address(self) -> str | bytes:
+        """Of whoever is at the other end, as far as one of them can have many."""
+        address = ip_address(self.client[0]) if self.client else ""
+        return address.packed[:_NETWORK_BYTES] if isinstance(address, IPv6Address) else str(address)
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing is done here: its client has asked nothing, or does not take what it is given."""
+        return self.cycle is None or self.cycle.response_complete or self.flow.write_paused
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.used = self.loop.time()
+        self._watch()
+        if len(self.connections) >= self._most:
+            self._make_room()
+
+    def data_received(self, data: bytes) -> None:
+        self.used = self.loop.time()
+        super().data_received(data)
+        if not self._has_begun:
+            self._has_begun = True
+            self._unwatch()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unwatch()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._unwatch()
+        elif self._timer is None and self.timeout_keep_alive_task is None:
+            self._timer = self.loop.call_later(HEAD_S if self._has_begun else FIRST_S, self._end)
+
+    def _unwatch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _make_room(self) -> None:
+        """End the connection that is missed least, which may be this one."""
+        others = [each for each in self.connections if isinstance(each, Patient)]
+        held = Counter(each.address for each in others)
+        waiting = [each for each in others if each.waits]
+        least = max(waiting, key=lambda each: (held[each.address], -each.used), default=self)
+        self.connections.discard(least)
+        least.transport.abort()
+
+    def _end(self) -> None:
+        self._timer = None
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.close()

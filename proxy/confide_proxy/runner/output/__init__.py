@@ -1,0 +1,1 @@
+"""What runs print, as far as it is kept: without secrets."""

@@ -1,0 +1,484 @@
+"""One run: from a repository and an order's words to a result, in sandboxes that each leave nothing behind.
+
+Nothing here knows a daemon. What a run may not do without one (a note, a branch, a push) it only prepares.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import secrets as randoms
+import socket
+import stat
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from confide_crypto.keys.files import make_private_dir
+from confide_proxy.errors import RepositoryError, RunnerError, SandboxError
+from confide_proxy.runner import agents
+from confide_proxy.runner.budget.outside import GatewayProcess, terms_of
+from confide_proxy.runner.mirrors import Mirror
+from confide_proxy.runner.output.runlog import RunLog, redacted
+from confide_proxy.runner.sandbox import disk
+from confide_proxy.runner.sandbox.bubblewrap import MIRROR, OUT, TREE, WORK, Box, Sandbox
+from confide_proxy.runner.settings.recipes import Recipe, Settings
+
+FIRST_OUTPUT_S: Final = 120.0
+SILENCE_S: Final = 900.0
+LAST_WORD_S: Final = 15.0
+"""Behind an agent's result: some of them do not end."""
+CHECK_S: Final = 300.0
+_LOOK_S: Final = 1.0
+"""How often somebody looks at whether an agent has been silent for too long."""
+_STEP_S: Final = 300.0
+"""Of what git does in a sandbox."""
+DISK_LOOK_S: Final = 5.0
+_MOST_BUNDLE: Final = 512 * 2**20
+_MOST_PATCH: Final = 16 * 2**20
+_PIECE: Final = 64 * 1024
+_TELLS_OF_COSTS: Final = 0.2
+_LATER: Final = frozenset({429, 500, 502, 503, 504, 529})
+_ASK_TOKENS: Final = 16_000
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_WHO: Final = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "Confide task"), ("EMAIL", "task@confide.invalid"))
+}
+_CLONE: Final = 'git clone --quiet --shared --no-tags --config core.hooksPath=/dev/null "$1" "$2"'
+_PACK: Final = """
+cd "$2" || exit 9
+git add -A && { git diff --cached --quiet || git commit --quiet --no-verify -m "What a task of Confide left uncommitted"; } || exit 9
+[ "$(git rev-parse HEAD)" = "$1" ] && exit 3
+git bundle create --quiet "$3/result.bundle" "$1..HEAD" || exit 9
+git diff --binary "$1" HEAD > "$3/result.patch" || exit 9
+git rev-parse HEAD
+"""
+_NOTHING: Final = 3
+
+
+class EndedError(Exception):
+    """A run that goes no further. `state` is a state of a slot, or `again`."""
+
+    def __init__(self, state: str, reason: str) -> None:
+        super().__init__(reason)
+        self.state = state
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a run is to do.
+
+    Attributes:
+        slot: a name for it, of letters, digits and hyphens.
+        text, context: the order's words.
+        mirror: the repository; None: none.
+        limit_usd, timeout_s: what it may cost, and how long it may take.
+    """
+
+    slot: str
+    recipe: Recipe
+    text: str
+    context: str
+    mirror: Mirror | None
+    limit_usd: float
+    timeout_s: float
+
+
+@dataclass(slots=True)
+class Result:
+    """What has become of a run.
+
+    Attributes:
+        state: `succeeded`, `failed`, `cancelled`, `lost`, or `again`.
+        reason: for people; "" where there is nothing to say.
+        text: of the result; without secrets.
+        checked: whether its check has passed; None: it has none, or did not come so far.
+        commit: of its work, as the sandbox says; "" for none.
+        bundle, patch: files with its work, in the run's folder; None for none.
+    """
+
+    state: str = "failed"
+    reason: str = ""
+    text: str = ""
+    checked: bool | None = None
+    commit: str = ""
+    bundle: Path | None = None
+    patch: Path | None = None
+    usd: float = 0.0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    took_s: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+
+class Run:
+    """One run in a folder of its own, which is removed behind it by whoever has taken its bundle (`tidy`)."""
+
+    def __init__(self, job: Job, settings: Settings, key: str, secrets: Mapping[str, bytes], folder: Path) -> None:
+        """
+        Args:
+            key: of the model's API; "" where none is asked.
+            secrets: values by name, of those that the recipe uses.
+            folder: below which its work is.
+        """
+        self._job = job
+        self._recipe = job.recipe
+        self._settings = settings
+        self._key = key
+        self._secrets = secrets
+        self.folder = folder / f"{job.slot}-{randoms.token_hex(4)}"
+        self._out = self.folder / "out"
+        self._work = self.folder / "work"
+        hidden = [*secrets.values(), *([key.encode()] if key else [])]
+        self.log = RunLog(hidden)
+        self._stopped: asyncio.Future[EndedError] = asyncio.get_running_loop().create_future()
+        self._heard = 0.0
+        self._base = ""
+        self._step_number = 0
+
+    def stop(self, state: str, reason: str) -> None:
+        """Have it end now; the first word counts."""
+        if not self._stopped.done():
+            self._stopped.set_result(EndedError(state, reason))
+
+    async def go(self) -> Result:
+        """Do it. What goes wrong is a result too; nothing of it lives on return."""
+        result, began = Result(), time.monotonic()
+        try:
+            async with asyncio.timeout(self._job.timeout_s):
+                await self._guarded(result)
+        except TimeoutError:
+            result.state, result.reason = "failed", f"it took longer than {self._job.timeout_s:,.0f} s"
+        except EndedError as error:
+            result.state, result.reason = error.state, error.reason
+        except RepositoryError as error:
+            result.state, result.reason = "again", str(error)
+        except RunnerError as error:
+            result.state, result.reason = "again" if isinstance(error, SandboxError) else "failed", str(error)
+        result.took_s = time.monotonic() - began
+        result.text = redacted(self.masked(result.text))
+        return result
+
+    async def tidy(self) -> None:
+        """Remove its folder."""
+        await asyncio.to_thread(disk.remove, self.folder)
+
+    def masked(self, text: str) -> str:
+        """A text without the secrets of this run."""
+        kept = RunLog([*self._secrets.values(), self._key.encode()] if self._key else [*self._secrets.values()])
+        section = kept.section("")
+        return (section.feed(text.encode()) + section.end()).decode("utf-8", "replace")
+
+    async def _guarded(self, result: Result) -> None:
+        """The steps, beside those who may end them."""
+        steps = asyncio.create_task(self._steps(result))
+        watching = asyncio.create_task(self._watch_disk())
+        try:
+            waiting: set[asyncio.Future[Any]] = {steps, self._stopped}
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if not steps.done():
+                raise self._stopped.result()
+            steps.result()
+        finally:
+            for task in (steps, watching):
+                task.cancel()
+            # The end of a step is the end of its sandbox; nobody goes on before that.
+            await asyncio.gather(steps, watching, return_exceptions=True)
+
+    async def _watch_disk(self) -> None:
+        limits = self._settings.limits
+        while True:
+            await asyncio.sleep(DISK_LOOK_S)
+            if await asyncio.to_thread(disk.used_bytes, self.folder) > limits.disk_mib * 2**20:
+                self.stop("failed", f"its work folder is larger than {limits.disk_mib:,} MiB")
+            elif disk.free_mib(self.folder) < limits.free_mib // 8:
+                self.stop("failed", "the disk of the runner is almost full")
+
+    async def _steps(self, result: Result) -> None:
+        if self._recipe.kind == "ask":
+            await self._ask(result)
+            return
+        await asyncio.to_thread(self._make_folders)
+        program = agents.program_of(self._recipe, self._settings.model.api)
+        if self._job.mirror is not None:
+            self._base = await self._job.mirror.fetch()
+            await self._quick("clone", ("sh", "-c", _CLONE, "sh", MIRROR, TREE), "the repository cannot be cloned")
+        else:
+            await asyncio.to_thread((self._work / "tree").mkdir)
+        if self._recipe.asks_a_model or self._recipe.hosts:
+            await self._with_gateway(program, result)
+        else:
+            await self._agent(program, result, None, None)
+        if self._recipe.check:
+            result.checked = await self._checked()
+            if not result.checked:
+                raise EndedError("failed", "its check has failed")
+        if self._base and self._recipe.kind in ("fix", "command"):
+            await self._pack(result)
+        result.state = "succeeded"
+        result.reason = "" if self._recipe.check else "unchecked"
+
+    def _make_folders(self) -> None:
+        for folder in (self.folder, self._work, self._out):
+            make_private_dir(folder)
+
+    # The agent
+
+    async def _with_gateway(self, program: agents.Program, result: Result) -> None:
+        outside, inside = socket.socketpair()
+        with outside, inside:
+            terms = terms_of(self._settings, self._recipe, self._key, self._secrets, self._job.limit_usd)
+            async with await GatewayProcess.start(terms, listener_from=outside.fileno()) as gateway:
+                outside.close()
+                try:
+                    await self._agent(program, result, gateway, inside)
+                finally:
+                    await gateway.close()
+                    result.usd, result.tokens_in = gateway.usd, gateway.tokens_in
+                    result.tokens_out = gateway.tokens_out
+
+    async def _agent(
+        self,
+        program: agents.Program,
+        result: Result,
+        gateway: GatewayProcess | None,
+        inside: socket.socket | None,
+    ) -> None:
+        output = agents.Output(program.speaks)
+        box = self._box(
+            is_open=self._recipe.kind != "review",
+            environment={**program.environment, **_WHO},
+            readable=program.readable,
+            secrets={name: self._secrets[secret] for name, secret in self._recipe.files.items()},
+            gateway=None if inside is None else inside.fileno(),
+        )
+        asked = agents.prompt(self._recipe, self._job.text, self._job.context).encode()
+        try:
+            async with self._sandbox(box, program.command, TREE) as sandbox:
+                if inside is not None:
+                    inside.close()
+                code = await self._followed(sandbox, "agent", asked, output)
+        finally:
+            result.text = output.text
+        if gateway is not None:
+            await gateway.close()  # and so it has told all
+            if output.told_usd is not None and abs(output.told_usd - gateway.usd) > _TELLS_OF_COSTS * gateway.usd:
+                counted = f"the agent says that it cost ${output.told_usd:.2f}; the gateway counts ${gateway.usd:.2f}"
+                result.notes.append(counted)
+                self.log.note(counted)
+        if code == 0 and not output.problem:
+            return
+        if gateway is not None and gateway.is_over:
+            raise EndedError("failed", f"its budget of ${self._job.limit_usd:.2f} is spent")
+        if gateway is not None and gateway.turned_away in _LATER:
+            raise EndedError("again", f"the model's API turned it away ({gateway.turned_away})")
+        raise EndedError("failed", output.problem or f"the agent ended with code {code}")
+
+    async def _followed(self, sandbox: Sandbox, title: str, given: bytes, output: agents.Output) -> int:
+        """Follow a step to its end; its exit code, 0 too where the agent said its last word and did not end."""
+        process = sandbox.process
+        stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
+        assert stdin is not None
+        assert stdout is not None
+        assert stderr is not None
+        self._heard = began = time.monotonic()
+        out, err = self.log.section(f"{title}: stdout"), self.log.section(f"{title}: stderr")
+        is_said = asyncio.Event()
+
+        async def follow(stream: asyncio.StreamReader, kept: Any, reader: agents.Output | None) -> None:
+            while piece := await stream.read(_PIECE):
+                self._heard = time.monotonic()
+                kept.feed(piece)
+                if reader is not None:
+                    reader.feed(piece)
+                    if reader.is_done:
+                        is_said.set()
+            kept.end()
+
+        async def give() -> None:
+            with contextlib.suppress(ConnectionError, OSError):
+                stdin.write(given)
+                await stdin.drain()
+                stdin.close()
+
+        tasks = [asyncio.create_task(follow(stdout, out, output)), asyncio.create_task(give())]
+        tasks.append(asyncio.create_task(follow(stderr, err, None)))
+        ending = asyncio.create_task(process.wait())
+        saying = asyncio.create_task(is_said.wait())
+        try:
+            said_at = None
+            while not ending.done():
+                now = time.monotonic()
+                if is_said.is_set() and said_at is None:
+                    said_at = now
+                ends = self._heard + SILENCE_S if output.has_begun else began + FIRST_OUTPUT_S
+                if said_at is not None:
+                    ends = said_at + LAST_WORD_S
+                if now >= ends:
+                    if said_at is not None:
+                        break
+                    waited = SILENCE_S if output.has_begun else FIRST_OUTPUT_S
+                    raise EndedError("failed", f"it was silent for {waited:,.0f} s")
+                watched = {ending} if said_at is not None else {ending, saying}
+                await asyncio.wait(watched, timeout=min(ends - now, _LOOK_S), return_when=asyncio.FIRST_COMPLETED)
+            code = process.returncode
+            await sandbox.end()
+            # Whoever has held its pipes is gone, so that they end.
+            await asyncio.gather(*tasks)
+            return 0 if code is None else code
+        finally:
+            for task in (*tasks, ending, saying):
+                task.cancel()
+            await asyncio.gather(*tasks, ending, saying, return_exceptions=True)
+
+    # The steps around it
+
+    async def _quick(self, title: str, command: Sequence[str], problem: str) -> None:
+        """A step of ours in a sandbox. Raises EndedError: it fails."""
+        try:
+            code, _ = await self._step(title, self._box(environment=_WHO), command, WORK, _STEP_S)
+        except TimeoutError:
+            raise EndedError("again", f"{problem}: it takes too long") from None
+        if code:
+            raise EndedError("again", problem)
+
+    async def _checked(self) -> bool:
+        """Whether the recipe's check ends well: in the same place, without a way out, and with nothing left of the agent's processes."""
+        box = self._box(is_open=self._recipe.kind != "review", environment=_WHO)
+        try:
+            code, _ = await self._step("check", box, self._recipe.check, TREE, CHECK_S)
+        except TimeoutError:
+            self.log.note(f"the check took longer than {CHECK_S:.0f} s")
+            return False
+        return code == 0
+
+    async def _pack(self, result: Result) -> None:
+        """Have the work in a bundle and a patch. What git starts by the tree's own settings it starts in there."""
+        box = self._box(environment=_WHO, writable={OUT: self._out})
+        packing = ("sh", "-c", _PACK, "sh", self._base, TREE, OUT)
+        try:
+            code, said = await self._step("pack", box, packing, WORK, _STEP_S)
+        except TimeoutError:
+            raise EndedError("failed", "what it has changed cannot be put together in time") from None
+        if code == _NOTHING:
+            result.notes.append("nothing was changed")
+            return
+        commit = said.decode("utf-8", "replace").strip().splitlines()[-1:]
+        if code or not commit or not _COMMIT.fullmatch(commit[0]):
+            raise EndedError("failed", "what it has changed cannot be put together")
+        result.commit = commit[0]
+        result.bundle = _plain(self._out / "result.bundle", _MOST_BUNDLE)
+        result.patch = _plain(self._out / "result.patch", _MOST_PATCH)
+        if result.bundle is None:
+            raise EndedError("failed", "what it has changed is too large, or no plain file")
+
+    async def _step(
+        self, title: str, box: Box, command: Sequence[str], cwd: str, deadline_s: float
+    ) -> tuple[int, bytes]:
+        """A step without a gateway: its exit code, and the end of what it has printed. Raises TimeoutError."""
+        output = agents.Output("")
+        async with asyncio.timeout(deadline_s), self._sandbox(box, command, cwd) as sandbox:
+            code = await self._followed(sandbox, title, b"", output)
+        return code, output.text.encode()
+
+    def _box(
+        self,
+        *,
+        is_open: bool = True,
+        environment: Mapping[str, str],
+        readable: Sequence[Path] = (),
+        writable: Mapping[str, Path] | None = None,
+        secrets: Mapping[str, bytes] | None = None,
+        gateway: int | None = None,
+    ) -> Box:
+        self._step_number += 1
+        read_only = {str(each): each for each in (*readable, *map(Path, self._recipe.readable))}
+        if self._job.mirror is not None:
+            read_only[MIRROR] = self._job.mirror.path
+        return Box(
+            f"{self.folder.name}-{self._step_number}",
+            self._work,
+            self._settings.limits,
+            read_only,
+            writable or {},
+            is_open,
+            environment,
+            secrets or {},
+            gateway,
+        )
+
+    @contextlib.asynccontextmanager
+    async def _sandbox(self, box: Box, command: Sequence[str], cwd: str) -> AsyncIterator[Sandbox]:
+        sandbox = await Sandbox.start(box, command, cwd=cwd)
+        try:
+            yield sandbox
+        finally:
+            await asyncio.shield(sandbox.end())
+
+    # A question
+
+    async def _ask(self, result: Result) -> None:
+        """One request of the model, without tools and without a sandbox: nothing of it runs here."""
+        recipe, api = self._recipe, self._settings.model.api
+        asked = agents.prompt(recipe, self._job.text, self._job.context)
+        body: dict[str, Any] = {"model": recipe.model}
+        if api == "openai":
+            path = "/v1/responses"
+            body |= {"input": asked, "max_output_tokens": _ASK_TOKENS, "store": False}
+        else:
+            path = "/v1/messages"
+            body |= {"max_tokens": _ASK_TOKENS, "messages": [{"role": "user", "content": asked}]}
+        headers = {"anthropic-version": "2023-06-01"} if api == "anthropic" else {}
+        terms = terms_of(self._settings, recipe, self._key, {}, self._job.limit_usd)
+        terms["ask"] = {"path": path, "body": body, "headers": headers}
+        async with await GatewayProcess.start(terms, listener_from=None) as gateway:
+            try:
+                answer = await gateway.answer()
+            finally:
+                await gateway.close()
+                result.usd, result.tokens_in, result.tokens_out = gateway.usd, gateway.tokens_in, gateway.tokens_out
+        if answer["status"] in _LATER:
+            raise EndedError("again", f"the model's API turned it away ({answer['status']})")
+        if answer["status"] != 200:
+            spent = gateway.is_over
+            why = (
+                f"its budget of ${self._job.limit_usd:.2f} is spent"
+                if spent
+                else f"the model's API refused ({answer['status']})"
+            )
+            raise EndedError("failed", why)
+        result.text = _answered(answer["text"])[: agents.MOST_TEXT]
+        if not result.text:
+            raise EndedError("failed", "the model's answer has no text")
+        result.state, result.reason = "succeeded", "unchecked"
+
+
+def _answered(text: str) -> str:
+    """The text of an answer of either API; "" where it has none."""
+    try:
+        said = json.loads(text)
+        if "content" in said:
+            return "".join(part["text"] for part in said["content"] if part.get("type") == "text")
+        messages = [item for item in said["output"] if item.get("type") == "message"]
+        return "".join(
+            part["text"] for item in messages for part in item["content"] if part.get("type") == "output_text"
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return ""
+
+
+def _plain(path: Path, most: int) -> Path | None:
+    """A file that a sandbox has left, if it is a plain one and not too large: it may be a link to anywhere, or a pipe."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return path if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and 0 < status.st_size <= most else None

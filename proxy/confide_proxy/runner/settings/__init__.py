@@ -1,0 +1,1 @@
+"""What a runner may do at all, and what that costs."""

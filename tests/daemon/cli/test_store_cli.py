@@ -1,0 +1,179 @@
+"""`confided store`: spaces go into a PostgreSQL and come back, and what its operator sees of it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.daemon.postgres import Postgres, server
+from tests.support.programs.confided import Confided
+from tests.support.programs.processes import NO_MODEL, SERVER_KEEPS, wait_until
+
+from confide_crypto.errors import ConfideError, ConnectionLost, RequestError, UnreachableError
+from confide_crypto.keys.identity import Identity
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    with server() as found:
+        yield found
+
+
+PAGE = (Path(__file__).parents[3] / "docs" / "cluster.md").read_text(encoding="utf-8")
+ADDRESS = "postgresql://confide@db.example.org/confide?sslmode=verify-full"
+
+
+def configure(program: Confided, url: str) -> None:
+    """Name a store in daemon.toml, or none."""
+    said = f'[store]\nurl = "{url}"\nlease_s = 3\n' if url else ""
+    (program.home / "daemon.toml").write_text(NO_MODEL + SERVER_KEEPS + said)
+
+
+async def put(program: Confided, identity: Identity, path: str, text: str) -> None:
+    async with await program.connect(identity) as laptop:
+        await laptop.attach("proj")
+        await laptop.put(path, text)
+
+
+async def pull(program: Confided, identity: Identity, path: str) -> str:
+    async with await program.connect(identity) as laptop:
+        await laptop.attach("proj")
+        text: str = (await laptop.request("pull", {"project": "proj", "path": path}))["text"]
+        return text
+
+
+def test_a_memory_goes_into_a_store_and_comes_back(ready: Confided, postgres: Postgres) -> None:
+    """With all that was written before, meanwhile and after; without its files in between."""
+    url = postgres.database()
+    identity = ready.enroll("laptop")
+    ready.serve()
+    asyncio.run(put(ready, identity, "memory/a.md", "before\n"))
+    ready.run("store", "status", code=3)  # there is none
+    ready.run("store", "move", "--to", url, code=5)  # it serves
+    ready.run("stop")
+    assert ready.json("store", "move", "--to", url) == {"to": "store", "moved": ["laptop"], "there": []}
+    assert ready.json("store", "move", "--to", url)["there"] == ["laptop"]
+    refused = ready.run("serve", "--listen", "127.0.0.1:0", code=4)
+    assert "daemon.toml names none" in refused.stderr
+
+    configure(ready, url)
+    ready.serve()
+    asyncio.run(put(ready, identity, "memory/b.md", "meanwhile\n"))
+    found = ready.json("store", "status")
+    assert [(one["space"], one["node"] is None) for one in found["spaces"]] == [("laptop", False)]
+    assert found["spaces"][0]["behindSnapshot"] >= 1
+    assert len(found["nodes"]) == 1
+    assert ready.run("status").returncode == 0
+    doctor = ready.run("doctor", code=1)  # the test's server does not force writes to its disk
+    assert "a power cut loses what was acknowledged" in doctor.stdout + doctor.stderr
+    ready.json("store", "release", "laptop")
+    ready.run("store", "release", "nobody", code=7)
+    try:
+        asyncio.run(put(ready, identity, "memory/c.md", "by a lease that was taken anew\n"))
+    except RequestError as fenced:  # it has not heard of that yet
+        assert fenced.code == "unavailable"  # noqa: PT017 - proxies repeat what is answered so
+        asyncio.run(put(ready, identity, "memory/c.md", "by a lease that was taken anew\n"))
+    ready.run("stop")
+
+    for file in (ready.data / "spaces").glob("*.db*"):
+        file.unlink()
+    assert ready.json("store", "move", "--to-files") == {"to": "files", "moved": ["laptop"], "there": []}
+    assert postgres.sql("SELECT (SELECT count(*) FROM log), (SELECT count(*) FROM entry)", url=url) == [(0, 0)]
+    configure(ready, "")
+    ready.serve()
+    assert asyncio.run(pull(ready, identity, "memory/a.md")) == "before\n"
+    assert asyncio.run(pull(ready, identity, "memory/b.md")) == "meanwhile\n"
+    assert asyncio.run(pull(ready, identity, "memory/c.md")) == "by a lease that was taken anew\n"
+
+
+def test_a_removed_space_leaves_nothing_in_the_store(ready: Confided, postgres: Postgres) -> None:
+    url = postgres.database()
+    configure(ready, url)
+    identity = ready.enroll("laptop")
+    ready.serve()
+    asyncio.run(put(ready, identity, "memory/a.md", "text\n"))
+    ready.run("revoke", "laptop")
+    ready.run("space", "rm", "laptop", "--yes")
+    assert postgres.sql("SELECT (SELECT count(*) FROM log), (SELECT count(*) FROM entry)", url=url) == [(0, 0)]
+
+
+def test_a_password_is_read_from_its_file_and_shown_nowhere(
+    ready: Confided, postgres: Postgres, tmp_path: Path
+) -> None:
+    """Neither in the address nor in what is said of it."""
+    configure(ready, "postgresql://confide:opensesame@127.0.0.1/confide")
+    refused = ready.run("store", "status", code=3)
+    assert "opensesame" not in refused.stderr
+    assert "password_file" in refused.stderr
+    url = postgres.database()
+    secret = tmp_path / "password"
+    secret.write_text("opensesame\n")
+    secret.chmod(0o644)
+    configure(ready, url)
+    with (ready.home / "daemon.toml").open("a") as file:
+        file.write(f'password_file = "{secret}"\n')
+    assert "opensesame" not in ready.run("store", "status", code=5).stderr
+    secret.chmod(0o600)
+    ready.run("store", "status")
+
+
+def test_the_page_is_followed(ready: Confided, postgres: Postgres) -> None:
+    """Every command of docs/cluster.md, in order, around a memory that is written to all along; the last part is back in its file."""
+    url = postgres.database()
+    identity = ready.enroll("home")
+    ready.serve()
+    asyncio.run(put(ready, identity, "memory/a.md", "before\n"))
+    blocks = "".join(re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
+    commands = [shlex.split(line.removeprefix("$ confided "), comments=True) for line in blocks.splitlines()]
+    assert ["store", "move", "--to", ADDRESS] in commands
+    for number, command in enumerate(commands):
+        if command[0] == "serve":
+            configure(ready, url)
+            ready.serve()
+            asyncio.run(put(ready, identity, "memory/b.md", f"at {number}\n"))
+        elif command[0] == "doctor":
+            ready.run(*command, code=1)  # the test's server does not force writes to its disk
+        else:
+            ready.run(*(url if part == ADDRESS else part for part in command))
+    configure(ready, "")
+    ready.serve()
+    assert asyncio.run(pull(ready, identity, "memory/a.md")) == "before\n"
+    assert asyncio.run(pull(ready, identity, "memory/b.md")).startswith("at ")
+
+
+def test_a_second_machine_takes_over(ready: Confided, postgres: Postgres, tmp_path: Path) -> None:
+    """With the keys and the registry, and no file of the space: refused while the first one lives, and there when that was killed."""
+    url = postgres.database()
+    configure(ready, url)
+    identity = ready.enroll("home")
+    first = ready.serve()
+    asyncio.run(put(ready, identity, "memory/a.md", "of the first\n"))
+    second = Confided(tmp_path / "second")
+    try:
+        second.data.mkdir(mode=0o700)
+        for part in ready.data.iterdir():
+            if part.is_file() and part.name not in ("daemon.node", "daemon.lock", "daemon.address"):
+                shutil.copy(part, second.data)
+        (second.data / "spaces").mkdir(mode=0o700)
+        configure(second, url)
+        second.serve()
+        with pytest.raises((RequestError, ConnectionLost, UnreachableError)):
+            asyncio.run(pull(second, identity, "memory/a.md"))
+        first.kill()
+        first.wait()
+        wait_until("the second one to take over", lambda: taken(second, identity))
+        asyncio.run(put(second, identity, "memory/b.md", "of the second\n"))
+    finally:
+        second.end()
+
+
+def taken(program: Confided, identity: Identity) -> bool:
+    try:
+        return asyncio.run(pull(program, identity, "memory/a.md")) == "of the first\n"
+    except ConfideError:
+        return False

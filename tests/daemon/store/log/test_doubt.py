@@ -1,0 +1,161 @@
+"""A write whose entry is not answered for, and a node that is not the holder any more: nothing is lost, nothing is made twice."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from tests.daemon.spaces.test_custody import until
+from tests.support.daemon.logged import Node, Store, held
+from tests.support.daemon.postgres import server
+from tests.support.deadline import DEADLINE_S
+
+from confide_daemon.documents.writer import Operation
+from confide_daemon.errors import EngineError, FencedError
+from confide_daemon.retrieval.search.query import SearchQuery
+from confide_daemon.store.log import snapshot
+from confide_daemon.store.log.engine import Engine
+from confide_daemon.store.log.tables import Log
+
+OPERATION = Operation("0f" * 16, "asked")
+
+
+async def append(node: Node, text: str, operation: Operation | None = None) -> Any:
+    space = await node.space()
+    return await space.documents.append("p", "memory/log.md", text, heading=None, author="a", operation=operation)
+
+
+async def until_made(node: Node, text: str, operation: Operation) -> Any:
+    """What a machine does: it repeats its change under the operation's id until it is answered."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            try:
+                return await append(node, text, operation)
+            except EngineError:
+                await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_what_is_not_answered_for_is_made_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, is_stored: bool
+) -> None:
+    """Whether the entry had come to the engine or not; the repeat is told as one where it had."""
+    whole = Log.append
+    times = 0
+
+    def unanswered(self: Log, *values: Any) -> bool:
+        nonlocal times
+        times += 1
+        if times > 1:
+            return whole(self, *values)
+        if is_stored:
+            whole(self, *values)
+        raise EngineError("the answer is lost")
+
+    async with store.node() as node:
+        await append(node, "first\n")
+        first = await node.space()
+        monkeypatch.setattr(Log, "append", unanswered)
+        with pytest.raises(EngineError):
+            await append(node, "second\n", OPERATION)
+        assert await node.texts() == {"memory/log.md": "first\n"}
+        made = await until_made(node, "second\n", OPERATION)
+        assert made.repeated is is_stored
+        assert await node.texts() == {"memory/log.md": "first\n\nsecond\n"}
+        assert (await node.space() is first) is not is_stored  # opened anew where the log had more
+    snapshot.remove(node.path)
+    async with store.node() as node:
+        assert (await node.texts())["memory/log.md"].count("second") == 1
+
+
+async def test_while_the_engine_is_away_searches_go_on_and_writes_are_told_so(store: Store, tmp_path: Any) -> None:
+    """They are stored once it is back, by the same node and without a restart."""
+    with server() as postgres:
+        away = Store(postgres, postgres.database(), tmp_path / "away")
+        async with away.node() as node:
+            await append(node, "the grey parrot\n")
+            postgres.stop(signal.SIGQUIT)
+            with pytest.raises(EngineError) as caught:
+                await append(node, "unheard\n", OPERATION)
+            assert caught.value.code == "unavailable"
+            found = await (await node.space()).searcher.search(SearchQuery("parrot"))
+            assert "grey parrot" in str(found)
+            await until("its health to say so", lambda: "storage" in node.spaces.ailments())
+            postgres.start()
+            await until_made(node, "heard\n", OPERATION)
+            assert await node.texts() == {"memory/log.md": "the grey parrot\n\nheard\n"}
+            await until("its health to be well", lambda: "storage" not in node.spaces.ailments())
+
+
+def test_a_statement_of_a_former_lease_stores_nothing_when_it_comes_late(store: Store) -> None:
+    """Also where nothing was written since the lease was taken anew, and of two that take it at once one alone may write."""
+    engine = Engine(store.url)
+    engine.ready()
+    space_log = Log(engine, "s", lambda: 1, 3.0)
+    with ThreadPoolExecutor(2) as pool:
+        leases = sorted(pool.map(lambda _: space_log.take().lease, range(2)))
+    assert leases == [1, 2]
+    assert not space_log.append(1, 1, 14, b"late")
+    assert space_log.append(1, 2, 14, b"first")
+    assert not space_log.append(1, 2, 14, b"another of that number")
+    assert [entry.body for entry in space_log.entries(0)] == [b"first"]
+    engine.close()
+
+
+async def test_a_space_is_held_by_one_node_and_the_next_has_all_of_it(store: Store) -> None:
+    """Another one is refused while the holder lives, and has it at once when that ends."""
+    async with store.node("two") as two:
+        async with store.node("one") as one:
+            await append(one, "of one\n")
+            with pytest.raises(FencedError, match="another node"):
+                await two.space()
+        assert await two.texts() == {"memory/log.md": "of one\n"}
+        await append(two, "of two\n")
+    assert held(one.path, one.key) != held(two.path, two.key)
+    async with store.node("one") as one:
+        assert await one.texts() == {"memory/log.md": "of one\n\nof two\n"}
+
+
+async def test_who_is_taken_for_dead_writes_nothing_any_more(store: Store) -> None:
+    """It has the space again, with what the other has written, once that lets go of it."""
+    async with store.node("one") as one:
+        await append(one, "of one\n")
+        await silenced(one)
+        async with store.node("two") as two:
+            await append(two, "of two\n")
+            with pytest.raises(FencedError):
+                await append(one, "lost?\n", OPERATION)
+            with pytest.raises(FencedError):  # it asks for the lease, which the other has
+                await append(one, "lost?\n", OPERATION)
+        await until_made(one, "not lost\n", OPERATION)
+        assert await one.texts() == {"memory/log.md": "of one\n\nof two\n\nnot lost\n"}
+
+
+async def test_who_was_stopped_does_not_show_what_another_has_written_on(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon that stood still, or whose machine slept: it asks before it shows anything, and has the other's text in the end."""
+    async with store.node("one") as one:
+        await append(one, "of one\n")
+        await silenced(one)
+        assert one.leases is not None
+        async with store.node("two") as two:
+            await append(two, "of two\n")
+            # As if so much time had passed by its own clock.
+            monkeypatch.setattr(one.leases, "_confirmed_at", float("-inf"))
+            with pytest.raises(FencedError):
+                await one.texts()
+        assert await one.texts() == {"memory/log.md": "of one\n\nof two\n"}
+
+
+async def silenced(node: Node) -> None:
+    """The heartbeat of a node stops, and that was long ago."""
+    assert node.leases is not None
+    assert node.leases._beating is not None
+    node.leases._beating.cancel()
+    await asyncio.gather(node.leases._beating, return_exceptions=True)
+    engine = node.leases._engine
+    engine.run("UPDATE node SET seen_at = now() - interval '1 hour' WHERE id = %(id)s", {"id": node.leases._node})

@@ -1,0 +1,170 @@
+"""What whoever holds the engine changes, what the engine loses, and a copy that is damaged: refused, told of, or fetched anew."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.daemon.spaces.test_custody import until
+from tests.support.daemon.logged import Node, Store
+
+from confide_daemon.errors import LogError, StorageError
+from confide_daemon.store.log import snapshot
+
+SECOND = "memory/second.md"
+
+
+async def written(store: Store, *, with_snapshot: bool = False) -> Path:
+    """A space with some entries, behind a snapshot or without one; nobody has it open. Where its file is."""
+    async with store.node() as node:
+        await node.put("memory/first.md", "the first note\n")
+        if with_snapshot:
+            await snapshot_of(node)
+        await node.put(SECOND, "the second note\n")
+        await node.put("memory/third.md", "the third note\n")
+    return node.path
+
+
+async def snapshot_of(node: Node) -> None:
+    outbox = (await node.space())._outbox
+    assert outbox is not None
+    await asyncio.to_thread(outbox.take_snapshot)
+
+
+CHANGED = {
+    "a byte": "UPDATE entry SET body = set_byte(body, 40, get_byte(body, 40) # 1) WHERE number = 3",
+    "left out": "DELETE FROM entry WHERE number = 3",
+    "renumbered": "UPDATE entry SET number = CASE number WHEN 2 THEN 3 ELSE 2 END WHERE number IN (2, 3)",
+    "another lease": "UPDATE entry SET lease = lease + 1 WHERE number = 3",
+    "another schema": "UPDATE entry SET schema = schema - 1 WHERE number = 3",
+    "the last ones left out": "DELETE FROM entry WHERE number > 3",
+    "a byte of the snapshot": "UPDATE part SET body = set_byte(body, 5000, get_byte(body, 5000) # 1) WHERE part = 1",
+    "the manifest": "UPDATE part SET body = set_byte(body, 40, get_byte(body, 40) # 1) WHERE part = 0",
+    "a part left out": "DELETE FROM part WHERE part = 1",
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+async def test_what_is_changed_in_the_engine_is_refused(store: Store, what: str) -> None:
+    """The space is not opened, and its health says so; nothing that was changed is believed."""
+    is_of_snapshot = "part" in CHANGED[what].split()[:3]
+    path = await written(store, with_snapshot=is_of_snapshot)
+    snapshot.remove(path)
+    if not is_of_snapshot and "renumbered" in what:
+        store.sql("ALTER TABLE entry DROP CONSTRAINT entry_pkey")
+    store.sql(CHANGED[what])
+    async with store.node() as node:
+        with pytest.raises(LogError):
+            await node.space()
+        assert "storage" in node.spaces.ailments()
+
+
+async def test_parts_of_an_older_snapshot_are_not_taken_for_the_newer_ones(store: Store) -> None:
+    path = await written(store, with_snapshot=True)
+    store.sql("CREATE TABLE kept AS SELECT * FROM part WHERE part = 1")
+    async with store.node() as node:
+        await node.put("memory/fourth.md", "another\n")
+        await snapshot_of(node)
+    store.sql("UPDATE part SET body = (SELECT body FROM kept) WHERE part = 1")
+    snapshot.remove(path)
+    async with store.node() as node:
+        with pytest.raises(LogError, match="parts"):
+            await node.space()
+
+
+async def test_what_the_engine_has_lost_is_kept_beside_and_told_of(store: Store) -> None:
+    """It came back from an older copy: it goes on from there, and what this machine had is in a file of its own."""
+    path = await written(store)
+    store.sql("DELETE FROM entry WHERE number > 2")
+    store.sql("UPDATE log SET head = 2")
+    async with store.node() as node:
+        assert list(await node.texts()) == ["memory/first.md"]
+        assert "storage" in node.spaces.ailments()
+        await node.put("memory/later.md", "goes on\n")
+    kept = path.with_name(path.name + snapshot.AHEAD)
+    assert kept.exists()
+    assert kept.stat().st_mode & 0o077 == 0
+    async with store.node() as node:
+        assert sorted(await node.texts()) == ["memory/first.md", "memory/later.md"]
+        assert "storage" in node.spaces.ailments()
+
+
+async def test_a_copy_that_was_written_to_without_its_log_is_no_copy_any_more(store: Store) -> None:
+    """As one whose daemon ran without [store] for a while: what is in it is kept beside."""
+    path = await written(store)
+    async with store.node(url="") as node:
+        await node.put("memory/alone.md", "only here\n")
+    async with store.node() as node:
+        assert "memory/alone.md" not in await node.texts()
+        assert SECOND in await node.texts()
+        assert "storage" in node.spaces.ailments()
+    assert path.with_name(path.name + snapshot.AHEAD).exists()
+
+
+async def test_a_memory_that_was_never_moved_to_the_store_is_not_thrown_away(store: Store) -> None:
+    async with store.node(url="") as node:
+        await node.put(SECOND, "only here\n")
+    async with store.node() as node:
+        with pytest.raises(StorageError, match="never moved") as caught:
+            await node.space()
+        assert "store move --to" in str(caught.value.hint)
+    async with store.node(url="") as node:
+        assert list(await node.texts()) == [SECOND]
+
+
+async def test_a_damaged_copy_is_fetched_anew_and_never_salvaged(store: Store) -> None:
+    """Whether that is noticed when it is opened, or while it is used."""
+    path = await written(store, with_snapshot=True)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + bytes(len(whole) - 4096))
+    async with store.node() as node:
+        assert sorted(await node.texts()) == ["memory/first.md", SECOND, "memory/third.md"]
+        first = await node.space()
+        await first._threads.maintain(lambda store: store.outbox.discard())  # type: ignore[union-attr]
+        entry = node.spaces._entries[node.space_id]
+        await until("it to be closed", lambda: entry.space is not first)
+        assert sorted(await node.texts()) == ["memory/first.md", SECOND, "memory/third.md"]
+    assert [one.name for one in path.parent.iterdir() if "damaged" in one.name or "discarded" in one.name] == []
+
+
+async def test_a_copy_that_is_behind_gets_what_it_lacks(store: Store, tmp_path: Path) -> None:
+    """An older copy of the file, as a backup has it: what came since is applied, or all is fetched where it is no longer there."""
+    async with store.node() as node:
+        await node.put("memory/first.md", "the first note\n")
+    shutil.copy(node.path, tmp_path / "older")
+    await written(store)
+    shutil.copy(tmp_path / "older", node.path)
+    async with store.node() as node:
+        assert SECOND in await node.texts()
+        await snapshot_of(node)
+    shutil.copy(tmp_path / "older", node.path)
+    async with store.node() as node:
+        assert SECOND in await node.texts()
+
+
+async def test_a_full_disk_is_told_as_ever_and_what_is_acknowledged_is_in_the_log(
+    store: Store, small_disk: Path, tmp_path: Path
+) -> None:
+    """A write that the disk has no room for is refused, or is there when there is room again; none is half there, none twice."""
+    filled = Store(store.postgres, store.url, small_disk)
+    texts = {}
+    async with filled.node() as node:
+        for number in range(200):
+            path, text = f"memory/{number}.md", os.urandom(60_000).hex() + "\n"
+            try:
+                await node.put(path, text)
+            except StorageError:
+                break
+            texts[path] = text
+        else:
+            pytest.fail("the disk did not fill up")
+    assert texts
+    elsewhere = tmp_path / "elsewhere"  # the keys and the registry alone
+    shutil.copytree(small_disk / "one", elsewhere / "one", ignore=shutil.ignore_patterns(f"{node.space_id}*"))
+    async with Store(store.postgres, store.url, elsewhere).node() as other:
+        found = await other.texts()
+    assert {path: found[path] for path in texts} == texts
+    assert len(found) <= len(texts) + 1

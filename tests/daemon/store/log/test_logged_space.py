@@ -1,0 +1,90 @@
+"""A space whose log is in PostgreSQL: what is acknowledged is there, and a copy of it can be thrown away at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.support.daemon.logged import Store, held
+from tests.support.deadline import DEADLINE_S
+
+from confide_daemon.retrieval.search.query import SearchQuery
+from confide_daemon.spaces import shipping
+from confide_daemon.store.log import outbox, snapshot
+from confide_daemon.store.log.outbox import Outbox
+
+
+async def test_a_space_is_fetched_anew_where_its_file_is_lost(store: Store) -> None:
+    """From the log alone, then from a snapshot and what came behind it; the index as the truths."""
+    async with store.node() as node:
+        await node.put("memory/a.md", "# Parrots\n\nthe grey parrot talks\n")
+        await node.put("memory/b.md", "the cat is silent\n")
+    before = held(node.path, node.key)
+    snapshot.remove(node.path)
+    async with store.node() as node:
+        assert await node.texts() == {
+            "memory/a.md": "# Parrots\n\nthe grey parrot talks\n",
+            "memory/b.md": "the cat is silent\n",
+        }
+        space = await node.space()
+        found = await space.searcher.search(SearchQuery("parrot"))
+        assert "grey parrot" in str(found)
+        space._outbox.take_snapshot()
+        await node.put("memory/c.md", "and a dog\n")
+    for table, rows in before.items():
+        if table not in ("life", "given"):
+            assert set(rows) <= set(held(node.path, node.key)[table]), table
+    assert store.sql("SELECT count(*) FROM part WHERE part > 0")[0][0] >= 1
+    snapshot.remove(node.path)
+    async with store.node() as node:
+        assert sorted(await node.texts()) == ["memory/a.md", "memory/b.md", "memory/c.md"]
+
+
+async def test_use_counts_outlive_a_kill_though_nobody_waited_for_them(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are in the file until they are in the log: brought there by the next opening, and never as something older than the log."""
+    async with store.node() as node:
+        await node.put("memory/a.md", "read often\n")
+        space = await node.space()
+        with monkeypatch.context() as cut_off:
+            cut_off.setattr(Outbox, "flush", lambda _self: None)
+            space.usage.count([1])
+            await space.usage._write()
+            await node.spaces.close()
+    assert store.sql("SELECT count(*) FROM node") == [(0,)]
+    async with store.node() as node:
+        await node.space()
+    async with store.node("two") as two:
+        await two.space()
+    assert held(two.path, two.key)["document_use"] == held(node.path, node.key)["document_use"]
+    assert len(held(two.path, two.key)["document_use"]) == 1
+
+
+async def test_a_snapshot_is_brought_by_itself_where_the_tail_is_long(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the space is used, beside its writes; and when it is closed with a tail that the next one would have to apply."""
+    monkeypatch.setattr(shipping, "EVERY_S", 0.01)
+    monkeypatch.setattr(outbox, "SNAPSHOT_ENTRIES", 20)
+    monkeypatch.setattr(outbox, "REST_ENTRIES", 5)
+    async with store.node() as node:
+        for number in range(30):
+            await node.put(f"memory/{number}.md", f"note {number}\n")
+        async with asyncio.timeout(DEADLINE_S):
+            while not store.sql("SELECT base FROM log WHERE base >= 20"):  # noqa: ASYNC110 - it is told of nowhere
+                await asyncio.sleep(0.02)
+        ((before,),) = store.sql("SELECT base FROM log")
+        monkeypatch.setattr(shipping, "EVERY_S", 1000.0)
+        for number in range(8):
+            await node.put(f"memory/late{number}.md", f"note {number}\n")
+    ((base, head, parts, oldest),) = store.sql(
+        "SELECT base, head, (SELECT count(DISTINCT snapshot) FROM part), (SELECT min(number) FROM entry) FROM log"
+    )
+    assert base > before
+    assert parts == 1
+    assert head - base <= 5
+    assert oldest is None or oldest > base
+    snapshot.remove(node.path)
+    async with store.node() as node:
+        assert len(await node.texts()) == 38

@@ -1,0 +1,163 @@
+"""Connections that bring nothing, or come in great number; and what a fault of ours tells."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+from tests.support.deadline import DEADLINE_S
+from tests.support.network.certificates import certificate
+
+from confide_door import limits, serving
+from confide_door.guard import LOOPBACK, Guard, Names
+
+MOST = 8
+WHOLE = b"GET / HTTP/1.1\r\nHost: localhost:%d\r\n\r\n"
+OTHER = "127.0.0.2"
+"""Another address that leads to and comes from this machine, on Linux."""
+
+
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["path"] == "/fails":
+        raise ValueError("cfd_ a canary of what was stored")
+    if scope["path"] == "/works":
+        await asyncio.Event().wait()
+    body = await limits.body_of(Request(scope, receive), within_s=DEADLINE_S)
+    await PlainTextResponse(body or b"x" * (2**24 if scope["path"] == "/large" else 1))(scope, receive, send)
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[int]:
+    """A server of ours with that application, and room for few; its port."""
+    opened = serving.listen("127.0.0.1", 0)
+    port = opened.getsockname()[1]
+    names = Names({f"{name}:{port}" for name in LOOPBACK})
+    running = serving.Server(serving.settings(Guard(app, names, hint="the log"), most_connections=MOST))
+    task = asyncio.create_task(running.serve(sockets=[opened]))
+    try:
+        yield port
+    finally:
+        running.should_exit = True
+        await task
+
+
+async def test_a_head_that_comes_too_slowly_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether nothing comes or a byte now and then, at first or behind a request that was answered."""
+    monkeypatch.setattr(serving, "HEAD_S", 0.2)
+    monkeypatch.setattr(serving, "FIRST_S", 0.1)
+    async with listening() as port, asyncio.timeout(DEADLINE_S):
+        for begin in (b"", b"GET / HT", WHOLE % port + b"GET / HT"):
+            await cut_off(port, begin)
+
+
+async def cut_off(port: int, begin: bytes) -> None:
+    """Until the other end closes a connection on which a byte comes now and then."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(begin)
+
+    async def trickle() -> None:
+        while begin:
+            writer.write(b"T")
+            await asyncio.sleep(0.02)
+
+    trickling = asyncio.create_task(trickle())
+    with suppress(ConnectionResetError):
+        await reader.read()
+    trickling.cancel()
+    writer.close()
+
+
+async def test_a_fault_of_ours_tells_nobody_what_was_stored(caplog: pytest.LogCaptureFixture) -> None:
+    async with listening() as port, asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /fails HTTP/1.1\r\nHost: localhost:%d\r\nConnection: close\r\n\r\n" % port)
+        answer = await reader.read()
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 500")
+    assert b"canary" not in answer
+    assert "ValueError at " in caplog.text
+    assert "canary" not in caplog.text
+
+
+class Visitor:
+    """A connection of somebody's."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
+        self.reader, self.writer, self.port = reader, writer, port
+
+    @classmethod
+    async def come(cls, port: int, *, address: str = "127.0.0.1") -> Visitor:
+        return cls(*await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0)), port)
+
+    def ask(self, path: str = "/") -> None:
+        self.writer.write(b"GET %s HTTP/1.1\r\nHost: localhost:%d\r\n\r\n" % (path.encode(), self.port))
+
+    async def is_answered(self) -> bool:
+        """Whether a request is, on the connection that there is."""
+        self.ask()
+        try:
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            return head.startswith(b"HTTP/1.1 200") and await self.reader.readexactly(1) == b"x"
+        except (OSError, asyncio.IncompleteReadError):
+            return False
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="it has one address of its own")
+async def test_nobody_keeps_others_out_with_connections() -> None:
+    """Whoever has most of them loses one for each that comes: those that have asked, those that have not, and those that take no answer."""
+    async with listening() as port, asyncio.timeout(DEADLINE_S):
+        friend = await Visitor.come(port, address=OTHER)
+        assert await friend.is_answered()
+        flood = []
+        for path in (None, "/", "/large") * MOST:
+            one = await Visitor.come(port)
+            flood.append(one)
+            if path:
+                one.ask(path)
+            assert await friend.is_answered()
+        late = await Visitor.come(port, address=OTHER)
+        assert await late.is_answered()
+        for each in (*flood, friend, late):
+            each.writer.close()
+
+
+async def test_where_all_are_at_work_who_comes_is_not_let_in() -> None:
+    """What somebody waits for is not given up; and there is room again once one of them leaves."""
+    async with listening() as port, asyncio.timeout(DEADLINE_S):
+        workers = []
+        for _ in range(MOST - 1):
+            workers.append(await Visitor.come(port))
+            workers[-1].ask("/works")
+        late = await Visitor.come(port)
+        assert not await late.is_answered()
+        for each in workers:
+            assert not each.reader.at_eof()
+            each.writer.close()
+        again = await Visitor.come(port)
+        while not await again.is_answered():
+            again = await Visitor.come(port)
+        late.writer.close()
+        again.writer.close()
+
+
+async def test_a_handshake_of_tls_is_not_waited_for_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it is seen by whoever counts connections."""
+    monkeypatch.setattr(serving, "HANDSHAKE_S", 0.1)
+    opened = serving.listen("127.0.0.1", 0)
+    cert, key = certificate(tmp_path)
+    running = serving.Server(serving.settings(app, most_connections=MOST, cert=cert, key=key))
+    task = asyncio.create_task(running.serve(sockets=[opened]))
+    async with asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", opened.getsockname()[1])
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+    running.should_exit = True
+    await task

@@ -1,0 +1,205 @@
+"""Nights as a user has them: a task is queued in the evening, a real runner does it or is killed in the middle, and the morning is told."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.programs.forked import Program
+from tests.support.programs.processes import CONFIDE, Machine, wait_until
+from tests.support.runs import KEY, ROUNDS, agent, git, model_api, needing_sandbox
+
+from confide_proxy.runner.sandbox import bubblewrap
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Machine]:
+    """A machine with a daemon of its own, a project that is a repository, and an agent."""
+    needing_sandbox()
+    machine = Machine(tmp_path, "laptop")
+    git(machine.project, "init", "-q", "-b", "main")
+    (machine.project / "a.txt").write_text("one\n")
+    git(machine.project, "add", "a.txt")
+    git(machine.project, "commit", "-q", "-m", "first")
+    yield machine
+    machine.stop_local_daemon()
+
+
+def allow(machine: Machine, recipes: str, *, url: str = "http://127.0.0.1:9") -> None:
+    """Write runner.toml."""
+    key = machine.home / "model.key"
+    key.write_text(KEY + "\n")
+    key.chmod(0o600)
+    path = machine.home / "runner.toml"
+    path.unlink(missing_ok=True)
+    text = f'[model]\nurl = "{url}"\nkey_file = "{key}"\n[repositories]\nproject = "{machine.project}"\n{recipes}\n'
+    path.write_text(text)
+    path.chmod(0o600)
+
+
+def queue(machine: Machine, text: str, recipe: str) -> str:
+    """Queue a task that is due now; its id."""
+    due = (datetime.now().astimezone() + timedelta(seconds=1)).isoformat(timespec="seconds")
+    words = ("task", "add", "-", "--recipe", recipe, "--repo", "project", "--at", due, "--json")
+    return str(json.loads(machine.run(*words, stdin=text).partition("\nnote:")[0])["id"])
+
+
+@contextmanager
+def runner(machine: Machine, *words: str) -> Iterator[Runner]:
+    """A runner, killed at the end if it lives."""
+    found = Runner(machine, *words)
+    try:
+        yield found
+    finally:
+        found.process.kill()
+        found.process.wait(10)
+        found.reader.join(10)
+        assert found.process.stdout is not None
+        found.process.stdout.close()
+
+
+class Runner:
+    """A `confide runner` process, and what it prints."""
+
+    def __init__(self, machine: Machine, *words: str) -> None:
+        command = [CONFIDE, "runner", *words]
+        nothing = subprocess.DEVNULL
+        self.process = Program(
+            command,
+            cwd=machine.project,
+            env=machine.env,
+            stdin=nothing,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        self.said = ""
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said += line.decode()
+
+    def until(self, text: str) -> None:
+        wait_until(f"the runner to say {text!r}; it said {self.said}", lambda: text in self.said)
+
+
+def inside(word: str) -> list[int]:
+    """The processes of this machine, in a sandbox or not, whose command is `sleep` for so long."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if path.read_bytes() == f"sleep\0{word}\0".encode():
+                found.append(int(path.parent.name))
+    return found
+
+
+def report(machine: Machine) -> str:
+    return machine.run("report")
+
+
+def test_a_night_with_an_agent_and_the_morning_behind_it(home: Machine, tmp_path: Path) -> None:
+    """Order, sandbox, model, check, branch, note, log and report; and the model's key is nowhere but with the model."""
+    with model_api() as api:
+        recipe = f'[recipes.fix]\nprogram = "{agent(tmp_path)}"\ncheck = ["grep", "-q", "two", "a.txt"]'
+        allow(home, recipe, url=api.url)
+        order = "```\nask()\nopen('a.txt', 'a').write('two\\n')\nprint(os.environ)\nend('I added a line')\n```"
+        task = queue(home, order, "fix")
+        with runner(home, "run") as night:
+            assert night.process.wait(60) == 0, night.said
+    assert api.headers[0]["x-api-key"] == KEY
+    shown: Any = home.json("task", "show", task)
+    [slot] = shown["slots"] if "slots" in shown else shown["runs"]
+    assert slot["state"] == "succeeded"
+    assert "succeeded, checked" in report(home)
+    assert "placeholder" in home.run("task", "log", task)
+    results = home.home / "proxy" / "runner" / "repositories" / "project-results.git"
+    [branch] = git(results, "for-each-ref", "--format=%(refname:short)").split()
+    assert branch.startswith(f"confide/{task}-")
+    assert git(results, "show", f"{branch}:a.txt") == "one\ntwo\n"
+    assert git(home.project, "status", "--porcelain", "--untracked-files=no") == ""
+    for path in tmp_path.rglob("*"):
+        if path.is_file() and path.name != "model.key":
+            assert KEY.encode() not in path.read_bytes(), path
+
+
+def test_a_runner_that_is_killed_leaves_nothing_and_the_morning_tells_the_truth(home: Machine) -> None:
+    allow(
+        home, '[recipes.nap]\nkind = "command"\ncommand = ["sh", "-c", "(setsid sleep 7301 &); echo begun; sleep 7302"]'
+    )
+    for number in range(ROUNDS):
+        task = queue(home, "sleep", "nap")
+        with runner(home) as night:
+            night.until("begins: nap")
+            if number == 0:
+                wait_until("it to run", lambda: inside("7301") and inside("7302"))
+            else:
+                time.sleep(random.uniform(0, 0.3))  # at any step of it
+            night.process.send_signal(signal.SIGKILL)
+            night.process.wait(10)
+            wait_until("nothing of it to live", lambda: not inside("7301") and not inside("7302"), 10)
+        with runner(home) as morning:
+            morning.until(f"{task}")
+            morning.until("lost")
+            morning.process.send_signal(signal.SIGTERM)
+            assert morning.process.wait(20) == 0
+        assert "lost" in home.run("task", "show", task)
+        assert "lost" in home.run("runner", "ls").splitlines()[0]
+    assert "lost" in report(home)
+
+
+def test_a_cancel_reaches_what_runs(home: Machine) -> None:
+    allow(home, '[recipes.nap]\nkind = "command"\ncommand = ["sh", "-c", "echo begun; sleep 7303"]')
+    task = queue(home, "sleep", "nap")
+    with runner(home) as night:
+        wait_until("it to run", lambda: inside("7303"))
+        began = time.monotonic()
+        home.run("task", "cancel", task)
+        wait_until("nothing of it to live", lambda: not inside("7303"), 20)
+        print(f"cancelled in {time.monotonic() - began:.3f} s")
+        night.until("cancelled")
+        night.process.send_signal(signal.SIGTERM)
+        assert night.process.wait(20) == 0
+    assert "cancelled" in home.run("task", "show", task)
+
+
+def test_a_runner_that_is_told_to_end_says_that_its_run_is_lost(home: Machine) -> None:
+    allow(home, '[recipes.nap]\nkind = "command"\ncommand = ["sh", "-c", "echo begun; sleep 7304"]')
+    queue(home, "sleep", "nap")
+    with runner(home) as night:
+        wait_until("it to run", lambda: inside("7304"))
+        night.process.send_signal(signal.SIGTERM)
+        assert night.process.wait(20) == 0
+    assert not inside("7304")
+    assert "lost" in report(home)
+
+
+def test_a_runner_says_what_works_and_claims_nothing_without_a_sandbox(home: Machine) -> None:
+    """`confide runner init` and `check`; and where bubblewrap cannot make a namespace, nothing is begun."""
+    home.run("runner", "init")
+    assert (home.home / "runner.toml").stat().st_mode & 0o777 == 0o600
+    said = home.run("runner", "check", code=3)
+    assert "sandbox: namespaces" in said
+    assert "there is no key of a model" in said
+    home.run("runner", "init", code=7)
+    allow(home, '[recipes.nap]\nkind = "command"\ncommand = ["true"]')
+    # A machine that lets nobody make a namespace: our own sandbox is one.
+    without = [str(bubblewrap.program()), "--unshare-user", "--disable-userns", "--dev-bind", "/", "/", "--", CONFIDE]
+    for word, said in (("check", "no    sandbox: a sandbox cannot be started"), ("run", "a sandbox cannot be started")):
+        done = subprocess.run(
+            [*without, "runner", word], cwd=home.project, env=home.env, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 3, done.stderr
+        assert said in done.stdout + done.stderr

@@ -1,0 +1,78 @@
+"""Where `confide serve` listens, and how it is called there."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from confide_proxy.errors import GatewayError
+from confide_proxy.gateway import server
+from confide_proxy.gateway.app import names
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.1", "::", "example.org", "", "127.0.0.1.evil.example"])
+def test_other_addresses_are_refused(host: str) -> None:
+    with pytest.raises(GatewayError, match="this machine alone"):
+        server.loopback(host)
+
+
+@pytest.mark.parametrize(
+    ("host", "address"), [("localhost", "127.0.0.1"), ("127.0.0.9", "127.0.0.9"), ("::1", "::1"), ("[::1]", "::1")]
+)
+def test_loopback_is_taken(host: str, address: str) -> None:
+    assert server.loopback(host) == address
+
+
+def test_a_port_that_is_taken_is_said_to_be() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(GatewayError, match="is taken"):
+            server.listen("127.0.0.1", other.getsockname()[1])
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:7734", "localhost:7734", "LOCALHOST:7734", "[::1]:7734"])
+def test_our_own_addresses_are_ours(host: str) -> None:
+    assert names(7734).has_host(host)
+    assert names(7734).has_origin(f"http://{host}")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "127.0.0.1",
+        "127.0.0.1:80",
+        "127.0.0.1:77340",
+        "127.0.0.2:7734",
+        "localhost.evil.example:7734",
+        "evil.example:7734",
+        "evil.example",
+        "localhost:7734.evil.example",
+        "user@localhost:7734",
+        "localhost:7734, evil.example",
+        "::1:7734",
+        "0.0.0.0:7734",
+    ],
+)
+def test_a_name_that_leads_here_is_none_of_ours(host: str) -> None:
+    assert not names(7734).has_host(host)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *("null", "", "https://evil.example", "http://evil.example:7734", "https://localhost:7734", "file://"),
+        *("http://localhost", "http://localhost:3000", "http://localhost:7734@evil.example", "localhost:7734"),
+    ],
+)
+def test_pages_of_others_are_none_of_ours(origin: str) -> None:
+    """Another port of this machine is another program's."""
+    assert not names(7734).has_origin(origin)
+
+
+def test_the_port_of_http_is_not_written() -> None:
+    assert names(80).has_host("localhost")
+    assert names(80).has_host("localhost:80")
+    assert not names(7734).has_host("localhost")

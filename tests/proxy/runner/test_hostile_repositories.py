@@ -1,0 +1,223 @@
+"""Repositories and agents that mean harm: 0 effects outside of the sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import stat
+
+import pytest
+from tests.support.runs import Runs, git
+
+from confide_crypto.errors import ConfideError
+from confide_proxy.errors import RepositoryError
+
+
+async def work(runs: Runs, script: str, more: str = "") -> tuple[str, str]:
+    """What becomes of a script that runs in a clone, and what it has printed."""
+    result = await runs.command(script, recipe=more)
+    return result.state, runs.run.log.redacted()
+
+
+async def test_programs_that_git_would_start_are_started_in_the_sandbox_alone(runs: Runs) -> None:
+    """A tree's own settings name programs (fsmonitor, hooks, filters, an editor, a signer): git runs them, and only in there."""
+    planted = runs.folder / "planted"
+    script = f"""
+    cat > /task/evil <<'END'
+#!/bin/sh
+touch {planted} 2> /dev/null && echo ESCAPED
+touch /task/started
+cat
+END
+    chmod +x /task/evil
+    mkdir -p .git/hooks
+    for hook in pre-commit post-commit post-checkout pre-push reference-transaction; do cp /task/evil .git/hooks/$hook; done
+    git config core.hooksPath .git/hooks
+    git config core.fsmonitor /task/evil
+    git config filter.evil.clean /task/evil; git config filter.evil.smudge /task/evil; git config filter.evil.required true
+    git config diff.external /task/evil; git config core.pager /task/evil; git config core.editor /task/evil
+    git config gpg.program /task/evil; git config commit.gpgsign true; git config core.sshCommand /task/evil
+    git config credential.helper /task/evil; git config uploadpack.packObjectsHook /task/evil
+    printf '* filter=evil\\n' > .gitattributes; echo two > b.txt
+    """
+    result = await runs.command(script)
+    assert not planted.exists()
+    assert (runs.run.folder / "work" / "started").exists()  # so it was started, in there
+    # What came out is objects alone; whoever takes them starts nothing of it.
+    if result.bundle is not None:
+        await runs.mirror.keep(result.bundle, "slot")
+    assert not planted.exists()
+
+
+async def test_a_repository_of_links_leads_nowhere(runs: Runs) -> None:
+    """Links out of the clone, in what is bundled, and in the bundle's own place."""
+    canary = runs.folder / "canary"
+    canary.write_text("outside")
+    script = f"""
+    ln -s {canary} link; ln -s / root; mkdir d; ln -s ../../../../../../etc/passwd d/up
+    cat link root{canary} 2> /dev/null && echo ESCAPED
+    echo x > link 2> /dev/null; rm -rf root/*  2> /dev/null
+    rm -f root; rm -rf /task-out; ln -s {runs.folder} /task/out; exit 0
+    """
+    _, printed = await work(runs, script)
+    assert "ESCAPED" not in printed
+    assert canary.read_text() == "outside"
+    result = runs.run
+    await result.tidy()
+    assert canary.read_text() == "outside"
+
+
+async def test_a_bundle_that_is_no_plain_file_is_not_taken(runs: Runs) -> None:
+    """The last step of a run starts git in a tree that its agent has written, and with it the tree's programs: they reach its output."""
+    target = runs.folder / "target"
+    target.write_text("mine")
+    script = f"""
+    cat > /task/evil <<'END'
+#!/bin/sh
+rm -f /task-out/result.bundle; ln -s {target} /task-out/result.bundle; mkfifo /task-out/result.patch
+END
+    chmod +x /task/evil; git config core.fsmonitor /task/evil; echo two > b.txt
+    """
+    result = await runs.command(script)
+    assert result.state == "failed"
+    assert result.bundle is None
+    assert target.read_text() == "mine"
+
+
+async def test_a_sandbox_has_no_way_out(runs: Runs) -> None:
+    """The machine's network and sockets, its processes, its disk, further namespaces, and the kernel's switches."""
+    abstract = f"\0confide-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as listening, socket.create_server(("127.0.0.1", 0)) as port:
+        listening.bind(abstract)
+        listening.listen()
+        inside = f"""
+import os, socket, pathlib, ctypes, errno
+def tried(name, work):
+    try: print(name, 'ESCAPED', work())
+    except (OSError, AssertionError) as error: print(name, 'held')
+def said(result):
+    if result < 0: raise OSError(ctypes.get_errno())
+    return result
+libc = ctypes.CDLL(None, use_errno=True)
+tried('abstract', lambda: socket.socket(socket.AF_UNIX).connect({abstract!r}))
+tried('loopback', lambda: socket.create_connection(('127.0.0.1', {port.getsockname()[1]}), 1))
+tried('world', lambda: socket.create_connection(('192.0.2.1', 80), 1))
+tried('raw', lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
+tried('host process', lambda: os.kill({os.getpid()}, 0))
+tried('ptrace', lambda: said(libc.ptrace(16, {os.getpid()}, 0, 0)))
+tried('mount', lambda: said(libc.mount(b'none', b'/tmp', b'tmpfs', 0, None)))
+tried('userns', lambda: said(libc.unshare(0x10000000)))
+tried('setuid', lambda: os.setuid(0))
+tried('chroot', lambda: os.chroot('/tmp'))
+tried('mknod', lambda: os.mknod('/tmp/disk', 0o60600, os.makedev(8, 0)))
+def switches():
+    # All files of /proc that open for writing; nothing is written to them.
+    found = []
+    for folder, _, names in os.walk('/proc/sys'):
+        found += [os.path.join(folder, name) for name in names]
+    found += ['/proc/sysrq-trigger', '/proc/self/oom_score_adj', '/proc/1/oom_score_adj', '/proc/irq/default_smp_affinity']
+    opened = []
+    for name in found:
+        try: os.close(os.open(name, os.O_WRONLY | os.O_NONBLOCK)); opened.append(name)
+        except OSError: pass
+    assert len(found) > 50
+    return opened[:5] or said(-1)
+tried('switches', switches)
+tried('usr', lambda: open('/usr/bin/confide-test', 'w'))
+tried('root', lambda: open('/confide-test', 'w'))
+tried('etc', lambda: open('/etc/confide-test', 'w'))
+tried('mirror', lambda: open('/task-mirror/HEAD', 'w'))
+tried('users', lambda: len([each for each in pathlib.Path('/home').iterdir() if each.name != 'agent']) or said(-1))
+tried('kill all', lambda: said(-1) if len([p for p in os.listdir('/proc') if p.isdigit()]) < 8 else 'many')
+tried('terminal', lambda: __import__('fcntl').ioctl(0, 0x5412, b'x'))
+tried('tty', lambda: open('/dev/tty', 'w'))
+"""
+        state, printed = await work(runs, f"python3 - <<'END'\n{inside}\nEND\n")
+    assert state == "succeeded", printed
+    assert "ESCAPED" not in printed
+    assert printed.count(" held") == inside.count("\ntried(")
+
+
+async def test_a_fork_bomb_is_held_and_ended(runs: Runs) -> None:
+    """It takes no more than its share while it lives, and is gone as soon as it is told."""
+    bomb = "echo begun; bomb() { bomb | bomb & }; bomb; sleep 60"
+    settings = runs.settings(
+        f'kind = "command"\ncommand = ["sh", "-c", {json.dumps(bomb)}]', more="[limits]\nprocesses = 64\n"
+    )
+    run = runs.make(settings, "", has_repository=False)
+    going = asyncio.create_task(run.go())
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.4):
+            await asyncio.shield(going)
+    run.stop("cancelled", "it was cancelled")
+    began = asyncio.get_running_loop().time()
+    result = await going
+    assert result.state == "cancelled"
+    assert asyncio.get_running_loop().time() - began < 5
+
+
+async def test_what_hides_its_folders_is_removed_all_the_same(runs: Runs) -> None:
+    state, _ = await work(
+        runs, "mkdir -p deep/er; touch deep/er/file; chmod 0 deep/er deep; cd /task; chmod 0 tree; true"
+    )
+    assert state in ("succeeded", "failed", "again")
+    await runs.run.tidy()
+    assert not runs.run.folder.exists()
+
+
+async def test_a_log_is_kept_whole_and_a_terminal_never_gets_it_raw(runs: Runs) -> None:
+    """Escapes are what was printed; nobody shows them as they are: that is the business of whoever prints a log."""
+    _, printed = await work(runs, "printf '\\033]52;c;ZXZpbA==\\007\\033[2J\\377\\n'")
+    assert "\x1b]52" in printed
+
+
+@pytest.mark.parametrize(
+    "url", ["ext::sh -c 'touch planted'", "--upload-pack=touch planted", "fd::17", "-u", "a\nb", "relative/path"]
+)
+def test_a_repository_is_an_address_and_no_program(runs: Runs, url: str) -> None:
+    with pytest.raises(ConfideError, match="wrong value"):
+        runs.settings('kind = "command"\ncommand = ["true"]', more=f"other = {json.dumps(url)}\n")
+
+
+async def test_a_repository_that_is_too_large_is_let_go(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("confide_proxy.runner.mirrors._LOOK_S", 0.0)
+    settings = runs.settings('kind = "command"\ncommand = ["true"]', more="[limits]\nclone_mib = 1\n")
+    (runs.repository / "large").write_bytes(os.urandom(8 * 2**20))
+    git(runs.repository, "add", "large")
+    git(runs.repository, "commit", "-q", "-m", "large")
+    runs.make(settings, "")
+    with pytest.raises(RepositoryError, match="larger than 1 MiB"):
+        await runs.mirror.fetch()
+    assert list((runs.folder / "repositories").iterdir()) == []
+
+
+async def test_objects_that_git_finds_unsound_are_not_taken(runs: Runs) -> None:
+    """A tree with an entry `.git` would, checked out, be the settings of whoever has it."""
+    blob = git(runs.repository, "hash-object", "-w", "a.txt").strip()
+    made = runs.folder / "tree"
+    made.write_bytes(b"100644 .git\0" + bytes.fromhex(blob))
+    tree = git(runs.repository, "hash-object", "-w", "-t", "tree", "--literally", str(made)).strip()
+    commit = git(runs.repository, "commit-tree", "-m", "evil", tree).strip()
+    git(runs.repository, "update-ref", "refs/heads/main", commit)
+    runs.make(runs.settings('kind = "command"\ncommand = ["true"]'), "")
+    with pytest.raises(RepositoryError, match="cannot clone"):
+        await runs.mirror.fetch()
+
+
+async def test_a_submodule_is_not_fetched(runs: Runs) -> None:
+    (runs.repository / ".gitmodules").write_text('[submodule "x"]\n\tpath = x\n\turl = ext::sh -c "touch planted"\n')
+    git(runs.repository, "add", "-A")
+    git(runs.repository, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},x")
+    git(runs.repository, "commit", "-q", "-m", "module")
+    result = await runs.command("ls x; echo here")
+    assert "here" in result.text
+    assert not list(runs.folder.rglob("planted"))
+
+
+def test_files_of_a_run_are_this_users_alone(runs: Runs) -> None:
+    asyncio.run(runs.command("true"))
+    for path in (runs.run.folder, runs.run.folder / "work", runs.run.folder / "out"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700

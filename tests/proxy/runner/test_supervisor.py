@@ -1,0 +1,349 @@
+"""A slot from its claim to its effects, under a daemon that a test scripts: it repeats, alters, goes away, changes its mind."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from tests.support.runs import ROUNDS, Runs
+from tests.support.sealing.rosters import DESKTOP, LAPTOP, PHONE, SPACE, flipped, shared
+
+from confide_crypto.errors import ConnectionLost, RequestError
+from confide_crypto.sealing.orders import Approval, approve_order, sign_order
+from confide_crypto.sealing.record import Record
+from confide_memory.tasks.order import ONCE_LASTS_S, Order
+from confide_memory.tasks.wire import LOG_KIND
+from confide_proxy.runner import supervisor as supervisors
+from confide_proxy.runner.books.ledger import Begun, Ledger, newest
+from confide_proxy.runner.settings.recipes import Settings
+from confide_proxy.runner.supervisor import Supervisor
+
+ROSTER, KEYS = shared()
+TASK = "0123456789abcdef"
+
+
+class Scripted:
+    """A daemon's answers: `task-ended` and the others are taken, unless a test says otherwise in `on`.
+
+    Attributes:
+        said: the requests, in order.
+    """
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, dict[str, Any]]] = []
+        self.on: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
+        self.said.append((op, body))
+        if op in self.on:
+            return self.on[op](body)
+        match op:
+            case "task-started":
+                return {"leaseS": 90}
+            case "task-renew":
+                return {"leaseS": 90, "cancelled": False}
+            case "task-ended":
+                state = {"again": "ready"}.get(body["state"], body["state"])
+                return {"state": state, "effects": state in ("succeeded", "failed")}
+        return {}
+
+    async def upload(self, op: str, body: dict[str, Any], data: bytes, *, timeout_s: float) -> dict[str, Any]:
+        raise AssertionError(op)
+
+    def of(self, op: str) -> list[dict[str, Any]]:
+        return [body for said, body in self.said if said == op]
+
+    @property
+    def ended(self) -> dict[str, Any]:
+        """The last word about the slot's end."""
+        return self.of("task-ended")[-1]
+
+
+class Desk:
+    """A supervisor, the daemon before it, and orders for it."""
+
+    def __init__(self, runs: Runs) -> None:
+        self.runs = runs
+        self.daemon = Scripted()
+        self.folder = runs.folder / "runner"
+        self.ledger = Ledger(self.folder)
+        self.fence = 0
+        self.at = int(time.time()) - 10
+
+    def supervisor(self, command: str, more: str = "", top: str = "") -> Supervisor:
+        settings = self.runs.settings(f'kind = "command"\ncommand = ["sh", "-c", "{command}"]\n{more}', more=top)
+        return self.of_settings(settings)
+
+    def of_settings(self, settings: Settings) -> Supervisor:
+        async def refresh(_link: object) -> None:
+            pass
+
+        async def keep(_link: object, _secrets: object) -> None:
+            pass
+
+        keyring = SimpleNamespace(roster=ROSTER, keys=KEYS, problem=None, refresh=refresh)
+        sealer = SimpleNamespace(seal=lambda text, _source, **_: SimpleNamespace(text=text, secrets=()))
+        sealing = SimpleNamespace(keyring=keyring, sealer=sealer, deposit=SimpleNamespace(keep=keep))
+        return Supervisor(self.daemon, cast("Any", sealing), settings, self.ledger, self.folder)
+
+    def order(self, **fields: Any) -> Order:
+        now = int(time.time())
+        usual: dict[str, Any] = {
+            "id": TASK,
+            "project": "app",
+            "recipe": "task",
+            "description": "look at it",
+            "signer": LAPTOP.public_key.hex(),
+            "added": now - 60,
+            "expires": now + ONCE_LASTS_S,
+            "zone": "UTC",
+            "at": self.at,
+        }
+        return Order(**{**usual, **fields})
+
+    def slot(
+        self, order: Order | None = None, *, approvals: tuple[Approval, ...] = (), **changed: Any
+    ) -> dict[str, Any]:
+        """What `claim` gives of an order."""
+        self.fence += 1
+        data = (order or self.order()).encode()
+        slot = {
+            "task": TASK,
+            "at": self.at,
+            "attempt": 1,
+            "fence": self.fence,
+            "order": data,
+            "signature": sign_order(LAPTOP, SPACE, data),
+            "approvals": [{"key": each.key, "signature": each.signature} for each in approvals],
+            "leaseS": 90,
+            "limitMicrousd": 1_000_000,
+            "askedAt": time.monotonic(),
+        }
+        return {**slot, **changed}
+
+
+@pytest.fixture
+def desk(runs: Runs) -> Iterator[Desk]:
+    desk = Desk(runs)
+    yield desk
+    desk.ledger.close()
+
+
+async def test_a_slot_is_done_and_its_end_told_before_anything_lasts(desk: Desk) -> None:
+    """The branch is there only behind the answer that it counts; the log is sealed to the space."""
+    there: list[bool] = []
+    results = desk.folder / "repositories" / "app-results.git"
+
+    def ended(body: dict[str, Any]) -> dict[str, Any]:
+        there.append(results.exists())
+        return {"state": body["state"], "effects": True, "path": "memory/tasks/x.md"}
+
+    desk.daemon.on["task-ended"] = ended
+    supervisor = desk.supervisor("cat; echo two >> a.txt", 'check = ["true"]')
+    assert await supervisor.work(desk.slot()) == "succeeded"
+    assert [op for op, _ in desk.daemon.said if op != "task-log"] == ["task-started", "task-ended"]
+    assert there == [False]
+    assert results.exists()
+    assert desk.daemon.ended["checked"] is True
+    assert "look at it" in desk.daemon.ended["text"]
+    assert len(desk.daemon.ended["commit"]) == 40
+    [log] = desk.daemon.of("task-log")
+    record = Record.parse(b64decode(log["record"]))
+    assert record.kind == LOG_KIND
+    assert b"look at it" in record.open(KEYS)
+    assert list((desk.folder / "work").iterdir()) == []
+    assert newest(desk.folder, 5)[0][2] == "succeeded"
+
+
+async def test_work_that_does_not_count_leaves_nothing(desk: Desk) -> None:
+    desk.daemon.on["task-ended"] = lambda _body: {"state": "cancelled", "effects": False}
+    assert await desk.supervisor("echo two >> a.txt").work(desk.slot()) == "cancelled"
+    assert not (desk.folder / "repositories" / "app-results.git").exists()
+
+
+def refused(why: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    def answer(_body: dict[str, Any]) -> dict[str, Any]:
+        raise RequestError(why, "it is another's")
+
+    return answer
+
+
+async def test_an_order_is_checked_before_anything_of_it_begins(desk: Desk) -> None:
+    """Altered in any bit (a drawn part of them), of another time, of another task, expired, of a stranger: none is begun."""
+    supervisor = desk.supervisor("touch /task/began")
+    good = desk.slot()
+    wrong = [{**good, "order": data} for data in [*flipped(good["order"])][:: 97 if ROUNDS == 1 else 1]]
+    wrong += [{**good, "signature": data} for data in [*flipped(good["signature"])][:: 37 if ROUNDS == 1 else 1]]
+    wrong += [{**good, "task": "f" * 16}, {**good, "at": desk.at + 1}, {**good, "at": desk.at - 86_400}]
+    wrong.append({**good, "signature": sign_order(PHONE, SPACE, good["order"])})
+    wrong.append({**good, "signature": sign_order(LAPTOP, bytes(16), good["order"])})
+    past = desk.order(added=desk.at - 100, expires=desk.at + 1)
+    wrong.append(desk.slot(past))
+    future = desk.order(at=desk.at + 1000)
+    wrong.append(desk.slot(future, at=desk.at + 1000))
+    wrong.append(desk.slot(desk.order(recipe="deploy")))
+    wrong.append(desk.slot(desk.order(repo="https://example.org/other.git")))
+    for number, slot in enumerate(wrong):
+        assert await supervisor.work({**slot, "askedAt": time.monotonic()}) == "failed", number
+    assert desk.daemon.of("task-started") == []
+    assert len(desk.daemon.of("task-ended")) == len(wrong)
+    assert newest(desk.folder, 5) == []
+    assert await supervisor.work(good) == "succeeded"
+
+
+async def test_a_recipe_that_lasts_takes_an_approval_of_another_device(desk: Desk) -> None:
+    supervisor = desk.supervisor("true", "push = true")
+    order = desk.order().encode()
+    assert await supervisor.work(desk.slot()) == "failed"
+    assert "approval" in desk.daemon.ended["reason"]
+    own = approve_order(LAPTOP, SPACE, order)
+    forged = Approval(DESKTOP.public_key, bytes(64))
+    stranger = approve_order(PHONE, SPACE, order)
+    for approvals in ((own,), (forged,), (stranger,)):
+        if stranger in approvals and PHONE.public_key in ROSTER.devices:
+            continue
+        assert await supervisor.work(desk.slot(approvals=approvals)) == "failed"
+    assert desk.daemon.of("task-started") == []
+    assert await supervisor.work(desk.slot(approvals=(approve_order(DESKTOP, SPACE, order),))) == "succeeded"
+
+
+async def test_nothing_is_begun_twice(desk: Desk) -> None:
+    """Not for a daemon that gives the slot again, under whatever attempt or fence, nor by a runner that has started anew."""
+    supervisor = desk.supervisor("echo begun")
+    assert await supervisor.work(desk.slot()) == "succeeded"
+    assert await supervisor.work(desk.slot()) == "lost"
+    assert await supervisor.work(desk.slot(attempt=2)) == "lost"
+    desk.ledger.close()
+    desk.ledger = Ledger(desk.folder)
+    assert await desk.supervisor("echo begun").work(desk.slot(attempt=3)) == "lost"
+    assert len(desk.daemon.of("task-started")) == 1
+
+
+async def test_what_was_turned_away_is_begun_again(desk: Desk) -> None:
+    supervisor = desk.supervisor("true")
+    desk.runs.repository.rename(desk.runs.folder / "away")
+    assert await supervisor.work(desk.slot()) == "again"
+    (desk.runs.folder / "away").rename(desk.runs.repository)
+    assert await supervisor.work(desk.slot(attempt=1)) == "lost"
+    assert await supervisor.work(desk.slot(attempt=2)) == "succeeded"
+
+
+async def test_nothing_begins_before_the_daemon_has_heard_of_it(desk: Desk) -> None:
+    desk.daemon.on["task-started"] = refused("conflict")
+    supervisor = desk.supervisor("echo two >> a.txt")
+    assert await supervisor.work(desk.slot()) == ""
+    assert desk.daemon.of("task-ended") == []
+    assert not (desk.folder / "repositories").exists()
+    del desk.daemon.on["task-started"]
+    assert await supervisor.work(desk.slot(attempt=2)) == "succeeded"
+
+
+async def test_a_run_whose_slot_is_anothers_is_killed_and_thrown_away(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A zombie: the fence has moved on, so it neither says that it ended nor leaves anything."""
+    monkeypatch.setattr(supervisors, "RENEW_S", 0.1)
+    desk.daemon.on["task-renew"] = refused("conflict")
+    began = time.monotonic()
+    assert await desk.supervisor("echo begun; sleep 60").work(desk.slot()) == ""
+    assert time.monotonic() - began < 20
+    assert desk.daemon.of("task-ended") == []
+    assert list((desk.folder / "work").iterdir()) == []
+
+
+async def test_a_run_out_of_the_daemons_reach_ends_before_its_lease(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By this machine's own clock: whoever gets the slot next begins on a machine where nothing of it runs."""
+    monkeypatch.setattr(supervisors, "RENEW_S", 0.1)
+    monkeypatch.setattr(supervisors, "AGAIN_S", 0.05)
+    monkeypatch.setattr(supervisors, "MARGIN_S", 1.0)
+
+    def away(_body: dict[str, Any]) -> dict[str, Any]:
+        raise ConnectionLost(truncated=True)
+
+    desk.daemon.on["task-renew"] = away
+    desk.daemon.on["task-started"] = lambda _body: {"leaseS": 2}
+    slot = desk.slot(leaseS=2)
+    ended: list[float] = []
+
+    def end(body: dict[str, Any]) -> dict[str, Any]:
+        ended.append(time.monotonic() - slot["askedAt"])
+        return {"state": body["state"], "effects": False}
+
+    desk.daemon.on["task-ended"] = end
+    assert await desk.supervisor("echo begun; sleep 60").work(slot) == "lost"
+    assert len(desk.daemon.of("task-renew")) > 3
+    assert ended[0] < 2.0 or ended[0] < 10  # the kill is at one second; a busy machine may say so later
+
+
+async def test_a_cancel_reaches_the_run_by_news_and_by_its_renewal(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisors, "RENEW_S", 0.1)
+    desk.daemon.on["task-renew"] = lambda _body: {"leaseS": 90, "cancelled": True}
+    assert await desk.supervisor("echo begun; sleep 60").work(desk.slot()) == "cancelled"
+    monkeypatch.setattr(supervisors, "RENEW_S", 60)
+    desk.at -= 1
+    supervisor = desk.supervisor("echo begun; sleep 60")
+    slot = desk.slot()
+    begun = asyncio.Event()
+    supervisor.on_begin = lambda *_: begun.set()
+    working = asyncio.create_task(supervisor.work(slot))
+    await begun.wait()
+    name = {each: slot[each] for each in Begun._fields}
+    supervisor.cancelled([{**name, "fence": 99}])
+    await asyncio.sleep(0)
+    assert not working.done()
+    supervisor.cancelled([name])
+    assert await working == "cancelled"
+    assert desk.daemon.ended["state"] == "cancelled"
+
+
+async def test_a_runner_tells_of_what_the_last_one_did_not_end(desk: Desk) -> None:
+    begun = Begun(TASK, desk.at, 1, 7)
+    desk.ledger.begin(begun, time.time())
+    desk.ledger.close()
+    desk.ledger = Ledger(desk.folder)
+    assert await desk.supervisor("true").recover() == [begun]
+    assert desk.daemon.ended == {**begun.wire, "state": "lost", "reason": "its runner ended in the middle of it"}
+    assert await desk.supervisor("true").recover() == []
+
+
+async def test_the_month_is_spent_once(desk: Desk) -> None:
+    """What a run may cost is held before it begins, and what it did not cost comes back."""
+    supervisor = desk.supervisor("true")
+    spending = supervisor._spending
+    spending.hold(1.5)
+    spending.settle(1.5, 0.25)
+    assert spending.usd() == pytest.approx(0.25)
+    desk.daemon.on["task-claim"] = lambda body: {"slot": None, "waitS": 5, **body}
+    slot, wait_s = await supervisor.claim([])
+    assert (slot, wait_s) == (None, 5)
+    assert desk.daemon.of("task-claim")[0]["leftMicrousd"] == 19_750_000
+
+
+def test_two_runners_of_a_machine_do_not_share_a_ledger(tmp_path: Path) -> None:
+    first = Ledger(tmp_path / "runner")
+    with pytest.raises(Exception, match="another runner is at work"):
+        Ledger(tmp_path / "runner")
+    first.close()
+    Ledger(tmp_path / "runner").close()
+
+
+def test_a_ledger_that_somebody_has_changed_is_not_gone_on_with(tmp_path: Path) -> None:
+    """What it does not know any more could be begun a second time."""
+    ledger = Ledger(tmp_path / "runner")
+    ledger.begin(Begun(TASK, 1, 1, 1), 0.0)
+    ledger.begin(Begun(TASK, 2, 1, 2), 0.0)
+    ledger.close()
+    file = tmp_path / "runner" / "ledger"
+    lines = file.read_bytes().split(b"\n")
+    assert TASK.encode() not in file.read_bytes()
+    file.write_bytes(b"\n".join([lines[0][:-9] + b64encode(b"evil")[:9], *lines[1:]]))
+    with pytest.raises(Exception, match="damaged"):
+        Ledger(tmp_path / "runner")

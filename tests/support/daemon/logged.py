@@ -1,0 +1,125 @@
+"""Spaces whose logs are in a real PostgreSQL, in this process, without a socket: what a test writes, and what it finds in a copy."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.daemon.postgres import Postgres
+
+from confide_daemon.access.callers import Grants
+from confide_daemon.access.registry import State, create, open_state
+from confide_daemon.config import StoreConfig
+from confide_daemon.datadir.key_state import Keeper
+from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.embedding import Model
+from confide_daemon.embedding.providers.hashed import HashedEmbedder
+from confide_daemon.spaces.custodian import Custodian
+from confide_daemon.spaces.leases import Leases
+from confide_daemon.spaces.models import IndexSettings
+from confide_daemon.spaces.pool import Spaces
+from confide_daemon.spaces.space import Space
+from confide_daemon.store.database import connect
+from confide_daemon.store.log.truths import rows_of, truths
+
+NAME = "laptop"
+MACHINE = bytes(range(32))
+
+
+class Node:
+    """A daemon's spaces, over a data folder."""
+
+    def __init__(self, state: State, spaces: Spaces, leases: Leases | None) -> None:
+        self.state = state
+        self.spaces = spaces
+        self.leases = leases
+        self.space_id = state.registry.spaces()[NAME]
+
+    @property
+    def path(self) -> Path:
+        return self.state.folder.space(self.space_id)
+
+    @property
+    def key(self) -> bytes:
+        """Of the space's database, where the server keeps it."""
+        number = Custodian(self.space_id, self.state.folder, self.state.master).custody.key.number
+        return self.state.master.space_key(self.space_id, number)
+
+    async def space(self) -> Space:
+        return await self.spaces.get(self.space_id)
+
+    async def put(self, path: str, text: str) -> None:
+        await (await self.space()).documents.put("p", path, text, base=0, author="a")
+
+    async def texts(self) -> dict[str, str]:
+        """All living documents by their paths."""
+
+        def work(store: Any) -> dict[str, str]:
+            found = {}
+            for row in store.documents.listed(None):
+                revision = None if row.deleted else store.documents.revision(row.id, row.revision)
+                if revision is not None:
+                    found[row.path] = revision.text
+            return found
+
+        return await (await self.space())._threads.read(work)
+
+
+@dataclass
+class Store:
+    """A database of its own in the engine, and data folders that use it."""
+
+    postgres: Postgres
+    url: str
+    root: Path
+
+    def folder(self, name: str = "one") -> DataFolder:
+        """A data folder with one caller and one space; all of them have the same keys and the same registry."""
+        first = DataFolder(self.root / "one")
+        if not first.root.exists():
+            create(first)
+            with closing(open_state(first)) as state:
+                state.registry.add_caller(MACHINE, Grants(NAME), space=NAME, added_by="line")
+        wanted = DataFolder(self.root / name)
+        if not wanted.root.exists():
+            wanted.root.mkdir(mode=0o700)
+            for part in first.root.iterdir():
+                if part.is_file() and part != first.node:
+                    (wanted.root / part.name).write_bytes(part.read_bytes())
+                    (wanted.root / part.name).chmod(0o600)
+            wanted.spaces.mkdir(mode=0o700)
+        return wanted
+
+    @asynccontextmanager
+    async def node(
+        self, name: str = "one", *, url: str | None = None, keeper: Keeper = "server", lease_s: int = 3, **options: Any
+    ) -> AsyncIterator[Node]:
+        """A daemon over one of the folders. `url`: of the store, "" for none."""
+        folder = self.folder(name)
+        with closing(open_state(folder)) as state:
+            config = StoreConfig(url=self.url if url is None else url, lease_s=lease_s)
+            leases = Leases.configured(config, folder)
+            embedder = options.pop("embedder", None) or Model(HashedEmbedder(), name="hashed")
+            spaces = Spaces(state, IndexSettings(), embedder, keeper=keeper, leases=leases, **options)
+            try:
+                yield Node(state, spaces, leases)
+            finally:
+                await spaces.close()
+
+    def sql(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        return self.postgres.sql(statement, *values, url=self.url)
+
+
+def held(path: Path, key: bytes) -> dict[str, list[str]]:
+    """All truths of a database, with the rows of each; without what says how far derived rows have followed."""
+    with closing(connect(path, key, writer=False)) as connection:
+        found = {}
+        for table in truths(connection):
+            found[table] = sorted(map(repr, rows_of(connection, table)))
+        # What was given out once is never given out again (PROTOCOL.md 9.2).
+        given = "SELECT name, seq FROM sqlite_sequence WHERE name IN ('revision', 'sealed_record')"
+        found["given"] = sorted(map(repr, connection.execute(given)))
+        return found
