@@ -152,7 +152,7 @@ class Replica:
             report.removed += 1
         for path in {path for path, _ in deleted} & pulled:
             await self._keep(path, confirmed[path])
-        await self._exchange(answer, confirmed, report, progress)
+        await self._exchange(answer, confirmed, hashes, report, progress)
         self._is_compared = True
         unsettled = [path for path in scanned.unsettled if path not in answer["send"]]
         await self._steps.run([(path, self._send) for path in unsettled], report)
@@ -307,13 +307,19 @@ class Replica:
         self,
         answer: dict[str, Any],
         confirmed: dict[str, Confirmed],
+        told: dict[str, str],
         report: SyncReport,
         progress: Callable[[int, int], None] | None,
     ) -> None:
+        """`told`: the hashes of the files that the daemon was told of, and so says of whether it has them."""
         steps: list[tuple[str, Step]] = []
         steps += [(path, self._send_asked) for path in answer["send"]]
-        steps += [(path, partial(self._pull, before=confirmed.get(path))) for path, _ in answer["pull"]]
-        steps += [(path, partial(self._drop, revision=revision)) for path, revision in answer["drop"]]
+        for path, _ in answer["pull"]:
+            steps.append((path, partial(self._pull, before=confirmed.get(path), told=told.get(path))))
+        for path, revision in answer["drop"]:
+            steps.append(
+                (path, partial(self._drop, revision=revision, before=confirmed.get(path), told=told.get(path)))
+            )
         if len(steps) > 2 * MAX_FILES:
             raise FolderError("the daemon's answer", f"names more than {2 * MAX_FILES:,} files")
         await self._steps.run(steps, report, progress)
@@ -362,7 +368,7 @@ class Replica:
         known = await asyncio.to_thread(self._ledger.get, path)
         if known is None and await asyncio.to_thread(self.folder.is_missing, path):
             try:
-                await self._pull(path, report, before=None)
+                await self._pull(path, report, before=None, told=None)
             except RequestError as error:
                 if error.code != "not_found":
                     raise
@@ -420,7 +426,7 @@ class Replica:
         await _through(self._ledger.forget, path, answer["revision"])
         report.removed += 1
 
-    async def _pull(self, path: str, report: SyncReport, *, before: Confirmed | None) -> None:
+    async def _pull(self, path: str, report: SyncReport, *, before: Confirmed | None, told: str | None) -> None:
         if self.folder.narrowing.excludes(path):
             return  # as its owner wishes: the daemon's copy stays as it is
         if not self.folder.is_memory(path):
@@ -435,14 +441,19 @@ class Replica:
             # Sent since the comparison began, which so did not tell of it, and deleted since then: that is still to be told.
             is_deleted = known is not None and known != before and known.revision >= answer["revision"]
             sent = await asyncio.to_thread(self._ledger.sent, path)
-            is_known = local is not None and (local.hash == answer["hash"] or is_confirmed(known, local, sent))
+            is_had = (
+                local is not None and is_confirmed(known, local, sent) and _is_the_daemons(local, known, before, told)
+            )
+            is_known = local is not None and (local.hash == answer["hash"] or is_had)
             if is_known or (local is None and not is_deleted):
                 await self._write(path, answer["text"], answer["revision"], local)
                 report.pulled += 1
                 return
-        await self._send(path, report)
+        await self._send(path, report, is_asked=local is not None)
 
-    async def _drop(self, path: str, report: SyncReport, *, revision: int) -> None:
+    async def _drop(
+        self, path: str, report: SyncReport, *, revision: int, before: Confirmed | None, told: str | None
+    ) -> None:
         if not self.folder.is_memory(path):
             return
         async with self._paths.held(path):
@@ -450,7 +461,10 @@ class Replica:
             local = await asyncio.to_thread(self.folder.read, path)
             # One confirmed since the answer was made is newer than the deletion.
             sent = await asyncio.to_thread(self._ledger.sent, path)
-            if known and local and is_confirmed(known, local, sent) and known.revision < revision:
+            is_had = (
+                local is not None and is_confirmed(known, local, sent) and _is_the_daemons(local, known, before, told)
+            )
+            if known and is_had and known.revision < revision:
                 await self._write(path, None, revision, local)
                 report.removed += 1
 
@@ -550,6 +564,12 @@ class Replica:
             return None
         text: str = answer["text"]
         return text if answer["hash"] == digest else None
+
+
+def _is_the_daemons(local: Content, known: Confirmed | None, before: Confirmed | None, told: str | None) -> bool:
+    """Whether the daemon has the text of a file that was confirmed: one that was put back may have lost it. It was told of it in this
+    comparison, or has confirmed it since; of a file that was away for a moment it was not asked."""
+    return local.hash == told or (known and known[:2]) != (before and before[:2])
 
 
 def _comes_from(text: str, written: str, before: str | None) -> bool:

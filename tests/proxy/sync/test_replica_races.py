@@ -91,6 +91,40 @@ async def test_a_file_that_comes_back_while_its_deletion_is_compared_stays(tmp_p
         assert (await replica.compare()).removed == 0
 
 
+async def test_what_a_daemon_that_was_put_back_has_lost_is_not_overwritten_where_it_was_away_for_a_moment(
+    tmp_path: Path,
+) -> None:
+    """A program takes the file away and puts it back, the comparison between the two; the daemon has an older text alone."""
+    root = tmp_path / "project"
+    (root / "memory").mkdir(parents=True)
+    file = root / "memory/a.md"
+    async with (
+        serving(tmp_path / "before") as first,
+        machine(first) as laptop,
+        serving(tmp_path / "after") as second,
+        machine(second) as again,
+        machine(second, "desktop", space="laptop") as desktop,
+    ):
+        await laptop.attach("proj")
+        ledger = Ledger(tmp_path / "ledgers", "s", root)
+        for text in ("older\n", "older\nnewest\n"):
+            file.write_text(text)
+            await Replica(Folder("proj", root), ledger, laptop.connection).compare()
+        await again.attach("proj")
+        await desktop.attach("proj")
+        await desktop.put("memory/a.md", "older\n")
+        file.unlink()
+
+        async def put_back() -> None:
+            file.write_text("older\nnewest\n")
+
+        link = Meanwhile(again, put_back, is_answered=True)
+        await Replica(Folder("proj", root), ledger, link).compare(force=True)
+        assert "newest" in file.read_text()
+        answer = await desktop.request("pull", {"project": "proj", "path": "memory/a.md"})
+        assert "newest" in answer["text"]
+
+
 class Held:
     """A link on which the `put` of one path waits until it is let go."""
 
