@@ -111,6 +111,7 @@ class Visitor:
             head = await self.reader.readuntil(b"\r\n\r\n")
             return head.startswith(b"HTTP/1.1 200") and await self.reader.readexactly(1) == b"x"
         except (OSError, asyncio.IncompleteReadError):
+            self.writer.close()
             return False
 
 
