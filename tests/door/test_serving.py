@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 from tests.support.deadline import DEADLINE_S
 from tests.support.network.certificates import certificate
@@ -20,6 +20,8 @@ from confide_door.guard import LOOPBACK, Guard, Names
 
 MOST = 8
 WHOLE = b"GET / HTTP/1.1\r\nHost: localhost:%d\r\n\r\n"
+LESS_THAN_ASYNCIO_S = 40
+"""Which waits for a handshake for a minute."""
 OTHER = "127.0.0.2"
 """Another address that leads to and comes from this machine, on Linux."""
 
@@ -29,8 +31,11 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
         raise ValueError("cfd_ a canary of what was stored")
     if scope["path"] == "/works":
         await asyncio.Event().wait()
+    if scope["path"] == "/large":
+        parts = (b"x" * 2**18 for _ in range(64))
+        return await StreamingResponse(parts)(scope, receive, send)
     body = await limits.body_of(Request(scope, receive), within_s=DEADLINE_S)
-    await PlainTextResponse(body or b"x" * (2**24 if scope["path"] == "/large" else 1))(scope, receive, send)
+    return await PlainTextResponse(body or b"x")(scope, receive, send)
 
 
 @asynccontextmanager
@@ -106,6 +111,7 @@ class Visitor:
             head = await self.reader.readuntil(b"\r\n\r\n")
             return head.startswith(b"HTTP/1.1 200") and await self.reader.readexactly(1) == b"x"
         except (OSError, asyncio.IncompleteReadError):
+            self.writer.close()
             return False
 
 
@@ -128,6 +134,20 @@ async def test_nobody_keeps_others_out_with_connections() -> None:
             each.writer.close()
 
 
+async def test_who_takes_no_answer_keeps_no_place() -> None:
+    """An answer that nobody reads is at work for ever; it goes where somebody else wants to come in."""
+    async with listening() as port, asyncio.timeout(DEADLINE_S):
+        mute = [await Visitor.come(port) for _ in range(MOST - 1)]
+        for each in mute:
+            each.writer.transport.pause_reading()
+            each.ask("/large")
+        again = await Visitor.come(port)
+        while not await again.is_answered():  # until what was sent has filled all that lies between
+            again = await Visitor.come(port)
+        for each in (*mute, again):
+            each.writer.transport.abort()
+
+
 async def test_where_all_are_at_work_who_comes_is_not_let_in() -> None:
     """What somebody waits for is not given up; and there is room again once one of them leaves."""
     async with listening() as port, asyncio.timeout(DEADLINE_S):
@@ -145,6 +165,7 @@ async def test_where_all_are_at_work_who_comes_is_not_let_in() -> None:
             again = await Visitor.come(port)
         late.writer.close()
         again.writer.close()
+        await again.writer.wait_closed()
 
 
 async def test_a_handshake_of_tls_is_not_waited_for_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +175,7 @@ async def test_a_handshake_of_tls_is_not_waited_for_for_long(tmp_path: Path, mon
     cert, key = certificate(tmp_path)
     running = serving.Server(serving.settings(app, most_connections=MOST, cert=cert, key=key))
     task = asyncio.create_task(running.serve(sockets=[opened]))
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(LESS_THAN_ASYNCIO_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", opened.getsockname()[1])
         with suppress(ConnectionResetError):
             assert await reader.read() == b""
