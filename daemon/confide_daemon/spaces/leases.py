@@ -74,11 +74,13 @@ class Lease:
 
     Attributes:
         on_stale: called in the space's writer's thread where the log has what the copy has not.
+        warnings: what whoever uses the space should know of its log.
     """
 
     log: Log
     standing: Standing
     on_stale: Callable[[], None]
+    warnings: Callable[[], list[str]]
 
     @property
     def custody(self) -> Custody | None:
@@ -139,6 +141,7 @@ class Leases:
         """Told of a space that another node has taken, or an operator has released."""
         self.failure: ConfideError | None = None
         """Why the engine could not be asked the last time, if it could not."""
+        self._failed_at = 0.0
 
     @classmethod
     def configured(cls, config: StoreConfig, folder: DataFolder) -> Leases | None:
@@ -156,7 +159,7 @@ class Leases:
         await self._ready()
         space_log = Log(self._engine, space_id, lambda: self._node, float(self._config.lease_s))
         standing = await asyncio.to_thread(space_log.take)
-        held = self._held[space_id] = Lease(space_log, standing, on_stale)
+        held = self._held[space_id] = Lease(space_log, standing, on_stale, self.warnings)
         return held
 
     async def confirm(self) -> None:
@@ -172,7 +175,21 @@ class Leases:
                 try:
                     await self._ask()
                 except ConfideError as error:
-                    self.failure = self.failure or error
+                    self._fail(error)
+
+    def warnings(self) -> list[str]:
+        """What whoever uses a space should know while the engine does not answer."""
+        if self.failure is None:
+            return []
+        since = time.strftime("%Y-%m-%d %H:%M", time.localtime(self._failed_at))
+        return [
+            f"the database of the store does not answer since {since}: nothing new is stored, and machines keep what waits"
+        ]
+
+    def _fail(self, error: ConfideError) -> None:
+        if self.failure is None:
+            self._failed_at = time.time()
+        self.failure = error
 
     async def leave(self, space_id: str, lease: int | None = None) -> None:
         """Let others have it at once; where that cannot be said, they have it once this node is not seen any more."""
@@ -215,10 +232,10 @@ class Leases:
             except ConfideError as error:
                 if self.failure is None:
                     log.warning("the database of the store cannot be asked: %s", error)
-                self.failure = error
+                self._fail(error)
             except Exception as error:
                 # A bug must not end the heartbeat untold; its text may quote anything.
-                self.failure = StorageError(f"its heartbeat is broken ({type(error).__name__})")
+                self._fail(StorageError(f"its heartbeat is broken ({type(error).__name__})"))
                 log.error("the heartbeat of this node broke: %s", type(error).__name__)
             await asyncio.sleep(self._config.lease_s / BEATS)
 

@@ -127,12 +127,14 @@ class Space:
         vault: Vault | None,
         roster: Callable[[], Roster | None],
         around: Callable[[], tuple[int | None, bool | None]],
+        held: Lease | None,
         outbox: Outbox | None,
     ):
         """`scan`: its vectors in memory; `damage`: what its connections cannot read; `crashed`: it was not closed the last time;
         `roster`: its devices now; `around`: as `Nightly` has it."""
         self.space_id = space_id
         self._outbox = outbox
+        self._held = held
         self.shipping = Shipping(threads, outbox)
         self._damage = damage
         self._scan = scan
@@ -256,6 +258,7 @@ class Space:
                 vault=vault,
                 roster=roster,
                 around=around,
+                held=held,
                 outbox=store.outbox,
             )
             try:
@@ -374,6 +377,8 @@ class Space:
         if self._indexer.waits_for_room:
             warnings.append(NO_ROOM)
         warnings += self.upkeep.warnings()
+        if self._held is not None:
+            warnings += self._held.warnings()
         return SpaceStatus(
             space_id=self.space_id,
             files=sum(count.files for count in sources.values()),

@@ -81,9 +81,13 @@ async def test_parts_of_an_older_snapshot_are_not_taken_for_the_newer_ones(store
 
 async def test_what_the_engine_has_lost_is_kept_beside_and_told_of(store: Store) -> None:
     """It came back from an older copy: it goes on from there, and what this machine had is in a file of its own."""
-    path = await written(store)
-    store.sql("DELETE FROM entry WHERE number > 2")
-    store.sql("UPDATE log SET head = 2")
+    async with store.node() as node:
+        await node.put("memory/first.md", "the first note\n")
+        ((head,),) = store.sql("SELECT head FROM log")  # beside writes, others are brought too
+        await node.put(SECOND, "the second note\n")
+    path = node.path
+    store.sql("DELETE FROM entry WHERE number > %s", head)
+    store.sql("UPDATE log SET head = %s", head)
     async with store.node() as node:
         assert list(await node.texts()) == ["memory/first.md"]
         assert "storage" in node.spaces.ailments()
