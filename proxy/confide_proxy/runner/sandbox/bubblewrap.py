@@ -56,6 +56,10 @@ _OF_ETC: Final = (
     "ca-certificates",
 )
 """What programs of the distribution look for; nothing of the machine or its users stands in it."""
+_WAITS: Final = 'read -r go || exit 125; exec "$@"'
+_GO: Final = b"go\n"
+"""The first line of stdin, without which nothing begins. A runner that is killed while a sandbox is set up has not sent it: bubblewrap's
+own way of dying with its parent only holds once that is done."""
 STARTED_S: Final = 10.0
 ENDED_S: Final = 30.0
 """Until the kernel has killed what a run has started: on a busy machine hundreds of processes take seconds. More, and something hangs."""
@@ -139,21 +143,23 @@ class Sandbox:
                     limit=2**20,
                 )
                 closing.close()
+                first = _FirstProcess(told)
                 try:
-                    first = await _first_process(told)
+                    pidfd = await first.found()
                 except BaseException:
-                    with contextlib.suppress(ProcessLookupError):
-                        process.kill()  # its child dies with it: --die-with-parent
-                    await asyncio.shield(_drained(process))
+                    # Bubblewrap is not killed for that: while it sets a sandbox up, what it has started does not die with it yet.
+                    await asyncio.shield(_abandoned(process, first))
                     raise
-                if first is None:
+                if pidfd is None:
                     raise await _failed(process)
+                assert process.stdin is not None
+                process.stdin.write(_GO)
         except BaseException as error:
             await asyncio.to_thread(group.close)
             if isinstance(error, OSError):
                 raise SandboxError(f"a sandbox cannot be started: {error.strerror}") from error
             raise
-        return cls(process, first, group)
+        return cls(process, pidfd, group)
 
     async def __aenter__(self) -> Self:
         return self
@@ -241,9 +247,10 @@ def _arguments(
     for name, value in {**base, **box.environment}.items():
         arguments += ["--setenv", name, value]
     arguments += ["--chdir", cwd, "--"]
+    beginning: list[str] = []
     if box.gateway is not None:
-        arguments += [_interpreter(), "-I", "-S", _INSIDE_THERE, str(box.gateway), str(PORT)]
-    return [*arguments, *command], descriptors
+        beginning = [_interpreter(), "-I", "-S", _INSIDE_THERE, str(box.gateway), str(PORT)]
+    return [*arguments, "/bin/sh", "-c", _WAITS, "sh", *beginning, *command], descriptors
 
 
 def _interpreter() -> str:
@@ -256,22 +263,49 @@ def _interpreter_folders() -> list[str]:
     return [] if folder == "/usr" or folder.startswith("/usr/") else ["--ro-bind", folder, folder]
 
 
-async def _first_process(told: int) -> int | None:
-    """A pidfd of the namespace's first process, as bubblewrap tells of it; None: it has ended before it told."""
-    text = b""
-    async with asyncio.timeout(STARTED_S):
-        while True:
-            await _readable(told)
-            piece = os.read(told, 4096)
-            text += piece
-            try:
-                said: dict[str, Any] = json.loads(text)
-                return os.pidfd_open(int(said["child-pid"]))
-            except (ValueError, KeyError):
-                if not piece:
+class _FirstProcess:
+    """The first process of a namespace, as bubblewrap tells of it over a pipe."""
+
+    def __init__(self, told: int) -> None:
+        self._told = told
+        self._text = b""
+
+    async def found(self) -> int | None:
+        """A pidfd of it; None: bubblewrap has ended before it told. Raises TimeoutError."""
+        async with asyncio.timeout(STARTED_S):
+            while True:
+                await _readable(self._told)
+                piece = os.read(self._told, 4096)
+                self._text += piece
+                try:
+                    said: dict[str, Any] = json.loads(self._text)
+                    return os.pidfd_open(int(said["child-pid"]))
+                except (ValueError, KeyError):
+                    if not piece:
+                        return None
+                except ProcessLookupError:
                     return None
-            except ProcessLookupError:
-                return None
+
+
+async def _abandoned(process: asyncio.subprocess.Process, first: _FirstProcess) -> None:
+    """End a sandbox that nobody waits for any more, on its way to its first process."""
+    if process.stdin is not None:
+        process.stdin.close()
+    pidfd = None
+    with contextlib.suppress(TimeoutError):
+        pidfd = await first.found()
+    with contextlib.suppress(ProcessLookupError):
+        if pidfd is not None:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        else:
+            process.kill()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(ENDED_S):
+            if pidfd is not None:
+                await _readable(pidfd)
+            await process.communicate()
+    if pidfd is not None:
+        os.close(pidfd)
 
 
 async def _readable(descriptor: int) -> None:
@@ -282,13 +316,6 @@ async def _readable(descriptor: int) -> None:
         await is_there.wait()
     finally:
         loop.remove_reader(descriptor)
-
-
-async def _drained(process: asyncio.subprocess.Process) -> None:
-    """Wait for a process that was killed, and let its pipes go."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(ENDED_S):
-            await process.communicate()
 
 
 async def _failed(process: asyncio.subprocess.Process) -> SandboxError:
