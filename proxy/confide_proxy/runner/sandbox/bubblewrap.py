@@ -56,11 +56,11 @@ _OF_ETC: Final = (
     "ca-certificates",
 )
 """What programs of the distribution look for; nothing of the machine or its users stands in it."""
-_WAITS: Final = 'read -r go || exit 125; exec "$@"'
+_WAITS: Final = 'echo; read -r go || exit 125; exec "$@"'
 _GO: Final = b"go\n"
-"""The first line of stdin, without which nothing begins. A runner that is killed while a sandbox is set up has not sent it: bubblewrap's
-own way of dying with its parent only holds once that is done."""
-STARTED_S: Final = 10.0
+"""The first line of stdin, without which nothing begins; it is sent once a line has come out. A runner that is killed while a sandbox is
+set up has not sent it: that its processes die with bubblewrap only holds once that is done (tried: some lived on, and did their work)."""
+STARTED_S: Final = 30.0
 ENDED_S: Final = 30.0
 """Until the kernel has killed what a run has started: on a busy machine hundreds of processes take seconds. More, and something hangs."""
 
@@ -74,6 +74,18 @@ def program() -> Path | None:
 
         return Path(bwrap_path())
     return None
+
+
+def sweep(folder: Path) -> None:
+    """Kill what a runner that was killed has left of sandboxes over folders below this one, whatever it was about to be.
+
+    Where bubblewrap dies between its first process and the word that lets that go on, this one waits for ever.
+    """
+    mark = f"bind\0{folder}/".encode(errors="surrogateescape")
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if mark in path.read_bytes():
+                os.kill(int(path.parent.name), signal.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,27 +143,31 @@ class Sandbox:
                 closing = kept.enter_context(contextlib.ExitStack())
                 closing.callback(os.close, tells)
                 arguments, descriptors = _arguments(box, closing, tells, command, cwd)
-                process = await asyncio.create_subprocess_exec(
-                    *group.prefix,
-                    str(found),
-                    *arguments,
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=asyncio.subprocess.PIPE,
-                    pass_fds=descriptors,
-                    env=group.environment,
-                    limit=2**20,
+                starting = asyncio.ensure_future(
+                    asyncio.create_subprocess_exec(
+                        *group.prefix,
+                        str(found),
+                        *arguments,
+                        stdin=asyncio.subprocess.PIPE,
+                        stdout=asyncio.subprocess.PIPE,
+                        stderr=asyncio.subprocess.PIPE,
+                        pass_fds=descriptors,
+                        env=group.environment,
+                        limit=2**20,
+                    )
                 )
-                closing.close()
                 first = _FirstProcess(told)
                 try:
+                    process = await asyncio.shield(starting)
+                    closing.close()
                     pidfd = await first.found()
+                    is_set_up = pidfd is not None and await _is_set_up(process)
                 except BaseException:
                     # Bubblewrap is not killed for that: while it sets a sandbox up, what it has started does not die with it yet.
-                    await asyncio.shield(_abandoned(process, first))
+                    await asyncio.shield(_abandoned(starting, first, closing))
                     raise
-                if pidfd is None:
-                    raise await _failed(process)
+                if pidfd is None or not is_set_up:
+                    raise await _failed(process, pidfd)
                 assert process.stdin is not None
                 process.stdin.write(_GO)
         except BaseException as error:
@@ -269,9 +285,12 @@ class _FirstProcess:
     def __init__(self, told: int) -> None:
         self._told = told
         self._text = b""
+        self._found: int | None = None
 
     async def found(self) -> int | None:
         """A pidfd of it; None: bubblewrap has ended before it told. Raises TimeoutError."""
+        if self._found is not None:
+            return self._found
         async with asyncio.timeout(STARTED_S):
             while True:
                 await _readable(self._told)
@@ -279,7 +298,8 @@ class _FirstProcess:
                 self._text += piece
                 try:
                     said: dict[str, Any] = json.loads(self._text)
-                    return os.pidfd_open(int(said["child-pid"]))
+                    self._found = os.pidfd_open(int(said["child-pid"]))
+                    return self._found
                 except (ValueError, KeyError):
                     if not piece:
                         return None
@@ -287,8 +307,12 @@ class _FirstProcess:
                     return None
 
 
-async def _abandoned(process: asyncio.subprocess.Process, first: _FirstProcess) -> None:
+async def _abandoned(
+    starting: asyncio.Future[asyncio.subprocess.Process], first: _FirstProcess, closing: contextlib.ExitStack
+) -> None:
     """End a sandbox that nobody waits for any more, on its way to its first process."""
+    process = await starting  # asyncio would kill it in the middle
+    closing.close()
     if process.stdin is not None:
         process.stdin.close()
     pidfd = None
@@ -318,8 +342,17 @@ async def _readable(descriptor: int) -> None:
         loop.remove_reader(descriptor)
 
 
-async def _failed(process: asyncio.subprocess.Process) -> SandboxError:
+async def _is_set_up(process: asyncio.subprocess.Process) -> bool:
+    """Whether the first line has come, behind which the command waits for the word to begin. Raises TimeoutError."""
+    assert process.stdout is not None
+    async with asyncio.timeout(STARTED_S):
+        return bool(await process.stdout.readline())
+
+
+async def _failed(process: asyncio.subprocess.Process, pidfd: int | None) -> SandboxError:
     """Why bubblewrap has ended before it began."""
+    if pidfd is not None:
+        os.close(pidfd)
     assert process.stderr is not None
     said = b""
     with contextlib.suppress(TimeoutError):
