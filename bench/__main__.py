@@ -21,6 +21,7 @@ BENCHES = (
     "hybrid",
     "search_while_indexing",
     "notes_listing",
+    "tasks",
     "at_rest",
     "rekey",
     "entities",

@@ -80,6 +80,7 @@ def _fill(machine: Machine) -> None:
     machine.run("store", "Soon gone.", "--path", "memory/gone.md")
     machine.run("rm", "memory/gone.md", "--yes")
     machine.run("token", "new", "editor", "--scope", "write")
+    machine.run("task", "add", "Review what was merged today.\n\nSay what could break.", "--schedule", "30 2 * * 1-5")
     machine.run("search", "postgres")
 
 

@@ -114,6 +114,12 @@ def tokened(tour: Tour) -> None:
         tour.page.click("button:has-text('Make it')")
 
 
+def tasked(tour: Tour) -> None:
+    tour.go("tasks")
+    with tour.page.expect_navigation():
+        tour.page.click("td a:has-text('Review')")
+
+
 PAGES: dict[str, Any] = {
     "search": "",
     "hits": lambda tour: tour.search("why postgres"),
@@ -137,6 +143,8 @@ PAGES: dict[str, Any] = {
     "timeline": "timeline",
     "day": "day?day=2026-11-25",
     "learned": "learned",
+    "tasks": "tasks",
+    "task": tasked,
     "devices": "devices",
     "invited": invited,
     "tokened": tokened,

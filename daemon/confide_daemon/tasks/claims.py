@@ -24,8 +24,11 @@ from confide_memory.tasks.wire import AGAIN, LEASE_S
 LEAST_MICROUSD: Final = 10_000
 """With less than a cent left, nothing is begun that costs anything."""
 _LOOKED_AT: Final = 32
+_LOOKS: Final = 8
+"""At slots of which some turn out to be too late; what is left then, the next look ends."""
 UNLIMITED: Final = 2**53 - 1
 NO_MONEY: Final = "the money of the month is spent"
+LAST_FENCE: Final = "task_fence"
 LEASE_ENDED: Final = "its runner was not heard of any more"
 _SAID: Final = {"succeeded": Event.SUCCEED, "failed": Event.FAIL, "cancelled": Event.CANCEL, "lost": Event.LOSE}
 
@@ -93,18 +96,23 @@ def claim(store: Store, runner: Runner, roster: Roster, *, monthly: int, now: fl
         # Its answer was lost: the same again, under a fence of its own.
         return _leased(store, mine[0], runner, mine[0].reserved, now)
     left = min(runner.left, monthly - store.runners.spent(month_of(now)) - store.slots.reserved())
-    found = store.slots.claimable(runner.projects, runner.recipes, runner.busy, now=now, limit=_LOOKED_AT)
-    for slot in found:
-        task = _task(store, slot)
-        planning.settle_due(store, task, order_of(task.ordered), now)
-        if store.slots.find(slot.task, slot.at) != slot:
-            continue  # it is not to be begun any more
-        wanted = _price(runner, task)
-        if left >= min(wanted, LEAST_MICROUSD):
-            claimed = ledger.step(store, slot, Event.CLAIM, now=now)
-            return _leased(store, claimed, runner, min(wanted, max(left, 0)), now)
-        if slot.reason != NO_MONEY:
-            store.slots.write(replace(slot, reason=NO_MONEY))
+    for _ in range(_LOOKS):
+        found = store.slots.claimable(runner.projects, runner.recipes, runner.busy, now=now, limit=_LOOKED_AT)
+        are_settled = False
+        for slot in found:
+            task = _task(store, slot)
+            planning.settle_due(store, task, order_of(task.ordered), now)
+            if store.slots.find(slot.task, slot.at) != slot:
+                are_settled = True  # it is not to be begun any more
+                continue
+            wanted = _price(runner, task)
+            if left >= min(wanted, LEAST_MICROUSD):
+                claimed = ledger.step(store, slot, Event.CLAIM, now=now)
+                return _leased(store, claimed, runner, min(wanted, max(left, 0)), now)
+            if slot.reason != NO_MONEY:
+                store.slots.write(replace(slot, reason=NO_MONEY))
+        if not are_settled:
+            break
     return None
 
 
@@ -116,7 +124,8 @@ def _price(runner: Runner, task: TaskRow) -> int:
 
 def _leased(store: Store, slot: SlotRow, runner: Runner, limit: int, now: float) -> Lease:
     # Of a database that was put back no fence is given again, as long as the clock goes on.
-    fence = max(store.slots.highest_fence() + 1, int(now * 1000))
+    fence = max(int(store.marks.find(LAST_FENCE)) + 1, int(now * 1000))
+    store.marks.put(LAST_FENCE, fence)
     given = replace(slot, runner=runner.key, fence=fence, lease_until=now + LEASE_S, reserved=limit)
     store.slots.write(given)
     return Lease(given, _task(store, given), limit)
@@ -130,8 +139,9 @@ def _ask_for_approvals(store: Store, runner: Runner) -> None:
 
 def pause_removed(store: Store, roster: Roster) -> None:
     """Pauses the tasks of devices that are not on the roster any more, and has what runs of them killed."""
-    for task in store.tasks.living():
-        if task.state is Task.PAUSED or bytes.fromhex(task.signer) in roster.devices:
+    gone = [signer for signer in store.tasks.signers() if bytes.fromhex(signer) not in roster.devices]
+    for task in store.tasks.living() if gone else ():
+        if task.state is Task.PAUSED or task.signer not in gone:
             continue
         why = f"its device, {name_of(roster, task.signer)}, was removed from the space"
         store.tasks.stand(task.id, Task.PAUSED, why)

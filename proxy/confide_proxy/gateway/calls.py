@@ -18,9 +18,12 @@ from confide_proxy.gateway.door.refusals import STATUS, refusal_of
 from confide_proxy.gateway.exchange import Exchange, News
 from confide_proxy.mcp.fallback import IMPORT, SECRET
 from confide_proxy.mcp.incoming import STRUCTURED as CONTENT
-from confide_proxy.sealing.tool_calls import LOOKUPS, STORE
+from confide_proxy.sealing.tool_calls import ADD_TASK, LOOKUPS, STORE
 
 CALL: Final = "tools/call"
+CANCEL_TASK: Final = "task_cancel"
+OF_PEOPLE: Final = frozenset({ADD_TASK, CANCEL_TASK})
+"""What this machine signs with its own key, for runners to do: no program orders that with a token. The panel does, for a person."""
 NOT_SERVED: Final = frozenset({IMPORT})
 """Reads whatever files of this machine it is told to: who speaks HTTP brings the text itself (`rest`)."""
 _LOOKS_AROUND: Final = frozenset({"memory_search", "memory_list", "entity_list"})
@@ -60,7 +63,9 @@ class Calls:
         return [
             name
             for name in self._exchange.catalogue.tools
-            if name not in NOT_SERVED and identity.has(scope_of(name)) and not (name == SECRET and identity.is_limited)
+            if self._is_served(identity, name)
+            and identity.has(scope_of(name))
+            and not (name == SECRET and identity.is_limited)
         ]
 
     async def tool(
@@ -111,7 +116,7 @@ class Calls:
         name, given = str(params.get("name")), params.get("arguments")
         arguments = dict(given) if isinstance(given, dict) else given
         scope = scope_of(name)
-        if name in NOT_SERVED or name not in self._exchange.catalogue.tools:
+        if not self._is_served(identity, name) or name not in self._exchange.catalogue.tools:
             raise RefusalError(404, "not_found", "there is no such tool here")
         identity.require(scope)
         if name == SECRET and identity.is_limited:
@@ -123,6 +128,10 @@ class Calls:
             return await self._exchange.ask(
                 CALL, {**params, "arguments": arguments}, claims=claims, on_progress=on_progress
             )
+
+    @staticmethod
+    def _is_served(identity: Identity, name: str) -> bool:
+        return name not in NOT_SERVED and not (identity.is_of_token and name in OF_PEOPLE)
 
     async def _placed(self, identity: Identity, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments with the project that they are about, where that is not the gateway's own. Raises RefusalError."""

@@ -63,7 +63,7 @@ def test_each_tool_is_as_it_is_listed() -> None:
             output = catalogue.outputs[each.tool]
             if each.gives is routes._NOTHING:
                 assert told == output
-    # A search among entities is the list's with `q`; the others are an agent's ways to do what has a route, or read this machine's files.
+    # A search among entities is the list's with `q`. The others: an agent's ways to what has a route, files of this machine, a signature.
     of_agents = {
         "entity_search",
         "memory_sync",
@@ -72,6 +72,7 @@ def test_each_tool_is_as_it_is_listed() -> None:
         "context_info",
         "memory_import",
         "secret_get",
+        *("task_add", "task_cancel"),
     }
     assert routed == catalogue.tools.keys() - of_agents
 
@@ -168,6 +169,8 @@ def test_every_route_does_what_it_says(gateway: Gateway) -> None:
         ("GET", "/api/status"): ("/api/status", None),
         ("GET", "/api/projects"): ("/api/projects", None),
         ("GET", "/api/entities"): ("/api/entities?q=one", None),
+        ("GET", "/api/tasks"): ("/api/tasks?limit=1", None),
+        ("GET", "/api/tasks/results"): ("/api/tasks/results", None),
         ("DELETE", "/api/memories/{id}"): (note, None),
     }
     assert asked.keys() == set(OPERATIONS)

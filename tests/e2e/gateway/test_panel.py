@@ -20,7 +20,7 @@ from tests.support.programs.panel import FORM, Visit, link, text_of, words_of
 from tests.support.programs.processes import CONFIDE, Machine, running_daemon, wait_until
 
 PAGES = (
-    *("", "remember", "projects", "project", "entities", "graph", "timeline", "day?day=2026-11-25", "learned"),
+    *("", "remember", "projects", "project", "entities", "graph", "timeline", "day?day=2026-11-25", "learned", "tasks"),
     *("devices", "health", "deleted", "file?path=MEMORY.md", "edit?path=MEMORY.md"),
 )
 MOST_BYTES = 60_000
@@ -331,6 +331,36 @@ def test_an_open_page_is_told_that_something_is_new(gateway: Gateway, visit: Vis
     while answer.readline():
         pass
     connection.close()
+
+
+def test_a_task_is_looked_at_whole_paused_and_ended(gateway: Gateway, visit: Visit) -> None:
+    """What is done to it is done to the order that was shown, and to no other."""
+    hostile = "Tidy the <b>aviary</b>.\n\nThen \u202eniaga."
+    made = gateway.machine.json(
+        "task", "add", hostile, "--repo", "https://git.example.org/aviary.git", "--max-usd", "2"
+    )
+    assert "Tidy the <b>aviary</b>." in words_of(visit.get("tasks"))
+    page = visit.get(f"task?id={made['id']}")
+    shown = words_of(page)
+    assert "Then ⟨U+202E⟩niaga." in shown
+    for said in ("https://git.example.org/aviary.git", "$2.00", "signed by", "30 min"):
+        assert said in shown
+    (seen,) = re.findall(r'name="seen" value="(\w{64})"', text_of(page))
+    assert "Approve" not in shown  # this machine gave it
+    for does, other in (("approve", seen), ("resume", seen), ("pause", "0" * 64), ("", seen)):
+        assert visit.post("task", id=made["id"], seen=other, do=does).status == 409
+    assert "It is paused now." in words_of(visit.follow(visit.post("task", id=made["id"], seen=seen, do="pause")))
+    assert "Resume" in words_of(visit.get(f"task?id={made['id']}"))
+    visit.post("task", id=made["id"], seen=seen, do="resume")
+    gone = words_of(visit.follow(visit.post("task", id=made["id"], seen=seen, do="cancel")))
+    assert "It is cancelled." in gone
+    assert "Cancel it" not in gone
+    assert visit.post("task", id=made["id"], seen=seen, do="resume").status == 409
+    assert [one["status"] for one in gateway.machine.json("task", "ls")["tasks"] if one["id"] == made["id"]] == [
+        "cancelled"
+    ]
+    for wrong in ("", "0" * 16, "../x", "x" * 40):
+        assert 400 <= visit.get(f"task?id={wrong}").status < 500
 
 
 def test_a_page_is_opened_by_path_or_id(gateway: Gateway) -> None:

@@ -105,10 +105,23 @@ def test_each_tool_takes_a_scope() -> None:
     reading = {name for name in catalogues.packaged().tools if scope_of(name) == READ}
     assert reading == {
         *("memory_search", "memory_read", "memory_status", "memory_get", "memory_list", "memory_history"),
-        *("context_info", "entity_list", "entity_search"),
+        *("context_info", "entity_list", "entity_search", "task_list", "task_results"),
     }
     assert scope_of("secret_get") == SECRETS
     assert scope_of("memory_of_next_year") == WRITE
+
+
+@pytest.mark.parametrize("tool", ["task_add", "task_cancel"])
+async def test_no_program_has_this_machine_sign_an_order(exchange: Exchange, tool: str) -> None:
+    """A token that may do all is told that there is no such tool; a person at the panel may."""
+    with pytest.raises(RefusalError) as refused:
+        async with asyncio.timeout(1):
+            await Calls(exchange).outcome(
+                Identity("a", "a", ALL), {"name": tool, "arguments": {"description": "x", "id": "0" * 16}}
+            )
+    assert refused.value.status == 404
+    assert tool not in Calls(exchange).tools(Identity("a", "a", ALL))
+    assert tool in Calls(exchange).tools(Identity("panel", "panel:1", ALL, class_="owner", is_of_token=False))
 
 
 def test_a_key_means_something_else_to_every_token() -> None:

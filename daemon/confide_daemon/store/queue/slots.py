@@ -82,18 +82,20 @@ class SlotTable(Table):
         now: float,
         limit: int,
     ) -> list[SlotRow]:
-        """The best slots that are due and may be begun, by priority, then by time: none of a task that is not active, of which another
-        slot is held, or in whose repository something runs."""
+        """The best slots that are due and may be begun, by priority, then by time, of each task the first: none of a task that is not
+        active, of which another slot is held, or in whose repository something runs."""
         among, names = within("t.project", projects)
         chosen, wanted = within("t.recipe", recipes)
         free, taken = within("t.repo", busy)
         free = free.replace(" IN ", " NOT IN ")
-        # Held slots are few, so what they keep from others is looked up once.
-        sql = f"""WITH held AS MATERIALIZED (SELECT h.task, o.repo FROM slot h JOIN task o ON o.id = h.task WHERE h.state {_IS_HELD})
-                  SELECT {_OF_SLOT} FROM slot s JOIN task t ON t.id = s.task
-                  WHERE t.state = '{Task.ACTIVE}' AND s.state = '{Slot.READY}' AND s.at <= ? AND s.next_try_at <= ?{among}{chosen}{free}
-                    AND t.id NOT IN (SELECT task FROM held) AND (t.repo = '' OR t.repo NOT IN (SELECT repo FROM held))
-                  ORDER BY t.priority DESC, s.at, s.task LIMIT ?"""
+        # Held slots are few, so what they keep from others is looked up once; and of a task only the first that is due can be begun.
+        sql = f"""WITH held AS MATERIALIZED (SELECT h.task, o.repo FROM slot h JOIN task o ON o.id = h.task WHERE h.state {_IS_HELD}),
+                  first AS MATERIALIZED (SELECT t.id, t.priority, (SELECT d.at FROM slot d WHERE d.task = t.id AND d.state = '{Slot.READY}'
+                      AND d.at <= ? AND d.next_try_at <= ? ORDER BY d.at LIMIT 1) AS at
+                      FROM task t WHERE t.state = '{Task.ACTIVE}'{among}{chosen}{free}
+                      AND t.id NOT IN (SELECT task FROM held) AND (t.repo = '' OR t.repo NOT IN (SELECT repo FROM held)))
+                  SELECT {_OF_SLOT} FROM first f JOIN slot s ON s.task = f.id AND s.at = f.at
+                  ORDER BY f.priority DESC, f.at, f.id LIMIT ?"""
         return [_row(row) for row in self._rows(sql, (now, now, *names, *wanted, *taken, limit))]
 
     def due(self, task: str, *, now: float) -> list[SlotRow]:
@@ -137,9 +139,6 @@ class SlotTable(Table):
         return float(
             self._one("SELECT max(ended_at) FROM slot WHERE task = ? AND started_at IS NOT NULL", (task,)) or 0.0
         )
-
-    def highest_fence(self) -> int:
-        return int(self._one("SELECT max(fence) FROM slot") or 0)
 
     def reserved(self) -> int:
         """What all that is held may still cost."""

@@ -63,6 +63,11 @@ class TaskTable(Table):
         found = self._rows(f"SELECT {_COLUMNS} FROM task WHERE state IN (?, ?, ?)", LIVING)
         return [_row(row) for row in found]
 
+    def signers(self) -> list[str]:
+        """The keys of the devices that have ordered any of these."""
+        found = self._rows("SELECT DISTINCT signer FROM task WHERE state IN (?, ?, ?)", LIVING)
+        return [str(row[0]) for row in found]
+
     def count_living(self) -> int:
         return int(self._rows("SELECT count(*) FROM task WHERE state IN (?, ?, ?)", LIVING)[0][0])
 

@@ -45,7 +45,7 @@ CREATE TABLE slot (
     PRIMARY KEY (task, at)
 ) WITHOUT ROWID;
 CREATE INDEX slot_due ON slot (state, at);
-CREATE INDEX slot_of_task ON slot (task, state, at);
+CREATE INDEX slot_of_task ON slot (task, state, at, next_try_at);
 CREATE INDEX slot_ended ON slot (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX slot_ended_of_task ON slot (task, ended_at) WHERE ended_at IS NOT NULL;
 

@@ -24,6 +24,7 @@ MOST_FORM_BYTES: Final = 4 * 2**20
 MOST_FIELDS: Final = 64
 FORM_TOKEN: Final = "form"  # noqa: S105 - a field's name
 ASK_S: Final = 10.0
+_MOST_DIGITS: Final = 15
 _FORM: Final = "application/x-www-form-urlencoded"
 
 
@@ -50,8 +51,11 @@ class Desk:
 
     def number(self, name: str, usual: int = 1, most: int = 2**53) -> int:
         """One that is a whole number above 0."""
-        said = self.query(name, 20)
-        return min(int(said), most) if said.isdecimal() and int(said) > 0 else usual
+        return min(_whole(self.query(name, 20)) or usual, most)
+
+    def said_number(self, name: str) -> int:
+        """A field of the form that is a whole number above 0; 0: it is none."""
+        return _whole(self.form.get(name, ""))
 
     def said(self, name: str, most: int = 1_000_000) -> str:
         """A field of the form without the blanks around it. Raises RefusalError: it is longer than `most`."""
@@ -113,6 +117,11 @@ class Desk:
 
     def lines(self, text: str) -> Any:
         return markdown.lines(text, self.secret)
+
+
+def _whole(said: str) -> int:
+    # A number without an end is an error to Python.
+    return int(said) if len(said) <= _MOST_DIGITS and said.isdecimal() else 0
 
 
 def _plain(value: Any) -> Any:

@@ -47,6 +47,7 @@ NAV: Final = (
     ("projects", "Projects"),
     ("timeline", "Timeline"),
     ("learned", "Learned"),
+    ("tasks", "Tasks"),
     ("devices", "Devices"),
     ("health", "Health"),
 )

@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from confide_crypto.errors import ConfideError
 from confide_door.refusals import RefusalError
+from confide_proxy.errors import DeviceError, LearningError, TokenError
 from confide_proxy.gateway.app import Gateway, Room
 from confide_proxy.gateway.door.refusals import refusal_of
 from confide_proxy.gateway.panel import pages, rendering
@@ -53,10 +54,15 @@ PAGES: Final[tuple[tuple[str, str, str], ...]] = (
     ("devices/remove", "devices:remove", "POST"),
     ("tokens/new", "devices:make_token", "POST"),
     ("tokens/remove", "devices:remove_token", "POST"),
+    ("tasks", "tasks:every", "GET"),
+    ("task", "tasks:one", "GET"),
+    ("task", "tasks:act", "POST"),
     ("health", "health:show", "GET"),
     ("health/retry", "health:retry", "POST"),
 )
 """Below a visit's place: path, page and method. A page is loaded when it is first asked for: most gateways are run for programs alone."""
+_OF_A_FORM: Final = (DeviceError, LearningError, TokenError)
+"""What a person has given that cannot be done: nothing is out of order, and it is of no use to come again."""
 FOLDER: Final = "links"
 """Where links are kept, below the gateway's folder."""
 
@@ -95,6 +101,8 @@ class Panel:
         """A cookie for a link; for one that is none that is good, how to get another."""
         if request.method != "GET":  # what only looks whether there is something uses no link up
             return rendering.answer("enter.html", None)
+        if _is_ahead(request):  # of a link that somebody has pasted, and not opened yet
+            raise RefusalError(503, "unavailable", "a link is not fetched ahead")
         is_in_frame = request.headers.get("sec-fetch-dest") == "iframe"
         if is_in_frame and not self._is_framed:  # before the link is used up for what no browser would show
             hint = "[panel] frame_ancestors in proxy.toml names the origins whose pages may show it"
@@ -135,6 +143,8 @@ class Panel:
                 desk = Desk(self._gateway, visit, request, form, lambda: self._visits.is_good(visit))
                 return await page(desk)
             except (ConfideError, TimeoutError) as error:
+                if isinstance(error, _OF_A_FORM):
+                    error = RefusalError(400, "invalid", str(error), hint=error.hint)
                 return _failed(visit, refusal_of(error))
 
         return handle
@@ -146,6 +156,11 @@ def _failed(visit: Visit, refusal: RefusalError) -> Response:
     )
     answer.headers.update(refusal.headers)
     return answer
+
+
+def _is_ahead(request: Request) -> bool:
+    """Whether a browser fetches what its person may open soon."""
+    return any("prefetch" in request.headers.get(name, "") for name in ("sec-purpose", "purpose"))
 
 
 def _framed(route: Route, policy: str) -> Route:

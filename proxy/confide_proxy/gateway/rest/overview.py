@@ -43,6 +43,18 @@ class Overview:
     async def status(self, request: Request) -> Response:
         return answer(await self._calls.tool(identity_of(request), "memory_status", {}))
 
+    async def tasks(self, request: Request) -> Response:
+        """What is queued for runners, and how it stands."""
+        return await self._read(request, "task_list")
+
+    async def results(self, request: Request) -> Response:
+        """What came of it."""
+        return await self._read(request, "task_results")
+
+    async def _read(self, request: Request, tool: str) -> Response:
+        properties = self._catalogue.tools[tool]["inputSchema"]["properties"]
+        return answer(await self._calls.tool(identity_of(request), tool, query_of(request, properties)))
+
     async def projects(self, request: Request) -> Response:
         identity = identity_of(request)
         found = await ask(self._calls.link, "projects", {"project": self._calls.project}, timeout_s=PROJECTS_S)

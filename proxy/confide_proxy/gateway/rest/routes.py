@@ -264,6 +264,16 @@ OPERATIONS: Final = (
         query={"q": {"type": "string", "minLength": 1, "maxLength": 100}},
         gives={"type": "object"},
     ),
+    Operation(
+        "GET",
+        "/api/tasks",
+        "tasks",
+        "What is queued for the night, and how it stands. To add, approve or cancel takes a person: confide task.",
+        READ,
+        "task_list",
+        "query",
+    ),
+    Operation("GET", "/api/tasks/results", "results", "What came of tasks.", READ, "task_results", "query"),
 )
 """Those with a fixed path before those with `{id}`: the first that fits answers."""
 
@@ -287,6 +297,8 @@ def handlers(gateway: Gateway) -> Mapping[str, Handler]:
         "status": overview.status,
         "projects": overview.projects,
         "entities": overview.entities,
+        "tasks": overview.tasks,
+        "results": overview.results,
         "store": memories.store,
         "list_": memories.list,
         "recall": memories.recall,

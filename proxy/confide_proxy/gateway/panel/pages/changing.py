@@ -28,7 +28,7 @@ async def save(desk: Desk) -> Response:
     now = await _now(desk, desk.said("id", 160), desk.project, desk.said("path", 512))
     # A text box takes the last line end away, and a file has one.
     text = desk.form.get("text", "")
-    seen = int(desk.form["revision"]) if desk.form.get("revision", "").isdecimal() else 0
+    seen = desk.said_number("revision")
     fields = {name: desk.said(name, 200) for name in (*_FIELDS, "tags", "level")} if now["id"] else {}
     if seen != now["revision"]:
         return _clashing(desk, now, text, fields)
@@ -45,7 +45,7 @@ async def save(desk: Desk) -> Response:
 async def restore(desk: Desk) -> Response:
     """An older text becomes the newest one."""
     project, path = desk.project, desk.said("path", 512)
-    revision = int(desk.form["revision"]) if desk.form.get("revision", "").isdecimal() else None
+    revision = desk.said_number("revision")
     body: dict[str, Any] = {"path": path} | ({"revision": revision} if revision else {})
     answer = await desk.ask_of(project, "restore", **body)
     told = f"Restored, as revision {answer['revision']}." if answer["changed"] else "It says just that already."
@@ -61,9 +61,9 @@ async def ask_delete(desk: Desk) -> Response:
 
 async def delete(desk: Desk) -> Response:
     """It is gone on every machine; for a while it can be restored. What has become another text since is not."""
-    identity, path, seen = desk.said("id", 160), desk.said("path", 512), desk.said("revision", 20)
+    identity, path = desk.said("id", 160), desk.said("path", 512)
     named = {"id": identity} if identity else {"path": path, "project": desk.project}
-    answer = await desk.call("memory_delete", expectedRevision=int(seen) if seen.isdecimal() else None, **named)
+    answer = await desk.call("memory_delete", expectedRevision=desk.said_number("revision") or None, **named)
     return desk.go(
         "deleted", "Deleted." if answer["deleted"] else "The deletion waits for the daemon.", project=answer["project"]
     )
