@@ -259,19 +259,23 @@ async def accept(here: Here, identity: TaskId, at: At = None, project: ProjectDi
     async with here.client(this) as client:
         found, order, _ = await _shown(client, identity)
         slot = _slot(found, at)
-    if slot["path"] is None:
-        raise ToolError("that run left no text", hint=f"confide task show {found['task'][:6]} lists its runs")
-    if order.project not in (this.name, GLOBAL_PROJECT):
-        raise ToolError(
-            f"the task is of project {one_line(order.project)}", hint="run it in the folder of that project"
-        )
-    read = await call(here, this, "memory_read", {"path": slot["path"], "project": order.project, "lines": 2_000})
-    text = await asyncio.to_thread(_body, read["content"])
+        if slot["path"] is None:
+            raise ToolError("that run left no text", hint=f"confide task show {found['task'][:6]} lists its runs")
+        if order.project not in (this.name, GLOBAL_PROJECT):
+            hint = "run it in the folder of that project"
+            raise ToolError(f"the task is of project {one_line(order.project)}", hint=hint)
+        of_result = {"project": order.project, "path": slot["path"]}
+        text = _body((await ask(client.connection, "pull", of_result, timeout_s=DEADLINE_S))["text"])
     say(text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}…")
     await agreed("Keep this as a note of the project", is_sure=False)
     fields = {"content": text, "title": f"Result: {_first(order.description)}", "source": "task", "tags": ["task"]}
     stored = await call(here, this, "memory_store", {**fields, "project": order.project})
     gone = await call(here, this, "memory_delete", {"path": slot["path"], "project": order.project})
+    async with here.client(this) as client:
+        # The daemon knows the text again, as one that nobody vouches for: now somebody does.
+        of_note = {"project": order.project, "path": stored["path"]}
+        looked = await ask(client.connection, "trust", of_note, timeout_s=DEADLINE_S)
+        await ask(client.connection, "trust", {**of_note, "hash": looked["hash"]}, timeout_s=DEADLINE_S)
     note(*stored.get("warnings", []), *gone.get("warnings", []))
     return Output({"path": stored["path"], "id": stored.get("id")}, f"kept as {stored['path']} [{order.project}]")
 

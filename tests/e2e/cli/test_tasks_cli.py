@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 import secrets
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.e2e.cli.test_questions import terminal
+from tests.support.daemon.task_runners import Device, named
 from tests.support.network.relay import RecordingRelay
 from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
+from confide_crypto.keys.identity import Identity, parse_daemon_key
+from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.roster import Roster
+from confide_crypto.sealing.space_keys import WrapKey
+from confide_crypto.transport.open import connect
+
 TOKEN = "ghp_" + "x7Kd92LmQp0sVbNc84RtYwZaE1fGhJ3uTo5i"  # planted
+
+
+def soon(**away: int) -> str:
+    """A time so far from now."""
+    return (datetime.now(UTC) + timedelta(**away)).isoformat(timespec="seconds")
+
+
 ALL = 'toolsets = ["core", "tasks"]\n'
 
 
@@ -62,9 +81,9 @@ def test_a_task_from_its_order_to_its_end(machine: Machine) -> None:
 WRONG = (
     ("--schedule", "every night"),
     ("--schedule", "*/5 * * * *"),
-    ("--schedule", "0 2 * * *", "--at", "2027-01-01T02:00"),
+    ("--schedule", "0 2 * * *", "--at", soon(days=30)),
     ("--at", "tomorrow"),
-    ("--zone", "Mars/Olympus", "--at", "2027-01-01T02:00"),
+    ("--zone", "Mars/Olympus", "--at", soon(days=30)),
     ("--type", "dance"),
     ("--repo", "ext::sh -c id"),
     ("--priority", "11"),
@@ -93,7 +112,7 @@ def test_without_the_daemon_an_agents_task_waits(machine: Machine, relay: Record
     (machine.home / "proxy.toml").write_text(ALL)
     with Wire(machine) as wire:
         wire.open()
-        first = wire.tool("task_add", {"description": "online", "scheduled_for": "2027-01-01T02:00"})
+        first = wire.tool("task_add", {"description": "online", "scheduled_for": soon(days=30)})
         assert not first.get("isError"), first
         relay.cut()
         kept = wire.tool("task_add", {"description": "offline", "type": "refactor", "priority": "7"})
@@ -122,3 +141,38 @@ def test_no_text_of_a_task_crosses_the_wire_in_clear(machine: Machine, relay: Re
     assert recorded
     for canary in (b"canary-91f3", b"canary-77aa", TOKEN.encode()):
         assert canary not in recorded
+
+
+async def played(daemon: Daemon, machine: Machine, text: str) -> dict[str, Any]:
+    """A run of this machine's task, by a runner that a test plays with the machine's own key; how it ended."""
+    identity = Identity.load(machine.home / "proxy" / "identity.key")
+    address = json.loads((daemon.data / "daemon.address").read_bytes())
+    connection = await connect(address["url"], identity, parse_daemon_key(address["key"]))
+    async with Device(connection, identity) as runner:
+        entries = (await runner.request("roster", {"from": 0}))["entries"]
+        runner.roster = Roster.read(base64.b64decode(entry) for entry in entries)
+        slot = await runner.claim("ask")
+        assert slot is not None
+        await runner.start(slot)
+        keys = runner.roster.open(WrapKey(identity))
+        record = base64.b64encode(Record.seal(keys, "task-log", b"what it did\n").encode()).decode()
+        await runner.request("task-log", {**named(slot), "part": 0, "record": record})
+        return await runner.end(slot, text=text)
+
+
+def test_a_result_becomes_a_note_once_a_person_says_so(daemon: Daemon, machine: Machine) -> None:
+    """The log opens here; the result is found by a search only when it was accepted at a terminal."""
+    added = machine.json("task", "add", "Ask about zebras.", "--at", soon(minutes=-1))
+    asyncio.run(played(daemon, machine, "The zebra crosses at noon."))
+    assert "what it did" in machine.run("task", "log", added["id"])
+    assert "succeeded, unchecked" in machine.run("report", "--since", "12h")
+    assert "nobody is here to be asked" in machine.run("task", "accept", added["id"], code=7)
+    assert machine.json("search", "zebra noon")["results"] == []
+    with terminal(machine, "task", "accept", added["id"][:8]) as person:
+        person.wait_for("The zebra crosses at noon.")
+        person.wait_for("[y/N]")
+        person.type("y\n")
+        assert person.ends() == 0
+    found = machine.json("search", "zebra noon")["results"]
+    assert [one["path"].startswith("memory/notes/") for one in found] == [True]
+    assert found[0]["class"] == "owner"
