@@ -22,7 +22,7 @@ from confide_proxy.paths import Paths
 from confide_proxy.runner import trial
 from confide_proxy.runner.books.ledger import Begun, Ledger
 from confide_proxy.runner.run import Result
-from confide_proxy.runner.sandbox import disk, groups
+from confide_proxy.runner.sandbox import bubblewrap, disk, groups
 from confide_proxy.runner.settings.recipes import Recipe, Settings
 from confide_proxy.runner.supervisor import Supervisor
 from confide_proxy.sealing.context import Sealing
@@ -182,7 +182,8 @@ class Service:
             raise self._link.reason or LinkError("the daemon did not answer in time") from None
 
     def _clear(self) -> None:
-        """What a runner that was killed has left behind; nothing of it lives (--die-with-parent)."""
+        """What a runner that was killed has left behind. Only one at a time has this folder (`Ledger`)."""
+        bubblewrap.sweep(self._folder / "work")
         groups.sweep()
         disk.remove(self._folder / "work")
 

@@ -108,6 +108,16 @@ def inside(word: str) -> list[int]:
     return found
 
 
+def _started_for(machine: Machine) -> list[int]:
+    """The processes of this machine's sandboxes, at whatever step."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if f"{machine.home}/proxy/runner/work/".encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
 def report(machine: Machine) -> str:
     return machine.run("report")
 
@@ -172,6 +182,8 @@ def test_a_runner_that_is_killed_leaves_nothing_and_the_morning_tells_the_truth(
         with runner(home) as morning:
             morning.until(f"{task}")
             morning.until("lost")
+            # Nor anything that was on its way to be a sandbox, and waits for a word that nobody gives.
+            assert _started_for(home) == []
             morning.process.send_signal(signal.SIGTERM)
             assert morning.process.wait(20) == 0
         assert "lost" in home.run("task", "show", task)

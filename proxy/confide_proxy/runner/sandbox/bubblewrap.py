@@ -56,7 +56,11 @@ _OF_ETC: Final = (
     "ca-certificates",
 )
 """What programs of the distribution look for; nothing of the machine or its users stands in it."""
-STARTED_S: Final = 10.0
+_WAITS: Final = 'echo; read -r go || exit 125; exec "$@"'
+_GO: Final = b"go\n"
+"""The first line of stdin, without which nothing begins; it is sent once a line has come out. A runner that is killed while a sandbox is
+set up has not sent it: that its processes die with bubblewrap only holds once that is done (tried: some lived on, and did their work)."""
+STARTED_S: Final = 30.0
 ENDED_S: Final = 30.0
 """Until the kernel has killed what a run has started: on a busy machine hundreds of processes take seconds. More, and something hangs."""
 
@@ -70,6 +74,18 @@ def program() -> Path | None:
 
         return Path(bwrap_path())
     return None
+
+
+def sweep(folder: Path) -> None:
+    """Kill what a runner that was killed has left of sandboxes over folders below this one, whatever it was about to be.
+
+    Where bubblewrap dies between its first process and the word that lets that go on, this one waits for ever.
+    """
+    mark = f"bind\0{folder}/".encode(errors="surrogateescape")
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if mark in path.read_bytes():
+                os.kill(int(path.parent.name), signal.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,33 +143,39 @@ class Sandbox:
                 closing = kept.enter_context(contextlib.ExitStack())
                 closing.callback(os.close, tells)
                 arguments, descriptors = _arguments(box, closing, tells, command, cwd)
-                process = await asyncio.create_subprocess_exec(
-                    *group.prefix,
-                    str(found),
-                    *arguments,
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=asyncio.subprocess.PIPE,
-                    pass_fds=descriptors,
-                    env=group.environment,
-                    limit=2**20,
+                starting = asyncio.ensure_future(
+                    asyncio.create_subprocess_exec(
+                        *group.prefix,
+                        str(found),
+                        *arguments,
+                        stdin=asyncio.subprocess.PIPE,
+                        stdout=asyncio.subprocess.PIPE,
+                        stderr=asyncio.subprocess.PIPE,
+                        pass_fds=descriptors,
+                        env=group.environment,
+                        limit=2**20,
+                    )
                 )
-                closing.close()
+                first = _FirstProcess(told)
                 try:
-                    first = await _first_process(told)
+                    process = await asyncio.shield(starting)
+                    closing.close()
+                    pidfd = await first.found()
+                    is_set_up = pidfd is not None and await _is_set_up(process)
                 except BaseException:
-                    with contextlib.suppress(ProcessLookupError):
-                        process.kill()  # its child dies with it: --die-with-parent
-                    await asyncio.shield(_drained(process))
+                    # Bubblewrap is not killed for that: while it sets a sandbox up, what it has started does not die with it yet.
+                    await asyncio.shield(_abandoned(starting, first, closing))
                     raise
-                if first is None:
-                    raise await _failed(process)
+                if pidfd is None or not is_set_up:
+                    raise await _failed(process, pidfd)
+                assert process.stdin is not None
+                process.stdin.write(_GO)
         except BaseException as error:
             await asyncio.to_thread(group.close)
             if isinstance(error, OSError):
                 raise SandboxError(f"a sandbox cannot be started: {error.strerror}") from error
             raise
-        return cls(process, first, group)
+        return cls(process, pidfd, group)
 
     async def __aenter__(self) -> Self:
         return self
@@ -241,9 +263,10 @@ def _arguments(
     for name, value in {**base, **box.environment}.items():
         arguments += ["--setenv", name, value]
     arguments += ["--chdir", cwd, "--"]
+    beginning: list[str] = []
     if box.gateway is not None:
-        arguments += [_interpreter(), "-I", "-S", _INSIDE_THERE, str(box.gateway), str(PORT)]
-    return [*arguments, *command], descriptors
+        beginning = [_interpreter(), "-I", "-S", _INSIDE_THERE, str(box.gateway), str(PORT)]
+    return [*arguments, "/bin/sh", "-c", _WAITS, "sh", *beginning, *command], descriptors
 
 
 def _interpreter() -> str:
@@ -256,22 +279,57 @@ def _interpreter_folders() -> list[str]:
     return [] if folder == "/usr" or folder.startswith("/usr/") else ["--ro-bind", folder, folder]
 
 
-async def _first_process(told: int) -> int | None:
-    """A pidfd of the namespace's first process, as bubblewrap tells of it; None: it has ended before it told."""
-    text = b""
-    async with asyncio.timeout(STARTED_S):
-        while True:
-            await _readable(told)
-            piece = os.read(told, 4096)
-            text += piece
-            try:
-                said: dict[str, Any] = json.loads(text)
-                return os.pidfd_open(int(said["child-pid"]))
-            except (ValueError, KeyError):
-                if not piece:
+class _FirstProcess:
+    """The first process of a namespace, as bubblewrap tells of it over a pipe."""
+
+    def __init__(self, told: int) -> None:
+        self._told = told
+        self._text = b""
+        self._found: int | None = None
+
+    async def found(self) -> int | None:
+        """A pidfd of it; None: bubblewrap has ended before it told. Raises TimeoutError."""
+        if self._found is not None:
+            return self._found
+        async with asyncio.timeout(STARTED_S):
+            while True:
+                await _readable(self._told)
+                piece = os.read(self._told, 4096)
+                self._text += piece
+                try:
+                    said: dict[str, Any] = json.loads(self._text)
+                    self._found = os.pidfd_open(int(said["child-pid"]))
+                    return self._found
+                except (ValueError, KeyError):
+                    if not piece:
+                        return None
+                except ProcessLookupError:
                     return None
-            except ProcessLookupError:
-                return None
+
+
+async def _abandoned(
+    starting: asyncio.Future[asyncio.subprocess.Process], first: _FirstProcess, closing: contextlib.ExitStack
+) -> None:
+    """End a sandbox that nobody waits for any more, on its way to its first process."""
+    process = await starting  # asyncio would kill it in the middle
+    closing.close()
+    if process.stdin is not None:
+        process.stdin.close()
+    pidfd = None
+    with contextlib.suppress(TimeoutError):
+        pidfd = await first.found()
+    with contextlib.suppress(ProcessLookupError):
+        if pidfd is not None:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        else:
+            process.kill()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(ENDED_S):
+            if pidfd is not None:
+                await _readable(pidfd)
+            await process.communicate()
+    if pidfd is not None:
+        os.close(pidfd)
 
 
 async def _readable(descriptor: int) -> None:
@@ -284,15 +342,17 @@ async def _readable(descriptor: int) -> None:
         loop.remove_reader(descriptor)
 
 
-async def _drained(process: asyncio.subprocess.Process) -> None:
-    """Wait for a process that was killed, and let its pipes go."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(ENDED_S):
-            await process.communicate()
+async def _is_set_up(process: asyncio.subprocess.Process) -> bool:
+    """Whether the first line has come, behind which the command waits for the word to begin. Raises TimeoutError."""
+    assert process.stdout is not None
+    async with asyncio.timeout(STARTED_S):
+        return bool(await process.stdout.readline())
 
 
-async def _failed(process: asyncio.subprocess.Process) -> SandboxError:
+async def _failed(process: asyncio.subprocess.Process, pidfd: int | None) -> SandboxError:
     """Why bubblewrap has ended before it began."""
+    if pidfd is not None:
+        os.close(pidfd)
     assert process.stderr is not None
     said = b""
     with contextlib.suppress(TimeoutError):
