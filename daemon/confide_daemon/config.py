@@ -47,6 +47,7 @@ _TOKEN_LIKE: Final = re.compile(r"(hv[sbr]|[sbr])\.[A-Za-z0-9_-]{20,}")
 # As `openssl rand -hex 32` makes one.
 _SPOKEN_TOKEN: Final = re.compile(r"[0-9A-Fa-f]{32,}")
 
+_CLIENT_HOST = re.compile(r"(?=.{1,253}$)[a-z0-9-]+(\.[a-z0-9-]+)*\.[a-z][a-z0-9-]+")
 _PUBLIC_URL: Final = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:\d{1,5})?/?")
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:\d{1,5})?")
 
@@ -346,6 +347,9 @@ class GatewayConfig:
     key: str = ""
     public_url: str = ""  # what clients are told, such as `https://memory.example.org`; "" is where it listens
     hosts: tuple[str, ...] = ()  # further names that it is called by, as they stand in `Host`
+    # hosts from which programs may be described that ask to be let in, and the space that they may ask for
+    client_hosts: tuple[str, ...] = ()
+    client_space: str = ""
 
     def problem(self) -> tuple[str, str] | None:
         """As `VaultConfig.problem`."""
@@ -358,6 +362,12 @@ class GatewayConfig:
         for host in self.hosts:
             if not _HOST.fullmatch(host):
                 return "hosts", 'it takes a list of names as they stand in Host, such as ["memory.example.org"]'
+        for host in self.client_hosts:
+            if not _CLIENT_HOST.fullmatch(host):
+                return "client_hosts", 'it takes a list of names of hosts, such as ["claude.ai"]'
+        if bool(self.client_hosts) != bool(self.client_space):
+            missing = "client_space" if self.client_hosts else "client_hosts"
+            return missing, "hosts of programs and the space that these may ask for go together"
         if not self.listen:
             if self != GatewayConfig():
                 return "listen", "the other options of [gateway] need it, as in 127.0.0.1:7735"

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message, Receive
 
 from confide_door.refusals import RefusalError
 
@@ -41,6 +42,20 @@ async def body_of(request: Request, *, within_s: float, most: int = MAX_BODY_BYT
 def _too_large(most: int) -> RefusalError:
     size = f"{most // 2**20} MiB" if most >= 2**20 else f"{most // 2**10} KiB"
     return RefusalError(413, "too_large", f"the body is over {size}", headers={"Connection": "close"})
+
+
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """What receives a body that was read already, and then what comes behind it."""
+    is_given = False
+
+    async def again() -> Message:
+        nonlocal is_given
+        if is_given:
+            return await receive()
+        is_given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
 
 
 class Places:

@@ -335,6 +335,15 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
             used=optional(moment),
         )
     },
+    "gateway-end": {},
+    "sign-in": {
+        "application": shown,
+        "registered": flag(),
+        "redirect": shown,
+        "scope": choice(("read", "write")),
+        "expires": moment,
+    },
+    "sign-in-approve": {"scope": choice(("read", "write"))},
     # What is sealed, as far as every session asks it.
     "records": {},
     "is-sensitive": {"sensitive": flag(default=True)},

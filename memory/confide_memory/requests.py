@@ -65,6 +65,9 @@ MAX_CHANGES: Final = 256
 MAX_LISTED_RECORDS: Final = 1000
 LONGEST_TTL_S: Final = 30 * 86_400
 """Of an invite."""
+MAX_GRANTED_PROJECTS: Final = 256
+MAX_GRANTED_DAYS: Final = 3650
+"""Of a program that reaches the space by HTTP."""
 PSK_LENGTH: Final = 32
 DATABASE_KEY_LENGTH: Final = 32
 
@@ -253,6 +256,16 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
     # Devices.
     "roster": {"from": count(MAX_ENTRIES)},
     "gateway": {},
+    "gateway-end": {"name": text},
+    "sign-in": {"words": text},
+    "sign-in-approve": {
+        "words": text,
+        "name": optional(text, ""),
+        "scope": choice(("read", "write")),
+        "projects": optional(items(MAX_GRANTED_PROJECTS, each(text))),
+        "trusted": flag(),
+        "days": count(MAX_GRANTED_DAYS, least=1),
+    },
     "extend": {"entry": data(MAX_ENTRY_BYTES)},
     "pair": {"request": later(optional(sized(REQUEST_LENGTH))), "body": whole},
     "pair-answer": {"key": hexed(KEY_LENGTH), "answer": sized(ANSWER_LENGTH)},

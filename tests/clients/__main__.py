@@ -16,12 +16,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.clients import by_url, claude, codex, cost, gemini, installed, nights, opencode, unasked
+from tests.clients import at_the_server, by_url, claude, codex, cost, gemini, installed, nights, opencode, unasked
 from tests.clients.trial import Trial
 
 ROOT = Path(__file__).parents[2]
 CLIENTS = {"claude": claude, "codex": codex, "gemini": gemini, "opencode": opencode}
-FAMILIES = (installed.INSTALLED, unasked.UNASKED, cost.COST, by_url.BY_URL, nights.NIGHTS)
+FAMILIES = (
+    installed.INSTALLED,
+    unasked.UNASKED,
+    cost.COST,
+    by_url.BY_URL,
+    at_the_server.AT_THE_SERVER,
+    nights.NIGHTS,
+)
 MORE: dict[str, tuple[Callable[[Trial], None], ...]] = {
     name: tuple(check for family in FAMILIES for check in family.get(name, ())) for name in CLIENTS
 }

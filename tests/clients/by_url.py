@@ -53,7 +53,7 @@ def claude_by_url(trial: Trial) -> None:
         session = claude.Session(trial, "url", *STEPS, server=server)
     told = re.search(r"connected \(transport: http\) in (\d+)ms", session.debug)
     trial.check("claude, by URL: connected", told is not None, f"{told[1]} ms" if told else "")
-    _judged(trial, "claude", session.results)
+    judged(trial, "claude, by URL", session.results)
 
 
 def codex_by_url(trial: Trial) -> None:
@@ -63,16 +63,17 @@ def codex_by_url(trial: Trial) -> None:
         session = codex.Session(trial, *STEPS, server=server, CONFIDE_TOKEN=here.token)
     is_done = len(session.calls) == 2 and all(call["status"] == "completed" for call in session.calls)
     trial.check("codex, by URL: both tools answered", is_done)
-    _judged(trial, "codex", session.read)
+    judged(trial, "codex, by URL", session.read)
 
 
-def _judged(trial: Trial, client: str, read: list[Any]) -> None:
+def judged(trial: Trial, client: str, read: list[Any]) -> None:
+    """Both tools have answered with text, and the model is told what that is."""
     first = str(read[0]) if read else ""
     trial.check(
-        f"{client}, by URL: search and store answered", len(read) == 2 and FACT in first and "Stored in" in str(read[1])
+        f"{client}: search and store answered", len(read) == 2 and FACT in first and "Stored in" in str(read[1])
     )
-    trial.check(f"{client}, by URL: the model is told that it is stored data", NOTICE in first)
-    trial.check(f"{client}, by URL: the model reads text", "startLine" not in first, f"{count_tokens(first)} tokens")
+    trial.check(f"{client}: the model is told that it is stored data", NOTICE in first)
+    trial.check(f"{client}: the model reads text", "startLine" not in first, f"{count_tokens(first)} tokens")
 
 
 BY_URL: Final[dict[str, tuple[Callable[[Trial], None], ...]]] = {"claude": (claude_by_url,), "codex": (codex_by_url,)}

@@ -38,12 +38,13 @@ class Session:
         state: str = "up",
         log: Path | None = None,
         server: dict[str, Any] | None = None,
+        home: str = "claude",
     ) -> None:
-        """`server`: the entry, where it is not the one that starts `confide mcp`."""
+        """`server`: the entry, where it is not the one that starts `confide mcp`; `home`: where it keeps what it was signed in with."""
         debug = trial.root / f"claude-{name}.debug"
         with playing(*steps) as model:
             surroundings = {"ANTHROPIC_BASE_URL": f"http://127.0.0.1:{model.port}", "ANTHROPIC_API_KEY": "made-up"}
-            environment = trial.environment("claude", state, **surroundings, **dict.fromkeys(QUIET, "1"))
+            environment = trial.environment(home, state, **surroundings, **dict.fromkeys(QUIET, "1"))
             command = [str(trial.clients / PROGRAM), "-p", PROMPT, "--output-format", "stream-json", "--verbose"]
             command += ["--debug-file", str(debug), "--allowedTools", TOOLS, "--strict-mcp-config", "--mcp-config"]
             command.append(json.dumps({"mcpServers": {"confide": server or trial.server(state, log)}}))

@@ -147,6 +147,12 @@ def test_a_value_replaces_its_default_and_no_other(tmp_path: Path) -> None:
             "without a path",
         ),
         ("[gateway]\nlisten = '127.0.0.1:7735'\nhosts = ['https://x.org']", "'gateway.hosts'", "as they stand in Host"),
+        (
+            "[gateway]\nlisten = '127.0.0.1:7735'\nclient_hosts = ['*.x.org']\nclient_space = 'a'",
+            "'gateway.client_hosts'",
+            "hosts",
+        ),
+        ("[gateway]\nlisten = '127.0.0.1:7735'\nclient_hosts = ['x.org']", "'gateway.client_space'", "go together"),
         ("[gateway]\nlisten = '127.0.0.1:7735'\nhosts = ['*']", "'gateway.hosts'", "as they stand in Host"),
         ("[gateway]\nlisten = '127.0.0.1:7735'\nhost = ['x.org']", "unknown option 'gateway.host'", "'gateway.hosts'"),
     ],

@@ -48,6 +48,11 @@ def remove(state: State, name: str) -> int:
             database.execute(f"DELETE FROM {table} WHERE space = ?", (space_id,))  # noqa: S608 - ours
         database.execute("DELETE FROM jobs WHERE space = ?", (space_id,))
         database.execute("DELETE FROM invites WHERE space = ?", (name,))
+        for table in ("sign_ins", "codes"):
+            mine = f"DELETE FROM {table} WHERE application IN (SELECT id FROM applications WHERE space = ?)"  # noqa: S608 - ours
+            database.execute(mine, (name,))
+        for table in ("applications", "registration"):
+            database.execute(f"DELETE FROM {table} WHERE space = ?", (name,))  # noqa: S608 - ours
         database.execute("UPDATE spaces SET id = ? WHERE name = ?", (new_space_id(), name))
         record(database, registry.clock(), "removed", detail=f"space {name}")
     return _finish(state.folder, mark)

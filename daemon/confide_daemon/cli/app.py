@@ -73,6 +73,11 @@ COMMANDS: Final[Groups] = {
                 "allow": ("confided gateway allow chat --space home --scope write --project shop",),
                 "ls": ("confided gateway ls",),
                 "rm": ("confided gateway rm chat",),
+                "open": ("confided gateway open --space home",),
+                "client": (
+                    "confided gateway client add Claude --space home --redirect https://claude.ai/api/mcp/auth_callback",
+                    "confided gateway client ls",
+                ),
             },
         ),
         Entry("audit", "status:audit", "Show who came, and what was changed.", ("confided audit --since 2d",)),

@@ -4,17 +4,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from starlette.requests import Request
 
 from confide_crypto.keys.tokens import digest_of
+from confide_daemon.access.by_http.sign_in import SignIns
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.registry import Registry
 from confide_door.admission import Challenge, Guesses, bearer_of
 
+PATH: Final = "/mcp"
 SCOPES: Final = ("memory:read", "memory:write")
 _HINT: Final = "confided gateway allow makes one on the server; send it as Authorization: Bearer TOKEN"
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Who was let in. `left_s`: for how long the token is good, where it is one of a sign-in, which turns over; None: as its caller is."""
+
+    caller: Caller
+    left_s: float | None
+
+
+def resource_of(origin: str) -> str:
+    """What tokens are good for (RFC 8707, RFC 9728)."""
+    return origin + PATH
 
 
 class Bearer:
@@ -23,22 +39,34 @@ class Bearer:
     def __init__(self, registry: Registry, origin: str, clock: Callable[[], float] = time.monotonic) -> None:
         """`origin`: of the addresses that clients are told."""
         self._registry = registry
+        self._sign_ins = SignIns(registry)
+        self._resource = resource_of(origin)
         self._guesses = Guesses(clock=clock)
         self.challenge = Challenge(lambda: origin, SCOPES, hint=_HINT)
 
-    def __call__(self, request: Request) -> Caller:
+    def __call__(self, request: Request) -> Admitted:
         """Raises RefusalError: 400 for two of them, 401 for none or a wrong, an expired or a revoked one, 429 after too many wrong ones."""
         text = bearer_of(request)
         if text is None:
             raise self.challenge.without()
         digest = digest_of(text)
-        caller = self.good(digest) if digest is not None else None
-        if caller is None:
+        admitted = self._admitted(digest) if digest is not None else None
+        if admitted is None:
             self._guesses.count()
             raise self.challenge.unknown()
-        return caller
+        return admitted
 
-    def good(self, digest: bytes) -> Caller | None:
-        """The caller whose token has this SHA-256, as the registry has it now; None where it may not come (any more)."""
-        caller = self._registry.gateway_client(digest)
+    def _admitted(self, digest: bytes) -> Admitted | None:
+        caller = self.good(digest)
+        if caller is not None:
+            return Admitted(caller, None)
+        access = self._sign_ins.access(digest, self._resource)
+        now = self._registry.clock()
+        if access is None or access.caller.closed(now):
+            return None
+        return Admitted(access.caller, access.until - now)
+
+    def good(self, key: bytes) -> Caller | None:
+        """The caller with this key, as the registry has it now: of a token its SHA-256. None where it may not come (any more)."""
+        caller = self._registry.gateway_client(key)
         return None if caller is None or caller.closed(self._registry.clock()) else caller

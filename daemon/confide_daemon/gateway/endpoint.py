@@ -6,14 +6,13 @@ import asyncio
 from typing import Final
 
 from starlette.requests import Request
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from confide_daemon.gateway.admission import Bearer
 from confide_daemon.gateway.clients import Clients
 from confide_daemon.gateway.limits import BODY_S
-from confide_door.limits import body_of
+from confide_door.limits import body_of, replayed
 
-PATH: Final = "/mcp"
 LISTEN: Final = "subscriptions/listen"
 
 
@@ -27,7 +26,8 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises RefusalError: it is not let in, there is no place, it is too large or too slow, or the space is locked; RequestError."""
         request = Request(scope, receive)
-        caller = self._by_token(request)
+        admitted = self._by_token(request)
+        caller = admitted.caller
         # The header must say what the body does, which the SDK compares.
         is_stream = request.method == "GET" or request.headers.get("mcp-method") == LISTEN
         places = self._clients.streams if is_stream else self._clients.requests
@@ -35,10 +35,11 @@ class Endpoint:
             client = self._clients.of(caller)
             body = await body_of(request, within_s=BODY_S)
             await client.pay(body)
-            work = asyncio.create_task(client.handle(scope, _replayed(body, receive), send))
+            work = asyncio.create_task(client.handle(scope, replayed(body, receive), send))
             end = asyncio.create_task(client.ended.wait())
             try:
-                await asyncio.wait({work, end}, return_when=asyncio.FIRST_COMPLETED)
+                # A stream does not outlive the token that has opened it.
+                await asyncio.wait({work, end}, timeout=admitted.left_s, return_when=asyncio.FIRST_COMPLETED)
                 if work.done():
                     return work.result()
             finally:
@@ -46,17 +47,3 @@ class Endpoint:
                 work.cancel()
                 await asyncio.wait({work, end})
         raise self._by_token.challenge.unknown()
-
-
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """What receives a body that was read already, and then what comes behind it."""
-    is_given = False
-
-    async def again() -> Message:
-        nonlocal is_given
-        if is_given:
-            return await receive()
-        is_given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return again

@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from confide_daemon import __version__
-from confide_daemon.gateway.admission import SCOPES
+from confide_daemon.gateway.admission import SCOPES, resource_of
 from confide_door.admission import METADATA
 
 
@@ -18,10 +18,10 @@ def routes(origin: str) -> list[Route]:
         return JSONResponse({"status": "ok", "version": __version__})
 
     async def describe(_request: Request) -> Response:
-        # No authorization server: tokens are made by `confided gateway allow`.
         return JSONResponse(
             {
-                "resource": f"{origin}/mcp",
+                "resource": resource_of(origin),
+                "authorization_servers": [origin],
                 "scopes_supported": list(SCOPES),
                 "bearer_methods_supported": ["header"],
                 "resource_name": "Confide memory",

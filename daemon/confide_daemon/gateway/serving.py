@@ -18,14 +18,18 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from confide_crypto.keys.files import read_private_file
+from confide_daemon.access.by_http.applications import Applications
+from confide_daemon.access.by_http.sign_in import SignIns
 from confide_daemon.config import GatewayConfig, parse_listen
 from confide_daemon.errors import ListenError
 from confide_daemon.gateway import health
-from confide_daemon.gateway.admission import Bearer
+from confide_daemon.gateway.admission import PATH, Bearer, resource_of
 from confide_daemon.gateway.clients import Clients
-from confide_daemon.gateway.endpoint import PATH, Endpoint
+from confide_daemon.gateway.endpoint import Endpoint
 from confide_daemon.gateway.limits import MAX_CONNECTIONS
 from confide_daemon.gateway.names import hosts_of, origin_of
+from confide_daemon.gateway.oauth.documents import Documents
+from confide_daemon.gateway.oauth.routes import OPEN_TO_LINKS, SignInRoutes
 from confide_daemon.server.replicas import Change
 from confide_daemon.server.server import Daemon
 from confide_door.guard import Guard, Names
@@ -65,9 +69,18 @@ class Gateway:
             by_token = Bearer(self._daemon.registry, origin)
             self._clients = Clients(self._daemon, by_token)
             mcp = Route(PATH, Endpoint(self._clients, by_token), methods=["GET", "POST", "DELETE"], name="mcp")
-            application = Starlette(routes=[*health.routes(origin), mcp], exception_handlers=handlers())
+            registry, resource = self._daemon.registry, resource_of(origin)
+            applications = Applications(registry)
+            documents = Documents(applications, self._config.client_hosts, self._config.client_space)
+            signing_in = SignInRoutes(applications, SignIns(registry), documents, origin=origin, resource=resource)
+            routes = [*health.routes(origin), *signing_in.routes(), mcp]
+            application = Starlette(routes=routes, exception_handlers=handlers())
             application.router.redirect_slashes = False
-            guarded = Guard(application, Names(hosts), hint="whoever runs the daemon finds it in its log")
+            guarded = Guard(
+                application,
+                Names(hosts, open_to_links=OPEN_TO_LINKS),
+                hint="whoever runs the daemon finds it in its log",
+            )
             self._server = Server(_settings(guarded, self._config))
         except BaseException:
             listening.close()

@@ -21,6 +21,7 @@ from confide_crypto.errors import OversizedRosterError, ReplayedEntryError, Rost
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Change, Entry
 from confide_daemon.access.audit import record
+from confide_daemon.access.by_http.sign_in import SignIns
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.invites import Invites
 from confide_daemon.access.registry import Registry
@@ -178,6 +179,7 @@ class RosterDesk:
         self.rosters = rosters
         self.pairings = Pairings(registry)
         self.invites = Invites(registry)
+        self.sign_ins = SignIns(registry)
         self.unsealed = UnsealedCounts(registry)
         self._registry = registry
         self._followers: dict[str, set[Follower]] = {}
@@ -207,6 +209,11 @@ class RosterDesk:
         now = self._registry.clock()
         found = self._registry.gateway_clients()
         return [one for one in found if one.space_id == space_id and one.closed(now) is None]
+
+    def end_gateway_client(self, space_id: str, name: str) -> bool:
+        """Shut out whoever reaches the space by HTTP under this name; whether there was one. Raises StorageError."""
+        there = any(one.alias == name for one in self._registry.gateway_clients() if one.space_id == space_id)
+        return there and self._registry.revoke(name) is not None
 
     @contextmanager
     def following(self, space_id: str, follower: Follower) -> Iterator[None]:

@@ -42,6 +42,7 @@ from confide_daemon.server.requests.moving import ALONE, BESIDE, MovingRequests
 from confide_daemon.server.requests.overview import OverviewRequests
 from confide_daemon.server.requests.projects import ProjectRequests
 from confide_daemon.server.requests.sealing import SealedRequests
+from confide_daemon.server.requests.sign_ins import SignInRequests
 from confide_daemon.server.requests.sync import SyncRequests
 from confide_daemon.server.requests.tasks import TaskRequests
 from confide_daemon.server.requests.transfer import TransferRequests
@@ -129,6 +130,7 @@ class Session:
         """Why the caller is shut out, once it is; from then on it may do nothing."""
         # By these a machine comes to its keys, so they are answered while the space is locked.
         self._rosters = RosterRequests(desk, spaces, self._caller_now, self._ask)
+        self._sign_ins = SignInRequests(desk, self._caller_now, self._is_device)
         self._tasks = TaskRequests(
             self._caller_now,
             self._rosters.epoch_for,
@@ -187,6 +189,9 @@ class Session:
             *self._tasks.operations,
         }
         self._unattached = {"transcript", "receipt", "documents", "changes", *operations}
+
+    async def _is_device(self, key: bytes) -> bool:
+        return await self._rosters.epoch_for(key) is not None
 
     @property
     def grants(self) -> Grants:
@@ -318,6 +323,8 @@ class Session:
         if op in _CHANGING_DEVICES and self._space is not None:
             async with self._held():
                 self._require_settled()
+        if op in self._sign_ins.operations:
+            return await self._tracked(_answer(self._sign_ins.operations, op, body))
         if op in self._rosters.operations:
             answered = await self._tracked(_answer(self._rosters.operations, op, body))
             if op == "unlock" and self._space is None and not answered["isLocked"]:

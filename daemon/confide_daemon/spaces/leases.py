@@ -84,7 +84,13 @@ class Lease:
     def custody(self) -> Custody | None:
         """Who keeps the key of its database, as the log says. Raises StorageError: a newer version has written it."""
         said = self.standing.custody
-        return None if said is None else Custody.of_json(said)
+        try:
+            return None if said is None else Custody.of_json(said)
+        except ValueError:
+            raise StorageError(
+                "cannot tell who keeps the key of a space: its log was written by a newer version of confide",
+                hint="upgrade confide on this machine",
+            ) from None
 
     def bring(self, path: Path, key: bytes) -> Opened:
         """Have the copy as the log is; nobody has it open. Raises as `store.log.opening.bring`."""
@@ -210,6 +216,10 @@ class Leases:
                 if self.failure is None:
                     log.warning("the database of the store cannot be asked: %s", error)
                 self.failure = error
+            except Exception as error:
+                # A bug must not end the heartbeat untold; its text may quote anything.
+                self.failure = StorageError(f"its heartbeat is broken ({type(error).__name__})")
+                log.error("the heartbeat of this node broke: %s", type(error).__name__)
             await asyncio.sleep(self._config.lease_s / BEATS)
 
     async def _ask(self) -> None:

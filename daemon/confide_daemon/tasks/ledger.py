@@ -23,7 +23,7 @@ LONGEST_RETRY_S: Final = 3_600.0
 _BROKEN: Final = frozenset({Slot.FAILED, Slot.LOST})
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=1024)
 def order_of(data: bytes) -> Order:
     """The order in bytes that were taken once."""
     return Order.parse(data)

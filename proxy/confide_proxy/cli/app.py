@@ -261,6 +261,17 @@ COMMANDS: Final[Groups] = {
             ("confide serve",),
         ),
         Entry(
+            "gateway",
+            "sign_in:sign_in_app",
+            "Let programs reach the space by the gateway of its server, and shut them out.",
+            ("confide gateway ls",),
+            inner={
+                "approve": ("confide gateway approve correct-horse-battery-staple-paper-clip",),
+                "ls": ("confide gateway ls",),
+                "rm": ("confide gateway rm claude",),
+            },
+        ),
+        Entry(
             "token",
             "gateway:token_app",
             "Say which programs may use the memory over HTTP.",
@@ -347,7 +358,6 @@ OTHER_WORDS: Final[OtherWords] = {
     "server": "serve",
     "http": "serve",
     "rest": "serve",
-    "gateway": "serve",
     "tokens": "token",
     "sessions": "transcripts",
     "pending": "queue",

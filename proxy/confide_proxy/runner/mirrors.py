@@ -16,7 +16,7 @@ from typing import Final
 
 from confide_crypto.keys.files import make_private_dir
 from confide_proxy.errors import RepositoryError
-from confide_proxy.runner.sandbox.disk import remove, used_bytes
+from confide_proxy.runner.sandbox.disk import remove, used
 from confide_proxy.runner.settings.recipes import Limits
 
 BRANCH: Final = "confide/{}"
@@ -170,7 +170,7 @@ class Mirror:
         """Whether it was ended since the folder has grown too large."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            if await asyncio.to_thread(used_bytes, folder) > self._limits.clone_mib * _MIB:
+            if (await asyncio.to_thread(used, folder)).size_bytes > self._limits.clone_mib * _MIB:
                 _kill(process)
                 return True
 

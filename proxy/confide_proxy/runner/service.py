@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from confide_crypto.errors import ConfideError, KeyFileError, LinkError, RequestError
+from confide_crypto.errors import ConfideError, LinkError, RequestError
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.forms import fields_of
 from confide_memory.tasks.wire import NEWS, NOTICE
@@ -152,7 +152,8 @@ class Service:
                     raise
                 log.info("the daemon did not answer: %s", type(error).__name__)
                 wait_s = 1.0
-            except (RequestError, KeyFileError) as error:
+            except ConfideError as error:
+                # As on a full disk, or while the space is locked: what was begun is in the ledger.
                 if once:
                     raise
                 wait_s = _PAUSE_S

@@ -20,7 +20,7 @@ from confide_crypto.errors import ConfideError, LinkError, OrderError, RequestEr
 from confide_crypto.keys.files import make_private_dir, read_private_file
 from confide_memory.answers import ask
 from confide_memory.documents import Asks
-from confide_memory.tasks.order import Order, microusd, opened
+from confide_memory.tasks.order import CUSTOM, Order, microusd, opened
 from confide_memory.tasks.wire import (
     AGAIN,
     LOG_KIND,
@@ -179,10 +179,11 @@ class Supervisor:
         await asyncio.to_thread(self._spending.hold, prepared.limit_usd)
         work = self._folder / "work"
         await asyncio.to_thread(make_private_dir, work)
+        kind = prepared.order.type
         job = Job(
             begun.slot,
             prepared.recipe,
-            prepared.order.description,
+            prepared.order.description if kind == CUSTOM else f"{prepared.order.description}\n\nKind of work: {kind}",
             prepared.order.context,
             prepared.mirror,
             prepared.limit_usd,

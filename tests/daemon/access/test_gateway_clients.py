@@ -13,8 +13,8 @@ from tests.support.programs.confided import Confided
 from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.keys.tokens import digest_of
-from confide_daemon.access import gateway_clients
 from confide_daemon.access.authorization import Callers
+from confide_daemon.access.by_http import tokens as gateway_clients
 from confide_daemon.access.callers import Ended, Grants
 from confide_daemon.access.registry import Registry
 

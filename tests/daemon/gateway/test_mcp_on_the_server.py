@@ -8,6 +8,7 @@ from typing import Any
 import mcp_types
 import pytest
 from tests.support.deadline import DEADLINE_S
+from tests.support.programs.door_attacks import LISTEN, listen
 from tests.support.programs.mcp_session import ERAS, Era
 from tests.support.programs.server_gateway import ServerGateway
 
@@ -135,3 +136,17 @@ async def test_what_the_operator_changes_counts_at_once(gateway: ServerGateway) 
         assert {tool.name for tool in (await client.list_tools()).tools} == READING
         with pytest.raises(Exception, match="unknown tool"):
             await client.call_tool("memory_store", {"content": "More.", "path": "memory/less.md", "project": "zoo"})
+
+
+def test_a_token_is_refused_once_its_time_is_over(gateway: ServerGateway) -> None:
+    """And its stream ends then, as if it had been taken away."""
+    token = gateway.token("short-lived")
+    connection, stream = listen(gateway, token)
+    assert stream.status == 200
+    gateway.confided.run("callers", "grant", "short-lived", "--expires", "1s")
+    while stream.readline():  # one that went on would be kept alive with comments, and time out
+        pass
+    connection.close()
+    answer = gateway.request("POST", "/mcp", LISTEN, token=token)
+    assert answer.status == 401
+    assert 'error="invalid_token"' in answer.headers["www-authenticate"]

@@ -5,20 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import re
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.programs.forked import Program
 from tests.support.programs.processes import CONFIDE, Machine, wait_until
-from tests.support.runs import KEY, ROUNDS, agent, git, model_api, needing_sandbox
+from tests.support.runs import KEY, ROUNDS, agent, answer, git, model_api, needing_sandbox
 
 from confide_proxy.runner.sandbox import bubblewrap
 
@@ -36,21 +37,22 @@ def home(tmp_path: Path) -> Iterator[Machine]:
     machine.stop_local_daemon()
 
 
-def allow(machine: Machine, recipes: str, *, url: str = "http://127.0.0.1:9") -> None:
-    """Write runner.toml."""
-    key = machine.home / "model.key"
-    key.write_text(KEY + "\n")
-    key.chmod(0o600)
+def allow(machine: Machine, recipes: str, *, url: str = "http://127.0.0.1:9", key: str = "") -> None:
+    """Write runner.toml. `key`: a placeholder, or else it is in a file."""
+    file = machine.home / "model.key"
+    file.write_text(KEY + "\n")
+    file.chmod(0o600)
+    own = f'key = "{key}"' if key else f'key_file = "{file}"'
     path = machine.home / "runner.toml"
     path.unlink(missing_ok=True)
-    text = f'[model]\nurl = "{url}"\nkey_file = "{key}"\n[repositories]\nproject = "{machine.project}"\n{recipes}\n'
+    text = f'[model]\nurl = "{url}"\n{own}\n[repositories]\nproject = "{machine.project}"\n{recipes}\n'
     path.write_text(text)
     path.chmod(0o600)
 
 
 def queue(machine: Machine, text: str, recipe: str) -> str:
     """Queue a task that is due now; its id."""
-    due = (datetime.now().astimezone() + timedelta(seconds=1)).isoformat(timespec="seconds")
+    due = datetime.now().astimezone().isoformat(timespec="seconds")
     words = ("task", "add", "-", "--recipe", recipe, "--repo", "project", "--at", due, "--json")
     return str(json.loads(machine.run(*words, stdin=text).partition("\nnote:")[0])["id"])
 
@@ -133,6 +135,23 @@ def test_a_night_with_an_agent_and_the_morning_behind_it(home: Machine, tmp_path
     for path in tmp_path.rglob("*"):
         if path.is_file() and path.name != "model.key":
             assert KEY.encode() not in path.read_bytes(), path
+
+
+def test_a_question_with_a_key_that_is_sealed_in_the_memory(home: Machine) -> None:
+    """The runner opens it as a device of the space; in its own files stands a placeholder."""
+    token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    home.run("store", f"the token of the model is {token}", "--path", "memory/keys.md")
+    [found] = re.findall(r"[(]sealed:[a-z-]+:[0-9a-f]{32}[)]", home.run("read", "memory/keys.md")) or re.findall(
+        r"[(]sealed:[a-z-]+:[0-9a-f]{32}[)]", home.run("secrets", "ls")
+    )
+    with model_api(lambda _body: answer("forty-two")) as api:
+        allow(home, "[recipes.ask]", url=api.url, key=found)
+        task = queue(home, "what is six times seven?", "ask")
+        with runner(home, "run") as night:
+            assert night.process.wait(60) == 0, night.said
+    assert api.headers[0]["x-api-key"] == token
+    shown = home.json("task", "show", task)
+    assert "succeeded" in json.dumps(shown)
 
 
 def test_a_runner_that_is_killed_leaves_nothing_and_the_morning_tells_the_truth(home: Machine) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import stat
+from pathlib import Path
 
 import pytest
 from tests.support.runs import Runs, git
@@ -77,13 +78,13 @@ async def test_a_bundle_that_is_no_plain_file_is_not_taken(runs: Runs) -> None:
     script = f"""
     cat > /task/evil <<'END'
 #!/bin/sh
-rm -f /task-out/result.bundle; ln -s {target} /task-out/result.bundle; mkfifo /task-out/result.patch
+rm -f /task-out/result.bundle; ln -s {target} /task-out/result.bundle
 END
-    chmod +x /task/evil; git config core.fsmonitor /task/evil; echo two > b.txt
+    chmod +x /task/evil; git config diff.external /task/evil; echo two > b.txt
     """
     result = await runs.command(script)
-    assert result.state == "failed"
-    assert result.bundle is None
+    assert (result.state, result.bundle) == ("failed", None)
+    assert result.reason == "what it has changed is too large, or no plain file"
     assert target.read_text() == "mine"
 
 
@@ -104,7 +105,7 @@ def said(result):
 libc = ctypes.CDLL(None, use_errno=True)
 tried('abstract', lambda: socket.socket(socket.AF_UNIX).connect({abstract!r}))
 tried('loopback', lambda: socket.create_connection(('127.0.0.1', {port.getsockname()[1]}), 1))
-tried('world', lambda: socket.create_connection(('192.0.2.1', 80), 1))
+tried('interfaces', lambda: [each for each in open('/proc/net/dev') if ':' in each and each.split(':')[0].strip() != 'lo'] or said(-1))
 tried('raw', lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
 tried('host process', lambda: os.kill({os.getpid()}, 0))
 tried('ptrace', lambda: said(libc.ptrace(16, {os.getpid()}, 0, 0)))
@@ -153,10 +154,19 @@ async def test_a_fork_bomb_is_held_and_ended(runs: Runs) -> None:
         async with asyncio.timeout(0.4):
             await asyncio.shield(going)
     run.stop("cancelled", "it was cancelled")
-    began = asyncio.get_running_loop().time()
     result = await going
-    assert result.state == "cancelled"
-    assert asyncio.get_running_loop().time() - began < 5
+    # Where its share of processes is bounded, the shell itself may have had none left to go on with.
+    assert result.state in ("cancelled", "failed")
+    assert [line for line in _commands() if b"bomb()" in line] == []
+
+
+def _commands() -> list[bytes]:
+    """All processes of this machine, as they were started."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_bytes())
+    return found
 
 
 async def test_what_hides_its_folders_is_removed_all_the_same(runs: Runs) -> None:

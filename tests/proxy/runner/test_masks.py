@@ -55,3 +55,13 @@ def test_a_log_has_no_credential() -> None:
     shown = log.redacted()
     assert token not in shown
     assert "(redacted:" in shown
+
+
+def test_a_log_has_no_secret_of_its_run() -> None:
+    """No credential by any rule, and cut in two."""
+    log = RunLog([SECRET])
+    section = log.section("agent")
+    section.feed(b"it is " + SECRET[:7])
+    section.feed(SECRET[7:] + b", see?")
+    section.end()
+    assert log.redacted() == "== agent\nit is (masked), see?\n"

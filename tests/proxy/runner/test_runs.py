@@ -14,6 +14,7 @@ import pytest
 from tests.support.runs import KEY, ROUNDS, Runs, answer, git, left_over, model_api
 
 from confide_proxy.runner import run as runs_module
+from confide_proxy.runner import trial
 
 FIX = 'kind = "fix"\nprogram = "{agent}"\n'
 
@@ -40,6 +41,11 @@ async def test_a_fix_becomes_a_branch_and_a_patch(runs: Runs) -> None:
     assert git(runs.repository, "status", "--porcelain") == ""
     await runs.run.tidy()
     assert not runs.run.folder.exists()
+
+
+async def test_the_sandbox_is_what_a_runner_asks_for(runs: Runs) -> None:
+    """Where anybody can make namespaces, ours passes its own trial: else nothing would ever be claimed."""
+    assert await trial.sandbox_works(runs.folder) is None
 
 
 async def test_a_review_cannot_change_the_repository(runs: Runs) -> None:
@@ -162,6 +168,17 @@ async def test_a_work_folder_that_grows_too_large_ends_the_run(runs: Runs, monke
     )
     result = await runs.make(settings, "").go()
     assert (result.state, result.reason) == ("failed", "its work folder is larger than 2 MiB")
+
+
+async def test_a_work_folder_that_hides_a_part_of_itself_ends_the_run(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From an owner who is not root. For a moment it may: tests of programs do."""
+    if os.geteuid() == 0:
+        monkeypatch.setattr(runs_module.disk, "used", lambda _folder: runs_module.disk.Used(0, True))
+    monkeypatch.setattr(runs_module, "DISK_LOOK_S", 0.1)
+    result = await runs.command("mkdir hidden; touch hidden/x; chmod 0 hidden; echo begun; sleep 60")
+    assert (result.state, result.reason) == ("failed", "a part of its work folder cannot be looked at")
 
 
 async def test_a_model_that_is_overloaded_is_asked_again_later(runs: Runs) -> None:

@@ -250,9 +250,7 @@ async def test_a_run_whose_slot_is_anothers_is_killed_and_thrown_away(
     """A zombie: the fence has moved on, so it neither says that it ended nor leaves anything."""
     monkeypatch.setattr(supervisors, "RENEW_S", 0.1)
     desk.daemon.on["task-renew"] = refused("conflict")
-    began = time.monotonic()
-    assert await desk.supervisor("echo begun; sleep 60").work(desk.slot()) == ""
-    assert time.monotonic() - began < 20
+    assert await desk.supervisor("echo begun; sleep 6000").work(desk.slot()) == ""
     assert desk.daemon.of("task-ended") == []
     assert list((desk.folder / "work").iterdir()) == []
 
@@ -278,9 +276,9 @@ async def test_a_run_out_of_the_daemons_reach_ends_before_its_lease(
         return {"state": body["state"], "effects": False}
 
     desk.daemon.on["task-ended"] = end
-    assert await desk.supervisor("echo begun; sleep 60").work(slot) == "lost"
+    assert await desk.supervisor("echo begun; sleep 6000").work(slot) == "lost"
     assert len(desk.daemon.of("task-renew")) > 3
-    assert ended[0] < 2.0 or ended[0] < 10  # the kill is at one second; a busy machine may say so later
+    assert ended[0] > 0.9  # not before it has to
 
 
 async def test_a_cancel_reaches_the_run_by_news_and_by_its_renewal(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

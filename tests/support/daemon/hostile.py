@@ -91,6 +91,8 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
     },
     "lower": {"lowered": True, "class": "untrusted"},
     "gateway": {"clients": [{"name": "chat", "scope": "read", "trusted": False, "expires": TIME, "used": None}]},
+    "sign-in": {"application": EVIL, "registered": True, "redirect": EVIL, "scope": "write", "expires": TIME},
+    "sign-in-approve": {"scope": "write"},
     "history": {
         "revisions": [{"revision": 1, "author": EVIL, "time": TIME, "bytes": 2, "deleted": False, "clash": False}]
     },

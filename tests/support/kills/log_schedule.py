@@ -1,8 +1,8 @@
 """One drawn schedule of faults around two daemons over one PostgreSQL, and a machine that repeats what is not answered.
 
-The daemons are real processes over copies of one data folder; between each of them and the engine is a relay that can be cut. One fault at
-a time: a kill, a stop and going on, a cut to the engine, an engine that ends as in a crash, a file of the space that is lost, a lease that
-is released. At the end every acknowledged line has to be there once, in what each of the two has.
+The daemons are real processes over copies of one data folder, with a way to the engine each that can be cut. One fault at a time: a kill,
+a stop and going on, a way to the engine that is cut or holds all back, an engine that ends as in a crash, a file of the space
+that is lost, a lease that is released. At the end every acknowledged line has to be there once, in what each of the two has.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import signal
 import subprocess
 from pathlib import Path
 
+from tests.chaos.cables import Cable
 from tests.support.daemon.logged import held
 from tests.support.daemon.postgres import Postgres
-from tests.support.network.relay import RecordingRelay
 from tests.support.programs.confided import Confided
 from tests.support.programs.processes import NO_MODEL, SERVER_KEEPS
 
@@ -26,8 +26,8 @@ from confide_crypto.keys.identity import Identity
 from confide_daemon.access.registry import open_state
 from confide_daemon.datadir.paths import DataFolder
 
-LINES = 15
-FAULTS = 4
+LINES = 10
+FAULTS = 3
 LEASE_S = 3
 CALL_S = 20.0
 PATIENCE_S = 120.0
@@ -36,7 +36,7 @@ PATIENCE_S = 120.0
 class Node:
     """A daemon, and its way to the engine."""
 
-    def __init__(self, program: Confided, relay: RecordingRelay, url: str) -> None:
+    def __init__(self, program: Confided, relay: Cable, url: str) -> None:
         self.program = program
         self.relay = relay
         (program.home / "daemon.toml").write_text(
@@ -74,7 +74,8 @@ class Schedule:
         self._nodes = []
         for program in (first, second):
             self._stack.callback(program.end)
-            relay = self._stack.enter_context(RecordingRelay(postgres.port))
+            relay = Cable(postgres.port)
+            self._stack.callback(relay.close)
             self._nodes.append(Node(program, relay, postgres.url(name, relay.port)))
 
     def run(self) -> list[str]:
@@ -120,7 +121,7 @@ class Schedule:
 
     async def _fault(self) -> None:
         node = self._draw.choice(self._nodes)
-        kind = self._draw.choice(("kill", "stop", "cut", "engine", "lost", "release"))
+        kind = self._draw.choice(("kill", "stop", "cut", "hold", "engine", "lost", "release"))
         pause = self._draw.choice((0.05, 0.5, LEASE_S + 1.0))
         assert node.process is not None
         match kind:
@@ -137,6 +138,10 @@ class Schedule:
                 node.process.send_signal(signal.SIGCONT)
             case "cut":
                 node.relay.cut()
+                await asyncio.sleep(pause)
+                node.relay.mend()
+            case "hold":
+                node.relay.hold()
                 await asyncio.sleep(pause)
                 node.relay.mend()
             case "engine":

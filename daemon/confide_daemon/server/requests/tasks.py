@@ -132,13 +132,13 @@ class TaskRequests:
         return {"slot": _leased(lease) if lease is not None else None, "waitS": wait_s}
 
     async def _started(self, repeatable: bool, **name: int | str) -> dict[str, Any]:
-        caller = await self._device()
-        await self._space.tasks.started(_named(name), caller.public_key.hex(), is_repeatable=repeatable)
+        caller, slot = await self._runner_of(name)
+        await self._space.tasks.started(slot, caller.public_key.hex(), is_repeatable=repeatable)
         return {"leaseS": LEASE_S}
 
     async def _renew(self, **name: int | str) -> dict[str, Any]:
-        caller = await self._device()
-        is_cancelled = await self._space.tasks.renew(_named(name), caller.public_key.hex())
+        caller, slot = await self._runner_of(name)
+        is_cancelled = await self._space.tasks.renew(slot, caller.public_key.hex())
         return {"leaseS": LEASE_S, "cancelled": is_cancelled}
 
     async def _ended(
@@ -154,19 +154,28 @@ class TaskRequests:
         checked: bool | None,
         **name: int | str,
     ) -> dict[str, Any]:
-        caller = await self._device()
+        caller, named = await self._runner_of(name)
         ending = Ending(state, reason, microusd, tokens_in, tokens_out, duration_ms, commit, checked)
-        slot, project, stored = await self._space.tasks.ended(
-            _named(name), caller.public_key.hex(), ending, text, author=caller.alias
-        )
+        tasks = self._space.tasks
+        slot, project, stored = await tasks.ended(named, caller.public_key.hex(), ending, text, author=caller.alias)
         if stored is not None and stored.result is not None:
             self._publish(Change.of(project, stored.row.path, stored.result, stored.result.previous_hash))
         return {"state": slot.state, "effects": slot.state is Slot.SUCCEEDED, "path": slot.note}
 
     async def _log(self, part: int, record: bytes, **name: int | str) -> dict[str, Any]:
-        caller = await self._device()
-        await self._space.tasks.log(_named(name), caller.public_key.hex(), part, record)
+        caller, slot = await self._runner_of(name)
+        await self._space.tasks.log(slot, caller.public_key.hex(), part, record)
         return {}
+
+    async def _runner_of(self, said: dict[str, int | str]) -> tuple[Caller, Name]:
+        """The caller, and the slot that it speaks of, in whose project it may write. Raises GrantError, NotFoundError."""
+        await self._device()
+        slot = Name(str(said["task"]), int(said["at"]), int(said["attempt"]), int(said["fence"]))
+        task = await self._space.tasks.task(slot.task)
+        caller = self._caller()
+        caller.grants.require_scope()
+        caller.grants.require_project(task.project)
+        return caller, slot
 
     # A person's
 
@@ -246,10 +255,6 @@ class TaskRequests:
 
     def _key(self) -> bytes:
         return self._caller().public_key
-
-
-def _named(said: dict[str, int | str]) -> Name:
-    return Name(str(said["task"]), int(said["at"]), int(said["attempt"]), int(said["fence"]))
 
 
 def _name(slot: SlotRow) -> dict[str, Any]:

@@ -91,20 +91,29 @@ def _is_usable(space_log: Log, standing: Standing, path: Path, key: bytes) -> bo
         if standing.snapshot is None:
             raise
         return False
-    if found is None:
-        if is_empty:
-            return False  # it was being made when the daemon ended
+    if found is None and is_empty:
+        return False  # it was being made when the daemon ended
+    has_log = bool(standing.head) or standing.snapshot is not None
+    if not has_log and (found is None or found.number):
+        # One that was never there, or all of the store was lost, or its address is another one's: to begin anew would be no help.
         raise StorageError(
-            "cannot open the space: it was never moved to the store",
-            hint="stop the daemon, and say confided store move --to with the address of the store",
+            "cannot open the space: the store has nothing of it, and this machine has",
+            hint="is url of [store] the right one? then stop the daemon, and say confided store move --to with that address",
         )
+    if found is None:
+        _put_aside(space_log, path, key)
+        return False
     if found.number < standing.base or (found.pending and found.number < standing.head and not found.is_alone):
         return False
     if found.is_alone or not space_log.has(found.number, found.tag, standing):
-        kept = snapshot.put_aside(path, key)
-        log.error("the store has lost what a copy of space %s has: it is kept as %s", space_log.id, kept.name)
+        _put_aside(space_log, path, key)
         return False
     return True
+
+
+def _put_aside(space_log: Log, path: Path, key: bytes) -> None:
+    kept = snapshot.put_aside(path, key)
+    log.error("a file of space %s has what the store has not: it is kept as %s", space_log.id, kept.name)
 
 
 def _is_empty(connection: apsw.Connection) -> bool:

@@ -86,9 +86,8 @@ class Outbox:
 
     def attach(self, connection: apsw.Connection, key: bytes) -> None:
         """The connection that writes is this one from now on, since the file was replaced."""
-        connection.execute(
-            "PRAGMA synchronous = NORMAL"
-        )  # the engine has it on its disk; what a power cut takes here is fetched
+        # The engine has it on its disk; what a power cut takes here is fetched.
+        connection.execute("PRAGMA synchronous = NORMAL")
         found = shipped.read(connection)
         if found is None:
             raise StorageError("the database of the space is not a copy of its log's")
@@ -163,7 +162,7 @@ class Outbox:
             key = self._key
             copy = snapshot.copied(self._path, key)
             try:
-                self._bring(copy, key)
+                self._bring(copy, key, custody=None)
             finally:
                 copy.unlink(missing_ok=True)
 
@@ -175,7 +174,7 @@ class Outbox:
         with self._snapshots:
             self._following = key
             try:
-                self._bring(copy, key)
+                self._bring(copy, key, custody=self.custody)
             except FencedError:
                 self._following = None
                 raise
@@ -183,16 +182,15 @@ class Outbox:
                 self._be_stale()  # nobody knows which of the two keys the log is under
                 raise
 
-    def _bring(self, copy: Path, key: bytes) -> None:
-        before = self.tail.entries, self.tail.size_bytes
+    def _bring(self, copy: Path, key: bytes, *, custody: dict[str, Any] | None) -> None:
+        size = self.tail.size_bytes
         found, schema = snapshot.position(copy, key)
         sealing = Sealing(self._log.id, key)
         number = snapshot.upload(self._log, sealing, copy, found)
-        self._log.settle(number, self.lease, base=found.number, tag=found.tag, schema=schema, custody=self.custody)
-        self.custody = None
+        self._log.settle(number, self.lease, base=found.number, tag=found.tag, schema=schema, custody=custody)
         # What was written meanwhile is behind it.
-        self.tail.entries -= min(self.tail.entries, before[0])
-        self.tail.size_bytes -= min(self.tail.size_bytes, before[1])
+        self.tail.entries = self._number - found.number
+        self.tail.size_bytes = max(0, self.tail.size_bytes - size)
 
     def discard(self) -> None:
         """This copy is damaged: it is not read any more, and fetched anew when the space is opened."""

@@ -57,8 +57,8 @@ _OF_ETC: Final = (
 )
 """What programs of the distribution look for; nothing of the machine or its users stands in it."""
 STARTED_S: Final = 10.0
-ENDED_S: Final = 5.0
-"""Until the kernel has killed what a run has started. More than that, and something hangs in a disk."""
+ENDED_S: Final = 30.0
+"""Until the kernel has killed what a run has started: on a busy machine hundreds of processes take seconds. More, and something hangs."""
 
 
 def program() -> Path | None:

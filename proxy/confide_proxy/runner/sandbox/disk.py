@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 MOST_ENTRIES: Final = 1_000_000
 """More files and folders than that count as too many bytes: to look at them would take longer than the time between two looks."""
@@ -14,21 +14,36 @@ _BLOCK: Final = 512
 _MIB: Final = 2**20
 
 
-def used_bytes(folder: Path, *, most_entries: int = MOST_ENTRIES) -> int:
-    """The bytes on the disk of all that is below a folder; no link is followed. Blocks; what vanishes meanwhile does not count."""
-    total, entries = 0, 0
+class Used(NamedTuple):
+    """What a folder takes. `is_hidden`: a part of it could not be looked at."""
+
+    size_bytes: int
+    is_hidden: bool
+
+
+def used(folder: Path, *, most_entries: int = MOST_ENTRIES) -> Used:
+    """The bytes on the disk of all that is below a folder; no link is followed. Blocks; what vanishes meanwhile does not count.
+
+    Of a folder without rights for its owner only root sees what is in there. It is not given rights: it may be a link by then.
+    """
+    total, entries, is_hidden = 0, 0, False
     waiting = [os.fspath(folder)]
     while waiting:
-        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as found:
-            for entry in found:
-                entries += 1
-                if entries > most_entries:
-                    return 2**62
-                with contextlib.suppress(OSError):
-                    total += entry.stat(follow_symlinks=False).st_blocks * _BLOCK
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-    return total
+        try:
+            with os.scandir(waiting.pop()) as found:
+                for entry in found:
+                    entries += 1
+                    if entries > most_entries:
+                        return Used(2**62, is_hidden)
+                    with contextlib.suppress(FileNotFoundError):
+                        total += entry.stat(follow_symlinks=False).st_blocks * _BLOCK
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append(entry.path)
+        except PermissionError:
+            is_hidden = True
+        except OSError:
+            continue
+    return Used(total, is_hidden)
 
 
 def free_mib(folder: Path) -> int:
@@ -37,18 +52,16 @@ def free_mib(folder: Path) -> int:
 
 
 def remove(folder: Path) -> None:
-    """Delete a folder that somebody hostile has filled; what cannot be is left. No link is followed (`shutil.rmtree`)."""
-
-    def opened(_function: object, path: str, _error: object) -> None:
-        # A folder without rights for its owner; a user who is not root needs them.
-        place = Path(path)
+    """Delete a folder that somebody hostile has filled, and who is gone; what cannot be is left. No link is followed (`shutil.rmtree`)."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if not folder.is_dir():
+        return
+    # Folders without rights for their owner, who is not root.
+    waiting = [os.fspath(folder)]
+    while waiting:
         with contextlib.suppress(OSError):
-            place.parent.chmod(0o700)
-            if place.is_dir() and not place.is_symlink():
-                place.chmod(0o700)
-                shutil.rmtree(place, ignore_errors=True)
-            else:
-                place.unlink()
-
-    with contextlib.suppress(OSError):
-        shutil.rmtree(folder, onerror=opened)
+            place = waiting.pop()
+            Path(place).chmod(0o700)
+            with os.scandir(place) as found:
+                waiting += [entry.path for entry in found if entry.is_dir(follow_symlinks=False)]
+    shutil.rmtree(folder, ignore_errors=True)

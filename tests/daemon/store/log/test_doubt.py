@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from tests.chaos.cables import Cable
 from tests.daemon.spaces.test_custody import until
 from tests.support.daemon.logged import Node, Store, held
 from tests.support.daemon.postgres import server
@@ -103,6 +104,44 @@ def test_a_statement_of_a_former_lease_stores_nothing_when_it_comes_late(store: 
     assert not space_log.append(1, 2, 14, b"another of that number")
     assert [entry.body for entry in space_log.entries(0)] == [b"first"]
     engine.close()
+
+
+async def test_an_engine_that_goes_silent_is_waited_for_no_longer_than_the_deadline(store: Store) -> None:
+    """Nothing is answered, and no connection ends. What came to it is there once when it speaks again."""
+    cable = Cable(store.postgres.port)
+    try:
+        name = store.url.rpartition("/")[2]
+        async with store.node(url=store.postgres.url(name, cable.port), lease_s=600) as node:
+            await append(node, "the grey parrot\n")
+            assert node.leases is not None
+            node.leases._engine.deadline_s = 0.3
+            cable.hold()
+            async with asyncio.timeout(DEADLINE_S):
+                with pytest.raises(EngineError, match="in time"):
+                    await append(node, "heard\n", OPERATION)
+            found = await (await node.space()).searcher.search(SearchQuery("parrot"))
+            assert "grey parrot" in str(found)
+            cable.mend()
+            node.leases._engine.deadline_s = 5.0
+            await until_made(node, "heard\n", OPERATION)
+            assert await node.texts() == {"memory/log.md": "the grey parrot\n\nheard\n"}
+    finally:
+        cable.close()
+
+
+async def test_a_write_is_one_round_trip_and_an_entry_is_small(store: Store) -> None:
+    """Of a note of usual length, with all that is true of it."""
+    async with store.node(lease_s=600) as node:
+        await append(node, "first\n")
+        assert node.leases is not None
+        trips: list[int] = []
+        node.leases._engine.on_answer = lambda: trips.append(1)
+        for number in range(5):
+            await node.put(
+                f"memory/notes/{number}.md", f"---\ntags: [a, b]\n---\n# Note {number}\n\n{'some words ' * 30}\n"
+            )
+        assert len(trips) == 5
+    assert store.sql("SELECT max(length(body)) <= 2048 FROM entry") == [(True,)]
 
 
 async def test_a_space_is_held_by_one_node_and_the_next_has_all_of_it(store: Store) -> None:

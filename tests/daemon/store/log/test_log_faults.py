@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.daemon.spaces.test_custody import until
 from tests.support.daemon.logged import Node, Store
 
+from confide_daemon.access.registry import open_state
 from confide_daemon.errors import LogError, StorageError
+from confide_daemon.spaces import relocation
 from confide_daemon.store.log import snapshot
+from confide_daemon.store.log.engine import Engine
 
 SECOND = "memory/second.md"
 
@@ -108,11 +112,41 @@ async def test_a_memory_that_was_never_moved_to_the_store_is_not_thrown_away(sto
     async with store.node(url="") as node:
         await node.put(SECOND, "only here\n")
     async with store.node() as node:
-        with pytest.raises(StorageError, match="never moved") as caught:
+        with pytest.raises(StorageError, match="has nothing of it") as caught:
             await node.space()
         assert "store move --to" in str(caught.value.hint)
     async with store.node(url="") as node:
         assert list(await node.texts()) == [SECOND]
+
+
+async def test_where_a_store_has_lost_everything_a_space_does_not_begin_anew(store: Store) -> None:
+    """Or whose address is another one's: the space is not opened as an empty one, and can be moved there again."""
+    await written(store)
+    store.sql("TRUNCATE log, entry, part")
+    async with store.node() as node:
+        with pytest.raises(StorageError, match="has nothing of it"):
+            await node.space()
+        assert "storage" in node.spaces.ailments()
+    with closing(open_state(store.folder())) as state:
+        relocation.to_store(state, Engine(store.url), 3.0, follow=lambda _name: None)
+    snapshot.remove(node.path)
+    async with store.node() as node:
+        assert sorted(await node.texts()) == ["memory/first.md", SECOND, "memory/third.md"]
+
+
+async def test_a_file_from_before_the_move_is_kept_beside(store: Store, tmp_path: Path) -> None:
+    """As an old backup has it: the log is right, and nothing is thrown away."""
+    async with store.node(url="") as node:
+        await node.put("memory/first.md", "the first note\n")
+    shutil.copy(node.path, tmp_path / "before")
+    with closing(open_state(store.folder())) as state:
+        relocation.to_store(state, Engine(store.url), 3.0, follow=lambda _name: None)
+    await written(store)
+    shutil.copy(tmp_path / "before", node.path)
+    async with store.node() as node:
+        assert SECOND in await node.texts()
+        assert "storage" in node.spaces.ailments()
+    assert node.path.with_name(node.path.name + snapshot.AHEAD).exists()
 
 
 async def test_a_damaged_copy_is_fetched_anew_and_never_salvaged(store: Store) -> None:
@@ -152,8 +186,10 @@ async def test_a_full_disk_is_told_as_ever_and_what_is_acknowledged_is_in_the_lo
     filled = Store(store.postgres, store.url, small_disk)
     texts = {}
     async with filled.node() as node:
+        await node.space()
+        (small_disk / "ballast").write_bytes(bytes(shutil.disk_usage(small_disk).free - 2**20))
         for number in range(200):
-            path, text = f"memory/{number}.md", os.urandom(60_000).hex() + "\n"
+            path, text = f"memory/{number}.md", os.urandom(20_000).hex() + "\n"
             try:
                 await node.put(path, text)
             except StorageError:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.support.daemon.logged import MACHINE, NAME, Store
+from tests.support.daemon.logged import NAME, Store
 from tests.support.deadline import DEADLINE_S
 from tests.support.kills.rekey_kills import DEVICE, KEYS, rotated
 
@@ -106,6 +107,7 @@ async def test_a_space_whose_machines_keep_the_key_is_fetched_once_they_bring_it
 
 async def test_the_engine_has_nothing_that_can_be_read(store: Store) -> None:
     """Neither its files nor a dump: no text, no name, no question, no key; entries and snapshots are there."""
+    began = time.time() - 1
     async with store.node() as node:
         await node.put(f"memory/{CANARIES[0]}.md", f"# {CANARIES[1]}\n\nthe {CANARIES[2]} is green\n")
         space = await node.space()
@@ -113,16 +115,18 @@ async def test_the_engine_has_nothing_that_can_be_read(store: Store) -> None:
         assert space._outbox is not None
         await space._threads.maintain(lambda store: store.outbox.take_snapshot())  # type: ignore[union-attr]
         await node.put(f"memory/{CANARIES[0]}2.md", f"{CANARIES[2]}\n")
-    keys = [node.key, node.state.identity.seed if hasattr(node.state.identity, "seed") else MACHINE]
+    keys = [node.key, node.state.folder.identity.read_bytes().strip(), node.state.folder.master.read_bytes()]
     store.sql("CHECKPOINT")
     found = [store.postgres.dump(store.url)]
-    found += [path.read_bytes() for path in store.postgres.files.rglob("*") if path.is_file()]
+    files = [path for path in store.postgres.files.rglob("*") if path.is_file() and path.stat().st_mtime >= began]
+    found += [path.read_bytes() for path in files]
     everything = b"".join(found)
+    assert any(path.parent.name == "pg_wal" for path in files)
     assert b"log" in everything
     assert node.space_id.encode() in everything
     needles: list[bytes] = [word.encode() for word in CANARIES]
     needles += [form for key in keys for form in (key, key.hex().encode())]
-    needles += [node.state.folder.master.read_bytes(), NAME.encode()]
+    needles.append(NAME.encode())
     assert [needle for needle in needles if needle in everything] == []
 
 

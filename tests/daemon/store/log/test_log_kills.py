@@ -14,7 +14,7 @@ from tests.support.daemon.postgres import SUPERUSER, Postgres
 ROOT = Path(__file__).parents[4]
 KILLS = ROOT / "tests" / "support" / "kills" / "log_kills.py"
 # 1 tries every point; the suite, which runs often, some of them.
-STRIDE = os.environ.get("CONFIDE_LOG_STRIDE", "16")
+STRIDE = os.environ.get("CONFIDE_LOG_STRIDE", "40")
 
 
 def killed(folder: Path, postgres: Postgres, when: str, stride: str) -> list[dict[str, Any]]:
@@ -32,7 +32,7 @@ def test_what_was_acknowledged_outlives_a_kill_at_every_statement(postgres: Post
     assert [one for one in found if one["wrong"]] == []
     assert not found[-1]["killed"]
     assert found[-1]["acknowledged"] == 9
-    assert len(found) > 3
+    assert len(found) > 2
 
 
 def test_it_would_be_noticed_if_an_entry_were_brought_after_its_answer(postgres: Postgres, tmp_path: Path) -> None:

@@ -1,0 +1,375 @@
+"""Signing in: how an application that asks becomes a caller. Nobody types a password; a device of the space approves six words.
+
+    asked ──six words approved──► granted ──code, once──► a family: one caller, a short access token, and a refresh token that turns over
+
+Each arrow is one transaction, so a kill between two leaves one of these states and never a second family. A code or a refresh token that
+comes twice was in two hands, so all that it gave ends. Only SHA-256 is kept of ids, words, codes and tokens; the words follow from the id
+of the request, which the browser alone has that asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Literal
+
+import apsw
+
+from confide_crypto.keys.identity import fingerprint_words, typed_words
+from confide_crypto.keys.tokens import new_token
+from confide_daemon.access.audit import record
+from confide_daemon.access.by_http.applications import Application, application_now, end_family
+from confide_daemon.access.by_http.tokens import MOST
+from confide_daemon.access.callers import Caller, Gateway, Grants, caller_now, describe, insert_caller
+from confide_daemon.access.enrollment import free_name
+from confide_daemon.access.registry import Registry
+from confide_daemon.errors import TakenError
+
+WORDS_S: Final = 600.0
+"""How long a person has to approve what was asked."""
+CODE_S: Final = 60.0
+ACCESS_S: Final = 900.0
+REFRESH_S: Final = 30 * 86_400.0
+"""For which an application may be silent before it has to sign in again."""
+MOST_ASKED: Final = 64
+MOST_ASKED_EACH: Final = 8
+_WORDS: Final = b"confide sign-in words"
+
+SignInScope = Literal["read", "write"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an application asks for. `is_given`: it has named `redirect` itself; `resource`: what for (RFC 8707)."""
+
+    redirect: str
+    is_given: bool
+    state: str | None
+    scope: SignInScope
+    challenge: str
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What a device has approved. `by`: its key, in hex; `projects`: None for all."""
+
+    name: str
+    scope: SignInScope
+    projects: tuple[str, ...] | None
+    gateway: Gateway
+    days: int
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A request that waits for a person, or for its browser. `digest`: of its id."""
+
+    digest: bytes
+    application: Application
+    asked: Asked
+    granted: Granted | None
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """One that was handed out. `family`: who came by it, once it has been used."""
+
+    digest: bytes
+    application: str
+    asked: Asked
+    granted: Granted
+    expires_at: float
+    family: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """A refresh token, as it is kept."""
+
+    digest: bytes
+    application: str
+    scope: SignInScope
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """Two tokens that are shown once."""
+
+    access: str
+    refresh: str
+    scope: SignInScope
+    expires_in_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Whom an access token stands for, and until when, in seconds since 1970."""
+
+    caller: Caller
+    until: float
+
+
+def words_of(identifier: str) -> str:
+    """The six words of a request, 66 bits of a hash of its id."""
+    return fingerprint_words(hashlib.sha256(_WORDS + identifier.encode()).digest())
+
+
+class SignIns:
+    """Those of a registry. Methods block briefly."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def ask(self, application: Application, asked: Asked) -> str:
+        """Note what is asked; its id, which is nowhere else. Raises TakenError: too many wait."""
+        identifier = secrets.token_urlsafe(32)
+        with self._registry.transaction() as database:
+            now = self._registry.clock()
+            _tidy(database, now)
+            count = "SELECT count(*) FROM sign_ins"
+            mine: Any = database.execute(f"{count} WHERE application = ?", (application.id,)).get
+            if mine >= MOST_ASKED_EACH or int(database.execute(count).get or 0) >= MOST_ASKED:
+                raise TakenError("too many sign-ins wait already", hint="wait ten minutes, or approve one of them")
+            database.execute(
+                "INSERT INTO sign_ins VALUES (?, ?, ?, ?, NULL, ?)",
+                (
+                    _digest(identifier),
+                    _digest(words_of(identifier)),
+                    application.id,
+                    json.dumps(asdict(asked)),
+                    now + WORDS_S,
+                ),
+            )
+        return identifier
+
+    def waiting(self, identifier: str) -> Waiting | None:
+        """The request of this id, while it is good."""
+        with self._registry.reading() as database:
+            return self._waiting(database, _digest(identifier))
+
+    def of_words(self, words: str, space: str) -> Waiting | None:
+        """The request with these words, if it is for this space and nobody has approved it yet."""
+        wanted = _digest(typed_words(words))
+        with self._registry.reading() as database:
+            digests = None
+            # All are looked at, and each to its end: how long it takes tells nothing of them.
+            for digest, kept in database.execute("SELECT digest, words FROM sign_ins").fetchall():
+                assert isinstance(digest, bytes)
+                assert isinstance(kept, bytes)
+                if hmac.compare_digest(kept, wanted):
+                    digests = digest
+            found = self._waiting(database, digests) if digests is not None else None
+        is_it = found is not None and found.granted is None and found.application.space == space
+        return found if is_it else None
+
+    def approve(self, waiting: Waiting, granted: Granted) -> Granted | None:
+        """Grant what was asked, or less. None: it was approved, or has ended, meanwhile."""
+        scope: SignInScope = "read" if "read" in (granted.scope, waiting.asked.scope) else "write"
+        granted = replace(granted, scope=scope)
+        with self._registry.transaction() as database:
+            now = self._registry.clock()
+            database.execute(
+                "UPDATE sign_ins SET granted = ? WHERE digest = ? AND granted IS NULL AND expires_at > ?",
+                (json.dumps(asdict(granted)), waiting.digest, now),
+            )
+            if not database.changes():
+                return None
+            key = bytes.fromhex(granted.by)
+            device = caller_now(database, key)
+            alias = device.alias if device else None
+            record(database, now, "approved", alias=alias, public_key=key, detail="a sign-in by HTTP", by=key)
+        return granted
+
+    def hand_out(self, waiting: Waiting) -> str | None:
+        """The code of a request that was approved. None: it was handed out already."""
+        code = secrets.token_urlsafe(32)
+        with self._registry.transaction() as database:
+            now = self._registry.clock()
+            fresh = self._waiting(database, waiting.digest)
+            if fresh is None or fresh.granted is None:
+                return None
+            database.execute("DELETE FROM sign_ins WHERE digest = ?", (fresh.digest,))
+            database.execute(
+                "INSERT INTO codes VALUES (?, ?, ?, ?, ?, NULL)",
+                (
+                    _digest(code),
+                    fresh.application.id,
+                    json.dumps(asdict(fresh.asked)),
+                    json.dumps(asdict(fresh.granted)),
+                    now + CODE_S,
+                ),
+            )
+        return code
+
+    def code(self, text: str) -> Code | None:
+        """The code of this text, also one that was used or is over."""
+        with self._registry.reading() as database:
+            return _code(database, _digest(text))
+
+    def exchange(self, code: Code) -> Issued | None:
+        """The first tokens, and the caller that has them, by a code that was shown to be its application's.
+
+        None: it is over, or comes again, which ends what it gave.
+        """
+        with self._registry.transaction() as database:
+            now = self._registry.clock()
+            fresh = _code(database, code.digest)
+            if fresh is None:
+                return None
+            if fresh.family is not None:
+                end_family(database, fresh.family, now, "its code came twice")
+                return None
+            application = application_now(database, fresh.application)
+            device = caller_now(database, bytes.fromhex(fresh.granted.by))
+            is_good = fresh.expires_at > now and application is not None
+            if not is_good or device is None or device.closed(now) or device.space != application.space:  # type: ignore[union-attr]
+                return None
+            assert application is not None
+            family = secrets.token_bytes(32)
+            self._enroll(database, family, fresh.granted, application, now)
+            database.execute("UPDATE codes SET family = ? WHERE digest = ?", (family, fresh.digest))
+            return self._issue(database, family, application.id, fresh.asked.resource, now)
+
+    def spend(self, code: Code) -> None:
+        """A code came again: what it gave ends."""
+        if code.family is not None:
+            with self._registry.transaction() as database:
+                end_family(database, code.family, self._registry.clock(), "its code came twice")
+
+    def refresh_of(self, text: str, application: str) -> Refresh | None:
+        """The refresh token of this text, if it is good. One that comes again ends its family."""
+        digest = _digest(text)
+        with self._registry.reading() as database:
+            rows: list[Any] = database.execute(
+                "SELECT family, expires_at, used_at FROM tokens WHERE digest = ? AND kind = 'refresh' AND application = ?",
+                (digest, application),
+            ).fetchall()
+            caller = caller_now(database, rows[0][0]) if rows else None
+        if caller is None or caller.closed(self._registry.clock()):
+            return None
+        if rows[0][2] is not None:
+            with self._registry.transaction() as database:
+                end_family(database, rows[0][0], self._registry.clock(), "its refresh token came twice")
+            return None
+        return Refresh(digest, application, "write" if caller.grants.may_write else "read", rows[0][1])
+
+    def turn_over(self, refresh: Refresh) -> Issued | None:
+        """The next tokens in the place of a refresh token. None: it is over, or comes again, which ends its family."""
+        with self._registry.transaction() as database:
+            now = self._registry.clock()
+            rows: list[Any] = database.execute(
+                "SELECT family, resource, expires_at, used_at FROM tokens WHERE digest = ? AND kind = 'refresh'",
+                (refresh.digest,),
+            ).fetchall()
+            if not rows:
+                return None
+            family, resource, expires_at, used_at = rows[0]
+            if used_at is not None:
+                end_family(database, family, now, "its refresh token came twice")
+                return None
+            caller = caller_now(database, family)
+            if expires_at <= now or caller is None or caller.closed(now):
+                return None
+            database.execute("UPDATE tokens SET used_at = ? WHERE digest = ?", (now, refresh.digest))
+            database.execute("DELETE FROM tokens WHERE family = ? AND kind = 'access'", (family,))
+            return self._issue(database, family, refresh.application, resource, now)
+
+    def access(self, digest: bytes, resource: str) -> Access | None:
+        """Whom the access token with this SHA-256 stands for, if it is good, and for this resource."""
+        with self._registry.reading() as database:
+            rows: list[Any] = database.execute(
+                "SELECT family, expires_at FROM tokens WHERE digest = ? AND kind = 'access' AND resource = ? AND expires_at > ?",
+                (digest, resource, self._registry.clock()),
+            ).fetchall()
+            caller = caller_now(database, rows[0][0]) if rows else None
+        return None if caller is None else Access(caller, rows[0][1])
+
+    def _enroll(
+        self, database: apsw.Connection, family: bytes, granted: Granted, application: Application, now: float
+    ) -> None:
+        taken = [str(row[0]) for row in database.execute("SELECT alias FROM callers WHERE revoked_at IS NULL")]
+        there: Any = database.execute(
+            "SELECT count(*) FROM callers WHERE revoked_at IS NULL AND gateway IS NOT NULL"
+        ).get
+        if there >= MOST:
+            raise TakenError(f"there are {MOST} gateway clients already", hint="end one that nobody uses")
+        projects = None if granted.projects is None else frozenset(granted.projects)
+        grants = Grants(free_name(granted.name, taken), granted.scope, projects)
+        expires_at = now + granted.days * 86_400
+        insert_caller(
+            database,
+            family,
+            grants,
+            space=application.space,
+            added_by="line",
+            now=now,
+            expires_at=expires_at,
+            gateway=granted.gateway,
+        )
+        detail = f"by HTTP, signed in; {granted.gateway}; {describe(grants, expires_at)}"
+        record(database, now, "added", alias=grants.alias, public_key=family, detail=detail)
+
+    def _issue(self, database: apsw.Connection, family: bytes, application: str, resource: str, now: float) -> Issued:
+        caller = caller_now(database, family)
+        assert caller is not None
+        assert caller.expires_at is not None
+        texts = []
+        for kind, lasts_s in (("access", ACCESS_S), ("refresh", REFRESH_S)):
+            text, digest = new_token()
+            texts.append(text)
+            until = min(now + lasts_s, caller.expires_at)
+            database.execute(
+                "INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, NULL)",
+                (digest, kind, family, application, resource, until),
+            )
+        scope: SignInScope = "write" if caller.grants.may_write else "read"
+        return Issued(texts[0], texts[1], scope, int(min(ACCESS_S, caller.expires_at - now)))
+
+    def _waiting(self, database: apsw.Connection, digest: bytes) -> Waiting | None:
+        rows: list[Any] = database.execute(
+            "SELECT application, asked, granted, expires_at FROM sign_ins WHERE digest = ? AND expires_at > ?",
+            (digest, self._registry.clock()),
+        ).fetchall()
+        application = application_now(database, rows[0][0]) if rows else None
+        if application is None:
+            return None
+        _, asked, granted, expires_at = rows[0]
+        return Waiting(digest, application, Asked(**json.loads(asked)), _granted(granted), expires_at)
+
+
+def _code(database: apsw.Connection, digest: bytes) -> Code | None:
+    rows: list[Any] = database.execute(
+        "SELECT application, asked, granted, expires_at, family FROM codes WHERE digest = ?", (digest,)
+    ).fetchall()
+    if not rows:
+        return None
+    application, asked, granted, expires_at, family = rows[0]
+    found = _granted(granted)
+    assert found is not None
+    return Code(digest, application, Asked(**json.loads(asked)), found, expires_at, family)
+
+
+def _granted(text: str | None) -> Granted | None:
+    if text is None:
+        return None
+    said = json.loads(text)
+    projects = said.pop("projects")
+    return Granted(**said, projects=None if projects is None else tuple(projects))
+
+
+def _tidy(database: apsw.Connection, now: float) -> None:
+    """Forget what is over. A code that gave something is known as long as that could be refreshed, and so is a token that was used."""
+    database.execute("DELETE FROM sign_ins WHERE expires_at <= ?", (now,))
+    database.execute("DELETE FROM codes WHERE expires_at <= ?", (now - REFRESH_S,))
+    database.execute("DELETE FROM tokens WHERE expires_at <= ?", (now,))
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()

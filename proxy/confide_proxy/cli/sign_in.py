@@ -1,0 +1,91 @@
+"""`confide gateway …`: who reaches the space by the gateway of its server; a program that asks is let in here (docs/gateway.md)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import typer
+
+from confide_crypto.keys.identity import typed_words
+from confide_proxy.cli.console import Here, Output, agreed, command, remark
+
+sign_in_app = typer.Typer(help="Let programs reach the space over HTTP, and shut them out.", no_args_is_help=True)
+DEADLINE_S: Final = 15.0
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+@sign_in_app.command("approve")
+@command
+async def gateway_approve(
+    here: Here,
+    words: Annotated[
+        list[str], typer.Argument(metavar="WORDS", help="The six words that the page in your browser shows.")
+    ],
+    scope: Annotated[str, typer.Option("--scope", help="read or write; never more than it asks for.")] = "write",
+    project: Annotated[
+        list[str] | None, typer.Option("--project", help="This project alone; again for each.", show_default="all")
+    ] = None,
+    days: Annotated[int, typer.Option("--days", min=1, max=3650, help="How long it is let in.")] = 90,
+    trusted: Annotated[
+        bool, typer.Option("--trusted", help="What it stores is an agent's word; else it is untrusted.")
+    ] = False,
+    name: Annotated[str, typer.Option("--name", help="What to call it here; it stands beside what it writes.")] = "",
+    is_sure: Yes = False,
+) -> Output:
+    """Let a program in that asks in your browser: it is shown to you first."""
+    from confide_memory.answers import ask, local_time
+    from confide_proxy.cli.devices import connected
+
+    said = typed_words(" ".join(words))
+    async with connected(here, needs_keys=False) as space:
+        asked = await ask(space.connection, "sign-in", {"words": said}, timeout_s=DEADLINE_S)
+        remark(
+            f"{asked['application']} asks to {_what(asked['scope'])} this space, until {local_time(asked['expires'])}."
+        )
+        remark(f"It would send you back to {asked['redirect']}")
+        if asked["registered"]:
+            remark("It has registered itself: nobody has checked that it is called so.")
+        remark("Approve it only if you have asked for this yourself. Its vendor reads what it asks and finds.")
+        await agreed("let it in?", is_sure=is_sure)
+        wish = {
+            "words": said,
+            "name": name,
+            "scope": scope,
+            "projects": project or None,
+            "trusted": trusted,
+            "days": days,
+        }
+        done = await ask(space.connection, "sign-in-approve", wish, timeout_s=DEADLINE_S)
+    told = {"application": asked["application"], "redirect": asked["redirect"], "scope": done["scope"], "days": days}
+    return Output(told, f"approved: {asked['application']} may {_what(done['scope'])}; the page goes on by itself")
+
+
+@sign_in_app.command("ls")
+@command
+async def gateway_ls(here: Here) -> Output:
+    """List who reaches the space over HTTP."""
+    from confide_proxy.cli import by_http
+    from confide_proxy.cli.devices import connected
+
+    async with connected(here, needs_keys=False) as space:
+        found = await by_http.clients_of(space.connection)
+    lines = "\n".join(by_http.line(one) for one in found)
+    return Output(found, lines or "nobody reaches this space over HTTP")
+
+
+@sign_in_app.command("rm")
+@command
+async def gateway_rm(
+    here: Here, name: Annotated[str, typer.Argument(help="Its name, as confide gateway ls shows it.")]
+) -> Output:
+    """Shut one out: it is refused within a second, and its streams end."""
+    from confide_memory.answers import ask
+    from confide_proxy.cli.devices import connected
+
+    async with connected(here, needs_keys=False) as space:
+        await ask(space.connection, "gateway-end", {"name": name}, timeout_s=DEADLINE_S)
+    return Output({"removed": name}, f"removed: {name}")
+
+
+def _what(scope: Any) -> str:
+    return "read and write" if scope == "write" else "read"

@@ -1,0 +1,352 @@
+"""How far a sign-in is, as the registry keeps it: every step once, every step in time, and nothing kept by which anybody could come in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from tests.support.clock import Clock
+
+from confide_crypto.keys.tokens import digest_of
+from confide_daemon.access.by_http import sign_in
+from confide_daemon.access.by_http.applications import MOST, Application, Applications
+from confide_daemon.access.by_http.sign_in import (
+    ACCESS_S,
+    CODE_S,
+    MOST_ASKED_EACH,
+    REFRESH_S,
+    WORDS_S,
+    Asked,
+    Granted,
+    Issued,
+    SignIns,
+    words_of,
+)
+from confide_daemon.access.callers import Grants
+from confide_daemon.access.registry import Registry
+from confide_daemon.errors import BadNameError, TakenError
+
+REDIRECT = "https://claude.ai/api/mcp/auth_callback"
+RESOURCE = "https://memory.example.org/mcp"
+ASKED = Asked(REDIRECT, True, "a state", "write", "C" * 43, RESOURCE)
+DEVICE = b"d" * 32
+GRANTED = Granted("claude", "write", None, "untrusted", 90, DEVICE.hex())
+FILE_KEY = b"k" * 32
+
+
+@dataclass
+class Desk:
+    """A registry with a device and an application."""
+
+    path: Path
+    clock: Clock
+
+    def __post_init__(self) -> None:
+        self.open()
+        self.registry.add_caller(DEVICE, Grants("laptop", "write"), space="home", added_by="invite")
+        self.application = self.applications.add("Claude", space="home", redirects=[REDIRECT])
+
+    def open(self) -> None:
+        self.registry = Registry.open(self.path, FILE_KEY, clock=self.clock)
+        self.applications, self.sign_ins = Applications(self.registry), SignIns(self.registry)
+
+    def again(self) -> None:
+        """As after a restart."""
+        self.registry.close()
+        self.open()
+
+    def asked(self) -> str:
+        return self.sign_ins.ask(self.application, ASKED)
+
+    def granted(self, granted: Granted = GRANTED) -> str:
+        """An id whose words were approved."""
+        identifier = self.asked()
+        found = self.sign_ins.of_words(words_of(identifier), "home")
+        assert found is not None
+        assert self.sign_ins.approve(found, granted) is not None
+        return identifier
+
+    def code(self) -> str:
+        identifier = self.granted()
+        waiting = self.sign_ins.waiting(identifier)
+        assert waiting is not None
+        text = self.sign_ins.hand_out(waiting)
+        assert text is not None
+        return text
+
+    def exchange(self, text: str) -> Issued | None:
+        code = self.sign_ins.code(text)
+        return None if code is None else self.sign_ins.exchange(code)
+
+    def issued(self) -> Issued:
+        found = self.exchange(self.code())
+        assert found is not None
+        return found
+
+    def refresh(self, text: str) -> Issued | None:
+        found = self.sign_ins.refresh_of(text, self.application.id)
+        return None if found is None else self.sign_ins.turn_over(found)
+
+    def is_let_in(self, text: str, resource: str = RESOURCE) -> bool:
+        digest = digest_of(text)
+        assert digest is not None
+        found = self.sign_ins.access(digest, resource)
+        return found is not None and found.caller.closed(self.clock.now) is None
+
+    @property
+    def families(self) -> list[str]:
+        """Who is let in by a sign-in now."""
+        return [one.alias for one in self.registry.gateway_clients()]
+
+
+@pytest.fixture
+def desk(tmp_path: Path, clock: Clock) -> Iterator[Desk]:
+    made = Desk(tmp_path / "registry.db", clock)
+    yield made
+    made.registry.close()
+
+
+def test_each_step_outlives_a_restart_and_is_made_once(desk: Desk) -> None:
+    identifier = desk.asked()
+    desk.again()
+    found = desk.sign_ins.of_words(words_of(identifier).upper().replace("-", " "), "home")
+    assert found is not None
+    assert desk.sign_ins.approve(found, GRANTED) == GRANTED
+    assert desk.sign_ins.approve(found, replace(GRANTED, name="twice")) is None
+    desk.again()
+    waiting = desk.sign_ins.waiting(identifier)
+    assert waiting is not None
+    text = desk.sign_ins.hand_out(waiting)
+    assert text is not None
+    assert desk.sign_ins.hand_out(waiting) is None
+    desk.again()
+    assert desk.families == []
+    issued = desk.exchange(text)
+    assert issued is not None
+    desk.again()
+    assert desk.is_let_in(issued.access)
+    assert desk.families == ["claude"]
+    second = desk.refresh(issued.refresh)
+    assert second is not None
+    desk.again()
+    assert desk.is_let_in(second.access)
+    assert not desk.is_let_in(issued.access)
+    assert desk.families == ["claude"]
+
+
+@pytest.mark.parametrize("step", ["code", "refresh"])
+def test_a_kill_in_the_middle_of_a_step_undoes_it_and_one_behind_it_leaves_one_family(
+    desk: Desk, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind it the answer is lost: whoever asks again is known to have asked twice."""
+    text = desk.code()
+    first = desk.exchange(text) if step == "refresh" else None
+    wanted = first.refresh if first else text
+    take = desk.refresh if first else desk.exchange
+
+    def killed() -> tuple[str, bytes]:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sign_in, "new_token", killed)
+        with pytest.raises(KeyboardInterrupt):
+            take(wanted)
+    desk.again()
+    assert desk.families == (["claude"] if first else [])
+    take = desk.refresh if first else desk.exchange
+    assert take(wanted) is not None
+    desk.again()
+    take = desk.refresh if first else desk.exchange
+    assert take(wanted) is None
+    assert desk.families == []
+
+
+def test_a_race_for_a_code_ends_in_nobody(desk: Desk) -> None:
+    """Both have found it good; the second to come shows that it was in two hands."""
+    code = desk.sign_ins.code(desk.code())
+    assert code is not None
+    issued = desk.sign_ins.exchange(code)
+    assert issued is not None
+    assert desk.sign_ins.exchange(code) is None
+    assert not desk.is_let_in(issued.access)
+    refresh = desk.issued().refresh
+    found = desk.sign_ins.refresh_of(refresh, desk.application.id)
+    assert found is not None
+    assert desk.sign_ins.turn_over(found) is not None
+    assert desk.sign_ins.turn_over(found) is None
+    assert desk.families == []
+
+
+def test_everything_has_an_end(desk: Desk, clock: Clock) -> None:
+    identifier, late = desk.asked(), desk.granted()
+    clock.now += WORDS_S
+    assert desk.sign_ins.waiting(identifier) is None
+    assert desk.sign_ins.of_words(words_of(identifier), "home") is None
+    assert desk.sign_ins.waiting(late) is None
+    text = desk.code()
+    clock.now += CODE_S
+    assert desk.exchange(text) is None
+    issued = desk.issued()
+    clock.now += ACCESS_S
+    assert not desk.is_let_in(issued.access)
+    second = desk.refresh(issued.refresh)
+    assert second is not None
+    assert desk.is_let_in(second.access)
+    clock.now += REFRESH_S
+    assert desk.refresh(second.refresh) is None
+
+
+def test_what_was_granted_for_days_ends_with_them(desk: Desk, clock: Clock) -> None:
+    identifier = desk.granted(replace(GRANTED, days=1))
+    waiting = desk.sign_ins.waiting(identifier)
+    assert waiting is not None
+    issued = desk.exchange(desk.sign_ins.hand_out(waiting) or "")
+    assert issued is not None
+    clock.now += 86_400 - 60
+    issued = desk.refresh(issued.refresh)
+    assert issued is not None
+    assert issued.expires_in_s == 60
+    clock.now += 60
+    assert not desk.is_let_in(issued.access)
+    assert desk.refresh(issued.refresh) is None
+
+
+def test_it_is_good_for_what_it_was_asked_for(desk: Desk) -> None:
+    """Another space's device finds no words; another audience, program or kind of token is none."""
+    identifier = desk.asked()
+    assert desk.sign_ins.of_words(words_of(identifier), "work") is None
+    assert desk.sign_ins.of_words(words_of(identifier)[:-1], "home") is None
+    issued = desk.issued()
+    assert not desk.is_let_in(issued.access, "https://elsewhere.example/mcp")
+    assert not desk.is_let_in(issued.refresh)
+    other = desk.applications.add("Other", space="home", redirects=[REDIRECT])
+    assert desk.sign_ins.refresh_of(issued.refresh, other.id) is None
+    assert desk.sign_ins.refresh_of(issued.access, desk.application.id) is None
+    assert desk.is_let_in(issued.access)
+
+
+def test_never_more_than_was_asked(desk: Desk) -> None:
+    identifier = desk.sign_ins.ask(desk.application, replace(ASKED, scope="read"))
+    found = desk.sign_ins.of_words(words_of(identifier), "home")
+    assert found is not None
+    granted = desk.sign_ins.approve(found, GRANTED)
+    assert granted is not None
+    assert granted.scope == "read"
+
+
+def test_a_device_that_was_shut_out_meanwhile_has_let_nobody_in(desk: Desk) -> None:
+    text = desk.code()
+    desk.registry.revoke("laptop")
+    assert desk.exchange(text) is None
+    assert desk.families == []
+
+
+def test_who_ends_it_ends_all_of_it(desk: Desk) -> None:
+    """The operator, by the caller's name, or with the application."""
+    issued = desk.issued()
+    desk.registry.revoke("claude")
+    assert not desk.is_let_in(issued.access)
+    assert desk.refresh(issued.refresh) is None
+    issued, text = desk.issued(), desk.code()
+    desk.applications.remove("Claude")
+    assert not desk.is_let_in(issued.access)
+    assert desk.exchange(text) is None
+    assert desk.families == []
+
+
+def test_few_wait_at_a_time(desk: Desk, clock: Clock) -> None:
+    for _ in range(MOST_ASKED_EACH):
+        desk.asked()
+    with pytest.raises(TakenError, match="too many sign-ins"):
+        desk.asked()
+    clock.now += WORDS_S
+    assert desk.asked()
+
+
+def test_no_secret_is_kept(desk: Desk, tmp_path: Path) -> None:
+    """Neither an id, nor words, nor a code, nor a token, nor an application's secret: only what they hash to."""
+    made = desk.applications.add(
+        "Secretive", space="home", redirects=[REDIRECT], method="client_secret_post", secret="a secret of it"
+    )
+    identifier = desk.granted()
+    waiting = desk.sign_ins.waiting(identifier)
+    assert waiting is not None
+    code = desk.sign_ins.hand_out(waiting)
+    issued = desk.exchange(code or "")
+    assert issued is not None
+    desk.asked()
+    with desk.registry.reading() as database:
+        tables = ("applications", "sign_ins", "codes", "tokens", "callers", "audit")
+        kept = str([database.execute(f"SELECT * FROM {table}").fetchall() for table in tables])
+    for secret in (identifier, words_of(identifier), code, issued.access, issued.refresh, "a secret of it"):
+        assert str(secret) not in kept
+    assert made.secret is not None
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://claude.ai/callback",
+        "https://",
+        "https:///x",
+        "https://a@b/",
+        "https://a/#x",
+        "https://a\\b/",
+        "https://a/ b",
+        "https://a/\u202e",
+        "javascript:alert(1)",
+        "cursor://x",
+        "http://localhost.evil.example/",
+        "http://127.0.0.1.evil.example/",
+        "http://127.0.0.1@evil.example/",
+        "https://[::1/",
+        "https://a:x/",
+        "x" * 2000,
+        "",
+    ],
+)
+def test_nobody_is_sent_back_to_anywhere(desk: Desk, address: str) -> None:
+    with pytest.raises(BadNameError, match="to send a person back to"):
+        desk.applications.add("X", space="home", redirects=[address])
+
+
+def test_applications_are_few_and_those_that_came_by_themselves_make_room(desk: Desk) -> None:
+    def add(name: str, *, is_registered: bool) -> Application:
+        return desk.applications.add(name, space="home", redirects=[REDIRECT], is_registered=is_registered)
+
+    oldest = add("oldest", is_registered=True)
+    for number in range(MOST - 2):
+        add(f"n{number}", is_registered=False)
+    add("one more", is_registered=False)
+    assert desk.applications.find(oldest.id) is None
+    with pytest.raises(TakenError, match="applications already"):
+        add("too many", is_registered=True)
+    with pytest.raises(TakenError, match="no space"):
+        desk.applications.add("X", space="hame", redirects=[REDIRECT])
+
+
+def test_registration_is_open_while_somebody_says_so(desk: Desk, clock: Clock) -> None:
+    desk.registry.add_caller(b"w" * 32, Grants("desk", "write"), space="work", added_by="invite")
+    assert desk.applications.open_space() is None
+    desk.applications.keep_open("home", for_s=5)
+    assert desk.applications.open_space() == "home"
+    with pytest.raises(TakenError, match="open for the space home"):
+        desk.applications.keep_open("work", for_s=5)
+    clock.now += 5
+    assert desk.applications.open_space() is None
+    desk.applications.keep_open("work", for_s=5)
+    desk.applications.close("work")
+    assert desk.applications.open_space() is None
+
+
+def test_the_audit_log_says_that_it_was_and_no_word_of_a_stranger(desk: Desk) -> None:
+    issued = desk.issued()
+    desk.refresh(issued.refresh)
+    desk.refresh(issued.refresh)
+    told = [(one.event, one.caller, one.detail) for one in desk.registry.audit_entries()]
+    assert ("approved", "laptop", "a sign-in by HTTP") in told
+    assert ("revoked", "claude", "its refresh token came twice") in told
+    assert "Claude" not in json.dumps([detail for _, _, detail in told])

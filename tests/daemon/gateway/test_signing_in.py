@@ -1,0 +1,348 @@
+"""A program signs in by OAuth: a device approves six words. What it is given turns over, and ends; and who tries otherwise gets nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from tests.daemon.gateway.test_server_attacks import call
+from tests.support.programs.confided import Confided
+from tests.support.programs.door_attacks import LISTEN, listen
+from tests.support.programs.processes import Machine, wait_until
+from tests.support.programs.server_gateway import ServerGateway, serve
+from tests.support.programs.signing_in import NAVIGATION, REDIRECT, Program, error_of, returned
+
+MARKUP = '<script>alert(1)</script> & "Co"'
+
+
+@dataclass
+class House:
+    """A gateway, a device of its space, a machine of another one, and one that may only read."""
+
+    gateway: ServerGateway
+    device: Machine
+    stranger: Machine
+    reader: Machine
+
+    def program(self, name: str = "Chat", *options: str) -> Program:
+        made = self.gateway.confided.json(
+            "gateway", "client", "add", name, "--space", "ann", "--redirect", REDIRECT, *options
+        )
+        return Program(self.gateway, made["id"], secret=made["secret"])
+
+    def approve(self, words: str, *options: str, by: Machine | None = None, code: int = 0) -> str:
+        return (by or self.device).run("gateway", "approve", words, "--yes", *options, code=code)
+
+    def signed_in(self, program: Program, *options: str) -> Any:
+        """Its tokens."""
+        page = program.page()
+        self.approve(program.words(page), *options)
+        answer = program.exchange(program.code(page))
+        assert answer.status == 200, answer.body
+        return answer.json
+
+    def is_let_in(self, token: str) -> bool:
+        status = call(self.gateway, token, "memory_status").status
+        assert status in (200, 401)
+        return status == 200
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    root = tmp_path_factory.mktemp("signing-in")
+    confided = Confided(root / "server")
+    with (confided.home / "daemon.toml").open("a") as config:
+        config.write('[gateway]\nlisten = "127.0.0.1:0"\n')
+    confided.run("init")
+    gateway = ServerGateway(serve(confided), confided)
+    assert confided.address is not None
+    url = confided.address["url"]
+    machines = []
+    for name, options in (("ann", ()), ("bob", ()), ("rea", ("--space", "ann", "--scope", "read"))):
+        machine = Machine(root, name, is_set_up=False)
+        machine.allow("project")
+        machine.run("join", confided.json("invite", name, "--url", url, *options)["invite"])
+        machine.run("sync")
+        machines.append(machine)
+    yield House(gateway, *machines)
+    confided.end()
+
+
+@pytest.fixture
+def chat(house: House) -> Program:
+    return house.program()
+
+
+async def test_a_program_is_let_in_by_words_that_a_device_approves(house: House, chat: Program) -> None:
+    """As what it is: its word is untrusted; it turns over its token, is listed, and is out within a second once the device says so."""
+    page = chat.page()
+    words = chat.words(page)
+    assert "Chat asks to read and write" in house.device.run("gateway", "approve", words, code=7, stdin="")
+    told = house.device.json("gateway", "approve", *words.split("-"), "--yes", "--name", "chat")
+    assert told["redirect"] == REDIRECT
+    tokens = chat.exchange(chat.code(page)).json
+    assert (tokens["token_type"], tokens["scope"]) == ("Bearer", "memory:read memory:write")
+    assert 0 < tokens["expires_in"] <= 900
+    async with house.gateway.session(tokens["access_token"]) as client:
+        stored = {"content": "Quokkas smile.", "path": "memory/zoo.md", "project": "zoo"}
+        assert not (await client.call_tool("memory_store", stored)).is_error
+        found = await client.call_tool("memory_search", {"query": "quokkas"})
+    assert found.structured_content is not None
+    assert found.structured_content["results"][0]["class"] == "untrusted"
+    second = chat.refresh(tokens["refresh_token"]).json
+    assert house.is_let_in(second["access_token"])
+    assert not house.is_let_in(tokens["access_token"])
+    assert "chat reads and writes this space by HTTP, untrusted" in house.device.run("gateway", "ls")
+    connection, stream = listen(house.gateway, second["access_token"])
+    assert stream.status == 200
+    house.device.run("gateway", "rm", "chat")
+    began = time.monotonic()
+    while stream.readline():
+        assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 3  # a second, on a machine that has other work
+    connection.close()
+    assert not house.is_let_in(second["access_token"])
+    assert error_of(chat.refresh(second["refresh_token"])) == (400, "invalid_grant")
+    assert "nobody reaches this space" in house.device.run("gateway", "ls")
+
+
+def test_less_than_was_asked_is_what_it_gets(house: House, chat: Program) -> None:
+    tokens = house.signed_in(chat, "--scope", "read", "--project", "zoo", "--name", "lessened")
+    assert tokens["scope"] == "memory:read"
+    refused = call(house.gateway, tokens["access_token"], "memory_store", content="No.", path="memory/no.md")
+    assert "unknown tool" in refused.body.decode().lower()
+    house.device.run("gateway", "rm", "lessened")
+
+
+def test_a_code_that_comes_twice_ends_what_it_gave(house: House, chat: Program) -> None:
+    page = chat.page()
+    house.approve(chat.words(page))
+    code = chat.code(page)
+    assert house.gateway.request("GET", page).status == 404  # the browser's own second visit gets no other code
+    tokens = chat.exchange(code).json
+    assert house.is_let_in(tokens["access_token"])
+    assert error_of(chat.exchange(code)) == (400, "invalid_grant")
+    assert not house.is_let_in(tokens["access_token"])
+    assert error_of(chat.refresh(tokens["refresh_token"])) == (400, "invalid_grant")
+
+
+def test_a_refresh_token_that_comes_twice_ends_the_family(house: House, chat: Program) -> None:
+    first = house.signed_in(chat)
+    second = chat.refresh(first["refresh_token"]).json
+    assert error_of(chat.refresh(first["refresh_token"])) == (400, "invalid_grant")
+    assert not house.is_let_in(second["access_token"])
+    assert error_of(chat.refresh(second["refresh_token"])) == (400, "invalid_grant")
+
+
+def test_a_code_is_good_for_its_own_program_alone(house: House, chat: Program) -> None:
+    """With its own verifier, address and audience; and none of these tries spoils it."""
+    page = chat.page()
+    house.approve(chat.words(page))
+    code = chat.code(page)
+    other = house.program("Other")
+    other.verifier = chat.verifier
+    for answer in (
+        other.exchange(code),
+        chat.exchange(code, code_verifier="x" * 43),
+        chat.exchange(code, redirect_uri=REDIRECT + "/"),
+        chat.exchange(code, resource="https://elsewhere.example/mcp"),
+        chat.refresh(code),
+    ):
+        assert answer.status == 400, answer.body
+    tokens = chat.exchange(code).json
+    assert error_of(other.refresh(tokens["refresh_token"])) == (400, "invalid_grant")
+    assert house.is_let_in(chat.refresh(tokens["refresh_token"]).json["access_token"])
+    house.gateway.confided.run("gateway", "client", "rm", other.identifier)
+
+
+def test_a_secret_is_asked_for_where_there_is_one(house: House) -> None:
+    program = house.program("Secretive", "--secret")
+    page = program.page()
+    house.approve(program.words(page))
+    code = program.code(page)
+    for wrong in ("x", None):
+        assert error_of(program.exchange(code, client_secret=wrong)) == (401, "invalid_client")
+    tokens = program.exchange(code).json
+    assert house.is_let_in(tokens["access_token"])
+    house.gateway.confided.run("gateway", "client", "rm", "Secretive")
+    assert not house.is_let_in(tokens["access_token"])
+    assert error_of(program.refresh(tokens["refresh_token"])) == (401, "invalid_client")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *({"redirect_uri": f"{REDIRECT}{end}"} for end in ("/", "?a=b", "#x", "x")),
+        {"redirect_uri": "http://127.0.0.1:3119/callback"},
+        {"redirect_uri": "http://localhost:3118/callback"},
+        {"redirect_uri": "HTTP://127.0.0.1:3118/callback"},
+        {"redirect_uri": "javascript:alert(1)"},
+        {"client_id": "another"},
+        {"client_id": None},
+    ],
+    ids=str,
+)
+def test_an_address_one_byte_off_is_told_nothing(chat: Program, said: dict[str, str | None]) -> None:
+    answer = chat.authorize(**said)
+    assert answer.status == 400
+    assert "location" not in answer.headers
+    assert "alert" not in answer.body.decode()
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ({"resource": "https://elsewhere.example/mcp"}, "invalid_target"),
+        ({"code_challenge_method": "plain"}, "invalid_request"),
+        ({"code_challenge": None}, "invalid_request"),
+        ({"code_challenge": "short"}, "invalid_request"),
+        ({"scope": "memory:read memory:secrets"}, "invalid_scope"),
+        ({"response_type": "token"}, "unsupported_response_type"),
+        ({"state": "x" * 4000}, "invalid_request"),
+    ],
+    ids=str,
+)
+def test_what_else_is_wrong_is_told_to_the_program_with_who_answers(
+    house: House, chat: Program, said: dict[str, str | None], error: str
+) -> None:
+    """RFC 9207: an answer that was meant for another server is known by it."""
+    back = returned(chat.authorize(**said))
+    assert (back["error"], back["iss"]) == (error, house.gateway.url)
+    assert "code" not in back
+
+
+def test_a_parameter_twice_is_refused(house: House, chat: Program) -> None:
+    page = chat.page()
+    assert page.startswith("/consent/")
+    query = f"client_id={chat.identifier}&client_id=other&redirect_uri={REDIRECT}"
+    assert house.gateway.request("GET", f"/authorize?{query}").status == 400
+
+
+def test_the_page_runs_nothing_and_is_framed_by_nobody(house: House) -> None:
+    """Whatever a program is called."""
+    program = house.program(MARKUP)
+    page = program.page()
+    shown = house.gateway.request("GET", page, headers=NAVIGATION)
+    text = shown.body.decode()
+    assert "&lt;script&gt;" in text
+    assert "<script" not in text
+    policy = shown.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert shown.headers["x-frame-options"] == "DENY"
+    assert shown.headers["referrer-policy"] == "no-referrer"
+    assert shown.headers["cache-control"] == "no-store"
+    assert '<meta http-equiv="refresh" content="2">' in text
+    framed = house.gateway.request("GET", page, headers={**NAVIGATION, "Sec-Fetch-Dest": "iframe"})
+    assert framed.status == 403
+    assert house.gateway.request("GET", "/consent/" + "x" * 43).status == 404
+    assert house.gateway.request("GET", "/consent.css").status == 200
+    house.gateway.confided.run("gateway", "client", "rm", program.identifier)
+
+
+def test_words_are_approved_by_a_device_of_the_space_that_decides(house: House, chat: Program) -> None:
+    """Not by a machine of another space, nor by one that may only read; and those of another request approve nothing here."""
+    page, other = chat.page(), chat.page()
+    words = chat.words(page)
+    assert words != chat.words(other)
+    unknown = house.approve("abandon " * 6, code=7)
+    assert "no sign-in with these words waits" in unknown
+    assert house.approve(words, by=house.stranger, code=7) == unknown
+    assert "may read the memory but not write it" in house.approve(words, by=house.reader, code=6)
+    assert "may read the memory but not write it" in house.reader.run("gateway", "rm", "chat", code=6)
+    assert chat.words(page) == words
+    house.approve(words)
+    assert "no sign-in" in house.approve(words, code=7)
+    assert chat.words(other)
+    assert chat.exchange(chat.code(page)).status == 200
+
+
+def register(house: House, **said: Any) -> Any:
+    body = {"client_name": "Self", "redirect_uris": [REDIRECT], "token_endpoint_auth_method": "none", **said}
+    return house.gateway.request("POST", "/register", body)
+
+
+def test_programs_register_themselves_only_while_it_is_open(house: House) -> None:
+    """Then with exact addresses, by TLS or of the same machine; and each is approved like any other."""
+    described = "/.well-known/oauth-authorization-server"
+    assert register(house).status == 403
+    assert "registration_endpoint" not in house.gateway.request("GET", described).json
+    opened = house.gateway.confided.start("gateway", "open", "--space", "ann")
+    wait_until("it to be open", lambda: "registration_endpoint" in house.gateway.request("GET", described).json)
+    try:
+        for said in (
+            {"redirect_uris": ["http://evil.example/callback"]},
+            {"redirect_uris": ["cursor://callback"]},
+            {"redirect_uris": ["https://me@evil.example/"]},
+            {"redirect_uris": ["https://good.example/#x"]},
+            {"redirect_uris": [f"https://good.example/{number}" for number in range(9)]},
+            {"redirect_uris": []},
+            {"client_name": "x" * 65},
+            {"client_name": "a\u202eb"},
+            {"token_endpoint_auth_method": "private_key_jwt"},
+            {"scope": "memory:secrets"},
+            {"grant_types": ["client_credentials"]},
+        ):
+            assert register(house, **said).status == 400, said
+        for body in (b"{", b"[" * 9000, json.dumps({"x": "y" * 20_000}).encode(), b"\xff"):
+            assert house.gateway.request("POST", "/register", body).status in (400, 413)
+        made = register(house).json
+        program = Program(house.gateway, made["client_id"])
+        page = program.page()
+        assert "It has registered itself" in house.gateway.request("GET", page).body.decode()
+        house.approve(program.words(page))
+        assert house.is_let_in(program.exchange(program.code(page)).json["access_token"])
+    finally:
+        opened.kill()
+    wait_until("it to be closed", lambda: register(house).status == 403)
+    house.gateway.confided.run("gateway", "client", "rm", program.identifier)
+
+
+def test_a_sensitive_note_is_its_title_and_what_is_sealed_stays_so(house: House, chat: Program) -> None:
+    """Neither a search, nor reading, nor a list shows more to a program that was signed in."""
+    canary = "The walrus sleeps at half past three."
+    made = house.device.json("store", canary, "--title", "Walrus hours", "--sensitive", "--type", "note")
+    tokens = house.signed_in(chat, "--name", "curious")
+    for tool, arguments in (
+        ("memory_search", {"query": "walrus sleeps"}),
+        ("memory_read", {"path": made["path"], "project": "project"}),
+    ):
+        found = call(house.gateway, tokens["access_token"], tool, **arguments).body.decode()
+        assert "half past three" not in found
+        assert "sealed:" in found or "Walrus hours" in found, found
+    house.device.run("gateway", "rm", "curious")
+
+
+def test_it_describes_where_to_sign_in(house: House) -> None:
+    resource = house.gateway.request("GET", "/.well-known/oauth-protected-resource").json
+    assert resource["authorization_servers"] == [house.gateway.url]
+    server = house.gateway.request("GET", "/.well-known/oauth-authorization-server").json
+    assert server["issuer"] == house.gateway.url
+    assert server["code_challenge_methods_supported"] == ["S256"]
+    assert server["authorization_response_iss_parameter_supported"] is True
+
+
+def test_nothing_of_it_is_in_the_log_and_a_token_of_one_kind_is_none_of_the_other(house: House, chat: Program) -> None:
+    tokens = house.signed_in(chat)
+    assert not house.is_let_in(tokens["refresh_token"])
+    assert error_of(chat.refresh(tokens["access_token"])) == (400, "invalid_grant")
+    assert house.gateway.request("POST", "/mcp", LISTEN, token=tokens["refresh_token"]).status in (401, 429)
+    log = house.gateway.confided.log
+    assert "cfd_" not in log
+    assert "Traceback" not in log
+    assert "of-the-program" not in log
+
+
+def test_wrong_codes_are_few(house: House, chat: Program) -> None:
+    """And shut nobody out."""
+    page = chat.page()
+    house.approve(chat.words(page))
+    code = chat.code(page)
+    statuses = [chat.exchange(f"{number:043}").status for number in range(40)]
+    assert set(statuses) == {400, 429}
+    assert statuses[-1] == 429
+    assert chat.exchange(code).status == 200
