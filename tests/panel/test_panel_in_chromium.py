@@ -31,6 +31,8 @@ class Tour:
 
     def go(self, path: str) -> None:
         self.page.goto(f"{self.base}/{path}", wait_until="load")
+        # The page of health comes again by itself until it is whole.
+        self.page.locator("td:has-text('is on its way')").first.wait_for(state="detached", timeout=60_000)
 
     def search(self, query: str) -> None:
         self.go("")

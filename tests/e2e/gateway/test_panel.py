@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -18,6 +19,11 @@ from tests.support.programs.gateway import Gateway, serving
 from tests.support.programs.pair import joined
 from tests.support.programs.panel import FORM, Visit, link, text_of, words_of
 from tests.support.programs.processes import CONFIDE, Machine, running_daemon, wait_until
+
+from confide_memory.answers import ask
+from confide_proxy import config, paths
+from confide_proxy.mcp.client import Client
+from confide_proxy.sync import project
 
 PAGES = (
     *("", "remember", "projects", "project", "entities", "graph", "timeline", "day?day=2026-11-25", "learned", "tasks"),
@@ -407,11 +413,41 @@ def test_a_machine_is_let_in_by_its_words_and_removed_by_its_name(tmp_path: Path
             assert head in told
             bob.run("device", "confirm", "--words", head)
             assert bob.json("device", "ls")["canSeal"]
+            assert_a_task_is_approved(ann, bob, visit)
             assert visit.post("devices/remove", words=words, typed="bobby").status >= 400
             gone = words_of(visit.follow(visit.post("devices/remove", words=words, typed="bob")))
             assert "bob is removed" in gone
             assert "confided revoke" in gone
             assert [each["name"] for each in ann.json("device", "ls")["devices"]] == ["ann"]
+
+
+def assert_a_task_is_approved(ann: Machine, bob: Machine, visit: Visit) -> None:
+    """An order of another device's that takes two: after a look at all of it, by who did not give it."""
+    asyncio.run(tell_of_a_runner(ann))
+    made = {name: machine.json("task", "add", f"Sweep, says {name}.") for name, machine in (("ann", ann), ("bob", bob))}
+    own, other = (visit.get(f"task?id={made[name]['id']}") for name in ("ann", "bob"))
+    assert "Approve all of it" not in words_of(own)
+    assert "Approve all of it" in words_of(other)
+    assert "Sweep, says bob." in words_of(other)
+    (seen,) = re.findall(r'name="seen" value="(\w{64})"', text_of(own))
+    assert visit.post("task", id=made["bob"]["id"], seen=seen, do="approve").status == 409
+    assert visit.post("task", id=made["ann"]["id"], seen=seen, do="approve").status == 409
+    (seen,) = re.findall(r'name="seen" value="(\w{64})"', text_of(other))
+    told = words_of(visit.follow(visit.post("task", id=made["bob"]["id"], seen=seen, do="approve")))
+    assert "Approved: it is active now." in told
+    assert "1 other device" in told
+    assert bob.json("task", "show", made["bob"]["id"])["state"] == "active"
+
+
+async def tell_of_a_runner(machine: Machine) -> None:
+    """One whose usual recipe asks for a second device."""
+    place = paths.Paths(
+        machine.home / "proxy.toml", machine.home / "proxy", machine.home / "global", machine.home / "daemon"
+    )
+    recipes = [{"name": "ask", "maxMicrousd": 0, "approval": True}]
+    async with Client(place, config.load(place.config), project.identify(machine.project).granted()) as client:
+        body = {"recipes": recipes, "busy": [], "leftMicrousd": 0}
+        await ask(client.connection, "task-claim", body, timeout_s=DEADLINE_S)
 
 
 def test_the_command_starts_what_serves_it_and_ends_it(tmp_path: Path) -> None:
