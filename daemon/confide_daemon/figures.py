@@ -2,7 +2,7 @@
 
 Each room notes what it does here and knows no more of metrics; `server.operator.metrics` shows them, beside what it asks the parts for.
 They are the process's, as loggers are. No label is a name that somebody else gave, and each takes few values, so that what is shown never
-tells what is stored and stays small: 400 series at most.
+tells what is stored and stays small: 450 series at most.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from confide_daemon.errors import NotServedError
 MOST_ASKED: Final = 64 * 1024
 """Bytes of a line that is asked."""
 MOST_ANSWERED: Final = 4 * 1024 * 1024
-"""Bytes of a line that is answered: 400 series have 40 KiB."""
+"""Bytes of a line that is answered: 450 series have 45 KiB."""
 CONNECT_S: Final = 5.0
 _MOST_ADDRESS: Final = 103
 """Bytes of a Unix socket's path: 104 with the NUL at its end on macOS, 108 on Linux."""

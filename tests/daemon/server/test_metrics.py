@@ -107,7 +107,7 @@ async def test_a_space_has_series_only_where_it_is_asked_for_and_under_its_id(tm
             assert "laptop" not in text
 
 
-async def test_there_are_400_series_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_there_are_450_series_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """With every tool failing in every way, every stage, provider and breach, and more spaces than have series."""
     names = [tool.definition.name for tool in tools(("all",))]
     codes = [*_CODE_EXITS, "internal", "unavailable", "cancelled"]

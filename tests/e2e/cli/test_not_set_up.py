@@ -15,7 +15,16 @@ MAKING = {
     *("project allow", "token new"),
 }
 """What a person runs to set the machine up, to make its key, or to decide something by hand."""
-NEED_NOTHING = {"queue", "queue retry", "project ls", "token ls", "transcripts list", "scan"}
+NEED_NOTHING = {
+    "queue",
+    "queue retry",
+    "project ls",
+    "runner init",
+    "runner ls",
+    "token ls",
+    "transcripts list",
+    "scan",
+}
 """What needs no daemon, and answers that there is nothing."""
 
 
@@ -39,7 +48,15 @@ def test_no_command_that_looks_makes_anything(tmp_path: Path) -> None:
             assert ended.code == 0, (line, ended)
         elif name.partition(" ")[0] in ("learn", "learned"):  # learning is off, and nothing waits
             assert ended.code in (0, 7), (line, ended)
-        elif name not in ("queue drop", "project forget", "recovery use", "secrets show", "token rm", "trust"):
+        elif name not in (
+            "queue drop",
+            "project forget",
+            "recovery use",
+            "secrets show",
+            "task accept",
+            "token rm",
+            "trust",
+        ):
             assert ended.code == 5, (line, ended)
             assert "this machine is not set up" in ended.err, (line, ended)
             assert "hint: confide quickstart" in ended.err, (line, ended)

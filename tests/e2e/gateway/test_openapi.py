@@ -145,18 +145,18 @@ def test_every_route_does_what_it_says(gateway: Gateway) -> None:
     """Each once, with what it takes, in an order in which there is something to do: what it answers is of its own shape."""
     token = gateway.token("every", "--scope", "write", "--scope", "secrets")
     ids = [
-        gateway.request(
-            "POST", "/api/memories", {"content": f"The {word} one.", "project": "routed"}, token=token
-        ).json["id"]
+        gateway.request("POST", "/api/memories", {"content": f"The {word} one.", "project": "drawn"}, token=token).json[
+            "id"
+        ]
         for word in ("first", "second")
     ]
-    note, file = f"/api/memories/{ids[0]}", "/api/documents/routed/memory/routed.md"
+    note, file = f"/api/memories/{ids[0]}", "/api/documents/drawn/memory/routed.md"
     asked: dict[tuple[str, str], tuple[str, Any]] = {
         ("GET", "/api/auth-check"): ("/api/auth-check", None),
-        ("POST", "/api/memories"): ("/api/memories", {"content": "A third one.", "project": "routed"}),
-        ("GET", "/api/memories"): ("/api/memories?project=routed&limit=2", None),
-        ("POST", "/api/memories/recall"): ("/api/memories/recall", {"query": "third one", "project": "routed"}),
-        ("GET", "/api/memories/sync"): ("/api/memories/sync?project=routed&limit=2", None),
+        ("POST", "/api/memories"): ("/api/memories", {"content": "A third one.", "project": "drawn"}),
+        ("GET", "/api/memories"): ("/api/memories?project=drawn&limit=2", None),
+        ("POST", "/api/memories/recall"): ("/api/memories/recall", {"query": "third one", "project": "drawn"}),
+        ("GET", "/api/memories/sync"): ("/api/memories/sync?project=drawn&limit=2", None),
         ("POST", "/api/memories/import"): ("/api/memories/import?confirm=true", [{"content": "A fourth one."}]),
         ("POST", "/api/memories/migrate-secrets"): ("/api/memories/migrate-secrets?dryRun=true", None),
         ("GET", "/api/memories/{id}"): (note, None),

@@ -55,7 +55,11 @@ def test_prompts_and_kinds_of_resources_are_listed_without_a_daemon(machine: Mac
     with Wire(machine) as wire:
         opened = wire.open()
         assert set(opened["capabilities"]) == {"prompts", "resources", "tools"}
-        assert [one["name"] for one in wire.call("prompts/list")["result"]["prompts"]] == ["remember", "recall"]
+        assert [one["name"] for one in wire.call("prompts/list")["result"]["prompts"]] == [
+            "remember",
+            "recall",
+            "morning_report",
+        ]
         assert len(wire.call("resources/templates/list")["result"]["resourceTemplates"]) == 2
         refused = wire.call("resources/read", {"uri": URI})
         assert "cannot be reached" in refused["error"]["message"] or "daemon" in refused["error"]["message"]

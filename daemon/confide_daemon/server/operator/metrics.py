@@ -1,6 +1,6 @@
 """The daemon's metrics in Prometheus' text format: what was recorded (`confide_daemon.figures`) and how it is now (`now`).
 
-At most 400 series. With `per_space` the largest spaces have two each, under their ids and nothing else of them.
+At most 450 series. With `per_space` the largest spaces have two each, under their ids and nothing else of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from confide_daemon import __version__
 from confide_daemon.figures import PREFIX, RECORDED
 from confide_daemon.server.operator.now import Now
 
-MOST_SERIES: Final = 400
+MOST_SERIES: Final = 450
 MOST_SPACES: Final = 25
 """That have series of their own: the largest, of which there is most to say, and which change least."""
 
