@@ -320,19 +320,10 @@ async def _shown(client: Client, identity: str) -> tuple[dict[str, Any], Order, 
 
     Raises OrderError: what it shows is no order.
     """
-    from confide_crypto.errors import OrderError
-    from confide_memory.tasks.order import Order, opened
-    from confide_memory.tasks.wire import approvals_of
+    from confide_proxy.sealing.orders import checked
 
     found = await ask(client.connection, "task-show", {"task": identity}, timeout_s=DEADLINE_S)
-    order, roster = Order.parse(found["order"]), client.sealing.keyring.roster
-    if roster is None:
-        return found, order, "this machine knows no list of the space's devices"
-    try:
-        opened(roster, found["order"], found["signature"], approvals_of(found["approvals"]))
-    except OrderError as error:
-        return found, order, error.message
-    return found, order, None
+    return found, *checked(found, client.sealing.keyring.roster)
 
 
 def _slot(found: dict[str, Any], at: str | None) -> dict[str, Any]:

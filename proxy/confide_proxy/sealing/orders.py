@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from confide_crypto.errors import OrderError
 from confide_crypto.sealing.orders import sign_order
 from confide_memory.tasks import order as orders
 from confide_memory.tasks import schedule as schedules
@@ -24,6 +25,7 @@ from confide_proxy.errors import ToolError
 
 if TYPE_CHECKING:
     from confide_crypto.keys.identity import Identity
+    from confide_crypto.sealing.roster import Roster
 
 DESCRIPTION: Final = "description"
 TAKEN: Final[Mapping[str, type | tuple[type, ...]]] = {
@@ -39,6 +41,23 @@ _LOCALTIME: Final = Path("/etc/localtime")
 _TIMEZONE: Final = Path("/etc/timezone")
 _ZONEINFO: Final = "zoneinfo/"
 _NUMBER: Final = re.compile(r"-?\d{1,18}(\.\d{1,9})?")
+
+
+def checked(shown: Mapping[str, Any], roster: Roster | None) -> tuple[Order, str | None]:
+    """The order of a task that a daemon shows (`task-show`), and why it would not be followed, if it would not.
+
+    Raises OrderError: what it shows is no order.
+    """
+    from confide_memory.tasks.wire import approvals_of  # a session that signs only has no use for it
+
+    order = Order.parse(shown["order"])
+    if roster is None:
+        return order, "this machine knows no list of the space's devices"
+    try:
+        orders.opened(roster, shown["order"], shown["signature"], approvals_of(shown["approvals"]))
+    except OrderError as error:
+        return order, error.message
+    return order, None
 
 
 def ordered(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
-from confide_crypto.errors import ConfideError, OrderError
+from confide_crypto.errors import ConfideError
 from confide_door.refusals import RefusalError
 from confide_memory.forms import encoded
 from confide_memory.tasks.states import HELD, Task
@@ -85,20 +85,12 @@ async def _approved(desk: Desk, found: dict[str, Any]) -> str:
 
 async def _look(desk: Desk, identity: str) -> tuple[dict[str, Any], Order, str | None]:
     """What the daemon shows of a task, its order, and why it would not be followed, if it would not. Raises ConfideError, TimeoutError."""
-    from confide_memory.tasks.order import Order, opened
-    from confide_memory.tasks.wire import approvals_of
+    from confide_proxy.sealing.orders import checked
 
     found = await desk.ask("task-show", task=identity)
     keyring = _keyring(desk)
     await keyring.refresh(desk.gateway.exchange.link)
-    order = Order.parse(found["order"])
-    if keyring.roster is None:
-        return found, order, "this machine knows no list of the space's devices"
-    try:
-        opened(keyring.roster, found["order"], found["signature"], approvals_of(found["approvals"]))
-    except OrderError as error:
-        return found, order, str(error)
-    return found, order, None
+    return found, *checked(found, keyring.roster)
 
 
 def _may(found: dict[str, Any], order: Order, problem: str | None, own: str) -> list[str]:
