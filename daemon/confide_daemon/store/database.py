@@ -71,8 +71,10 @@ class storage_errors:  # noqa: N801 - a context manager; as a generator it took 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
         if not isinstance(error, apsw.Error):
             return
+        # No room for the file beside a database that its connections share is told as a fault of the disk.
+        is_full = getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
         for known, meaning, hint in MEANINGS:
-            if isinstance(error, known):
+            if isinstance(error, known) or is_full:  # the first of them says that the disk is full
                 raised = _RAISED.get(known, StorageError)
                 raise raised(f"cannot {self._doing}: {meaning}", hint=hint) from None
         raise StorageError(f"cannot {self._doing}: {type(error).__name__}") from None
