@@ -252,7 +252,7 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "sessions": records(MAX_MOVED, **moved_session),
         "links": records(MAX_MOVED, **moved_link),
     },
-    "move-end": {"revisions": count(2**53 - 1), "records": count(2**53 - 1)},
+    "move-end": {"revisions": count(2**53 - 1), "records": count(2**53 - 1), "tasks": flag()},
     # Devices.
     "roster": {"from": count(MAX_ENTRIES)},
     "gateway": {},

@@ -131,7 +131,7 @@ SEALED_ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "erase": {"damagedCopies": _size},
     "unsealed": {"findings": optional(_size), "seenAt": optional(moment), "isDue": flag()},
     # A space that moves to another daemon.
-    "move-state": {"state": choice(MOVE_STATES), "revisions": _size, "records": _size},
+    "move-state": {"state": choice(MOVE_STATES), "revisions": _size, "records": _size, "tasks": optional(_size)},
     "move-out": {
         "revisions": records(MAX_PAGE, **moved_revision),
         "next": optional(revision),

@@ -39,6 +39,8 @@ CHECKED_AT_ONCE: Final = 500
 ARRIVING: Final = "move: arriving"
 ARRIVED: Final = "move: arrived"
 LEFT: Final = "move: left"
+AWAITED: Final = "move: tasks awaited"
+"""The space is here, and its tasks are still to come (confide_daemon.tasks.moving)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,9 @@ class Moving:
 
         def work(store: Store) -> None:
             with store.writing():
+                if store.marks.find(AWAITED):
+                    hint = "confide move alone brings them; confide move --without-tasks gives them up"
+                    raise RequestError("conflict", "tasks are still at the daemon that this memory came from", hint)
                 if (more := store.lives.changes() - changes) and not self.left_at:
                     hint = "the machine that made them can write them to a folder: confide export"
                     raise RequestError("conflict", f"{more:,} changes were made here since the move", hint)
@@ -226,8 +231,10 @@ class Moving:
             for link in load.links:
                 store.projects.add_link(link.one, link.other, now=link.time / 1_000_000)
 
-    async def end(self, revisions: int, records: int) -> int:
+    async def end(self, revisions: int, records: int, *, awaits_tasks: bool) -> int:
         """The move is complete, if so many are here and every text is what its hash says; how many are not.
+
+        `awaits_tasks`: they follow once the other daemon is closed, and none is begun here before.
 
         Raises RequestError: there are more or fewer than that.
         """
@@ -247,6 +254,7 @@ class Moving:
                     )
                     raise RequestError("conflict", problem, "run confide move again")
                 store.marks.put(ARRIVING, 0.0)
+                store.marks.put(AWAITED, time.time() if awaits_tasks else 0.0)
                 store.marks.put(ARRIVED, float(_count(store)))
 
         await self._threads.write(work)

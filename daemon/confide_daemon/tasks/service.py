@@ -24,7 +24,7 @@ from confide_daemon.store.queue.slots import SlotRow
 from confide_daemon.store.queue.tasks import TaskRow
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
-from confide_daemon.tasks import claims, desk, watch
+from confide_daemon.tasks import claims, desk, moving, watch
 from confide_daemon.tasks.claims import Ending, Lease, Name, Runner
 from confide_daemon.tasks.ledger import order_of
 from confide_memory.classes import UNTRUSTED
@@ -112,6 +112,8 @@ class Tasks:
             if not store.tasks.count_living() and not store.slots.held():
                 return None
             with store.writing():
+                if moving.rests(store):
+                    return None
                 watch.look(store, roster, now=now, draw=self._draw)
             moment = store.slots.next_moment(now)
             return max(0.0, min(LONGEST_SLEEP_S, (moment or now + LONGEST_SLEEP_S) - now))
@@ -124,7 +126,8 @@ class Tasks:
         def work(store: Store) -> None:
             if store.slots.held():
                 with store.writing():
-                    watch.begin(store, now=self._clock())
+                    if not moving.rests(store):
+                        watch.begin(store, now=self._clock())
 
         await self._threads.maintain(work)
 
@@ -170,6 +173,7 @@ class Tasks:
     async def _changed(self, work: Callable[[Store, float], T]) -> T:
         def run(store: Store) -> T:
             with store.writing():
+                moving.require_here(store)
                 return work(store, self._clock())
 
         done = await self._threads.write(run)
@@ -188,6 +192,7 @@ class Tasks:
         def work(store: Store) -> tuple[Lease | None, int]:
             now = self._clock()
             with store.writing():
+                moving.require_here(store)
                 lease = watch.claim(store, runner, roster, monthly=self._monthly, now=now, draw=self._draw)
             moment = store.slots.next_moment(now)
             wait_s = MOST_WAIT_S if moment is None else int(min(MOST_WAIT_S, max(1.0, moment - now)))
@@ -206,6 +211,7 @@ class Tasks:
 
         def run(store: Store) -> bool:
             with store.writing():
+                moving.require_here(store)
                 return claims.renew(store, name, runner, now=self._clock())
 
         return await self._threads.write(run)
@@ -271,7 +277,7 @@ class Tasks:
 
     async def task(self, identity: str) -> TaskRow:
         """A task by its whole id. Raises NotFoundError."""
-        found = await self._threads.read(lambda store: store.tasks.find(identity))
+        found = await self.read(lambda store: store.tasks.find(identity))
         if found is None:
             raise NotFoundError("there is no task of that id")
         return found
@@ -296,9 +302,37 @@ class Tasks:
 
         def run(store: Store) -> T:
             with store.reading():
+                moving.require_here(store)
                 return work(store)
 
         return await self._threads.read(run)
+
+    # A space that moves
+
+    async def count(self) -> int:
+        """How many tasks there are, over or not."""
+        return await self._threads.read(lambda store: store.tasks.count())
+
+    async def leaving(self, after: str) -> moving.Page:
+        """A page of them, for another daemon. Raises as `moving.page`."""
+
+        def run(store: Store) -> moving.Page:
+            with store.reading():
+                return moving.page(store, after)
+
+        return await self._threads.read(run)
+
+    async def arrive(self, page: moving.Page, *, is_last: bool) -> None:
+        """Keeps a page of them in one transaction; with the last one they begin. Raises as `moving.take`; StorageError."""
+
+        def run(store: Store) -> None:
+            with store.writing():
+                moving.take(store, page)
+                if is_last:
+                    moving.settle(store, now=self._clock())
+
+        await self._threads.write(run)
+        self.wake()
 
     async def roster(self) -> Roster | None:
         """The space's list of devices now."""

@@ -71,6 +71,7 @@ AGAIN: Final = "again"
 """What a runner says of what never ran, or was turned away."""
 ENDINGS: Final = ("succeeded", "failed", "cancelled", "lost", AGAIN)
 _MAX_MOMENT: Final = 2**40
+_MAX_NOTE_CHARS: Final = 512
 
 
 def task_id(body: Mapping[str, Any], name: str) -> str:
@@ -109,6 +110,9 @@ def _name(body: Mapping[str, Any], name: str) -> str:
 _money: Final = count(MAX_MONEY)
 _moment: Final = count(_MAX_MOMENT)
 
+_MOST_TIME: Final = 2**53 - 1
+_time: Final = count(_MOST_TIME)
+
 SLOT: Final[Mapping[str, Kind]] = {
     "task": task_id,
     "at": _moment,
@@ -130,7 +134,60 @@ ORDERED: Final[Mapping[str, Kind]] = {
 }
 """An order as it was signed."""
 
+MAX_MOVED: Final = 512
+"""Tasks, slots, parts of logs or months in one request of a move; written in one transaction."""
+_MAX_CURSOR: Final = 64
+_MONTH_CHARS: Final = 7
+MOVED: Final[Mapping[str, Kind]] = {
+    "tasks": records(
+        MAX_MOVED,
+        **ORDERED,
+        state=choice(tuple(Task)),
+        why=bounded(MAX_REASON_CHARS),
+        plannedTo=_moment,
+        freshSince=_time,
+        created=_time,
+    ),
+    "slots": records(
+        MAX_MOVED,
+        task=task_id,
+        at=_moment,
+        state=choice(tuple(Slot)),
+        attempt=number(2**31),
+        fence=count(2**53 - 1),
+        nextTry=_time,
+        runner=optional(hexed(KEY_LENGTH)),
+        repeatable=flag(),
+        toCancel=optional(bounded(MAX_REASON_CHARS)),
+        reserved=_money,
+        microusd=_money,
+        tokensIn=count(MAX_TOKENS),
+        tokensOut=count(MAX_TOKENS),
+        durationMs=count(MAX_DURATION_MS),
+        started=optional(_time),
+        ended=optional(_time),
+        reason=bounded(MAX_REASON_CHARS),
+        note=optional(bounded(_MAX_NOTE_CHARS)),
+        commit=bounded(MAX_COMMIT_CHARS),
+        checked=optional(flag()),
+        seen=optional(_time),
+    ),
+    "logs": records(MAX_MOVED, task=task_id, at=_moment, part=count(MAX_LOG_PARTS - 1), record=_log_part, time=_time),
+    "runners": records(
+        MAX_MOVED,
+        key=hexed(KEY_LENGTH),
+        name=bounded(MAX_REASON_CHARS),
+        recipes=records(MAX_RECIPES, name=recipe, approval=flag()),
+        seen=_time,
+    ),
+    "spent": records(MAX_MOVED, month=bounded(_MONTH_CHARS), runner=hexed(KEY_LENGTH), microusd=_money, tokens=_time),
+}
+"""Tasks as they go to another daemon (9.8); times but `at` and `plannedTo` are whole microseconds since 1970."""
+
 REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
+    # A space that moves to another daemon.
+    "move-tasks": {"after": bounded(_MAX_CURSOR)},
+    "move-tasks-in": {**MOVED, "isLast": flag()},
     # A runner's.
     "task-claim": {"recipes": RECIPES, "busy": BUSY, "leftMicrousd": _money},
     "task-started": {**SLOT, "repeatable": flag()},
@@ -157,6 +214,8 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
 }
 
 ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
+    "move-tasks": {**MOVED, "next": optional(bounded(_MAX_CURSOR))},
+    "move-tasks-in": {},
     "task-claim": {
         "slot": optional(record(**SLOT, **ORDERED, leaseS=number(3_600), limitMicrousd=_money)),
         "waitS": number(3_600),

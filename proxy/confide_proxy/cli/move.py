@@ -58,12 +58,26 @@ def move(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be moved.")] = False,
     is_sure: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    without_tasks: Annotated[
+        bool, typer.Option("--without-tasks", help="Leave the tasks behind, also those that wait for a move to go on.")
+    ] = False,
     project: ProjectDir = Path(),
     as_json: bool = False,
 ) -> Output:
     """Move this machine's memory to another daemon: every secret, file and revision."""
     target, invite = _target(to) if not dry_run or to is not None else (None, None)
-    return asyncio.run(_move(here, target, invite, project, is_dry=dry_run, is_sure=is_sure, as_json=as_json))
+    return asyncio.run(
+        _move(
+            here,
+            target,
+            invite,
+            project,
+            is_dry=dry_run,
+            is_sure=is_sure,
+            with_tasks=not without_tasks,
+            as_json=as_json,
+        )
+    )
 
 
 def _target(to: str | None) -> tuple[Place, Invite | None]:
@@ -96,6 +110,7 @@ async def _move(
     *,
     is_dry: bool,
     is_sure: bool,
+    with_tasks: bool,
     as_json: bool,
 ) -> Output:
     from confide_proxy.transfer.move import journey
@@ -105,7 +120,7 @@ async def _move(
     begun = await asyncio.to_thread(places.load, here.paths.move)
     source = await asyncio.to_thread(places.present, here.paths)
     if begun is not None and begun.is_over and source.is_same(begun.target) and not is_dry:
-        told = await _finished(here, begun)
+        told = await _finished(here, begun, with_tasks=with_tasks)
         if target is None or target.is_same(source):
             return Output({"moved": True, "to": source.name}, f"moved to {source.name}", told)
         note(*told)
@@ -114,8 +129,8 @@ async def _move(
     if not is_dry:
         await _settle(here, project)
     async with journey.Departure.open(here.paths, here.config) as departure:
-        holdings = await departure.look()
-        plan = _plan(holdings)
+        holdings, tasks = await departure.look()
+        plan = _plan(holdings) | {"tasks": tasks}
         if is_dry or target is None:
             data = {"moved": False, "dryRun": True, "from": source.name, **plan, "otherDevices": departure.others}
             return Output(data, f"{_told(plan)}\n{_of_others(departure.others)}".strip())
@@ -126,17 +141,19 @@ async def _move(
             if not await confirmed(f"move it from {source.name} to {target.name}?"):
                 raise MoveError("nothing was moved")
         with SyncProgress(terminal(stderr=True)) as bar:
-            moved = await journey.Journey(here.paths, here.config, target, invite).go(departure, bar.follow)
+            moved = await journey.Journey(here.paths, here.config, target, invite, with_tasks=with_tasks).go(
+                departure, bar.follow
+            )
     notes = await _settled(here, project)
     return _output(here, source, target, moved, departure.others, notes)
 
 
-async def _finished(here: Here, begun: Note) -> list[str]:
+async def _finished(here: Here, begun: Note, *, with_tasks: bool) -> list[str]:
     """Have a move that was broken off behind its end known to the daemon that was left; what a person should know of that."""
     from confide_proxy.transfer.move import journey
 
     try:
-        await journey.finish(here.paths, here.config, begun)
+        await journey.finish(here.paths, here.config, begun, with_tasks=with_tasks)
     except (ConfideError, TimeoutError) as error:
         hint = error.hint if isinstance(error, ConfideError) else None
         told = f"the daemon that was left, {begun.source.name}, does not close its copy: {error}"
@@ -189,6 +206,7 @@ def _told(plan: dict[str, Any]) -> str:
         counted(plan["secrets"], "sealed secret"),
         counted(plan["links"], "link"),
         counted(plan["transcripts"], "transcript"),
+        counted(plan["tasks"], "task"),
     ]
     return f"{', '.join(parts)}; {shown}"
 
@@ -201,7 +219,7 @@ def _of_others(others: list[str]) -> str:
 
 
 def _output(here: Here, source: Place, target: Place, moved: Moved, others: list[str], notes: list[str]) -> Output:
-    plan = _plan(moved.holdings)
+    plan = _plan(moved.holdings) | {"tasks": moved.tasks}
     kept = str(here.paths.daemon_data) if source.joined is None else source.name
     data: dict[str, Any] = {
         "moved": True,
@@ -231,7 +249,7 @@ def _output(here: Here, source: Place, target: Place, moved: Moved, others: list
     if moved.left.unopened:
         notes.append(f"{counted(len(moved.left.unopened), 'sealed secret')} could not be opened, and stayed behind")
     if not moved.is_closed:
-        notes.append("the daemon that was left does not know yet; run confide move again")
+        notes.append("the daemon that was left does not know yet, and has the tasks still; run confide move again")
     return Output(data, "\n".join(told), notes)
 
 

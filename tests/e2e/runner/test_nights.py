@@ -8,104 +8,15 @@ import random
 import re
 import signal
 import subprocess
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
-from tests.support.programs.forked import Program
+from tests.support.nights import allow, inside, queue, report, runner
 from tests.support.programs.processes import CONFIDE, Machine, wait_until
-from tests.support.runs import KEY, ROUNDS, agent, answer, git, model_api, needing_sandbox
+from tests.support.runs import KEY, ROUNDS, agent, answer, git, model_api
 
 from confide_proxy.runner.sandbox import bubblewrap
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Machine]:
-    """A machine with a daemon of its own, a project that is a repository, and an agent."""
-    needing_sandbox()
-    machine = Machine(tmp_path, "laptop")
-    git(machine.project, "init", "-q", "-b", "main")
-    (machine.project / "a.txt").write_text("one\n")
-    git(machine.project, "add", "a.txt")
-    git(machine.project, "commit", "-q", "-m", "first")
-    yield machine
-    machine.stop_local_daemon()
-
-
-def allow(machine: Machine, recipes: str, *, url: str = "http://127.0.0.1:9", key: str = "") -> None:
-    """Write runner.toml. `key`: a placeholder, or else it is in a file."""
-    file = machine.home / "model.key"
-    file.write_text(KEY + "\n")
-    file.chmod(0o600)
-    own = f'key = "{key}"' if key else f'key_file = "{file}"'
-    path = machine.home / "runner.toml"
-    path.unlink(missing_ok=True)
-    text = f'[model]\nurl = "{url}"\n{own}\n[repositories]\nproject = "{machine.project}"\n{recipes}\n'
-    path.write_text(text)
-    path.chmod(0o600)
-
-
-def queue(machine: Machine, text: str, recipe: str) -> str:
-    """Queue a task that is due now; its id."""
-    due = datetime.now().astimezone().isoformat(timespec="seconds")
-    words = ("task", "add", "-", "--recipe", recipe, "--repo", "project", "--at", due, "--json")
-    return str(json.loads(machine.run(*words, stdin=text).partition("\nnote:")[0])["id"])
-
-
-@contextmanager
-def runner(machine: Machine, *words: str) -> Iterator[Runner]:
-    """A runner, killed at the end if it lives."""
-    found = Runner(machine, *words)
-    try:
-        yield found
-    finally:
-        found.process.kill()
-        found.process.wait(10)
-        found.reader.join(10)
-        assert found.process.stdout is not None
-        found.process.stdout.close()
-
-
-class Runner:
-    """A `confide runner` process, and what it prints."""
-
-    def __init__(self, machine: Machine, *words: str) -> None:
-        command = [CONFIDE, "runner", *words]
-        nothing = subprocess.DEVNULL
-        self.process = Program(
-            command,
-            cwd=machine.project,
-            env=machine.env,
-            stdin=nothing,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        self.said = ""
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.said += line.decode()
-
-    def until(self, text: str) -> None:
-        wait_until(f"the runner to say {text!r}; it said {self.said}", lambda: text in self.said)
-
-
-def inside(word: str) -> list[int]:
-    """The processes of this machine, in a sandbox or not, whose command is `sleep` for so long."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if path.read_bytes() == f"sleep\0{word}\0".encode():
-                found.append(int(path.parent.name))
-    return found
 
 
 def _started_for(machine: Machine) -> list[int]:
@@ -116,10 +27,6 @@ def _started_for(machine: Machine) -> list[int]:
             if f"{machine.home}/proxy/runner/work/".encode() in path.read_bytes():
                 found.append(int(path.parent.name))
     return found
-
-
-def report(machine: Machine) -> str:
-    return machine.run("report")
 
 
 def test_a_night_with_an_agent_and_the_morning_behind_it(home: Machine, tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ def grown(machine: Machine) -> str:
     (other / "memory" / "crane.md").write_text("# Cranes\n\nThey dance.\n")
     machine.run("sync", "--project", str(other))
     machine.run("link", "other")
+    machine.run("task", "add", "look at the herons", "--recipe", "review", "--repo", "shop", "--schedule", "0 2 * * *")
     (sealed,) = machine.json("secrets", "ls")
     return f"(sealed:{sealed['kind']}:{sealed['id']})"
 
@@ -59,6 +60,7 @@ def past(machine: Machine) -> dict[str, Any]:
         "deleted": machine.json("deleted"),
         "links": machine.json("link"),
         "projects": machine.json("projects"),
+        "tasks": machine.json("task", "ls"),
     }
 
 

@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 from tests.support.daemon.loopback import Machine, Serving, serving
+from tests.support.daemon.task_runners import order, signed
 from tests.support.deadline import DEADLINE_S
 from tests.support.sealing.founder import Device
 
 from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.sealing.record import Record
 from confide_daemon.access.callers import Grants
+from confide_memory.tasks.order import Order
 from confide_proxy.errors import MoveError, UnfitAnswerError
+from confide_proxy.transfer.move import tasks
 from confide_proxy.transfer.move.carrier import Carrier
 from confide_proxy.transfer.move.holdings import Holdings, held
 from confide_proxy.transfer.move.journey import state
@@ -171,6 +174,93 @@ async def test_what_was_moved_away_is_closed_and_says_so(ends: tuple[Machine, De
     await source.request("move-leave", {"changes": carrier.changes})
     with pytest.raises(RequestError, match="was moved to another daemon"):
         await source.attach("shop")
+
+
+async def _due(at: Machine, device: Device, **more: Any) -> Order:
+    """A task of the device's, added to the space."""
+    whole_order = order(device.identity, project="shop", **more)
+    call = {"project": "shop", "operation": f"{whole_order.id}{whole_order.id}", "tool": "task_add"}
+    await at.request("call", {**call, "arguments": signed(device.identity, device.roster.space, whole_order)})
+    return whole_order
+
+
+_NOTHING: dict[str, Any] = {"tasks": [], "slots": [], "logs": [], "runners": [], "spent": []}
+_CLAIM: dict[str, Any] = {
+    "recipes": [{"name": "review", "maxMicrousd": 0, "approval": False}],
+    "busy": [],
+    "leftMicrousd": 0,
+}
+
+
+async def test_tasks_that_break_off_on_their_way_are_begun_nowhere_until_they_have_come(
+    ends: tuple[Machine, Device, Serving],
+) -> None:
+    """At every moment at most one daemon gives a slot away; in the end all is there, and what ran goes on under its fence."""
+    source, device, there = ends
+    for _ in range(2):
+        await _due(source, device)
+    await _due(source, device, schedule="0 2 * * *")
+    held_slot = (await source.request("task-claim", _CLAIM))["slot"]
+    held_name = {name: held_slot[name] for name in ("task", "at", "attempt", "fence")}
+    await source.request("task-started", {**held_name, "repeatable": False})
+    before = {one["task"]: await source.request("task-show", {"task": one["task"]}) for one in [held_slot]}
+    async with Machine(await there.connect(device.identity)) as target:
+        carrier = Carrier(whole(source), whole(target), device.keys, lambda *_: None)
+        await carrier.begin(device.roster)
+        await carrier.carry()
+        await carrier.finish()
+        assert carrier.tasks == 3
+        with pytest.raises(RequestError, match="once the space has left"):
+            await tasks.bring(whole(source), whole(target))
+        # Nobody is closed yet: the source goes on with its tasks, and the target has begun none.
+        for op, body in (("task-claim", _CLAIM), ("task-renew", held_name), ("task-report", {"brief": True})):
+            with pytest.raises(RequestError, match="on their way here") as refused:
+                await target.request(op, body)
+            assert refused.value.code == "unavailable"
+        assert (await source.request("task-renew", held_name))["cancelled"] is False
+        await target.request("move-hold", {})
+        with pytest.raises(RequestError, match="tasks are still at the daemon"):
+            await target.request("move-leave", {"changes": 0})
+    await source.request("move-leave", {"changes": carrier.changes})
+    breaks, is_done = 0, False
+    while not is_done:
+        at, is_lost = breaks // 2 + 1, breaks % 2 == 1
+        breaks += 1
+        async with Machine(await there.connect_in_time(device.identity)) as target:
+            try:
+                await tasks.bring(whole(source), Breaking(target, at, is_lost=is_lost))
+                is_done = True
+            except ConnectionLost:
+                assert breaks < 100
+        with pytest.raises(RequestError, match="was moved to another daemon"):
+            await source.request("task-claim", _CLAIM)
+    assert breaks > 10
+    async with Machine(await there.connect_in_time(device.identity)) as target:
+        assert {one: await target.request("task-show", {"task": one}) for one in before} == before
+        assert (await target.request("task-renew", held_name))["cancelled"] is False
+        ended = await target.request("task-ended", {**held_name, "state": "succeeded"})
+        assert ended["effects"] is True
+        again = (await target.request("task-claim", _CLAIM))["slot"]
+        assert again["task"] != held_slot["task"]
+        assert again["fence"] > held_slot["fence"]
+        assert (await target.request("move-state", {}))["tasks"] == 3
+        await tasks.bring(whole(source), whole(target))  # once more, by a machine that has not heard the answer
+        assert (await target.request("task-renew", {**held_name, **{n: again[n] for n in held_name}}))["leaseS"] == 90
+
+
+async def test_tasks_that_will_not_come_are_given_up(ends: tuple[Machine, Device, Serving]) -> None:
+    """Where the daemon that was left goes on, its tasks stay there; the other one takes tasks of its own again."""
+    source, device, there = ends
+    await _due(source, device)
+    async with Machine(await there.connect(device.identity)) as target:
+        carrier = Carrier(whole(source), whole(target), device.keys, lambda *_: None)
+        await carrier.begin(device.roster)
+        await carrier.finish()
+        await tasks.give_up(whole(target))
+        assert (await target.request("task-claim", _CLAIM))["slot"] is None
+        with pytest.raises(RequestError, match="no tasks are awaited"):
+            await target.request("move-tasks-in", {**_NOTHING, "isLast": True})
+    assert (await source.request("task-claim", _CLAIM))["slot"] is not None
 
 
 class Lying:

@@ -276,6 +276,14 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
     "move-hold": {"changes": 1},
     "move-roster": {"number": 0},
     "move-in": {"taken": 1},
+    "move-tasks": {
+        "tasks": [],
+        "slots": [],
+        "logs": [],
+        "runners": [{"key": "ab" * 32, "name": EVIL, "recipes": [], "seen": 1}],
+        "spent": [],
+        "next": EVIL[:60],
+    },
     "move-end": {"damaged": 0},
 }
 _FACTORS: Final = (

@@ -3,6 +3,7 @@
     move-state                                     at either end
     move-out, move-facts, move-hold, move-leave    where it leaves
     move-begin, move-in, move-end                  where it arrives, its devices first (`move-roster`, in `devices`)
+    move-tasks, move-tasks-in                      the tasks, last of all: out where it has left, in where it has arrived
 
 What is sealed goes with `record-list`, `record` and `records`, as ever. All of it is only for a device of the space that may write in
 all of it: authors and times are believed as they come.
@@ -22,13 +23,17 @@ from confide_daemon.server.requests import Operation
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import Origin
 from confide_daemon.store.tables.moving import MovedDocument, MovedLink, MovedRevision, MovedSession, text_of
+from confide_daemon.tasks.moving import Page
 from confide_memory.documents import MAX_TEXT_BYTES, SOURCES, check_text, text_hash, unsafe
 from confide_memory.forms import encoded_or_none
 
 MAX_LOAD_BYTES: Final = 8 * 1024 * 1024
 """Of packed texts in one request: they are written in one transaction."""
 ALONE: Final = frozenset(
-    {"move-state", "move-out", "move-facts", "move-hold", "move-leave", "move-begin", "move-in", "move-end"}
+    {
+        *("move-state", "move-out", "move-facts", "move-hold", "move-leave"),
+        *("move-begin", "move-in", "move-end", "move-tasks", "move-tasks-in"),
+    }
 )
 """What is answered while the space is on its way; and these, to the machine that carries it:"""
 BESIDE: Final = frozenset({"records", "record", "record-list"})
@@ -66,6 +71,8 @@ class MovingRequests:
             "move-begin": self._begin,
             "move-in": self._in,
             "move-end": self._end,
+            "move-tasks": self._tasks,
+            "move-tasks-in": self._tasks_in,
         }
 
     def _require_all(self) -> Caller:
@@ -89,8 +96,9 @@ class MovingRequests:
         moving = self._space.moving
         state = "left" if moving.left_at else "arriving" if moving.is_arriving else "settled"
         revisions, records = await moving.revision_count(), await self._space.records.count()
+        tasks = await self._space.tasks.count()
         self._require_all()
-        return {"state": state, "revisions": revisions, "records": records}
+        return {"state": state, "revisions": revisions, "records": records, "tasks": tasks}
 
     async def _out(self, after: Callable[[], int], texts: bool) -> dict[str, Any]:
         await self._require_device()
@@ -180,13 +188,24 @@ class MovingRequests:
         await self._space.moving.take(load)
         return {"taken": len(read)}
 
-    async def _end(self, revisions: int, records: int) -> dict[str, Any]:
+    async def _end(self, revisions: int, records: int, tasks: bool) -> dict[str, Any]:
         await self._require_device()
         self._space.moving.require_arriving()
-        damaged = await self._space.moving.end(revisions, records)
+        damaged = await self._space.moving.end(revisions, records, awaits_tasks=tasks)
         if not damaged:
             await self._space.projects.open()
         return {"damaged": damaged}
+
+    async def _tasks(self, after: str) -> dict[str, Any]:
+        await self._require_device()
+        page = await self._space.tasks.leaving(after)
+        self._require_all()
+        return page.told()
+
+    async def _tasks_in(self, is_last: bool, **kinds: list[dict[str, Any]]) -> dict[str, Any]:
+        await self._require_device()
+        await self._space.tasks.arrive(Page(**kinds), is_last=is_last)
+        return {}
 
 
 def _next(found: list[Any]) -> dict[str, Any]:

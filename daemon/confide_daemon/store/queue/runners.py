@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from confide_daemon.store.database import Table
 
@@ -15,6 +16,25 @@ class RunnerRow:
     name: str
     recipes: Mapping[str, bool]  # whether an order of each needs an approval
     seen_at: float  # seconds since 1970
+
+
+class Spent(NamedTuple):
+    """What a runner has spent in a month."""
+
+    month: str  # 2026-11, in UTC
+    runner: str
+    microusd: int
+    tokens: int
+
+
+class LogPart(NamedTuple):
+    """A part of a log, as its runner sealed it; `time` in seconds since 1970."""
+
+    task: str
+    at: int
+    part: int
+    record: bytes
+    time: float
 
 
 class RunnerTable(Table):
@@ -41,6 +61,16 @@ class RunnerTable(Table):
                  ON CONFLICT (month, runner) DO UPDATE SET microusd = microusd + excluded.microusd, tokens = tokens + excluded.tokens"""
         self._rows(sql, (month, runner, microusd, tokens))
 
+    def all_spent(self, *, limit: int) -> list[Spent]:
+        """What each has spent in each month, the newest first."""
+        sql = "SELECT month, runner, microusd, tokens FROM task_spend ORDER BY month DESC, runner LIMIT ?"
+        return [Spent._make(row) for row in self._rows(sql, (limit,))]
+
+    def had_spent(self, month: str, runner: str, microusd: int, tokens: int) -> None:
+        """Notes what a runner had spent in a month elsewhere, once."""
+        sql = "INSERT OR IGNORE INTO task_spend (month, runner, microusd, tokens) VALUES (?, ?, ?, ?)"
+        self._rows(sql, (month, runner, microusd, tokens))
+
     def spent(self, month: str) -> int:
         """What all have spent in a month, in millionths of a dollar."""
         return int(self._one("SELECT sum(microusd) FROM task_spend WHERE month = ?", (month,)) or 0)
@@ -54,6 +84,12 @@ class TaskLogTable(Table):
             "INSERT OR REPLACE INTO task_log (task, at, part, record, stored_at) VALUES (?, ?, ?, ?, ?)",
             (task, at, part, record, now),
         )
+
+    def behind(self, task: str, at: int, part: int, *, limit: int) -> list[LogPart]:
+        """All of them by task, moment and number, from the first behind one on."""
+        sql = """SELECT task, at, part, record, stored_at FROM task_log WHERE (task, at, part) > (?, ?, ?)
+                 ORDER BY task, at, part LIMIT ?"""
+        return [LogPart._make(row) for row in self._rows(sql, (task, at, part, limit))]
 
     def after(self, task: str, at: int, part: int, *, limit: int) -> list[tuple[int, bytes]]:
         """(number, record) of the parts from that one on."""

@@ -63,6 +63,22 @@ class SlotTable(Table):
         sql = "INSERT OR IGNORE INTO slot (task, at, next_try_at) VALUES (?, ?, ?) RETURNING 1"
         return bool(self._rows(sql, (task, at, at)))
 
+    def put(self, row: SlotRow) -> None:
+        """Keeps a slot as it was elsewhere; one that is there stays as it is."""
+        marks = ", ".join("?" for _ in _FIELDS)
+        self._rows(
+            f"INSERT OR IGNORE INTO slot ({_COLUMNS}) VALUES ({marks})", tuple(getattr(row, name) for name in _FIELDS)
+        )
+
+    def behind(self, task: str, at: int, *, limit: int) -> list[SlotRow]:
+        """All of them by task and moment, from the first behind one on."""
+        sql = f"SELECT {_COLUMNS} FROM slot WHERE (task, at) > (?, ?) ORDER BY task, at LIMIT ?"
+        return [_row(row) for row in self._rows(sql, (task, at, limit))]
+
+    def largest_fence(self) -> int:
+        """That any of them has; 0 without one."""
+        return int(self._one("SELECT max(fence) FROM slot") or 0)
+
     def find(self, task: str, at: int) -> SlotRow | None:
         rows = self._rows(f"SELECT {_COLUMNS} FROM slot WHERE task = ? AND at = ?", (task, at))
         return _row(rows[0]) if rows else None

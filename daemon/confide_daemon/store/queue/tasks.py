@@ -52,6 +52,11 @@ class TaskTable(Table):
         rows = self._rows(f"SELECT {_COLUMNS} FROM task WHERE id = ?", (identity,))
         return _row(rows[0]) if rows else None
 
+    def behind(self, identity: str, *, limit: int) -> list[TaskRow]:
+        """All of them by their ids, from the first behind one on."""
+        sql = f"SELECT {_COLUMNS} FROM task WHERE id > ? ORDER BY id LIMIT ?"
+        return [_row(row) for row in self._rows(sql, (identity, limit))]
+
     def beginning(self, letters: str, projects: frozenset[str] | None, *, limit: int) -> list[TaskRow]:
         """Those whose ids begin so, in these projects (None: all)."""
         among, names = within("project", projects)
@@ -67,6 +72,9 @@ class TaskTable(Table):
         """The keys of the devices that have ordered any of these."""
         found = self._rows("SELECT DISTINCT signer FROM task WHERE state IN (?, ?, ?)", LIVING)
         return [str(row[0]) for row in found]
+
+    def count(self) -> int:
+        return int(self._one("SELECT count(*) FROM task") or 0)
 
     def count_living(self) -> int:
         return int(self._rows("SELECT count(*) FROM task WHERE state IN (?, ?, ?)", LIVING)[0][0])

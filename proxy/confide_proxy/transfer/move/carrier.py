@@ -72,9 +72,14 @@ class Carrier:
         """That the space had seen when it was held still: its old daemon closes it where there were no more."""
         self.space = ""
         """The id that the other daemon gives it."""
+        self.tasks = 0
+        """How many there are, which follow once the space has left."""
 
-    async def begin(self, roster: Roster) -> None:
+    async def begin(self, roster: Roster, *, with_tasks: bool = True) -> None:
         """Have the other daemon take the space, and nothing else until it has all of it: its devices first, who may open its database.
+
+        Args:
+            with_tasks: whether its tasks are to follow.
 
         Raises MoveError: it is too old; RequestError: `conflict` where there is memory already.
         """
@@ -93,7 +98,16 @@ class Carrier:
             raise MoveError(
                 "the other daemon does not open the new space", hint="its operator may look: confided doctor"
             )
+        if with_tasks:
+            await self._count_tasks()
         await ask(self._target, "move-begin", {}, timeout_s=DEADLINE_S)
+
+    async def _count_tasks(self) -> None:
+        here, there = [await ask(link, "move-state", {}, timeout_s=DEADLINE_S) for link in (self._source, self._target)]
+        if here["tasks"] and there["tasks"] is None:
+            problem = "the daemon that this memory is to be moved to is too old to take its tasks"
+            raise MoveError(problem, hint="update confided on its machine, or leave them: --without-tasks")
+        self.tasks = here["tasks"] or 0
 
     async def carry(self) -> Holdings:
         """Bring what is missing now, while everybody goes on; what was held."""
@@ -117,7 +131,7 @@ class Carrier:
         await self._check_secrets(here)
         self._progress(0, None, "comparing every revision")
         counts = {"revisions": len(there.revisions), "records": len(there.secrets)}
-        answer = await ask(self._target, "move-end", counts, timeout_s=CHECK_DEADLINE_S)
+        answer = await ask(self._target, "move-end", {**counts, "tasks": self.tasks > 0}, timeout_s=CHECK_DEADLINE_S)
         if answer["damaged"]:
             problem = f"{answer['damaged']:,} revisions did not arrive as they were"
             raise MoveError(problem, hint="nothing was changed here; is the disk of the other daemon sound?")

@@ -25,6 +25,7 @@ from confide_proxy.link.link import Patient
 from confide_proxy.sync.ledger import carry
 from confide_proxy.sync.project_names import ProjectNames
 from confide_proxy.transfer.move import place as places
+from confide_proxy.transfer.move import tasks
 from confide_proxy.transfer.move.carrier import DEADLINE_S, HOLD_DEADLINE_S, Carrier, Left, Progress
 from confide_proxy.transfer.move.holdings import Holdings, held
 from confide_proxy.transfer.move.place import Note, Place
@@ -45,12 +46,14 @@ class Moved:
 
     Attributes:
         left: what stayed behind.
+        tasks: how many have gone along.
         aside: where an older memory of this machine's own daemon is now, if it was in the way.
         is_closed: whether the daemon that was left knows; if not, the next `confide move` tells it.
     """
 
     holdings: Holdings
     left: Left
+    tasks: int = 0
     aside: Path | None = None
     is_closed: bool = True
 
@@ -85,10 +88,10 @@ class Departure:
             others = [one.name for key, one in devices.items() if key != own and not one.is_paper]
             yield cls(Patient(space.connection), space, keyring.roster, keyring.keys, others)
 
-    async def look(self) -> Holdings:
-        """What there is to be moved. Raises MoveError: the daemon is too old."""
-        await state(self.link, "the daemon that has this memory")
-        return await held(self.link)
+    async def look(self) -> tuple[Holdings, int]:
+        """What there is to be moved, and how many tasks. Raises MoveError: the daemon is too old."""
+        stands = await state(self.link, "the daemon that has this memory")
+        return await held(self.link), stands["tasks"] or 0
 
 
 async def state(link: Asks, who: str) -> dict[str, Any]:
@@ -104,11 +107,14 @@ async def state(link: Asks, who: str) -> dict[str, Any]:
 class Journey:
     """One move of this machine's space to `target`."""
 
-    def __init__(self, paths: Paths, config: ProxyConfig, target: Place, invite: Invite | None) -> None:
+    def __init__(
+        self, paths: Paths, config: ProxyConfig, target: Place, invite: Invite | None, *, with_tasks: bool = True
+    ) -> None:
         self._paths = paths
         self._config = config
         self._target = target
         self._invite = invite
+        self._with_tasks = with_tasks
         self._aside: Path | None = None
 
     async def go(self, departure: Departure, progress: Progress) -> Moved:
@@ -124,17 +130,19 @@ class Journey:
             target = places.as_shown(self._target, connection)
             link = Patient(connection)
             carrier = Carrier(departure.link, link, departure.keys, progress)
-            await carrier.begin(departure.roster)
+            await carrier.begin(departure.roster, with_tasks=self._with_tasks)
             await carrier.carry()
             holdings = await carrier.finish()
             note = Note(source, target, is_over=True, changes=carrier.changes)
             await asyncio.to_thread(self._go_over, note, departure, carrier.space)
-        moved = Moved(holdings, carrier.left, self._aside)
-        try:
-            await _close(departure.link, carrier.changes)
-            await asyncio.to_thread(places.forget, self._paths.move)
-        except (ConfideError, OSError, TimeoutError):
-            moved.is_closed = False
+            moved = Moved(holdings, carrier.left, aside=self._aside)
+            try:
+                await _close(departure.link, carrier.changes)
+                if carrier.tasks:
+                    moved.tasks = await tasks.bring(departure.link, link)
+                await asyncio.to_thread(places.forget, self._paths.move)
+            except (ConfideError, OSError, TimeoutError):
+                moved.is_closed = False
         return moved
 
     def _arrival(self) -> AbstractAsyncContextManager[Connection]:
@@ -174,20 +182,36 @@ async def _close(link: Asks, changes: int) -> None:
     await ask(link, "move-leave", {"changes": changes}, timeout_s=HOLD_DEADLINE_S)
 
 
-async def finish(paths: Paths, config: ProxyConfig, note: Note) -> bool:
-    """Tell the daemon that was left, where a move was broken off just behind its end; whether this machine has gone over.
+async def finish(paths: Paths, config: ProxyConfig, note: Note, *, with_tasks: bool = True) -> bool:
+    """Tell the daemon that was left, and bring its tasks, where a move was broken off just behind its end.
+
+    Args:
+        with_tasks: False gives them up, wherever they are.
+
+    Returns whether this machine has gone over.
 
     Raises RequestError: `conflict` where another device has used the old daemon since; the move is over all the same.
     """
     here = await asyncio.to_thread(places.present, paths)
     if not note.is_over or not here.is_same(note.target):
         return False
-    try:
-        async with places.connected(note.source, paths, config, MachineKeys(paths)) as connection:
-            await _close(Patient(connection), note.changes)
-    except RequestError as error:
-        if error.code == "conflict":
-            await asyncio.to_thread(places.forget, paths.move)
-        raise
+    async with places.connected(note.target, paths, config, MachineKeys(paths)) as arrived:
+        target = Patient(arrived)
+        has_tasks = (await state(target, "the daemon of this memory"))["tasks"] is not None
+        if has_tasks and not with_tasks:
+            await tasks.give_up(target)
+        try:
+            async with places.connected(note.source, paths, config, MachineKeys(paths)) as left:
+                source = Patient(left)
+                await _close(source, note.changes)
+                if has_tasks and with_tasks:
+                    await tasks.bring(source, target)
+        except RequestError as error:
+            if error.code == "conflict":
+                # Others go on there, and so do its tasks.
+                if has_tasks:
+                    await tasks.give_up(target)
+                await asyncio.to_thread(places.forget, paths.move)
+            raise
     await asyncio.to_thread(places.forget, paths.move)
     return True
