@@ -29,6 +29,7 @@ _LOOKS: Final = 8
 UNLIMITED: Final = 2**53 - 1
 NO_MONEY: Final = "the money of the month is spent"
 LAST_FENCE: Final = "task_fence"
+NEEDS_APPROVAL: Final = "its recipe takes the approval of a second device"
 LEASE_ENDED: Final = "its runner was not heard of any more"
 _SAID: Final = {"succeeded": Event.SUCCEED, "failed": Event.FAIL, "cancelled": Event.CANCEL, "lost": Event.LOSE}
 
@@ -134,11 +135,20 @@ def _leased(store: Store, slot: SlotRow, runner: Runner, limit: int, now: float)
 def _ask_for_approvals(store: Store, runner: Runner) -> None:
     needing = [name for name, (_, needs) in runner.recipes.items() if needs]
     for identity in store.tasks.unapproved(needing, runner.projects) if needing else ():
-        store.tasks.stand(identity, Task.PROPOSED, "its recipe takes the approval of a second device")
+        store.tasks.stand(identity, Task.PROPOSED, NEEDS_APPROVAL)
 
 
 def pause_removed(store: Store, roster: Roster) -> None:
-    """Pauses the tasks of devices that are not on the roster any more, and has what runs of them killed."""
+    """Pauses the tasks of devices that are not on the roster any more, and has what runs of them killed.
+
+    An approval of such a device counts no more; what has no other one is not active until it has.
+    """
+    for task in store.tasks.approved():
+        kept = tuple(one for one in task.approvals if one.key in roster.devices)
+        if len(kept) < len(task.approvals):
+            store.tasks.approve(task.id, kept)
+            if not kept and task.state is Task.ACTIVE:
+                store.tasks.stand(task.id, Task.PROPOSED, NEEDS_APPROVAL)
     gone = [signer for signer in store.tasks.signers() if bytes.fromhex(signer) not in roster.devices]
     for task in store.tasks.living() if gone else ():
         if task.state is Task.PAUSED or task.signer not in gone:

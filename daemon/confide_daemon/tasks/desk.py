@@ -13,7 +13,7 @@ from confide_daemon.errors import GrantError
 from confide_daemon.store.queue.tasks import TaskRow
 from confide_daemon.store.store import Store
 from confide_daemon.tasks import planning
-from confide_daemon.tasks.claims import name_of, to_be_cancelled
+from confide_daemon.tasks.claims import NEEDS_APPROVAL, name_of, to_be_cancelled
 from confide_daemon.tasks.ledger import order_of, step
 from confide_memory.errors import NotFoundError, ToolError
 from confide_memory.tasks import schedule
@@ -41,10 +41,7 @@ def add(
     if roster is None or key not in roster.devices:
         hint = "approve this machine on one that is: confide device approve"
         raise GrantError("only a device of the space can order a task", hint=hint)
-    order = opened(roster, data, signature, now=now)
-    if bytes.fromhex(order.signer) != key:
-        raise OrderError("a task is brought by another device than ordered it")
-    grants.require_write(order.project, _RESULT_PATH)
+    order = _brought(grants, roster, key, data, signature, now=now)
     known = store.tasks.find(order.id)
     if known is not None:
         if known.signer != order.signer:
@@ -79,7 +76,42 @@ def add(
     return row, True
 
 
-NEEDS_APPROVAL: Final = "its recipe takes the approval of a second device"
+def _brought(grants: Grants, roster: Roster, key: bytes, data: bytes, signature: bytes, *, now: float) -> Order:
+    """The order that a device has signed and brings. Raises OrderError, GrantError: it is not to be taken from it."""
+    order = opened(roster, data, signature, now=now)
+    if bytes.fromhex(order.signer) != key:
+        raise OrderError("a task is brought by another device than ordered it")
+    grants.require_write(order.project, _RESULT_PATH)
+    return order
+
+
+def sign_anew(
+    store: Store, grants: Grants, roster: Roster | None, key: bytes, data: bytes, signature: bytes, *, now: float
+) -> TaskRow:
+    """A task that another device of the space orders from now on, and nothing else of it has changed: as when a machine's key is changed.
+
+    Whoever has approved it has approved other bytes, so that is asked again.
+
+    Args:
+        key: of the caller, who must be the device that signed it.
+
+    Raises OrderError, GrantError, NotFoundError, RequestError: it is not taken.
+    """
+    if roster is None:
+        raise OrderError("this space has no list of devices")
+    order = _brought(grants, roster, key, data, signature, now=now)
+    known = found(store, grants, order.id)
+    _require_living(known)
+    if replace(shown_order(known), signer=order.signer) != order:
+        raise RequestError("conflict", "it is another order than the task has", "add it as a task of its own")
+    if known.signer == order.signer:
+        return known
+    store.tasks.sign(known.id, data, signature, order.signer)
+    if known.approvals and known.state is Task.ACTIVE:
+        store.tasks.stand(known.id, Task.PROPOSED, NEEDS_APPROVAL)
+    return store.tasks.find(known.id) or known
+
+
 _RESULT_PATH: Final = "memory/tasks/result.md"
 """A place such as results have, to ask the grants about."""
 
@@ -108,10 +140,11 @@ def approve(store: Store, task: TaskRow, roster: Roster | None, approval: Approv
     if roster is None:
         raise OrderError("this space has no list of devices")
     check_approvals(roster, task.ordered, bytes.fromhex(task.signer), [approval])
-    if all(one.key != approval.key for one in task.approvals):
-        if len(task.approvals) >= MAX_APPROVALS:
+    kept = tuple(one for one in task.approvals if one.key in roster.devices)
+    if all(one.key != approval.key for one in kept):
+        if len(kept) >= MAX_APPROVALS:
             raise OrderError(f"an order has at most {MAX_APPROVALS} approvals")
-        store.tasks.approve(task.id, (*task.approvals, approval))
+        store.tasks.approve(task.id, (*kept, approval))
     if task.state is Task.PROPOSED:
         store.tasks.stand(task.id, Task.ACTIVE)
     return store.tasks.find(task.id) or task

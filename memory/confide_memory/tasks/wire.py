@@ -47,6 +47,8 @@ MAX_BUSY: Final = 64
 MAX_CANCELLED: Final = 256
 MAX_SLOTS: Final = 50
 """Of a task that is shown, the latest."""
+MAX_ORDERS: Final = 32
+"""In one answer, each with its approvals."""
 MAX_REPORT_LINES: Final = 100
 MAX_IDS: Final = 3
 """Of tasks that wait for somebody, in a report that is brief."""
@@ -207,6 +209,8 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "task-log": {**SLOT, "part": count(MAX_LOG_PARTS - 1), "record": _log_part},
     # A person's.
     "task-show": {"task": _name},
+    "task-orders": {"key": hexed(KEY_LENGTH), "after": bounded(ID_CHARS)},
+    "task-resign": {"order": data(MAX_ORDER_BYTES), "signature": sized(SIGNATURE_LENGTH)},
     "task-approve": {"task": _name, "signature": sized(SIGNATURE_LENGTH)},
     "task-set": {"task": _name, "state": choice(("active", "paused"))},
     "task-logs": {"task": _name, "at": _moment, "from": optional(count(MAX_LOG_PARTS), 0)},
@@ -250,6 +254,8 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
             ended=optional(moment),
         ),
     },
+    "task-orders": {"orders": records(MAX_ORDERS, **ORDERED), "next": optional(task_id)},
+    "task-resign": {"state": shown},
     "task-approve": {"state": shown},
     "task-set": {"state": shown},
     "task-logs": {

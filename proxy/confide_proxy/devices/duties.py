@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from confide_crypto.errors import ConfideError, PairingError, RequestError, RosterError
 from confide_crypto.keys.files import read_private_file, remove_private_file, write_private_file
 from confide_crypto.sealing.roster_entry import Card, Device
-from confide_proxy.devices import roster_client
+from confide_proxy.devices import roster_client, tasks
 from confide_proxy.devices.pairing import Invitation, Invitations
 
 if TYPE_CHECKING:
@@ -147,8 +147,15 @@ class Duties:
                     return None
                 return roster.remove(self.identity, other, keys, now=int(time.time()))[0]
 
+            if other is not None:
+                # While both are on the list: what nobody there has signed is not done.
+                await tasks.sign_anew(self.link, await self.extend(self.link, _as_it_is), self.identity, other)
             await self.extend(self.link, make)
             await asyncio.to_thread(remove_private_file, self.folder / _KEY_CHANGE)
+
+
+def _as_it_is(_roster: Roster, _keys: SpaceKeys | None) -> None:
+    """Changes nothing of the list of devices."""
 
 
 def are_due(folder: Path, space: str) -> bool:

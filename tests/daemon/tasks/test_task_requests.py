@@ -20,6 +20,7 @@ from confide_crypto.sealing.orders import approve_order
 from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.roster_entry import Card
 from confide_crypto.sealing.roster_entry import Device as Listed
+from confide_memory.tasks.order import Order
 
 
 @pytest.fixture
@@ -49,6 +50,12 @@ async def another(daemon: Serving, laptop: Device, name: str, **grants: Any) -> 
     device.roster = laptop.roster
     await device.attach(*(grants.get("projects") or ()))
     return device
+
+
+def approval_of(device: Device, whole: Order) -> str:
+    """The signature by which a device stands for another one's order."""
+    approval = approve_order(device.identity, device.roster.space, whole.encode())
+    return base64.b64encode(approval.signature).decode()
 
 
 async def test_from_the_order_to_its_result(laptop: Device) -> None:
@@ -185,6 +192,37 @@ async def test_a_runner_is_told_of_work_and_of_what_to_kill(laptop: Device) -> N
     assert not (await laptop.cancel(slot["task"]))["cancelled"]
 
 
+async def test_a_device_signs_a_task_anew_and_changes_nothing_of_it(daemon: Serving, laptop: Device) -> None:
+    """As when its key was changed. Only what the task says stays; whoever approved other bytes is asked again."""
+    desktop = await another(daemon, laptop, "desktop")
+    whole = order(laptop.identity, schedule="0 2 * * *")
+    await laptop.add(whole)
+    await desktop.request("task-approve", {"task": whole.id, "signature": approval_of(desktop, whole)})
+    again = replace(whole, signer=desktop.identity.public_key.hex())
+
+    def body(one: Any, by: Device) -> dict[str, Any]:
+        told = signed(by.identity, laptop.roster.space, one)
+        return {"order": base64.b64encode(told["order"].encode()).decode(), "signature": told["signature"]}
+
+    for wrong in (replace(again, priority=10), replace(again, expires=whole.expires + 1), replace(again, recipe="fix")):
+        assert await desktop.refused("task-resign", body(wrong, desktop)) == "conflict"
+    assert await desktop.refused("task-resign", body(again, laptop)) == "invalid"
+    assert await laptop.refused("task-resign", body(again, desktop)) == "invalid"
+    assert await desktop.refused("task-resign", body(replace(again, id="ab" * 8), desktop)) == "not_found"
+    listed = await desktop.request("task-orders", {"key": laptop.identity.public_key.hex(), "after": ""})
+    assert [len(one["approvals"]) for one in listed["orders"]] == [1]
+    for _ in range(2):  # its answer may be lost
+        assert await desktop.request("task-resign", body(again, desktop)) == {"state": "proposed"}
+    shown = await laptop.request("task-show", {"task": whole.id})
+    assert (shown["device"], shown["approvals"], len(shown["slots"])) == ("desktop", [], 1)
+    assert (await desktop.request("task-orders", {"key": laptop.identity.public_key.hex(), "after": ""}))[
+        "orders"
+    ] == []
+    await laptop.cancel(whole.id)
+    assert await laptop.refused("task-resign", body(whole, laptop)) == "conflict"
+    await desktop.__aexit__(None, None, None)
+
+
 async def test_a_task_of_a_removed_device_stands_still(daemon: Serving, laptop: Device) -> None:
     """Its run is killed, and the list says whose it was."""
     server = await another(daemon, laptop, "old server")
@@ -218,8 +256,7 @@ async def test_a_recipe_that_takes_two_devices(daemon: Serving, laptop: Device) 
     assert (listed["status"], "second device" in listed["why"]) == ("pending", True)
     server = await another(daemon, laptop, "server")
     for device, code in ((laptop, "invalid"), (server, None)):
-        approval = approve_order(device.identity, laptop.roster.space, whole.encode())
-        body = {"task": whole.id, "signature": base64.b64encode(approval.signature).decode()}
+        body = {"task": whole.id, "signature": approval_of(device, whole)}
         if code is not None:
             assert await device.refused("task-approve", body) == code
         else:
@@ -227,6 +264,15 @@ async def test_a_recipe_that_takes_two_devices(daemon: Serving, laptop: Device) 
     slot = await laptop.claim("publish", approval=True)
     assert slot is not None
     assert [one["key"] for one in slot["approvals"]] == [server.identity.public_key.hex()]
+    await laptop.start(slot)
+    await laptop.end(slot, "again")
+    laptop.roster, _ = laptop.roster.remove(
+        laptop.identity, server.identity.public_key, laptop.keys, now=int(time.time())
+    )
+    await laptop.request("extend", {"entry": base64.b64encode(laptop.roster.entries[-1].encode()).decode()})
+    assert await laptop.claim("publish", approval=True) is None
+    shown = await laptop.request("task-show", {"task": whole.id})
+    assert (shown["state"], shown["approvals"]) == ("proposed", []), "the approval of a removed device counts on"
     assert (await laptop.add(order(laptop.identity, recipe="publish")))["state"] == "proposed"
     await server.__aexit__(None, None, None)
 

@@ -92,6 +92,32 @@ WRONG = (
 )
 
 
+def test_a_machine_s_new_key_signs_what_the_old_one_has_ordered(tmp_path: Path, daemon: Daemon) -> None:
+    """A rotation leaves no task behind: each stays what it was, signed anew, and what the machine has approved stays approved."""
+    (laptop, desktop) = (Machine(tmp_path, f"{name}-{secrets.token_hex(4)}") for name in ("laptop", "desktop"))
+    laptop.run("join", daemon.invite(laptop.name))
+    desktop.run("join", laptop.json("device", "invite", desktop.name, "--no-wait")["invite"])
+    laptop.run("device", "ls")  # which takes it in
+    task = laptop.json("task", "add", "look", "--repo", "git@host:shop", "--schedule", "0 2 * * *")["id"]
+    own = desktop.json("task", "add", "look too", "--repo", "git@host:shop", "--schedule", "0 3 * * *")["id"]
+    desktop.run("task", "approve", task, "--yes")
+    before = {one: laptop.json("task", "show", one) for one in (task, own)}
+    desktop.run("key", "rotate")
+    after = {one: laptop.json("task", "show", one) for one in (task, own)}
+    assert [one["problem"] for one in after.values()] == [None, None]
+    assert after[own]["order"].pop("signer") != before[own]["order"].pop("signer")
+    assert after[own]["order"] == before[own]["order"]
+    assert (after[own]["state"], after[own]["slots"]) == (before[own]["state"], before[own]["slots"])
+    assert after[task]["order"] == before[task]["order"]
+    assert [len(one[task]["approvals"]) for one in (before, after)] == [1, 1]
+    assert after[task]["approvals"] != before[task]["approvals"]
+    laptop.run("key", "rotate")
+    # Whoever approved it has seen it with the name of the old key: it is asked again.
+    told = desktop.json("task", "show", task)
+    assert (told["problem"], told["approvals"]) == (None, [])
+    assert "paused" not in laptop.run("report")
+
+
 def test_what_cannot_be_ordered_is_refused(machine: Machine) -> None:
     """Each with a sentence that says what to write; nothing of it is queued."""
     for wrong in WRONG:

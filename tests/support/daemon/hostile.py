@@ -183,6 +183,8 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
             }
         ],
     },
+    "task-orders": {"orders": [], "next": "0" * 16},
+    "task-resign": {"state": EVIL},
     "task-approve": {"state": EVIL},
     "task-set": {"state": EVIL},
     "task-logs": {"parts": [{"part": 0, "record": "e30="}], "next": None},

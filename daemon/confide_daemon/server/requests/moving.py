@@ -202,7 +202,7 @@ class MovingRequests:
         self._require_all()
         return page.told()
 
-    async def _tasks_in(self, is_last: bool, **kinds: list[dict[str, Any]]) -> dict[str, Any]:
+    async def _tasks_in(self, is_last: bool, **kinds: Any) -> dict[str, Any]:
         await self._require_device()
         await self._space.tasks.arrive(Page(**kinds), is_last=is_last)
         return {}

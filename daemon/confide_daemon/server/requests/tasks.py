@@ -2,6 +2,7 @@
 
     task-claim, task-started, task-renew, task-ended, task-log         a runner's
     task-show, task-approve, task-set, task-logs, task-report          a person's
+    task-orders, task-resign                                           a machine's whose key was changed
 
 A connection that has asked for a slot is told, from then on, when there may be another one, and what of its runs is to be killed.
 """
@@ -12,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -31,7 +33,7 @@ from confide_daemon.tasks.claims import Ending, Lease, Name, Runner, name_of
 from confide_memory.documents import iso
 from confide_memory.forms import encoded
 from confide_memory.tasks.states import Slot, Task
-from confide_memory.tasks.wire import LEASE_S, MAX_CANCELLED, MAX_SLOTS, NOTICE
+from confide_memory.tasks.wire import LEASE_S, MAX_CANCELLED, MAX_ORDERS, MAX_SLOTS, NOTICE
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +78,8 @@ class TaskRequests:
             "task-ended": self._ended,
             "task-log": self._log,
             "task-show": self._show,
+            "task-orders": self._orders,
+            "task-resign": self._resign,
             "task-approve": self._approve,
             "task-set": self._set,
             "task-logs": self._logs,
@@ -185,6 +189,8 @@ class TaskRequests:
 
         def work(store: Store) -> dict[str, Any]:
             row = desk.found(store, self._grants(), task)
+            if roster is not None:  # the list may have changed since tasks were looked after
+                row = replace(row, approvals=tuple(one for one in row.approvals if one.key in roster.devices))
             runners = {one.key: one.name for one in store.runners.listed()}
             slots = store.slots.of(row.id, limit=MAX_SLOTS)
             return {
@@ -197,6 +203,25 @@ class TaskRequests:
             }
 
         return await self._space.tasks.read(work)
+
+    async def _orders(self, key: bytes, after: str) -> dict[str, Any]:
+        caller = await self._device()
+        projects = caller.grants.projects
+
+        def work(store: Store) -> list[TaskRow]:
+            return store.tasks.bearing(key.hex(), after, limit=MAX_ORDERS)
+
+        rows = await self._space.tasks.read(work)
+        orders = [_ordered(one) for one in rows if projects is None or one.project in projects]
+        return {"orders": orders, "next": rows[-1].id if rows else None}
+
+    async def _resign(self, order: bytes, signature: bytes) -> dict[str, Any]:
+        caller = await self._device()
+
+        def work(store: Store, roster: Roster | None, now: float) -> TaskRow:
+            return desk.sign_anew(store, self._grants(), roster, caller.public_key, order, signature, now=now)
+
+        return {"state": (await self._space.tasks.change(work)).state}
 
     async def _approve(self, task: str, signature: bytes) -> dict[str, Any]:
         caller = await self._device()

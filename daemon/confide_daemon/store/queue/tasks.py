@@ -68,6 +68,22 @@ class TaskTable(Table):
         found = self._rows(f"SELECT {_COLUMNS} FROM task WHERE state IN (?, ?, ?)", LIVING)
         return [_row(row) for row in found]
 
+    def bearing(self, key: str, after: str, *, limit: int) -> list[TaskRow]:
+        """Those that this device has signed or approved and of which something may still be due, from the first behind an id on."""
+        sql = f"""SELECT {_COLUMNS} FROM task WHERE state IN (?, ?, ?) AND id > ? AND (signer = ? OR instr(approvals, ?))
+                  ORDER BY id LIMIT ?"""
+        return [_row(row) for row in self._rows(sql, (*LIVING, after, key, key, limit))]
+
+    def approved(self) -> list[TaskRow]:
+        """Of those of which something may still be due, the ones with an approval."""
+        found = self._rows(f"SELECT {_COLUMNS} FROM task WHERE state IN (?, ?, ?) AND approvals <> '[]'", LIVING)
+        return [_row(row) for row in found]
+
+    def sign(self, identity: str, ordered: bytes, signature: bytes, signer: str) -> None:
+        """Has a task be ordered by these bytes from now on, which nobody has approved yet."""
+        sql = "UPDATE task SET ordered = ?, signature = ?, signer = ?, approvals = '[]' WHERE id = ?"
+        self._rows(sql, (ordered, signature, signer, identity))
+
     def signers(self) -> list[str]:
         """The keys of the devices that have ordered any of these."""
         found = self._rows("SELECT DISTINCT signer FROM task WHERE state IN (?, ?, ?)", LIVING)
