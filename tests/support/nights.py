@@ -24,15 +24,17 @@ def repository_in(machine: Machine) -> None:
     git(machine.project, "commit", "-q", "-m", "first")
 
 
-def allow(machine: Machine, recipes: str, *, url: str = "http://127.0.0.1:9", key: str = "") -> None:
-    """Write runner.toml. `key`: a placeholder, or else it is in a file."""
+def allow(
+    machine: Machine, recipes: str, *, url: str = "http://127.0.0.1:9", key: str = "", origin: Path | None = None
+) -> None:
+    """Write runner.toml. `key`: a placeholder, or else it is in a file; `origin`: of the repository `project`, if it is another one."""
     file = machine.home / "model.key"
     file.write_text(KEY + "\n")
     file.chmod(0o600)
     own = f'key = "{key}"' if key else f'key_file = "{file}"'
     path = machine.home / "runner.toml"
     path.unlink(missing_ok=True)
-    text = f'[model]\nurl = "{url}"\n{own}\n[repositories]\nproject = "{machine.project}"\n{recipes}\n'
+    text = f'[model]\nurl = "{url}"\n{own}\n[repositories]\nproject = "{origin or machine.project}"\n{recipes}\n'
     path.write_text(text)
     path.chmod(0o600)
 
