@@ -21,6 +21,14 @@ _OWN_HASHES = (
 """All that `hashlib` promises everywhere."""
 
 
+def all_of_the_network() -> None:
+    """All of the below that is about connections; before asyncio is imported."""
+    openssl_hashes()
+    tls()
+    package_metadata()
+    url_openers()
+
+
 def arenas() -> None:
     """Has all threads allocate from one arena of glibc's: each of a dozen idle threads would keep one of its own (0.7 MB here)."""
     if sys.platform != "linux":

@@ -8,6 +8,7 @@ import random
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -141,3 +142,28 @@ def test_a_runner_says_what_works_and_claims_nothing_without_a_sandbox(home: Mac
         )
         assert done.returncode == 3, done.stderr
         assert said in done.stdout + done.stderr
+
+
+IDLE_MIB = 40
+"""The budget is 45; a runner is at 36 here."""
+
+
+def test_a_runner_that_waits_is_small(home: Machine) -> None:
+    """A process of its own, not forked from the tests': it waits for weeks, in what it has loaded."""
+    allow(home, '[recipes.nap]\nkind = "command"\ncommand = ["true"]')
+    later = ("task", "add", "later", "--recipe", "nap", "--repo", "project", "--schedule", "0 2 * * *", "--json")
+    assert "no runner" in home.run(*later)
+    command = [sys.executable, "-m", "confide_proxy", "runner"]
+    nothing = subprocess.DEVNULL
+    with subprocess.Popen(command, cwd=home.project, env=home.env, stdout=nothing, stderr=nothing) as waiting:
+        try:
+            wait_until("it to have asked", lambda: "no runner" not in home.run(*later))
+            status = Path(f"/proc/{waiting.pid}/status").read_text()
+            maps = Path(f"/proc/{waiting.pid}/maps").read_text()
+        finally:
+            waiting.terminate()
+            assert waiting.wait(20) == 0
+    [kib] = re.findall(r"VmRSS:\s+(\d+) kB", status)
+    print(f"an idle runner has {int(kib) / 1024:.1f} MiB")
+    assert int(kib) <= IDLE_MIB * 1024
+    assert "libssl" not in maps, "the daemon of this machine is reached without TLS"
