@@ -17,12 +17,14 @@ from confide_daemon.store.store import Store
 from confide_daemon.tasks.ledger import order_of
 from confide_daemon.tasks.service import Tasks
 from confide_memory.tasks.states import HELD, Slot, Task
-from confide_memory.tasks.wire import COUNTED, MAX_IDS
+from confide_memory.tasks.wire import COUNTED, LEASE_S, MAX_IDS, RENEW_S
 
 MOST_TOKENS: Final = 600
 NIGHT_S: Final = 86_400
 """How far back it tells where nothing is said."""
 MOST_RUNS: Final = 200
+SILENCE_S: Final = 2.5 * RENEW_S
+"""After so long without a word of its runner a run that goes on may as well be dead."""
 TITLE_CHARS: Final = 60
 REASON_CHARS: Final = 120
 
@@ -60,7 +62,7 @@ async def of(
         lines: tuple[str, ...] = ()
         if not is_brief:
             named = {task.id: task for one in (*ended, *held) if (task := store.tasks.find(one.task)) is not None}
-            lines = _whole(standing, ended, held, named, more if grants().reaches_all else ())
+            lines = _whole(standing, ended, held, named, more if grants().reaches_all else (), now)
         return Report(lines, is_open, counts, tuple(one.id for one in standing[:MAX_IDS]))
 
     return await tasks.read(work)
@@ -79,13 +81,18 @@ def _counted(standing: list[TaskRow], ended: list[SlotRow], held: list[SlotRow])
 
 
 def _whole(
-    standing: list[TaskRow], ended: list[SlotRow], held: list[SlotRow], named: dict[str, TaskRow], more: Sequence[str]
+    standing: list[TaskRow],
+    ended: list[SlotRow],
+    held: list[SlotRow],
+    named: dict[str, TaskRow],
+    more: Sequence[str],
+    now: float,
 ) -> tuple[str, ...]:
     ended = sorted(ended, key=lambda one: (COUNTED.index(one.state), -(one.ended_at or 0.0)))
     needs = [_standing(task) for task in standing]
     needs += [_run(one, named) for one in ended if one.state in (Slot.LOST, Slot.MISSED)]
     lines = [*needs, *(_run(one, named) for one in ended if one.state not in (Slot.LOST, Slot.MISSED))]
-    lines += [_run(one, named) for one in held]
+    lines += [_run(one, named, now) for one in held]
     if not lines:
         return ("No task ran, and none waits for anybody.", *more)
     counts = Counter[str](one.state for one in ended)
@@ -114,7 +121,7 @@ def _standing(task: TaskRow) -> str:
     return f"{task.id[:6]} [{task.project}] {word}{why} ({way}): {_title(task)}"
 
 
-def _run(slot: SlotRow, named: dict[str, TaskRow]) -> str:
+def _run(slot: SlotRow, named: dict[str, TaskRow], now: float = 0.0) -> str:
     task = named[slot.task]
     at = datetime.fromtimestamp(slot.at, UTC).strftime("%m-%d %H:%MZ")
     how = [str(slot.state)]
@@ -122,6 +129,8 @@ def _run(slot: SlotRow, named: dict[str, TaskRow]) -> str:
         how.append({True: "checked", False: "check failed", None: "unchecked"}[slot.is_checked])
     elif slot.reason and slot.state not in HELD:
         how.append(json.dumps(_cut(slot.reason, REASON_CHARS), ensure_ascii=False))
+    if slot.lease_until is not None and (silent_s := now - (slot.lease_until - LEASE_S)) > SILENCE_S:
+        how.append(f"not heard of for {silent_s:.0f} s")
     how += [f"${slot.microusd / 1_000_000:.2f}"] if slot.microusd else []
     how += [f"commit {slot.commit_id[:12]}"] if slot.commit_id else []
     return f"{task.id[:6]} [{task.project}] {at} {', '.join(how)}: {_title(task)}"

@@ -12,7 +12,7 @@ _MOST_CHARS: Final = 40
 
 
 _SHORTEST_BEGINNING: Final = 3
-"""Letters that are taken for the beginning of a word."""
+"""Letters that are taken for the beginning of a word; two are where just the third is missing."""
 
 
 OtherWords = Mapping[str, str | tuple[str, ...]]
@@ -33,7 +33,8 @@ def meant(word: str, names: Collection[str], other_words: OtherWords) -> str | N
     if swapped := _swapped(word) & {*names}:
         return min(swapped)
     if begun := sorted((name for name in names if name.startswith(word)), key=len):
-        if len(word) >= _SHORTEST_BEGINNING and all(name.startswith(begun[0]) for name in begun):
+        is_enough = len(word) >= min(_SHORTEST_BEGINNING, len(begun[0]) - 1)
+        if is_enough and all(name.startswith(begun[0]) for name in begun):
             return begun[0]
         return None  # of several none is likelier
     import difflib  # late: nothing is misspelled on the start path

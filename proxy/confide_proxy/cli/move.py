@@ -13,6 +13,7 @@ import typer
 
 from confide_crypto.errors import ConfideError
 from confide_crypto.sealing.pairing import parse_invite
+from confide_memory.commands.spelling import meant
 from confide_proxy.cli.console import (
     Here,
     Output,
@@ -95,6 +96,8 @@ def _target(to: str | None) -> tuple[Place, Invite | None]:
             to = sys.stdin.readline(_MOST_PASTED)
     if to.strip() == LOCAL:
         return Place(None), None
+    if "#" not in to and meant(to, [LOCAL], {}) == LOCAL:
+        raise MoveError("this is not an invite", hint="did you mean confide move --to local?")
     invite, pair = parse_invite(to)
     if pair is not None:
         problem = "this invite was made by a device, and leads into the memory that it has"

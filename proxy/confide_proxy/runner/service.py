@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -139,6 +140,7 @@ class Service:
                     self._told = ""
                     if slot is not None:
                         state = await self.supervisor.work(slot)
+                        await asyncio.to_thread(_give_back)
                         if once:
                             return state
                         continue
@@ -226,6 +228,15 @@ def _stay_small() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(_ARENA_MAX, 1)
         libc.mallopt(_TRIM_THRESHOLD, 64 * 1024)
+
+
+def _give_back() -> None:
+    """What a run's log and answers took, to the system: without it each run leaves some of it behind, here and there in the heap."""
+    gc.collect()
+    with suppress(ImportError, OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 async def _refuse_stream(_op: str, _params: dict[str, Any], _body: Any) -> dict[str, Any]:

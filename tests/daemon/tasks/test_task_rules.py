@@ -19,7 +19,7 @@ from confide_daemon.spaces import maintenance
 from confide_daemon.store.queue.slots import SlotRow
 from confide_daemon.store.queue.tasks import TaskRow
 from confide_daemon.store.store import Store
-from confide_daemon.tasks import claims, desk, ledger, watch
+from confide_daemon.tasks import claims, desk, ledger, report, watch
 from confide_daemon.tasks.claims import Ending, Lease, Name, Runner
 from confide_memory.errors import NotFoundError, ToolError
 from confide_memory.tasks.order import ALWAYS_LASTS_S, Order
@@ -368,3 +368,28 @@ def test_what_ended_long_ago_goes(queue: Queue) -> None:
         queue.store.slots.forget(queue.now + 1)
         queue.store.tasks.forget(queue.now + 1)
     assert queue.store.tasks.find(task.id) is None
+
+
+async def test_a_report_says_of_a_run_how_long_nobody_has_heard_of_it(queue: Queue) -> None:
+    """Until its lease ends the daemon knows no more; that it `runs` alone would be believed."""
+
+    class Tasks:
+        def now(self) -> float:
+            return queue.now
+
+        async def read(self, work: Any) -> Any:
+            return work(queue.store)
+
+    async def told() -> str:
+        tasks: Any = Tasks()
+        return (await report.of(tasks, lambda: Grants("laptop"), since=None, is_brief=False)).lines[1]
+
+    queue.add(at=int(queue.now))
+    queue.begin(queue.claimed())
+    queue.now += 20
+    assert "heard" not in await told()
+    queue.now += 35
+    assert "running, not heard of for 55 s" in await told()
+    queue.now += 40
+    queue.look()
+    assert "lost, " in await told()

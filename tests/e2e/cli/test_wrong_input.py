@@ -260,3 +260,11 @@ def test_what_is_no_invite(machine: Machine) -> None:
         assert ended.code in (6, 7), (typed, ended)
         assert "hint: " in ended.err, (typed, ended)
     assert files(machine) == before
+
+
+def test_a_slip_in_a_word_that_may_stand_for_an_invite(machine: Machine) -> None:
+    """`local` is the one word that `confide move` takes; a slip in it is no part of an invite that was lost."""
+    for typed in ("loacl", "locl", "Local "):
+        ended = confide(machine, "move", "--to", typed, "--yes")
+        assert "did you mean confide move --to local?" in ended.err or typed == "Local ", (typed, ended)
+    assert "single quotes" in confide(machine, "move", "--to", "confide://h:1/", "--yes").err

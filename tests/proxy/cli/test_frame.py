@@ -98,6 +98,7 @@ def test_other_words_lead_to_commands_that_exist(program: str) -> None:
         ("serach", "search"),
         ("remember", "store"),
         ("xyzzy", None),
+        ("se", None),
     ],
 )
 def test_what_was_meant(word: str, command: str | None) -> None:
@@ -126,6 +127,15 @@ def test_what_was_meant_in_a_group_may_be_outside_of_it(typed: str, command: str
         daemon_app.app(typed.split(), prog_name="confided", standalone_mode=False)
     hint = getattr(caught.value, "hint", "")
     assert hint.startswith(f"did you mean confided {command}? ") if command else "did you mean" not in hint
+
+
+@pytest.mark.parametrize(("word", "command"), [("ad", "add"), ("ap", None), ("app", "approve"), ("re", None)])
+def test_a_beginning_of_two_letters_is_a_word_that_lacks_one_letter(word: str, command: str | None) -> None:
+    """`confide task ad` is `add`, and not another word for `confide store`."""
+    with pytest.raises(typer.TyperException) as caught:
+        PROGRAMS["confide"][0](["task", word], prog_name="confide", standalone_mode=False)
+    hint = getattr(caught.value, "hint", "")
+    assert hint.startswith(f"did you mean confide task {command}? ") if command else "did you mean" not in hint
 
 
 def slips(word: str) -> set[str]:
