@@ -1,4 +1,4 @@
-"""docs/tasks.md, followed as it stands: a task is added in the evening, the runner is killed in the middle, and the morning tells the truth."""
+"""docs/tasks.md, followed as it stands: a task in the evening, a runner killed in the middle, and a morning that tells the truth."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.runs import KEY, MODEL, Api, answer, model_api, stream
 
+from confide_proxy.runner.budget import app
 from confide_proxy.runner.budget.app import Gateway, Terms
 from confide_proxy.runner.budget.meter import LEAST_OUTPUT, Meter, SpentError
 from confide_proxy.runner.budget.usage import Stream, of_answer
@@ -249,3 +250,13 @@ def test_no_stream_breaks_its_reader(data: bytes, width: int) -> None:
     for at in range(0, len(data), width):
         found.feed(data[at : at + width])
     assert found.used is None or found.written >= 0
+
+
+async def test_a_run_that_asks_without_end_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What costs nothing is bounded too: a loop of an agent's would have the runner's address barred at the model's."""
+    monkeypatch.setattr(app, "MOST_REQUESTS", 3)
+    with model_api() as api:
+        async with asking(api) as agent:
+            found = [(await agent.post(ASK)).status_code for _ in range(5)]
+        assert found == [200, 200, 200, 429, 429]
+        assert len(api.headers) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import tracemalloc
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -65,3 +66,16 @@ def test_a_log_has_no_secret_of_its_run() -> None:
     section.feed(SECRET[7:] + b", see?")
     section.end()
     assert log.redacted() == "== agent\nit is (masked), see?\n"
+
+
+def test_a_log_without_end_takes_no_more_memory_than_is_kept() -> None:
+    kept = Kept([])
+    piece = b"." * 65_536
+    tracemalloc.start()
+    try:
+        for _ in range(6 * MOST_EACH // len(piece)):
+            kept.feed(bytes(bytearray(piece)))  # another one each time
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size < 2 * MOST_EACH + 10 * len(piece)

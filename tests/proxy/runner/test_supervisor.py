@@ -6,6 +6,7 @@ import asyncio
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,8 +20,11 @@ from confide_crypto.sealing.orders import Approval, approve_order, sign_order
 from confide_crypto.sealing.record import Record
 from confide_memory.tasks.order import ONCE_LASTS_S, Order
 from confide_memory.tasks.wire import LOG_KIND
+from confide_proxy.errors import RunnerError
 from confide_proxy.runner import supervisor as supervisors
 from confide_proxy.runner.books.ledger import Begun, Ledger, newest
+from confide_proxy.runner.books.spending import Spending
+from confide_proxy.runner.run import Job
 from confide_proxy.runner.settings.recipes import Settings
 from confide_proxy.runner.supervisor import Supervisor
 
@@ -65,6 +69,13 @@ class Scripted:
         return self.of("task-ended")[-1]
 
 
+SECRET = "hunter2hunter2"
+
+
+def _sealed(text: str, _source: str, **_: Any) -> SimpleNamespace:
+    return SimpleNamespace(text=text.replace(SECRET, "(sealed)"), secrets=())
+
+
 class Desk:
     """A supervisor, the daemon before it, and orders for it."""
 
@@ -88,7 +99,7 @@ class Desk:
             pass
 
         keyring = SimpleNamespace(roster=ROSTER, keys=KEYS, problem=None, refresh=refresh)
-        sealer = SimpleNamespace(seal=lambda text, _source, **_: SimpleNamespace(text=text, secrets=()))
+        sealer = SimpleNamespace(seal=_sealed)
         sealing = SimpleNamespace(keyring=keyring, sealer=sealer, deposit=SimpleNamespace(keep=keep))
         return Supervisor(self.daemon, cast("Any", sealing), settings, self.ledger, self.folder)
 
@@ -159,6 +170,12 @@ async def test_a_slot_is_done_and_its_end_told_before_anything_lasts(desk: Desk)
     assert b"look at it" in record.open(KEYS)
     assert list((desk.folder / "work").iterdir()) == []
     assert newest(desk.folder, 5)[0][2] == "succeeded"
+
+
+async def test_a_result_leaves_this_machine_sealed(desk: Desk) -> None:
+    """What an agent wrote is a text like any other, and goes through the policy on credentials."""
+    await desk.supervisor(f"echo it is {SECRET}").work(desk.slot())
+    assert desk.daemon.ended["text"].strip() == "it is (sealed)"
 
 
 async def test_work_that_does_not_count_leaves_nothing(desk: Desk) -> None:
@@ -345,3 +362,39 @@ def test_a_ledger_that_somebody_has_changed_is_not_gone_on_with(tmp_path: Path) 
     file.write_bytes(b"\n".join([lines[0][:-9] + b64encode(b"evil")[:9], *lines[1:]]))
     with pytest.raises(Exception, match="damaged"):
         Ledger(tmp_path / "runner")
+
+
+async def test_an_order_only_lowers_what_its_recipe_allows(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Money and time: the least of order, recipe and what the daemon has put aside; and only repositories that the recipe is for."""
+    jobs: list[Job] = []
+
+    def made(job: Job, *_: object) -> Any:
+        jobs.append(job)
+        raise RunnerError("far enough")
+
+    monkeypatch.setattr(supervisors, "Run", made)
+    key = desk.folder / "model.key"
+    key.write_text("sk-x\n")
+    key.chmod(0o600)
+    settings = desk.runs.settings('kind = "ask"\nmax_usd = 0.5\ntimeout_s = 100')
+    settings = replace(settings, model=replace(settings.model, key_file=str(key)))
+    wants = [
+        (None, 1_800_000, 9_000_000),
+        (200_000, 5_000, 9_000_000),
+        (900_000, 200_000, 9_000_000),
+        (None, 1_000, 100_000),
+    ]
+    for number, (microusd, timeout_ms, held) in enumerate(wants):
+        order = desk.order(max_microusd=microusd, timeout_ms=timeout_ms, at=desk.at - number)
+        with pytest.raises(RunnerError, match="far enough"):
+            await desk.of_settings(settings).work(desk.slot(order, at=desk.at - number, limitMicrousd=held))
+    assert [job.limit_usd for job in jobs] == [0.5, 0.2, 0.5, 0.1]
+    assert [job.timeout_s for job in jobs] == [100, 5, 100, 1]
+    # What each may cost was put aside before it began: of a run that is killed nobody knows more.
+    assert Spending(desk.folder).usd() == pytest.approx(1.3)
+
+
+async def test_a_recipe_is_for_the_repositories_that_it_names(desk: Desk) -> None:
+    supervisor = desk.supervisor("true", 'repositories = ["other"]', 'other = "/nowhere"')
+    assert await supervisor.work(desk.slot()) == "failed"
+    assert "may not be used on the repository app" in desk.daemon.ended["reason"]
