@@ -175,7 +175,7 @@ async def test_a_slot_is_done_and_its_end_told_before_anything_lasts(desk: Desk)
 async def test_a_result_leaves_this_machine_sealed(desk: Desk) -> None:
     """What an agent wrote is a text like any other, and goes through the policy on credentials."""
     await desk.supervisor(f"echo it is {SECRET}").work(desk.slot())
-    assert desk.daemon.ended["text"].strip() == "it is (sealed)"
+    assert desk.daemon.ended["text"].startswith("it is (sealed)\n")
 
 
 async def test_work_that_does_not_count_leaves_nothing(desk: Desk) -> None:
