@@ -1,0 +1,585 @@
+"""Where the next wall stands: 100,000 spaces on one PostgreSQL, through the real leases and the real log.
+
+Several nodes in this process register spaces, write to those they have open, close and open them, beat and look at the registry's end as
+daemons do; a real server with its defaults forces what they write to its disk. What a space is besides its log (the file, its index, the
+searches) is not here: of that a node's own bench tells (`bench.nodes`, `bench.capacity`). An entry is sealed noise of the size that a note
+has there.
+
+The server shares its processors with all nodes here. So the clock says what this machine can do, and the server's own time on a processor,
+its log's bytes and its disk say what another one could. All of it ends by itself, within some five minutes.
+
+`python -m bench.scale SPACES SECONDS` takes other numbers than 100,000 spaces and a minute of everyday load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+
+import psycopg
+from tests.support.daemon.postgres import Postgres, server
+
+from confide_daemon.config import StoreConfig
+from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.spaces.leases import Lease, Leases, standing_of
+from confide_daemon.store.log import snapshot
+from confide_daemon.store.log.engine import DEADLINE_S
+from confide_daemon.store.log.entry import GENESIS, Place, Sealing, tag_of
+from confide_daemon.store.log.shipped import Shipped
+
+SCHEMA = 1
+KEY = bytes(32)
+LEAST_PATCHSET, MOST_PATCHSET = 60, 720  # bytes, evenly: entries of 570 on average; notes had 579 (docs/numbers.md)
+WORKERS = 2  # of a node, at once
+STAYS = 0.9  # of writes go to a space that is open
+LOOKS_A_SECOND = 5  # of a node at the registry's end
+EMPTY_MIB, LARGE_MIB = 0.3, 26.0  # files of spaces: with nothing in it, and with 10,000 pieces (docs/capacity.md)
+TAIL = 1000  # entries that a snapshot takes the place of
+SETTINGS = {  # PostgreSQL's defaults, and nobody tunes them here; only the tests' server has others
+    "max_connections": "200",
+    "shared_buffers": "128MB",
+    "autovacuum": "on",
+}
+EVERYDAY = "everyday, a tenth of it to spaces that are closed: a write"
+BEHIND_CHECKPOINT = "an append right behind a checkpoint"
+LARGE_SNAPSHOT = f"a snapshot of {LARGE_MIB} MiB (10,000 pieces)"
+STATUS = "confided store status"
+RESERVED = 10  # connections of the server for its own and its operator's
+_HEAD = "SELECT head, base, schema FROM log WHERE id = %(id)s"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What the model takes for a space, a person's or a team's (docs/scale.md).
+
+    Attributes:
+        active: share of spaces that are used on a day.
+        entries: of such a space on that day: what is written, and use counts of what is found.
+        peak: the busiest hour against the day's mean.
+        open_h: hours for which a space is open on that day.
+        space_mib: of its file.
+    """
+
+    active: float = 0.3
+    entries: int = 200
+    peak: float = 5.0
+    open_h: float = 2.0
+    space_mib: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A server that one can have."""
+
+    cores: int = 16
+    log_mb_s: int = 100
+    connections: int = 500
+    disk_gb: int = 4000
+    open_each: int = 1000
+
+
+USE, ENGINE = Use(), Machine()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much of it.
+
+    Attributes:
+        open_each: spaces that a node has open at once.
+        seconds: of everyday load.
+        stage_s: after so long a stage ends where it is, and says how far it came.
+        connections: of a node.
+    """
+
+    spaces: int = 100_000
+    nodes: int = 8
+    open_each: int = 256
+    seconds: float = 60.0
+    stage_s: float = 100.0
+    connections: int = 6
+    idle: int = 100  # connections that are held at once, to be weighed
+    small: int = 100  # snapshots of empty spaces
+    large: int = 4
+
+
+@dataclass
+class Cost:
+    """What the server needed for a stage.
+
+    Attributes:
+        count: of what was done.
+        took_s: by the clock.
+        server_s: on a processor, of all processes of the server.
+        log_bytes: of its write-ahead log.
+    """
+
+    name: str
+    count: int = 0
+    took_s: float = 0.0
+    server_s: float = 0.0
+    log_bytes: int = 0
+    times_ms: list[float] = field(default_factory=list)
+
+    def line(self) -> str:
+        each = max(1, self.count)
+        text = (
+            f"{self.name}: {self.count:,} in {self.took_s:.1f} s, {self.count / max(self.took_s, 1e-9):,.0f} a second"
+        )
+        text += f"; {self.server_s / each * 1e3:.3f} ms of the server's processor and {self.log_bytes / each:,.0f} bytes of its log each"
+        if len(self.times_ms) > 1:
+            text += f"; p50 {statistics.median(self.times_ms):.1f} ms, p95 {statistics.quantiles(self.times_ms, n=20)[-1]:.1f} ms"
+        return text
+
+
+class Scales:
+    """Weighs what a server does."""
+
+    def __init__(self, postgres: Postgres, url: str) -> None:
+        self._postgres = postgres
+        self._url = url
+        self._postmaster = int((postgres.files / "postmaster.pid").read_text().split()[0])
+
+    def sql(self, statement: str) -> list[tuple[object, ...]]:
+        return self._postgres.sql(statement, url=self._url)
+
+    @contextmanager
+    def weighed(self, name: str) -> Iterator[Cost]:
+        """The caller counts what it does."""
+        cost = Cost(name)
+        log_bytes, server_s, began = self._log_bytes(), self.server_s(), time.monotonic()
+        yield cost
+        cost.took_s = time.monotonic() - began
+        cost.server_s = self.server_s() - server_s
+        cost.log_bytes = self._log_bytes() - log_bytes
+
+    def server_s(self) -> float:
+        """Seconds on a processor of all its processes so far, those that have ended too."""
+        ticks = 0
+        for place in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):  # no process, or one that has just ended
+                pid = int(place.name)
+                values = (place / "stat").read_text().rpartition(")")[2].split()
+                if pid == self._postmaster:
+                    ticks += sum(map(int, values[11:15]))
+                elif int(values[1]) == self._postmaster:
+                    ticks += sum(map(int, values[11:13]))
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def connection_kib(self) -> list[float]:
+        """Memory of each connection's process by shares, the shared buffers among them."""
+        found = []
+        for (pid,) in self.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'"):
+            with contextlib.suppress(OSError, StopIteration):
+                lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+                found.append(float(next(line.split()[1] for line in lines if line.startswith("Pss:"))))
+        return found
+
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """Bytes of each table and of its indexes."""
+        rows = self.sql("SELECT relname, pg_table_size(relid), pg_indexes_size(relid) FROM pg_stat_user_tables")
+        return {str(name): (int(str(table)), int(str(indexes))) for name, table, indexes in rows}
+
+    def _log_bytes(self) -> int:
+        ((position,),) = self.sql("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")
+        return int(str(position))
+
+
+@dataclass
+class Open:
+    """A space that a node has the lease of."""
+
+    lease: Lease
+    number: int
+    tag: bytes
+
+
+class Node:
+    """What a daemon does with the engine, for the spaces that it was given."""
+
+    def __init__(self, leases: Leases, ids: list[str], most: int, tags: dict[str, tuple[int, bytes]]) -> None:
+        self.leases = leases
+        self.ids = ids
+        self._most = most
+        self._tags = tags
+        self.open: OrderedDict[str, Open] = OrderedDict()
+        self._sealings: dict[str, Sealing] = {}
+        self.busy: set[str] = set()
+        self.is_stale = False
+
+    async def take(self, space_id: str) -> Open:
+        """As a space is opened whose copy is there: the lease, what was interrupted, whether it is the copy's log, and what it lacks."""
+        lease = await self.leases.take(space_id, self._stale)
+        number, tag = self._tags.get(space_id, (0, GENESIS))
+        await asyncio.to_thread(lease.log.sweep, lease.standing.snapshot)
+        assert await asyncio.to_thread(lease.log.has, number, tag, lease.standing)
+        assert not await asyncio.to_thread(lambda: list(lease.log.entries(number)))
+        found = self.open[space_id] = Open(lease, number, tag)
+        return found
+
+    async def write(self, space_id: str, patchset: bytes) -> None:
+        """One entry behind the last one."""
+        held = self.open[space_id]
+        sealing = self._sealings.setdefault(space_id, Sealing(space_id, KEY))
+        lease = held.lease.standing.lease
+        body = sealing.seal(Place(held.number + 1, lease, SCHEMA, held.tag), patchset)
+        assert await asyncio.to_thread(held.lease.log.append, held.number + 1, lease, SCHEMA, body), "fenced"
+        held.number, held.tag = held.number + 1, tag_of(body)
+        self._tags[space_id] = held.number, held.tag
+
+    async def leave(self, space_id: str) -> None:
+        del self.open[space_id]
+        self._sealings.pop(space_id, None)
+        await self.leases.leave(space_id)
+
+    async def make_room(self) -> None:
+        """Close the longest unused, as `spaces.room` does."""
+        for space_id in list(self.open):
+            if len(self.open) < self._most:
+                return
+            if space_id not in self.busy and space_id in self.open:
+                await self.leave(space_id)
+
+    def _stale(self) -> None:
+        self.is_stale = True
+
+
+class Simulation:
+    """Nodes over one server; `costs` and `notes` are what was found."""
+
+    def __init__(self, postgres: Postgres, plan: Plan, root: Path, *, seed: int = 1) -> None:
+        self.plan = plan
+        self.url = postgres.database()
+        self.scales = Scales(postgres, self.url)
+        self.costs: dict[str, Cost] = {}
+        self.notes: list[str] = []
+        self.written: dict[str, tuple[int, bytes]] = {}
+        self._root = root
+        self._random = random.Random(seed)  # noqa: S311 - a load, no secret
+        self._nodes: list[Node] = []
+
+    async def run(self) -> None:
+        """All stages, one after the other."""
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(64))
+        async with self._served():
+            await self._register()
+            await self._everyday()
+            await self._appends()
+            self._beats()
+            self._looks()
+            await self._take_over()
+            await self._snapshots()
+            self._status()
+            self._connections()
+            self._vacuum()
+        self._check()
+
+    @asynccontextmanager
+    async def _served(self) -> AsyncIterator[None]:
+        config = StoreConfig(url=self.url, connections=self.plan.connections)
+        ids = [blake2b(str(number).encode(), digest_size=16).hexdigest() for number in range(self.plan.spaces)]
+        for number in range(self.plan.nodes):
+            folder = DataFolder(self._root / f"node{number}")
+            folder.root.mkdir(mode=0o700)
+            leases = Leases.configured(config, folder)
+            assert leases is not None
+            self._nodes.append(Node(leases, ids[number :: self.plan.nodes], self.plan.open_each, self.written))
+        try:
+            for node in self._nodes:
+                node.leases.start()
+            yield
+        finally:
+            for node in self._nodes:
+                await node.leases.close()
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[Cost]:
+        with self.scales.weighed(name) as cost:
+            yield cost
+        self.costs[name] = cost
+        print(cost.line(), flush=True)
+
+    def _say(self, text: str) -> None:
+        self.notes.append(text)
+        print(text, flush=True)
+
+    async def _each(self, work: Callable[[Node], Awaitable[None]]) -> None:
+        await asyncio.gather(*(work(node) for node in self._nodes for _ in range(WORKERS)))
+
+    def _patchset(self) -> bytes:
+        return self._random.randbytes(self._random.randint(LEAST_PATCHSET, MOST_PATCHSET))
+
+    async def _register(self) -> None:
+        """Every space is opened, gets its first entry, and is closed."""
+        left = {id(node): iter(node.ids) for node in self._nodes}
+        end = time.monotonic() + self.plan.stage_s
+
+        async def work(node: Node) -> None:
+            for space_id in left[id(node)]:
+                if time.monotonic() > end:
+                    return
+                await node.take(space_id)
+                await node.write(space_id, self._patchset())
+                await node.leave(space_id)
+                cost.count += 1
+
+        with self._stage("a new space: opened, one entry, closed") as cost:
+            await self._each(work)
+        if missing := [space_id for node in self._nodes for space_id in node.ids if space_id not in self.written]:
+            # The rows as the leases would have left them, so that what follows meets tables of the full size.
+            self.scales._postgres.sql("INSERT INTO log (id, lease) SELECT unnest(%s::text[]), 1", missing, url=self.url)
+            self._say(f"  the other {len(missing):,} by one statement: {self.plan.stage_s:.0f} s were over")
+
+    async def _everyday(self) -> None:
+        """Writes to spaces that are open, and now and then to one that is not."""
+        end = time.monotonic() + self.plan.seconds
+        openings: list[float] = []
+
+        async def work(node: Node) -> None:
+            while time.monotonic() < end:
+                waiting = [space_id for space_id in node.open if space_id not in node.busy]
+                stays = len(waiting) > WORKERS and self._random.random() < STAYS
+                space_id = self._random.choice(waiting if stays else node.ids)
+                if space_id in node.busy:
+                    continue
+                node.busy.add(space_id)
+                try:
+                    if space_id not in node.open:
+                        await node.make_room()
+                        openings.append(await timed(lambda: node.take(space_id)))  # noqa: B023
+                    node.open.move_to_end(space_id)
+                    cost.times_ms.append(await timed(lambda: node.write(space_id, self._patchset())))  # noqa: B023
+                    cost.count += 1
+                finally:
+                    node.busy.discard(space_id)
+
+        looking = [asyncio.create_task(self._look(node)) for node in self._nodes]
+        with self._stage(EVERYDAY) as cost:
+            await self._each(work)
+        for task in looking:
+            task.cancel()
+        await asyncio.gather(*looking, return_exceptions=True)
+        if len(openings) > 1:
+            p95 = statistics.quantiles(openings, n=20)[-1]
+            self._say(f"  {len(openings):,} openings: p50 {statistics.median(openings):.1f} ms, p95 {p95:.1f} ms")
+
+    async def _look(self, node: Node) -> None:
+        while True:
+            await asyncio.to_thread(node.leases._engine.run, _HEAD, {"id": "registry"})
+            await asyncio.sleep(1 / LOOKS_A_SECOND)
+
+    async def _appends(self) -> None:
+        """As many as go through, each to another space: right behind a checkpoint, where every page is logged whole once, and later."""
+        for name, prepare in ((BEHIND_CHECKPOINT, "CHECKPOINT"), ("an append later", "SELECT 1")):
+            self.scales.sql(prepare)
+            end = time.monotonic() + self.plan.seconds / 6
+
+            async def work(node: Node, end: float = end) -> None:
+                spaces = list(node.open)
+                while time.monotonic() < end:
+                    space_id = self._random.choice(spaces)
+                    if space_id in node.busy:
+                        await asyncio.sleep(0)
+                        continue
+                    node.busy.add(space_id)
+                    await node.write(space_id, self._patchset())
+                    node.busy.discard(space_id)
+                    cost.count += 1  # noqa: B023
+
+            with self._stage(name) as cost:
+                await self._each(work)
+
+    def _beats(self) -> None:
+        """The heartbeat's two statements, with as many spaces held as a node may have."""
+        leases = self._nodes[0].leases
+        for held in (256, 1000, 10_000):
+            if held > self.plan.spaces:
+                break
+            ids = self._random.sample([space_id for node in self._nodes for space_id in node.ids], held)
+            with self._stage(f"a heartbeat that asks for {held:,} spaces") as cost:
+                for _ in range(20):
+                    began = time.perf_counter()
+                    leases._seen(leases._node)
+                    leases._lost(leases._node, ids)
+                    cost.times_ms.append((time.perf_counter() - began) * 1e3)
+                    cost.count += 1
+
+    def _looks(self) -> None:
+        engine = self._nodes[0].leases._engine
+        with self._stage("a look at the registry's end") as cost:
+            end = time.monotonic() + min(3.0, self.plan.seconds / 6)
+            while time.monotonic() < end:
+                engine.run(_HEAD, {"id": "registry"})
+                cost.count += 1
+
+    async def _take_over(self) -> None:
+        """A node that is forgotten, and another one that takes what it had, eight at once."""
+        dead, heir = self._nodes[-1], self._nodes[0]
+        held = list(dead.open)
+        self.scales.sql(f"DELETE FROM node WHERE id = {dead.leases._node}")
+        heir._most += len(held)
+        at_once = asyncio.Semaphore(8)
+
+        async def take(space_id: str) -> None:
+            async with at_once:
+                cost.times_ms.append(await timed(lambda: heir.take(space_id)))
+                cost.count += 1
+
+        with self._stage("a space of a dead node, taken over") as cost:
+            await asyncio.gather(*(take(space_id) for space_id in held))
+        dead.open.clear()
+
+    async def _snapshots(self) -> None:
+        """Whole files, as they are brought there: of spaces with nothing in them, and with 10,000 pieces."""
+        node = self._nodes[0]
+        for name, size, count in (
+            ("an empty space", EMPTY_MIB, self.plan.small),
+            ("10,000 pieces", LARGE_MIB, self.plan.large),
+        ):
+            file = self._root / "file"
+            file.write_bytes(os.urandom(int(size * 2**20)))
+            spaces = list(node.open)[:count]
+            with self._stage(f"a snapshot of {size} MiB ({name})") as cost:
+                for space_id in spaces:
+                    held = node.open[space_id]
+                    began = time.perf_counter()
+                    await asyncio.to_thread(_bring, held, Sealing(space_id, KEY), file)
+                    cost.times_ms.append((time.perf_counter() - began) * 1e3)
+                    cost.count += 1
+        space_id = next(iter(node.open))
+        for _ in range(min(TAIL, int(self.plan.seconds * 100))):
+            await node.write(space_id, self._patchset())
+        with self._stage("a snapshot that takes the place of a tail") as cost:
+            await asyncio.to_thread(_bring, node.open[space_id], Sealing(space_id, KEY), file)
+            cost.count = 1
+
+    def _status(self) -> None:
+        with self._stage(STATUS) as cost:
+            found = standing_of(self._nodes[0].leases._engine)
+            cost.count = 1
+        assert len(found["logs"]) == self.plan.spaces
+
+    def _connections(self) -> None:
+        """Connections that have done something, as nodes hold them."""
+        before = len(self.scales.connection_kib())
+        with contextlib.ExitStack() as stack:
+            for _ in range(self.plan.idle):
+                connection = stack.enter_context(contextlib.closing(psycopg.connect(self.url, autocommit=True)))
+                connection.execute(_HEAD, {"id": next(iter(self.written))})
+            held = self.scales.connection_kib()
+        each = sum(held) / len(held) / 1024
+        self._say(
+            f"connections: {before} of {self.plan.nodes} nodes, {len(held)} at once: {each:.1f} MiB each, by shares"
+        )
+
+    def _vacuum(self) -> None:
+        """What is left to clean up behind all this, and how long that takes."""
+        tables = ("log", "entry", "part")
+        for name, (table, indexes) in sorted(self.scales.sizes().items()):
+            if name in tables:
+                self._say(
+                    f"table {name}: {table / 2**20:.1f} MiB, its index {indexes / 2**20:.1f} MiB:"
+                    f" {(table + indexes) / self.plan.spaces:,.0f} bytes a space"
+                )
+        rows = self.scales.sql(
+            """SELECT relname, n_tup_upd, n_tup_hot_upd, n_dead_tup, autovacuum_count FROM pg_stat_user_tables
+               WHERE relname IN ('log', 'entry', 'part') ORDER BY relname"""
+        )
+        for name, updated, hot, dead, vacuums in rows:
+            began, server_s = time.monotonic(), self.scales.server_s()
+            self.scales.sql(f"VACUUM {name}")
+            took, used = time.monotonic() - began, self.scales.server_s() - server_s
+            share = (
+                f", {int(str(hot)) / int(str(updated)):.1%} of {updated:,} updates without the index" if updated else ""
+            )
+            self._say(
+                f"  {name}: {dead:,} dead rows behind {vacuums} automatic vacuums{share};"
+                f" a vacuum takes {took:.2f} s, {used:.2f} s of a processor"
+            )
+
+    def _check(self) -> None:
+        """What was acknowledged is there, once and without a gap; what else is to be said of it was for nothing otherwise."""
+        ((written, entries, gaps),) = self.scales.sql(
+            """SELECT (SELECT sum(head) FROM log), (SELECT count(*) FROM entry),
+                      (SELECT count(*) FROM log WHERE head - base <> (SELECT count(*) FROM entry WHERE log = log.id))"""
+        )
+        acknowledged = sum(number for number, _ in self.written.values())
+        assert int(str(written)) == acknowledged, (written, acknowledged)
+        assert int(str(gaps)) == 0
+        self._say(f"acknowledged: {acknowledged:,}; in the logs: {written:,}, of which {entries:,} behind a snapshot")
+
+
+def walls(simulation: Simulation) -> list[str]:
+    """How many spaces a server as `Engine` says could have, by each thing that ends, the next one first."""
+    costs, plan = simulation.costs, simulation.plan
+    everyday, appends = costs[EVERYDAY], costs[BEHIND_CHECKPOINT]
+    large = costs[LARGE_SNAPSHOT]
+    a_second = USE.active * USE.entries * USE.peak / 86_400  # entries of one space, in the worst hour
+    snapshots_a_second = USE.active * USE.peak / 86_400  # one a day, of each space that was used
+    by_snapshots = large.log_bytes / max(1, large.count) / LARGE_MIB * USE.space_mib
+    processor = everyday.server_s / max(1, everyday.count) * a_second
+    processor += large.server_s / max(1, large.count) / LARGE_MIB * USE.space_mib * snapshots_a_second
+    log_bytes = appends.log_bytes / max(1, appends.count) * a_second + by_snapshots * snapshots_a_second
+    open_at_once = USE.active * USE.peak * USE.open_h / 24
+    most_nodes = (ENGINE.connections - RESERVED) / plan.connections
+    status_s = costs[STATUS].took_s / plan.spaces
+    found = {
+        f"processors ({ENGINE.cores}, half of them busy)": ENGINE.cores / 2 / processor,
+        f"its write-ahead log ({ENGINE.log_mb_s} MB a second)": ENGINE.log_mb_s * 1e6 / log_bytes,
+        f"connections ({ENGINE.connections}: {most_nodes:.0f} nodes of {ENGINE.open_each} open spaces)": (
+            most_nodes * ENGINE.open_each / open_at_once
+        ),
+        f"confided store status (its deadline of {DEADLINE_S:.0f} s)": DEADLINE_S / status_s,
+        f"disk ({ENGINE.disk_gb:,} GB)": ENGINE.disk_gb * 1e9 / (USE.space_mib * 2**20 + USE.entries * 600),
+    }
+    lines = [f"{name}: {int(spaces):,} spaces" for name, spaces in sorted(found.items(), key=lambda each: each[1])]
+    return [f"walls, where a space is used as {USE}, on an engine as {ENGINE}:", *(f"  {line}" for line in lines)]
+
+
+def _bring(held: Open, sealing: Sealing, file: Path) -> None:
+    """As `Outbox.take_snapshot`, with a file that is there already."""
+    found = Shipped(held.number, held.tag)
+    number = snapshot.upload(held.lease.log, sealing, file, found)
+    lease = held.lease.standing.lease
+    held.lease.log.settle(number, lease, base=held.number, tag=held.tag, schema=SCHEMA, custody=None)
+
+
+async def timed(work: Callable[[], Awaitable[object]]) -> float:
+    """Milliseconds."""
+    began = time.perf_counter()
+    await work()
+    return (time.perf_counter() - began) * 1e3
+
+
+def main() -> None:
+    """Run it once."""
+    given = sys.argv[1:]
+    plan = Plan(
+        spaces=int(given[0]) if given else Plan.spaces, seconds=float(given[1]) if len(given) > 1 else Plan.seconds
+    )
+    print(f"load before it: {os.getloadavg()[0]:.1f}")
+    with (
+        server(is_forced=True, settings=SETTINGS) as postgres,
+        tempfile.TemporaryDirectory(prefix="confide-bench-") as folder,
+    ):
+        simulation = Simulation(postgres, plan, Path(folder))
+        asyncio.run(simulation.run())
+        for line in walls(simulation):
+            print(line)
+
+
+if __name__ == "__main__":
+    main()
