@@ -1,4 +1,4 @@
-"""The image that `daemon/deploy/Containerfile` makes: built, confined as the chart does it, and used by a machine. `make deploy` runs this."""
+"""The image of `daemon/deploy/Containerfile`: built, confined as the chart does it, used by a machine. `make deploy` runs this."""
 
 from __future__ import annotations
 
