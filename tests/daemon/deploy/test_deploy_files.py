@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 import tomllib
 from collections.abc import Callable
@@ -12,44 +11,18 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from tests.support.daemon.deploying import DEPLOY, EXAMPLES, HELM, ROOT, VALUES, load, merged
 
-from confide_daemon import __version__, config
+from confide_daemon import __version__
 from confide_daemon.config import DEFAULT_PORT, DaemonConfig
 from confide_daemon.datadir.credentials import MASTER
 
-ROOT = Path(__file__).parents[3]
-DEPLOY = ROOT / "daemon" / "deploy"
-HELM = DEPLOY / "helm"
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
-VALUES = yaml.safe_load((HELM / "values.yaml").read_text())
 SCHEMA = yaml.safe_load((HELM / "values.schema.json").read_text())
-EXAMPLES = sorted((HELM / "examples").glob("*.yaml"))
 TEMPLATES = sorted((HELM / "templates").iterdir())
 NODE_PORT = 7734
 PASSWORD = "store-password"
-
-
-def load(folder: Path, text: str) -> DaemonConfig:
-    """As a node reads it; without `[node]` where this version has no relay yet."""
-    if not hasattr(DaemonConfig(), "node"):
-        text = text.partition("[node]")[0]
-    path = folder / "daemon.toml"
-    path.write_text(text)
-    return config.load(path, must_exist=True)
-
-
-def merged(given: Path) -> dict[str, Any]:
-    """Values as helm has them: what is given goes before what is in values.yaml."""
-    return over(copy.deepcopy(VALUES), yaml.safe_load(given.read_text()))
-
-
-def over(values: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    for key, value in given.items():
-        values[key] = (
-            over(values[key], value) if isinstance(value, dict) and isinstance(values.get(key), dict) else value
-        )
-    return values
 
 
 def test_the_image_takes_from_the_clone_what_there_is() -> None:
