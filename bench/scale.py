@@ -32,9 +32,10 @@ from pathlib import Path
 import psycopg
 from tests.support.daemon.postgres import Postgres, server
 
+from bench.scale_model import SERVER, USE, Measured, lines, walls
 from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.spaces.leases import Lease, Leases, standing_of
+from confide_daemon.spaces.leases import BEATS, Lease, Leases, standing_of
 from confide_daemon.store.log import snapshot
 from confide_daemon.store.log.engine import DEADLINE_S
 from confide_daemon.store.log.entry import GENESIS, Place, Sealing, tag_of
@@ -57,41 +58,10 @@ EVERYDAY = "everyday, a tenth of it to spaces that are closed: a write"
 BEHIND_CHECKPOINT = "an append right behind a checkpoint"
 LARGE_SNAPSHOT = f"a snapshot of {LARGE_MIB} MiB (10,000 pieces)"
 STATUS = "confided store status"
-RESERVED = 10  # connections of the server for its own and its operator's
+HELD = (256, 1000)  # spaces that a node has open at once: [spaces] max_open_spaces, and what a large one may set
+BEAT = "a heartbeat that asks for"
+LOOK = "a look at the registry's end"
 _HEAD = "SELECT head, base, schema FROM log WHERE id = %(id)s"
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """What the model takes for a space, a person's or a team's (docs/scale.md).
-
-    Attributes:
-        active: share of spaces that are used on a day.
-        entries: of such a space on that day: what is written, and use counts of what is found.
-        peak: the busiest hour against the day's mean.
-        open_h: hours for which a space is open on that day.
-        space_mib: of its file.
-    """
-
-    active: float = 0.3
-    entries: int = 200
-    peak: float = 5.0
-    open_h: float = 2.0
-    space_mib: float = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A server that one can have."""
-
-    cores: int = 16
-    log_mb_s: int = 100
-    connections: int = 500
-    disk_gb: int = 4000
-    open_each: int = 1000
-
-
-USE, ENGINE = Use(), Machine()
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +238,10 @@ class Simulation:
         self.costs: dict[str, Cost] = {}
         self.notes: list[str] = []
         self.written: dict[str, tuple[int, bytes]] = {}
+        self.disk: dict[str, int] = {}
+        self.entries = 0
+        self.brought_mib = 0.0
+        self.connection_mib = 0.0
         self._root = root
         self._random = random.Random(seed)
         self._nodes: list[Node] = []
@@ -407,11 +381,9 @@ class Simulation:
     def _beats(self) -> None:
         """The heartbeat's two statements, with as many spaces held as a node may have."""
         leases = self._nodes[0].leases
-        for held in (256, 1000, 10_000):
-            if held > self.plan.spaces:
-                break
+        for held in sorted({min(most, self.plan.spaces) for most in HELD}):
             ids = self._random.sample([space_id for node in self._nodes for space_id in node.ids], held)
-            with self._stage(f"a heartbeat that asks for {held:,} spaces") as cost:
+            with self._stage(f"{BEAT} {held:,} spaces") as cost:
                 for _ in range(20):
                     began = time.perf_counter()
                     leases._seen(leases._node)
@@ -421,7 +393,7 @@ class Simulation:
 
     def _looks(self) -> None:
         engine = self._nodes[0].leases._engine
-        with self._stage("a look at the registry's end") as cost:
+        with self._stage(LOOK) as cost:
             end = time.monotonic() + min(3.0, self.plan.seconds / 6)
             while time.monotonic() < end:
                 engine.run(_HEAD, {"id": "registry"})
@@ -461,6 +433,7 @@ class Simulation:
                     await asyncio.to_thread(_bring, held, Sealing(space_id, KEY), file)
                     cost.times_ms.append((time.perf_counter() - began) * 1e3)
                     cost.count += 1
+                    self.brought_mib += size
         space_id = next(iter(node.open))
         for _ in range(min(TAIL, int(self.plan.seconds * 100))):
             await node.write(space_id, self._patchset())
@@ -492,6 +465,7 @@ class Simulation:
         tables = ("log", "entry", "part")
         for name, (table, indexes) in sorted(self.scales.sizes().items()):
             if name in tables:
+                self.disk[name] = table + indexes
                 self._say(
                     f"table {name}: {table / 2**20:.1f} MiB, its index {indexes / 2**20:.1f} MiB:"
                     f" {(table + indexes) / self.plan.spaces:,.0f} bytes a space"
@@ -521,34 +495,33 @@ class Simulation:
         acknowledged = sum(number for number, _ in self.written.values())
         assert int(str(written)) == acknowledged, (written, acknowledged)
         assert int(str(gaps)) == 0, f"{gaps} logs lack entries"
+        self.entries = int(str(entries))
         self._say(f"acknowledged: {acknowledged:,}; in the logs: {written:,}, of which {entries:,} behind a snapshot")
 
 
-def walls(simulation: Simulation) -> list[str]:
-    """How many spaces a server as `Engine` says could have, by each thing that ends, the next one first."""
-    costs, plan = simulation.costs, simulation.plan
-    everyday, appends = costs[EVERYDAY], costs[BEHIND_CHECKPOINT]
-    large = costs[LARGE_SNAPSHOT]
-    a_second = USE.active * USE.entries * USE.peak / 86_400  # entries of one space, in the worst hour
-    snapshots_a_second = USE.active * USE.peak / 86_400  # one a day, of each space that was used
-    by_snapshots = large.log_bytes / max(1, large.count) / LARGE_MIB * USE.space_mib
-    processor = everyday.server_s / max(1, everyday.count) * a_second
-    processor += large.server_s / max(1, large.count) / LARGE_MIB * USE.space_mib * snapshots_a_second
-    log_bytes = appends.log_bytes / max(1, appends.count) * a_second + by_snapshots * snapshots_a_second
-    open_at_once = USE.active * USE.peak * USE.open_h / 24
-    most_nodes = (ENGINE.connections - RESERVED) / plan.connections
-    status_s = costs[STATUS].took_s / plan.spaces
-    found = {
-        f"processors ({ENGINE.cores}, half of them busy)": ENGINE.cores / 2 / processor,
-        f"its write-ahead log ({ENGINE.log_mb_s} MB a second)": ENGINE.log_mb_s * 1e6 / log_bytes,
-        f"connections ({ENGINE.connections}: {most_nodes:.0f} nodes of {ENGINE.open_each} open spaces)": (
-            most_nodes * ENGINE.open_each / open_at_once
-        ),
-        f"confided store status (its deadline of {DEADLINE_S:.0f} s)": DEADLINE_S / status_s,
-        f"disk ({ENGINE.disk_gb:,} GB)": ENGINE.disk_gb * 1e9 / (USE.space_mib * 2**20 + USE.entries * 600),
-    }
-    lines = [f"{name}: {int(spaces):,} spaces" for name, spaces in sorted(found.items(), key=lambda each: each[1])]
-    return [f"walls, where a space is used as {USE}, on an engine as {ENGINE}:", *(f"  {line}" for line in lines)]
+def measured(simulation: Simulation) -> Measured:
+    """What the model goes on from."""
+    costs = simulation.costs
+    everyday, appends, large = costs[EVERYDAY], costs[BEHIND_CHECKPOINT], costs[LARGE_SNAPSHOT]
+    mib = large.count * LARGE_MIB
+    beats = [cost for name, cost in costs.items() if name.startswith(BEAT)]
+    return Measured(
+        write_s=everyday.server_s / everyday.count,
+        # Of an engine whose spaces are written to here and there: right behind a checkpoint, where it is the most.
+        write_log=max(everyday.log_bytes / everyday.count, appends.log_bytes / appends.count),
+        snapshot_s=large.server_s / mib,
+        snapshot_log=large.log_bytes / mib,
+        snapshot_disk=simulation.disk["part"] / simulation.brought_mib,
+        entry_disk=simulation.disk["entry"] / max(1, simulation.entries),
+        beat_s=beats[-1].server_s / beats[-1].count,
+        look_s=costs[LOOK].server_s / costs[LOOK].count,
+        status_s=costs[STATUS].took_s / simulation.plan.spaces,
+        connection_mib=simulation.connection_mib,
+        deadline_s=DEADLINE_S,
+        connections=simulation.plan.connections,
+        heartbeats_s=StoreConfig().lease_s / BEATS,
+        looks=LOOKS_A_SECOND,
+    )
 
 
 def _bring(held: Open, sealing: Sealing, file: Path) -> None:
@@ -579,8 +552,11 @@ def main() -> None:
     ):
         simulation = Simulation(postgres, plan, Path(folder))
         asyncio.run(simulation.run())
-        for line in walls(simulation):
-            print(line)
+        found = measured(simulation)
+        print(f"\n{found}\n\nthe model, where a space is used as {USE}\n")
+        print("\n".join(lines(found)))
+        print(f"\nwalls, of {SERVER}\n")
+        print("\n".join(f"{name}: {spaces:,} spaces" for name, spaces in walls(found).items()))
 
 
 if __name__ == "__main__":
