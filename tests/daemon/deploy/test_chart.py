@@ -38,8 +38,12 @@ def test_helm_finds_nothing_to_say(given: Path) -> None:
 def test_objects_are_what_kubernetes_knows(given: Path, version: str, tmp_path: Path) -> None:
     """By its own schemas, where a field that there is not is a mistake."""
     objects = tmp_path / "objects.yaml"
-    objects.write_text(yaml.safe_dump_all(rendered(given)))
-    run(tool("kubernetes-validate"), "--strict", "--kubernetes-version", version, str(objects))
+    text = yaml.safe_dump_all(rendered(given))
+    command = [tool("kubernetes-validate"), "--strict", "--kubernetes-version", version, str(objects)]
+    objects.write_text(text)
+    run(*command)
+    objects.write_text(text.replace("maxSurge:", "maxSurges:"))
+    assert "maxSurges" in run(*command, code=1)
 
 
 @pytest.mark.parametrize("given", EXAMPLES, ids=lambda path: path.stem)
@@ -93,6 +97,10 @@ def test_no_secret_is_made_and_a_wrong_value_is_refused() -> None:
     assert "secret" in run(tool("helm"), "template", RELEASE, str(HELM), code=1)
 
 
-def test_the_compose_file_is_one() -> None:
+def test_the_compose_file_is_one(tmp_path: Path) -> None:
     """By the schema of the Compose Specification."""
-    run(tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", str(DEPLOY / "compose.yaml"))
+    command = [tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec"]
+    run(*command, str(DEPLOY / "compose.yaml"))
+    slip = tmp_path / "compose.yaml"
+    slip.write_text((DEPLOY / "compose.yaml").read_text().replace("read_only:", "readonly:"))
+    assert "readonly" in run(*command, str(slip), code=1)

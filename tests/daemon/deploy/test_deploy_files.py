@@ -85,6 +85,7 @@ def test_the_balancer_leads_to_the_nodes_of_the_compose_file() -> None:
     nodes = {name for name in COMPOSE["services"] if name.startswith("node-")}
     assert set(re.findall(r"^    server (\S+) \1:7733$", text, re.MULTILINE)) == nodes
     assert COMPOSE["services"]["haproxy"]["ports"] == [f"{DEFAULT_PORT}:{DEFAULT_PORT}"]
+    assert f"maxconn {len(nodes) * DaemonConfig().server.max_sessions}" in text
     patience = {int(each) for each in re.findall(r"timeout (?:client|server) (\d+)s", text)}
     assert min(patience) > 3.6 * DaemonConfig().server.keepalive_s
 

@@ -27,7 +27,7 @@ def balanced(folder: Path, ports: Sequence[int], *, asked: str = ADMITS) -> Iter
         pytest.skip("haproxy is not installed")
     folder.mkdir()
     port = free_port()
-    here = {"bind :7733": f"bind 127.0.0.1:{port}", f"uri {ADMITS}": f"uri {asked}"}
+    here = {"bind :7733": f"bind 127.0.0.1:{port}", f"uri {ADMITS}": f"uri {asked}", "maxconn 8192": "maxconn 100"}
     here |= {f"node-{number}:7733": f"127.0.0.1:{each}" for number, each in enumerate(ports, start=1)}
     text = FILE.read_text()
     for ours, changed in here.items():
