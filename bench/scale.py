@@ -25,7 +25,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 
@@ -440,6 +440,7 @@ class Simulation:
         with self._stage("a snapshot that takes the place of a tail") as cost:
             await asyncio.to_thread(_bring, node.open[space_id], Sealing(space_id, KEY), file)
             cost.count = 1
+        self.brought_mib += LARGE_MIB
 
     def _status(self) -> None:
         with self._stage(STATUS) as cost:
@@ -455,9 +456,10 @@ class Simulation:
                 connection = stack.enter_context(contextlib.closing(psycopg.connect(self.url, autocommit=True)))
                 connection.execute(_HEAD, {"id": next(iter(self.written))})
             held = self.scales.connection_kib()
-        each = sum(held) / len(held) / 1024
+        self.connection_mib = sum(held) / len(held) / 1024
         self._say(
-            f"connections: {before} of {self.plan.nodes} nodes, {len(held)} at once: {each:.1f} MiB each, by shares"
+            f"connections: {before} of {self.plan.nodes} nodes, {len(held)} at once:"
+            f" {self.connection_mib:.1f} MiB each, by shares"
         )
 
     def _vacuum(self) -> None:
@@ -542,9 +544,11 @@ async def timed(work: Callable[[], Awaitable[object]]) -> float:
 def main() -> None:
     """Run it once."""
     given = sys.argv[1:]
-    plan = Plan(
-        spaces=int(given[0]) if given else Plan.spaces, seconds=float(given[1]) if len(given) > 1 else Plan.seconds
-    )
+    plan = Plan()
+    if given:
+        plan = replace(plan, spaces=int(given[0]))
+    if len(given) > 1:
+        plan = replace(plan, seconds=float(given[1]))
     print(f"load before it: {os.getloadavg()[0]:.1f}")
     with (
         server(is_forced=True, settings=SETTINGS) as postgres,

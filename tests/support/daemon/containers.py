@@ -28,6 +28,8 @@ class Containers:
             pytest.skip(f"not installed: {', '.join(missing)} (Debian's packages of that name)")
         self._folder = folder
         self._storage = ["--root", str(folder / "storage"), "--runroot", str(folder / "run")]
+        self._command = ["podman", *self._storage, "--runtime", "runc", "--cgroup-manager", "cgroupfs"]
+        self._command += ["--events-backend", "file"]
         self._ids: list[str] = []
 
     def base(self) -> str:
@@ -74,10 +76,14 @@ class Containers:
         config: dict[str, object] = found["Config"]
         return config
 
+    def log(self, container: str) -> str:
+        """All that a container has said; a daemon does on stderr."""
+        done = subprocess.run([*self._command, "logs", container], capture_output=True, text=True, timeout=RUN_S)
+        return done.stdout + done.stderr
+
     def podman(self, *arguments: str, timeout_s: float = RUN_S) -> str:
         """What podman prints; it must succeed."""
-        command = ["podman", *self._storage, "--runtime", "runc", "--cgroup-manager", "cgroupfs"]
-        return self._run([*command, "--events-backend", "file", *arguments], timeout_s)
+        return self._run([*self._command, *arguments], timeout_s)
 
     def close(self) -> None:
         """End all containers, and give back what is mounted."""
@@ -96,6 +102,8 @@ class Containers:
 _CONFINED: Final = [
     # As in Kubernetes with the chart: nothing can be written but what is mounted, and there is nothing to be allowed.
     *("--read-only", "--read-only-tmpfs=false", "--cap-drop", "all", "--security-opt", "no-new-privileges"),
+    # Podman's own limits are higher than what a root without CAP_SYS_RESOURCE may set, as where this was written.
+    *("--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096"),
     # Loopback is what this machine has of a network.
     *("--network", "host"),
 ]

