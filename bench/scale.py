@@ -37,7 +37,7 @@ from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.spaces.leases import BEATS, Lease, Leases, standing_of
 from confide_daemon.store.log import snapshot
-from confide_daemon.store.log.engine import DEADLINE_S
+from confide_daemon.store.log.engine import DEADLINE_S, Engine
 from confide_daemon.store.log.entry import GENESIS, Place, Sealing, tag_of
 from confide_daemon.store.log.shipped import Shipped
 
@@ -60,6 +60,7 @@ LARGE_SNAPSHOT = f"a snapshot of {LARGE_MIB} MiB (10,000 pieces)"
 STATUS = "confided store status"
 HELD = (256, 1000)  # spaces that a node has open at once: [spaces] max_open_spaces, and what a large one may set
 BEAT = "a heartbeat that asks for"
+BEATS_COUNTED = 20
 LOOK = "a look at the registry's end"
 _HEAD = "SELECT head, base, schema FROM log WHERE id = %(id)s"
 
@@ -234,6 +235,7 @@ class Simulation:
         self.plan = plan
         self.url = postgres.database()
         self._postgres = postgres
+        self._engine = Engine(self.url)
         self.scales = Scales(postgres, self.url)
         self.costs: dict[str, Cost] = {}
         self.notes: list[str] = []
@@ -253,7 +255,7 @@ class Simulation:
             await self._register()
             await self._everyday()
             await self._appends()
-            self._beats()
+            await self._beats()
             self._looks()
             await self._take_over()
             await self._snapshots()
@@ -280,6 +282,7 @@ class Simulation:
         finally:
             for node in self._nodes:
                 await node.leases.close()
+            self._engine.close()
 
     @contextmanager
     def _stage(self, name: str) -> Iterator[Cost]:
@@ -342,7 +345,7 @@ class Simulation:
                 finally:
                     node.busy.discard(space_id)
 
-        looking = [asyncio.create_task(self._look(node)) for node in self._nodes]
+        looking = [asyncio.create_task(self._look()) for _ in self._nodes]
         with self._stage(EVERYDAY) as cost:
             await self._each(work)
         for task in looking:
@@ -352,9 +355,9 @@ class Simulation:
             p95 = statistics.quantiles(openings, n=20)[-1]
             self._say(f"  {len(openings):,} openings: p50 {statistics.median(openings):.1f} ms, p95 {p95:.1f} ms")
 
-    async def _look(self, node: Node) -> None:
+    async def _look(self) -> None:
         while True:
-            await asyncio.to_thread(node.leases._engine.run, _HEAD, {"id": "registry"})
+            await asyncio.to_thread(self._engine.run, _HEAD, {"id": "registry"})
             await asyncio.sleep(1 / LOOKS_A_SECOND)
 
     async def _appends(self) -> None:
@@ -378,25 +381,25 @@ class Simulation:
             with self._stage(name) as cost:
                 await self._each(work)
 
-    def _beats(self) -> None:
-        """The heartbeat's two statements, with as many spaces held as a node may have."""
-        leases = self._nodes[0].leases
-        for held in sorted({min(most, self.plan.spaces) for most in HELD}):
-            ids = self._random.sample([space_id for node in self._nodes for space_id in node.ids], held)
-            with self._stage(f"{BEAT} {held:,} spaces") as cost:
-                for _ in range(20):
-                    began = time.perf_counter()
-                    leases._seen(leases._node)
-                    leases._lost(leases._node, ids)
-                    cost.times_ms.append((time.perf_counter() - began) * 1e3)
+    async def _beats(self) -> None:
+        """A heartbeat, with as many spaces held as a node has open."""
+        node = self._nodes[0]
+        for held in sorted({min(most, len(node.ids)) for most in HELD}):
+            for space_id in node.ids:
+                if len(node.open) >= held:
+                    break
+                if space_id not in node.open:
+                    await node.take(space_id)
+            with self._stage(f"{BEAT} {len(node.open):,} spaces") as cost:
+                for _ in range(BEATS_COUNTED):
+                    cost.times_ms.append(await timed(node.leases._ask))
                     cost.count += 1
 
     def _looks(self) -> None:
-        engine = self._nodes[0].leases._engine
         with self._stage(LOOK) as cost:
             end = time.monotonic() + min(3.0, self.plan.seconds / 6)
             while time.monotonic() < end:
-                engine.run(_HEAD, {"id": "registry"})
+                self._engine.run(_HEAD, {"id": "registry"})
                 cost.count += 1
 
     async def _take_over(self) -> None:
@@ -444,7 +447,7 @@ class Simulation:
 
     def _status(self) -> None:
         with self._stage(STATUS) as cost:
-            found = standing_of(self._nodes[0].leases._engine)
+            found = standing_of(self._engine)
             cost.count = 1
         assert len(found["logs"]) == self.plan.spaces
 
