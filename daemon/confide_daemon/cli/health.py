@@ -295,7 +295,8 @@ def _backups(found: Paths) -> Iterator[Check]:
 def _store(found: Paths) -> Iterator[Check]:
     """Whether the database that holds the logs answers, how safe its commits are, and what it has lost."""
     from confide_daemon.cli.store import durability
-    from confide_daemon.spaces.leases import open_engine, standing_of
+    from confide_daemon.spaces.leases import standing_of
+    from confide_daemon.store.configured import open_engine
 
     try:
         with closing(open_engine(config.load(found.config).store)) as engine:

@@ -16,7 +16,8 @@ store_app = typer.Typer(help="The PostgreSQL that holds the logs of the spaces."
 @command
 def store_status(here: Here) -> Output:
     """Show the nodes of the store, who holds which space, what a new holder has to apply, and how safe commits are."""
-    from confide_daemon.spaces.leases import open_engine, standing_of
+    from confide_daemon.spaces.leases import standing_of
+    from confide_daemon.store.configured import open_engine
 
     config = here.config().store
     _require(config.url)
@@ -73,10 +74,11 @@ def store_move(
     """Bring all spaces into a store, or out of it, while no daemon serves them. What arrives is compared."""
     from dataclasses import replace
 
+    from confide_daemon.access import joining
     from confide_daemon.access.registry import open_master
     from confide_daemon.datadir.instance import DaemonLock
     from confide_daemon.errors import AlreadyServedError, BadNameError, ConfigError
-    from confide_daemon.spaces.leases import open_engine
+    from confide_daemon.store.configured import open_engine
 
     if (to is None) is not to_files:
         raise BadNameError("say where the spaces go", hint="confided store move --to URL, or --to-files")
@@ -96,8 +98,11 @@ def store_move(
         from confide_daemon.spaces import relocation  # which needs the driver, as this line has found out by now
 
         work = relocation.to_files if to_files else relocation.to_store
+        if to_files and folder.node.exists():
+            joining.join(folder, config)  # all spaces, also those that came on another node
         with here.opened() as state, Bar(is_quiet=here.is_quiet) as bar:
             done = work(state, engine, config.lease_s, follow=lambda name: bar.follow(name, 0, 0))
+        (joining.leave if to_files else joining.join)(folder, config)
     finally:
         lock.release()
     where = "files" if to_files else "store"
@@ -118,7 +123,7 @@ def store_release(
 ) -> Output:
     """Take a space away from the node that holds it, so that another one can have it at once. Nothing is lost."""
     from confide_daemon.errors import BadNameError
-    from confide_daemon.spaces.leases import open_engine
+    from confide_daemon.store.configured import open_engine
 
     config = here.config().store
     _require(config.url)

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from confide_daemon.access import joining
 from confide_daemon.access.jobs import Kind
 from confide_daemon.access.registry import State, create, open_state
 from confide_daemon.access.revocations import Revocations
@@ -73,8 +74,12 @@ def run(
             "has copies of spaces whose logs are in a store, and daemon.toml names none",
             hint="set url of [store] again, or take them out of it: confided store move --to-files",
         )
+    if config.store.url and not folder.identity.exists():
+        joining.join(folder, config.store)
     if folder.identity.exists():
         upgrade(folder, config.backup, config_file=config_file, on_demand=on_demand, wants_snapshot=wants_snapshot)
+        if config.store.url:
+            joining.join(folder, config.store)
     heaps.share_heaps()
     if on_demand:
         create(folder)
@@ -93,7 +98,7 @@ async def _serve(
     on_demand: bool,
     beside: Callable[[Daemon], Beside] | None,
 ) -> None:
-    with closing(open_state(folder)) as state:
+    with closing(open_state(folder, store=config.store)) as state:
         exposition = Exposition.configured(config.metrics)
         revocations = Revocations.configured(config, state)
         for name in revocations.apply(state.registry) if revocations else ():
@@ -139,7 +144,7 @@ async def work(
     Raises ConfideError: a space cannot be opened or written.
     """
     done: dict[str, dict[str, Any]] = {}
-    with closing(open_state(folder)) as state:
+    with closing(open_state(folder, store=config.store)) as state:
         spaces = _spaces(state, config, on_demand=False)
         try:
             for name, space_id in names.items():

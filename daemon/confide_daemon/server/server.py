@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from websockets.asyncio.server import Server as WebsocketServer
 from websockets.asyncio.server import ServerConnection, serve
@@ -33,7 +33,7 @@ from confide_crypto.keys.identity import format_daemon_key
 from confide_crypto.limits import Timers, websocket_options
 from confide_crypto.transport.open import Connection, accept
 from confide_daemon import __version__, figures
-from confide_daemon.access.audit import AuditLog
+from confide_daemon.access.audit import PAUSE_S, SHARED_PAUSE_S, AuditLog
 from confide_daemon.access.authorization import Callers
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.registry import Registry, State
@@ -56,6 +56,9 @@ from confide_daemon.server.session import Session
 from confide_daemon.spaces.maintenance import LOOK_S
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
+
+if TYPE_CHECKING:
+    from confide_daemon.server.nodes import Following
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +121,8 @@ class Daemon:
         self._refusals = Refusals()
         self._strangers = Strangers(self._refusals)
         self._rates = Rates()
-        self._audit = AuditLog(state.registry.transaction)
+        pause_s = PAUSE_S if state.registry.shared is None else SHARED_PAUSE_S
+        self._audit = AuditLog(state.registry.transaction, pause_s=pause_s)
         self._leaving: set[asyncio.Task[None]] = set()
         # Of its own: a revocation must not wait until one of the others is free.
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="confide-registry")
@@ -152,6 +156,12 @@ class Daemon:
             on_refused=self._audit.refused,
         )
         self._beside = beside(self) if beside else None
+        self._following: Following | None = None
+        if state.registry.shared is not None:
+            from confide_daemon.server.nodes import Following
+
+            self._following = Following(state)
+            self.operator.also(self._following.ailments)
 
     @property
     def registry(self) -> Registry:
@@ -189,6 +199,8 @@ class Daemon:
         self._bound = str(server.sockets[0].getsockname()[0])
         auditing = asyncio.create_task(self._audit.run())
         looking = asyncio.create_task(self._look_at_spaces())
+        if self._following is not None:
+            self._following.start()
         self._work.begin()
         self._backups.start()
         try:
@@ -219,6 +231,8 @@ class Daemon:
             auditing.cancel()
             await asyncio.gather(auditing, *self._leaving, return_exceptions=True)
             await self._audit.flush()
+            if self._following is not None:
+                await self._following.close()
             self._reading.shutdown()
             self._refusals.report(is_last=True)
             log.info("confided ended")

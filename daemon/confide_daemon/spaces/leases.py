@@ -20,10 +20,10 @@ from confide_crypto.errors import ConfideError, KeyFileError
 from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_daemon import __version__
 from confide_daemon.config import StoreConfig
-from confide_daemon.datadir.credentials import credential
 from confide_daemon.datadir.key_state import Custody
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import EngineError, StorageError
+from confide_daemon.store.configured import open_engine
 from confide_daemon.store.store import Store
 
 if TYPE_CHECKING:
@@ -33,39 +33,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PASSWORD: Final = "store-password"  # noqa: S105 - the name of a credential
 NOBODY: Final = 0
 """No node has this number."""
 BEATS: Final = 3
 """In the time after which a node is taken for dead."""
-_MOST_PASSWORD: Final = 1024
-
-
-def open_engine(config: StoreConfig) -> Engine:
-    """Connections to the database of the store, none of which is made yet. Raises StorageError: the extra is not installed."""
-    try:
-        from confide_daemon.store.log.engine import Engine
-    except ImportError:
-        raise StorageError(
-            "cannot use the store: the driver of PostgreSQL is not installed",
-            hint="install confide with its extra postgres: pip install '.[daemon,postgres]' in the clone",
-        ) from None
-    return Engine(config.url, lambda: _password(config), config.connections)
-
-
-def _password(config: StoreConfig) -> str:
-    try:
-        if config.password_file:
-            return read_private_file(Path(config.password_file).expanduser()).decode("utf-8").strip()
-        handed = credential(PASSWORD)
-        if handed is None:
-            return ""
-        with handed.open("rb") as file:
-            return file.read(_MOST_PASSWORD).decode("utf-8").strip()
-    except KeyFileError as error:
-        raise EngineError(f"cannot use the password of the store: {error}", hint=error.hint) from None
-    except (OSError, UnicodeDecodeError):
-        raise EngineError("cannot use the password of the store: it cannot be read", hint="is it text?") from None
 
 
 @dataclass
@@ -296,7 +267,7 @@ def standing_of(engine: Engine) -> dict[str, Any]:
     _, nodes = engine.run("SELECT id, version, extract(epoch FROM now() - seen_at)::float FROM node ORDER BY id")
     _, logs = engine.run(
         """SELECT id, lease, holder, head, base, (SELECT coalesce(sum(length(body)), 0) FROM entry e WHERE e.log = log.id)::bigint
-           FROM log ORDER BY id"""
+           FROM log WHERE id <> 'registry' ORDER BY id"""
     )
     _, settings = engine.run(
         """SELECT current_setting('synchronous_standby_names') <> '', current_setting('fsync') = 'on',

@@ -1,0 +1,74 @@
+"""What a daemon does because it is one node of several: it follows the registry that all of them write to.
+
+Loaded where `[store]` is set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from confide_crypto.errors import ConfideError
+from confide_daemon.access import joining
+from confide_daemon.access.registry import State
+from confide_daemon.errors import EngineError
+
+log = logging.getLogger(__name__)
+
+FOLLOW_S: Final = 0.2
+"""Between two looks at the end of the registry's log: whoever is revoked on one node is shut out on all within a second."""
+SNAPSHOT_EVERY_S: Final = 60.0
+
+
+class Following:
+    """The registry here, kept as its log is."""
+
+    def __init__(self, state: State) -> None:
+        self._registry = state.registry
+        self._folder = state.folder
+        self._complaint = ""
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="confide-registry")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def ailments(self) -> set[str]:
+        """`storage` where the registry cannot be followed, or has had what the store has not."""
+        shared = self._registry.shared
+        is_ill = shared is not None and (shared.failure is not None or bool(shared.kept))
+        return {"storage"} if is_ill else set()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        snapshot_at = loop.time() + SNAPSHOT_EVERY_S
+        while True:
+            try:
+                if await asyncio.to_thread(self._registry.follow):
+                    await asyncio.to_thread(joining.follow_keys, self._registry, self._folder)
+                if loop.time() >= snapshot_at:
+                    snapshot_at = loop.time() + SNAPSHOT_EVERY_S
+                    await asyncio.to_thread(self._take_snapshot)
+                self._complaint = ""
+            except ConfideError as error:
+                self._complain(str(error), is_expected=isinstance(error, EngineError))
+            except Exception as error:
+                # A bug must not end this untold; its text may quote anything.
+                self._complain(type(error).__name__, is_expected=False)
+            await asyncio.sleep(FOLLOW_S)
+
+    def _take_snapshot(self) -> None:
+        shared = self._registry.shared
+        if shared is not None and shared.is_snapshot_due():
+            shared.take_snapshot()
+
+    def _complain(self, why: str, *, is_expected: bool) -> None:
+        """Once for each reason; of an engine that is away the heartbeat tells."""
+        if why != self._complaint and not is_expected:
+            log.error("the registry cannot be followed: %s", why)
+        self._complaint = why
