@@ -77,6 +77,7 @@ class Registry:
         self._reader = reader
         self.clock = clock
         self._write_lock = threading.Lock()
+        self._followed_at = float("-inf")
         self._read_lock = threading.Lock()
 
     @classmethod
@@ -142,12 +143,20 @@ class Registry:
         with self.reading() as database:
             return bool(database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'shipped'").fetchall())
 
-    def follow(self) -> bool:
-        """Apply what other nodes have changed; whether there was something. Raises StorageError, EngineError."""
+    def follow(self, *, asked_at: float | None = None) -> bool:
+        """Apply what other nodes have changed; whether there was something. Raises StorageError, EngineError.
+
+        `asked_at`: by the monotonic clock; nothing is done where the log was looked at since then.
+        """
         if self.shared is None:
             return False
         with self._write_lock, storage_errors("read the registry"):
-            return self.shared.follow(self._database)
+            began = time.monotonic()
+            if asked_at is not None and self._followed_at >= asked_at:
+                return False
+            was_new = self.shared.follow(self._database)
+            self._followed_at = began
+            return was_new
 
     def leave_store(self) -> None:
         """Have the file be all there is, and remove its log, while nobody serves. Raises StorageError, EngineError."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 from confide_daemon import config
+from confide_daemon.config import StoreConfig
 from confide_daemon.datadir import paths
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Here:
             state.registry.follow()
         return contextlib.closing(state)
 
-    def store(self) -> config.StoreConfig | None:
+    def store(self) -> StoreConfig | None:
         """Where the log of the registry is, of a folder that has a copy of it. Raises ConfigError."""
         return self.config().store if self.paths.data.node.exists() else None
 

@@ -1,4 +1,5 @@
-"""What a daemon does because it is one node of several: it follows the registry that all of them write to.
+"""What a daemon does because it is one node of several: it follows the registry that all of them write to, and knows whom other nodes
+speak for.
 
 Loaded where `[store]` is set.
 """
@@ -7,11 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+import time
+from collections.abc import Callable
+from typing import Any, Final
 
-from confide_crypto.errors import ConfideError
+from confide_crypto.errors import ConfideError, DeniedError
+from confide_crypto.handshake.speaking import Speaker
+from confide_crypto.keys.identity import fingerprint_words
 from confide_daemon.access import joining
+from confide_daemon.access.authorization import Callers, denied
 from confide_daemon.access.registry import State
+from confide_daemon.datadir.identity import Keys
 from confide_daemon.errors import EngineError
 
 log = logging.getLogger(__name__)
@@ -72,3 +79,32 @@ class Following:
         if why != self._complaint and not is_expected:
             log.error("the registry cannot be followed: %s", why)
         self._complaint = why
+
+
+class Door:
+    """Who may come in at the address for nodes: another node of this daemon, for a caller that may (PROTOCOL.md 12.2)."""
+
+    def __init__(self, keys: Callable[[], Keys], callers: Callers, *, is_stopping: Callable[[], bool]) -> None:
+        self._keys = keys
+        self._callers = callers
+        self._is_stopping = is_stopping
+
+    def invite_psk(self, _invite_id: bytes) -> None:
+        """Nobody joins here."""
+
+    def speaker(self, public_key: bytes, hello: dict[str, Any]) -> Speaker:
+        """Whom a node speaks for. Raises DeniedError: it is none of this daemon's."""
+        keys = self._keys()
+        daemons = [keys.current.public_key, *([keys.rotation.old.public_key] if keys.rotation else [])]
+        try:
+            return Speaker.read(hello, public_key, daemons, now=time.time())
+        except ValueError:
+            raise denied("unknown", public_key) from None
+
+    async def admit(self, public_key: bytes, hello: dict[str, Any], _invite_id: bytes | None) -> dict[str, Any]:
+        """The welcome for the caller that the node speaks for. Raises DeniedError, BusyError."""
+        speaker = self.speaker(public_key, hello)
+        if self._is_stopping():
+            raise DeniedError("restart", fingerprint_words(public_key))
+        asked = {} if speaker.replaces is None else {"replaces": speaker.replaces}
+        return await self._callers.admit(speaker.caller, asked, None)

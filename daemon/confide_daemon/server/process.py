@@ -175,7 +175,7 @@ def _spaces(state: State, config: DaemonConfig, *, on_demand: bool) -> Spaces:
         most_open=config.spaces.max_open_spaces,
         pages=pages,
         vault=Vault.open(config.vault) if config.vault.url else None,
-        leases=Leases.configured(config.store, state.folder),
+        leases=Leases.configured(config.store, state.folder, address=config.node.address),
     )
 
 

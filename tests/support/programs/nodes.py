@@ -1,0 +1,120 @@
+"""Several `confided` over one PostgreSQL, which have the master key in common and nothing else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.daemon.postgres import Postgres
+from tests.support.network.reverse_proxies import free_port
+from tests.support.programs.confided import Confided
+from tests.support.programs.processes import NO_MODEL, SERVER_KEEPS, stands_still, wait_until
+
+LEASE_S = 3
+
+
+class Node(Confided):
+    """One of them."""
+
+    def __init__(self, home: Path, url: str, *, lease_s: int = LEASE_S, more: str = "") -> None:
+        super().__init__(home)
+        self.url = url
+        self.node_port = free_port()
+        self.process: subprocess.Popen[str] | None = None
+        self._port = 0
+        (home / "daemon.toml").write_text(
+            NO_MODEL
+            + SERVER_KEEPS
+            + f'[store]\nurl = "{url}"\nlease_s = {lease_s}\n'
+            + f'[node]\nlisten = "127.0.0.1:{self.node_port}"\naddress = "127.0.0.1:{self.node_port}"\n'
+            + more
+        )
+
+    @property
+    def port(self) -> int:
+        assert self.address is not None
+        return int(self.address["url"].rsplit(":", 1)[1])
+
+    def begin(self) -> None:
+        """Serve; the port stays the same over restarts."""
+        self.process = self.serve("--listen", f"127.0.0.1:{self._port}")
+        self._port = self.port
+
+    def signal(self, number: int) -> None:
+        """What is stopped by it stands still when this returns."""
+        assert self.process is not None
+        pid = self.process.pid
+        self.process.send_signal(number)
+        if number == signal.SIGSTOP:
+            wait_until("the node to stand still", lambda: stands_still(pid))
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def ask(self, path: str) -> tuple[int, dict[str, str]]:
+        """What it answers to plain HTTP."""
+        with socket.create_connection(("127.0.0.1", self._port), timeout=10) as connection:
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            data = b""
+            while more := connection.recv(65536):
+                data += more
+        head, _, body = data.partition(b"\r\n\r\n")
+        return int(head.split()[1]), json.loads(body)
+
+
+class Nodes:
+    """Those of one store; the first one has made the daemon."""
+
+    def __init__(self, root: Path, postgres: Postgres) -> None:
+        self._root = root
+        self.postgres = postgres
+        self.url = postgres.database()
+        self.nodes: list[Node] = []
+
+    def add(self, *, lease_s: int = LEASE_S, more: str = "", url: str = "") -> Node:
+        """One more, which serves."""
+        node = Node(self._root / f"node{len(self.nodes)}", url or self.url, lease_s=lease_s, more=more)
+        if self.nodes:
+            node.data.mkdir(mode=0o700)
+            shutil.copy(self.nodes[0].data / "master.key", node.data)
+        else:
+            node.run("init")
+        self.nodes.append(node)
+        node.begin()
+        return node
+
+    def holder(self) -> Node | None:
+        """Who holds the one space."""
+        rows = self.sql(
+            "SELECT node.address FROM log JOIN node ON node.id = log.holder WHERE log.id <> 'registry' ORDER BY log.id LIMIT 1"
+        )
+        return next((one for one in self.nodes if rows and rows[0][0] == f"127.0.0.1:{one.node_port}"), None)
+
+    def sql(self, statement: str, *values: object) -> list[tuple[object, ...]]:
+        return self.postgres.sql(statement, *values, url=self.url)
+
+    def end(self) -> None:
+        for node in self.nodes:
+            if node.process is not None and node.process.poll() is None:
+                node.process.send_signal(signal.SIGCONT)
+            node.end()
+
+
+@contextmanager
+def several(root: Path, postgres: Postgres, count: int = 2) -> Iterator[Nodes]:
+    """So many nodes, all of them serving; ended at the end."""
+    found = Nodes(root, postgres)
+    try:
+        for _ in range(count):
+            found.add()
+        yield found
+    finally:
+        found.end()
