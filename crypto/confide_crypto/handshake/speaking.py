@@ -59,7 +59,9 @@ class Speaker:
                 if is_fresh and any(verify(one, _LABEL, _signed(node_key, node, at), signature) for one in daemons):
                     replaces = hello.get("replaces")
                     from_hex(session, _SESSION_LENGTH)
-                    return cls(node, from_hex(key, KEY_LENGTH), session, replaces if isinstance(replaces, str) else None)
+                    return cls(
+                        node, from_hex(key, KEY_LENGTH), session, replaces if isinstance(replaces, str) else None
+                    )
         raise ValueError("no node of this daemon")
 
 

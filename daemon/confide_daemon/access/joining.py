@@ -126,7 +126,9 @@ def _changed(folder: DataFolder, store: StoreConfig, work: Callable[[DataFolder]
 def _keep(registry: Registry, files: dict[str, bytes], *, before: dict[str, bytes] | None = None) -> None:
     with registry.transaction() as database:
         if before is not None and _read(database) != before:
-            raise RotationError("the daemon's key is changed on another node just now", hint="try again when that has ended")
+            raise RotationError(
+                "the daemon's key is changed on another node just now", hint="try again when that has ended"
+            )
         database.execute("DELETE FROM daemon_keys")
         database.executemany("INSERT INTO daemon_keys VALUES (?, ?)", files.items())
 

@@ -16,7 +16,9 @@ SPEAKER = Speaker(2**40, bytes(range(32)), "ab" * 16, "cd" * 16)
 HELLO = SPEAKER.hello(DAEMON, NODE.public_key, now=NOW)
 
 
-def read(hello: dict[str, Any], *, node: bytes = NODE.public_key, daemon: bytes = DAEMON.public_key, now: float = NOW) -> Speaker:
+def read(
+    hello: dict[str, Any], *, node: bytes = NODE.public_key, daemon: bytes = DAEMON.public_key, now: float = NOW
+) -> Speaker:
     return Speaker.read(hello, node, [OTHER.public_key, daemon], now=now)
 
 
@@ -24,7 +26,10 @@ def test_what_a_node_says_is_read_and_fits_into_a_hello() -> None:
     """Also with the longest numbers."""
     assert read(HELLO) == SPEAKER
     assert read(HELLO, now=NOW + FRESH_S) == SPEAKER
-    assert len(_encode_hello(Speaker(2**63 - 1, bytes(32), "0" * 32, "0" * 32).hello(DAEMON, bytes(32), now=NOW))) <= MAX_HELLO
+    assert (
+        len(_encode_hello(Speaker(2**63 - 1, bytes(32), "0" * 32, "0" * 32).hello(DAEMON, bytes(32), now=NOW)))
+        <= MAX_HELLO
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,7 +54,12 @@ def test_what_was_changed_in_it_is_refused(more: dict[str, Any]) -> None:
 
 
 def test_a_certificate_is_good_for_its_node_its_daemon_and_its_time() -> None:
-    for wrong in ({"node": OTHER.public_key}, {"daemon": NODE.public_key}, {"now": NOW + FRESH_S + 1}, {"now": NOW - FRESH_S - 1}):
+    for wrong in (
+        {"node": OTHER.public_key},
+        {"daemon": NODE.public_key},
+        {"now": NOW + FRESH_S + 1},
+        {"now": NOW - FRESH_S - 1},
+    ):
         with pytest.raises(ValueError):  # noqa: PT011
             read(HELLO, **wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError):  # noqa: PT011

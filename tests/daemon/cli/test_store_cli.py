@@ -99,7 +99,9 @@ def test_a_removed_space_leaves_nothing_in_the_store(ready: Confided, postgres: 
     asyncio.run(put(ready, identity, "memory/a.md", "text\n"))
     ready.run("revoke", "laptop")
     ready.run("space", "rm", "laptop", "--yes")
-    left = "SELECT (SELECT count(*) FROM log WHERE id <> 'registry'), (SELECT count(*) FROM entry WHERE log <> 'registry')"
+    left = (
+        "SELECT (SELECT count(*) FROM log WHERE id <> 'registry'), (SELECT count(*) FROM entry WHERE log <> 'registry')"
+    )
     assert postgres.sql(left, url=url) == [(0, 0)]
 
 

@@ -2,23 +2,233 @@
 
 from __future__ import annotations
 
-from tests.support.programs.nodes import Nodes
+import asyncio
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.deadline import DEADLINE_S
+from tests.support.programs.mcp_session import session
+from tests.support.programs.nodes import Nodes, Wire, news
+from tests.support.programs.processes import Machine as ProxyMachine
+from tests.support.programs.processes import wait_until
+
+from confide_crypto.errors import ConnectionLost, DeniedError, HandshakeError, RequestError, UnreachableError
+from confide_crypto.handshake.speaking import Speaker
+from confide_crypto.keys.identity import Identity, parse_daemon_key
+from confide_crypto.transport.open import connect
+from confide_daemon.datadir.identity import load
+from confide_memory.documents import text_hash
+
+REVOKED_S = 1.0
 
 
 async def test_a_session_is_served_by_the_holder_wherever_it_comes(nodes: Nodes) -> None:
-    """Requests, texts as bodies, calls of tools and news, both ways."""
+    """Requests, texts as bodies, calls of tools and news, both ways, and refusals as they are."""
+    first, second = nodes.nodes
+    identity = first.enroll("laptop")
+    other = first.enroll("desktop", "--space", "laptop")
+    long = "a line that is long enough\n" * 4000
+    async with await first.connect(identity) as here, await second.connect(other) as there:
+        await here.attach("proj")
+        await here.put("memory/a.md", "written at the holder\n")
+        assert nodes.holder() is first
+        await there.attach("proj")
+        found = await there.request("pull", {"project": "proj", "path": "memory/a.md"})
+        assert found["text"] == "written at the holder\n"
+        await there.put("memory/b.md", "passed on\n")
+        assert (await news(here, "memory/b.md"))["text"] == "passed on\n"
+        await here.put("memory/c.md", "to the other one\n")
+        assert (await news(there, "memory/c.md"))["text"] == "to the other one\n"
+        hashed = text_hash(long)
+        sent = await there.connection.upload(
+            "put", {"project": "proj", "path": "memory/d.md", "hash": hashed, "base": 0}, long.encode(), timeout_s=30
+        )
+        assert sent["hash"] == hashed
+        with pytest.raises(RequestError) as refused:
+            await there.request("pull", {"project": "proj", "path": "memory/none.md"})
+        assert refused.value.code == "not_found"
+        async with there.mcp() as client:
+            stored = await client.call_tool("memory_store", {"content": "The relay passes this on."})
+            assert not stored.is_error
+    assert nodes.holder() is first
+    assert "is passed on to node" in second.log
+
+
+async def test_a_machine_joins_at_any_node_with_the_real_programs(nodes: Nodes, tmp_path: Path) -> None:
+    """`confide join` at one node, an agent's session through `confide mcp` at another, its note found at the first."""
+    first, second = nodes.nodes
+    holder = first.enroll("laptop")
+    async with await first.connect(holder) as here:
+        await here.attach("proj")
+        await here.put("memory/a.md", "the harbour master keeps the tide tables\n")
+        machine = ProxyMachine(tmp_path, "ann", is_set_up=False)
+        machine.call_project("proj")
+        machine.allow("proj")
+        invite = second.json(
+            "invite", "ann", "--space", "laptop", "--no-wait", "--url", f"confide://127.0.0.1:{second.port}"
+        )["invite"]
+        await asyncio.to_thread(machine.run, "join", invite)
+        async with session(machine) as client:
+            result = await client.call_tool("memory_search", {"query": "tide tables"})
+            assert "harbour" in str(result.content)
+            stored = await client.call_tool("memory_store", {"content": "Low water is at seven."})
+            assert not stored.is_error
+        found = await here.request("documents", {"project": "proj", "path": ""})
+        assert any("Low water" in (one["title"] or "") for one in found["documents"])
+    assert nodes.holder() is first
+
+
+@pytest.mark.parametrize("is_passed_on", [False, True], ids=["direct", "passed on"])
+async def test_whoever_is_revoked_on_one_node_is_out_on_all_within_a_second(nodes: Nodes, is_passed_on: bool) -> None:
+    """By a command beside the other node; the session that is passed on ends with the same word."""
     first, second = nodes.nodes
     identity = first.enroll("laptop")
     async with await first.connect(identity) as here:
         await here.attach("proj")
-        await here.put("memory/a.md", "written at the holder\n")
-        assert nodes.holder() is first
-        async with await second.connect(identity) as there:
+        await here.put("memory/a.md", "text\n")
+        node = second if is_passed_on else first
+        async with await node.connect(identity) as there:
             await there.attach("proj")
-            found = await there.request("pull", {"project": "proj", "path": "memory/a.md"})
-            assert found["text"] == "written at the holder\n"
-            await there.put("memory/b.md", "passed on\n")
-            async with there.mcp() as client:
-                stored = await client.call_tool("memory_store", {"content": "The relay passes this on."})
-                assert not stored.is_error
-        assert nodes.holder() is first
+            beside = first if is_passed_on else second
+            await asyncio.to_thread(beside.run, "revoke", "laptop")
+            revoked = time.monotonic()
+            await there.ended_within(DEADLINE_S)
+            assert time.monotonic() - revoked < REVOKED_S
+            assert there.connection.close_code == "revoked"
+    for one in nodes.nodes:
+        with pytest.raises(DeniedError):
+            await one.connect(identity)
+
+
+async def test_nobody_but_a_node_comes_in_at_the_address_for_nodes(nodes: Nodes) -> None:
+    """Not an enrolled machine, not one that speaks for it without the daemon's certificate, not one whose certificate is old."""
+    first, second = nodes.nodes
+    caller = first.enroll("laptop")
+    daemon = load(second.folder).current
+    node = Identity.generate()
+    said = Speaker(1, caller.public_key, "ab" * 16)
+    now = int(time.time())
+    url = f"ws://127.0.0.1:{first.node_port}"
+    wrong: list[tuple[Identity, dict[str, Any]]] = [
+        (caller, {}),
+        (node, {}),
+        (node, said.hello(Identity.generate(), node.public_key, now=now)),
+        (caller, said.hello(daemon, node.public_key, now=now)),
+        (node, said.hello(daemon, node.public_key, now=now - 3600)),
+    ]
+    for identity, hello in wrong:
+        with pytest.raises(DeniedError, match="not enrolled"):
+            await connect(url, identity, daemon.static_key, hello=hello)
+    right = await connect(url, node, daemon.static_key, hello=said.hello(daemon, node.public_key, now=now))
+    assert right.welcome["caller"] == "laptop"
+    await right.close()
+    with pytest.raises(DeniedError, match="not enrolled"):
+        # And at the address for callers, it is nobody.
+        await connect(
+            f"ws://127.0.0.1:{first.port}",
+            node,
+            daemon.static_key,
+            hello=said.hello(daemon, node.public_key, now=now),
+        )
+    with pytest.raises((UnreachableError, HandshakeError)):
+        await connect(url, node, Identity.generate().static_key)
+    assert parse_daemon_key(first.address["key"]) == daemon.static_key  # type: ignore[index]
+
+
+async def test_a_holder_that_is_killed_is_followed_within_seconds(nodes: Nodes) -> None:
+    """Its address refuses: nobody waits for its lease. What it had acknowledged is there, and a repeat is made once."""
+    first, second = nodes.nodes
+    identity = first.enroll("laptop")
+    wire = Wire(second, identity)
+    async with await first.connect(identity) as here:
+        await here.attach("proj")
+        await here.put("memory/a.md", "of the first\n")
+        await wire.put("memory/b.md", "passed on\n")
+        first.kill()
+        killed = time.monotonic()
+        await wire.put("memory/c.md", "of the second\n")
+        took = time.monotonic() - killed
+    assert await wire.pull("memory/a.md") == "of the first\n"
+    assert await wire.pull("memory/b.md") == "passed on\n"
+    await wire.close()
+    assert nodes.holder() is second
+    assert took < 3.0, took
+    assert "refuses connections" in second.log
+
+
+async def test_a_holder_that_is_told_to_stop_gives_its_spaces_back(nodes: Nodes) -> None:
+    first, second = nodes.nodes
+    identity = first.enroll("laptop")
+    wire = Wire(second, identity)
+    async with await first.connect(identity) as here:
+        await here.attach("proj")
+        await here.put("memory/a.md", "of the first\n")
+        await wire.put("memory/b.md", "passed on\n")
+        assert first.ask("/ready") == (200, {"status": "ready"})
+        assert first.process is not None
+        first.process.terminate()
+        stopped = time.monotonic()
+        await here.ended_within(DEADLINE_S)
+        assert here.connection.close_code == "restart"
+        await wire.put("memory/c.md", "of the second\n")
+        took = time.monotonic() - stopped
+    await asyncio.to_thread(first.process.wait, DEADLINE_S)
+    assert await wire.pull("memory/a.md") == "of the first\n"
+    await wire.close()
+    assert "refuses connections" not in second.log
+    assert took < 2.0, took
+
+
+async def test_a_holder_that_hangs_is_fenced_and_says_so(nodes: Nodes) -> None:
+    """Silence is no refusal: the lease runs out first. When it goes on, nothing of its own is stored, and its sessions are sent away."""
+    first, second = nodes.nodes
+    identity = first.enroll("laptop")
+    wire = Wire(second, identity)
+    async with await first.connect(identity) as here:
+        await here.attach("proj")
+        await here.put("memory/a.md", "of the first\n")
+        first.signal(signal.SIGSTOP)
+        late = asyncio.create_task(here.put("memory/late.md", "never acknowledged\n"))
+        await wire.put("memory/b.md", "of the second\n")
+        assert nodes.holder() is second
+        first.signal(signal.SIGCONT)
+        with pytest.raises((RequestError, ConnectionLost)):
+            await late
+        await here.ended_within(DEADLINE_S)
+        assert here.connection.close_code == "restart"
+    with pytest.raises(RequestError):
+        await wire.pull("memory/late.md")
+    assert await wire.pull("memory/a.md") == "of the first\n"
+    # And what comes to the first one is passed on to the second.
+    async with await first.connect(identity) as again:
+        await again.attach("proj")
+        await again.put("memory/c.md", "passed back\n")
+    assert await wire.pull("memory/c.md") == "passed back\n"
+    await wire.close()
+
+
+async def test_a_node_that_is_cut_off_from_its_store_takes_nobody_in(nodes: Nodes) -> None:
+    """It may not know who was revoked. Its sessions read on, and are told."""
+    first, _ = nodes.nodes
+    identity = first.enroll("laptop")
+    async with await first.connect(identity) as here:
+        await here.attach("proj")
+        await here.put("memory/a.md", "text\n")
+        nodes.postgres.stop()
+        try:
+            await asyncio.to_thread(wait_until, "it to be unready", lambda: first.ask("/ready")[0] == 503)
+            with pytest.raises(DeniedError) as refused:
+                await first.connect(identity)
+            assert refused.value.reason == "busy"
+            found = await here.request("pull", {"project": "proj", "path": "memory/a.md"})
+            assert found["text"] == "text\n"
+            with pytest.raises(RequestError) as unstored:
+                await here.put("memory/b.md", "text\n")
+            assert unstored.value.code == "unavailable"
+        finally:
+            nodes.postgres.start()
+        await asyncio.to_thread(wait_until, "it to be ready", lambda: first.ask("/ready")[0] == 200)
+        await here.put("memory/b.md", "text\n")

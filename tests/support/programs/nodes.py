@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from tests.support.daemon.loopback import Machine
 from tests.support.daemon.postgres import Postgres
+from tests.support.deadline import DEADLINE_S
 from tests.support.network.reverse_proxies import free_port
 from tests.support.programs.confided import Confided
 from tests.support.programs.processes import NO_MODEL, SERVER_KEEPS, stands_still, wait_until
+
+from confide_crypto.errors import ConnectionLost, DeniedError, HandshakeError, RequestError, UnreachableError
+from confide_crypto.keys.identity import Identity
+from confide_daemon.datadir.paths import DataFolder
 
 LEASE_S = 3
 
@@ -35,6 +43,10 @@ class Node(Confided):
             + f'[node]\nlisten = "127.0.0.1:{self.node_port}"\naddress = "127.0.0.1:{self.node_port}"\n'
             + more
         )
+
+    @property
+    def folder(self) -> DataFolder:
+        return DataFolder(self.data)
 
     @property
     def port(self) -> int:
@@ -106,6 +118,52 @@ class Nodes:
             if node.process is not None and node.process.poll() is None:
                 node.process.send_signal(signal.SIGCONT)
             node.end()
+
+
+class Wire:
+    """A machine that comes again whenever its session ends, as `confide` does, and repeats what was not answered."""
+
+    def __init__(self, node: Node, identity: Identity) -> None:
+        self._node = node
+        self._identity = identity
+        self._machine: Machine | None = None
+
+    async def put(self, path: str, text: str) -> None:
+        await self._tried(lambda machine: machine.put(path, text))
+
+    async def pull(self, path: str) -> str:
+        found = await self._tried(lambda machine: machine.request("pull", {"project": "proj", "path": path}))
+        text: str = found["text"]
+        return text
+
+    async def close(self) -> None:
+        if self._machine is not None:
+            machine, self._machine = self._machine, None
+            await machine.__aexit__(None, None, None)
+
+    async def _tried(self, ask: Callable[[Machine], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                try:
+                    if self._machine is None:
+                        self._machine = await self._node.connect(self._identity)
+                        await self._machine.attach("proj")
+                    return await ask(self._machine)
+                except RequestError as error:
+                    if error.code not in ("unavailable", "busy"):
+                        raise
+                except (ConnectionLost, HandshakeError, UnreachableError, DeniedError):
+                    pass
+                await self.close()
+                await asyncio.sleep(0.1)
+
+
+async def news(machine: Machine, path: str) -> dict[str, Any]:
+    """What a machine is brought of a path by the daemon."""
+    async with asyncio.timeout(DEADLINE_S):
+        while (found := await machine.applied.get())["path"] != path:
+            pass
+        return found
 
 
 @contextmanager

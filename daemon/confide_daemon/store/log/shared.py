@@ -195,9 +195,17 @@ class SharedLog:
                     place = Place(position.number + 1, _LEASE, self._schema, position.tag)
                     body = self._sealing.seal(place, patchset)
                     _write(connection, place.number, tag_of(body))  # before it is sent: the disk may have no room
-                    values = {"id": REGISTRY, "number": place.number, "lease": _LEASE, "schema": self._schema, "body": body}
+                    values = {
+                        "id": REGISTRY,
+                        "number": place.number,
+                        "lease": _LEASE,
+                        "schema": self._schema,
+                        "body": body,
+                    }
                     if far.execute(_APPEND, values).rowcount != 1:
-                        raise EngineError("cannot write to the registry: its log was changed meanwhile", hint="try again")
+                        raise EngineError(
+                            "cannot write to the registry: its log was changed meanwhile", hint="try again"
+                        )
                     far.execute("COMMIT")
                 else:
                     far.execute("ROLLBACK")
@@ -393,7 +401,9 @@ class SharedLog:
                 )
                 if not far.execute(statement, values).rowcount:
                     if is_first:
-                        raise EngineError("cannot bring the registry: the store has one by now", hint="try again in a moment")
+                        raise EngineError(
+                            "cannot bring the registry: the store has one by now", hint="try again in a moment"
+                        )
                     return
                 far.execute("INSERT INTO part VALUES (%(id)s, %(snapshot)s, 0, %(manifest)s)", values)
                 with copy.open("rb") as file:
@@ -430,13 +440,16 @@ class SharedLog:
         return _Standing(head, base, newest, parts, schema, there)
 
     def _position(self, connection: apsw.Connection) -> Shipped:
-        rows: list[Any] = connection.execute("SELECT number, tag FROM shipped").fetchall() if is_copy(connection) else []
+        rows: list[Any] = (
+            connection.execute("SELECT number, tag FROM shipped").fetchall() if is_copy(connection) else []
+        )
         return Shipped(int(rows[0][0]), bytes(rows[0][1])) if rows else Shipped()
 
     def _require_known(self, schema: int) -> None:
         if schema > self._schema:
             raise StorageError(
-                "cannot use the registry: a newer version of confide has written it", hint="upgrade confide on this machine"
+                "cannot use the registry: a newer version of confide has written it",
+                hint="upgrade confide on this machine",
             )
 
 

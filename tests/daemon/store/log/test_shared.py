@@ -322,9 +322,7 @@ def test_a_new_key_of_the_daemon_is_one_on_all_nodes(nodes: Nodes) -> None:
     assert load(first.folder).current.public_key == here.current.public_key
 
 
-def test_a_key_that_was_changed_meanwhile_is_not_overwritten(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_that_was_changed_meanwhile_is_not_overwritten(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = nodes.join(), nodes.join("second")
     real: Callable[..., Any] = joining.identity.rotate
     again = [lambda: joining.rotate(second.folder, nodes.config, keep_s=3600.0)]
