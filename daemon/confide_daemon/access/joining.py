@@ -1,4 +1,4 @@
-"""What the data folder of a node has of the store: its registry, and in that the daemon's own keys. With the master key, a node needs no more.
+"""What the data folder of a node has of the store: its registry, and in that the daemon's own keys. Beside the master key it needs no more.
 
 The rows of the registry are right, and the files follow them. A change of the daemon's key is therefore made to a copy of the files, then
 in the registry, then here: a node that was killed in between finds in its registry what it has to write.

@@ -134,9 +134,7 @@ def _take(folder: paths.DataFolder, *, on_demand: bool, has_store: bool = False)
     from confide_daemon.datadir.instance import DaemonLock
     from confide_daemon.errors import AlreadyServedError, DataFolderError
 
-    if on_demand:
-        make_private_dir(folder.root)
-    elif has_store and (folder.master.exists() or credential(MASTER) is not None):
+    if on_demand or (has_store and (folder.master.exists() or credential(MASTER) is not None)):
         make_private_dir(folder.root)
     elif not folder.identity.exists():
         raise DataFolderError(folder.root, "is not set up", hint="run: confided init")

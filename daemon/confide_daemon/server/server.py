@@ -394,9 +394,9 @@ class Daemon:
         with self._rates.of(connection.peer_key) as rate:
             try:
                 # What a node has passed on is not passed on again: two that take each other for the holder would do so without end.
-                if self._relays is not None and not is_passed_on:
-                    if await self._relays.serve(connection, caller.space_id, rate):
-                        return
+                relays = None if is_passed_on else self._relays
+                if relays is not None and await relays.serve(connection, caller.space_id, rate):
+                    return
                 with self.spaces.used(caller.space_id):
                     await self._serve_caller(connection, caller, rate)
             except ConfideError as error:

@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import apsw
-import psycopg
 
-from confide_daemon.errors import DamagedError, EngineError, LogError, StorageError
+from confide_daemon.errors import EngineError, LogError, StorageError
 from confide_daemon.store.database import connect, storage_errors, transaction
 from confide_daemon.store.log import snapshot
-from confide_daemon.store.log.engine import Engine
+from confide_daemon.store.log.engine import DriverError, Engine, Far
 from confide_daemon.store.log.entry import GENESIS, TAG_BYTES, Manifest, Place, Sealing, tag_of
-from confide_daemon.store.log.outbox import LEAST_BYTES, SNAPSHOT_ENTRIES
+from confide_daemon.store.log.outbox import SNAPSHOT_ENTRIES
 from confide_daemon.store.log.replay import Replay
 from confide_daemon.store.log.shipped import Shipped
 from confide_daemon.store.log.tables import PART_BYTES, PARTS_S, Entry, Log
@@ -211,7 +210,7 @@ class SharedLog:
                     far.execute("ROLLBACK")
             except BaseException as error:
                 _undo(connection)
-                if isinstance(error, psycopg.Error):
+                if isinstance(error, DriverError):
                     raise  # what became of it, nobody knows: the connection is closed, and the next one waits for the row
                 failure = error
                 far.execute("ROLLBACK")
@@ -282,7 +281,7 @@ class SharedLog:
                 return True
         raise EngineError("cannot follow the registry: its log changes all the time", hint="it is tried again")
 
-    def _caught_up(self, far: psycopg.Connection[Any], connection: apsw.Connection, standing: _Standing) -> Shipped:
+    def _caught_up(self, far: Far, connection: apsw.Connection, standing: _Standing) -> Shipped:
         """Apply what this copy lacks, while nobody else writes. Raises EngineError: the copy has to be fetched, which takes longer."""
         self._require_known(standing.schema)
         position = self._position(connection)
@@ -350,11 +349,14 @@ class SharedLog:
             raise LogError("cannot use the log of the registry: it has no beginning")
         snapshot.remove(copy)
         snapshot.fetch(self._log, self._sealing, standing.snapshot, copy, self._key, settle=lambda _connection: None)
-        with closing(connect(copy, self._key, writer=True)) as fetched, storage_errors("apply the log of the registry"):
-            with transaction(fetched):
-                position = self._position(fetched)
-                number, tag = self._replayed(fetched, list(self._log.entries(position.number)), position)
-                _write(fetched, number, tag)
+        with (
+            closing(connect(copy, self._key, writer=True)) as fetched,
+            storage_errors("apply the log of the registry"),
+            transaction(fetched),
+        ):
+            position = self._position(fetched)
+            number, tag = self._replayed(fetched, list(self._log.entries(position.number)), position)
+            _write(fetched, number, tag)
 
     def _keep(self, why: Literal["ahead", "before"]) -> Path:
         """A copy of what is here beside it, under the name that says why."""
@@ -422,9 +424,7 @@ class SharedLog:
         self._engine.on_answer()
         return found
 
-    def _standing(
-        self, far: psycopg.Connection[Any], connection: apsw.Connection | None, *, locked: bool = False
-    ) -> _Standing | None:
+    def _standing(self, far: Far, connection: apsw.Connection | None, *, locked: bool = False) -> _Standing | None:
         """How the log stands; None: there is none. `locked`: nobody else writes until the transaction ends."""
         position = self._position(connection) if connection is not None and is_copy(connection) else Shipped()
         if locked:
@@ -460,7 +460,7 @@ def _require_copy(connection: apsw.Connection) -> None:
         )
 
 
-def _begin(far: psycopg.Connection[Any]) -> None:
+def _begin(far: Far) -> None:
     said = f"BEGIN; SET LOCAL lock_timeout = '{WAIT_S}s'; SET LOCAL idle_in_transaction_session_timeout = '{STALL_S}s'"
     far.execute(said.encode())
 

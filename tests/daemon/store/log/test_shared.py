@@ -96,6 +96,11 @@ def test_another_master_key_opens_nothing(nodes: Nodes) -> None:
         joining.join(stranger, nodes.config)
 
 
+def use(start: threading.Barrier, state: State, token: bytes, key: bytes, outcomes: list[Any]) -> None:
+    start.wait()
+    outcomes.append(Invites(state.registry).join(token, key))
+
+
 def test_one_invite_lets_one_machine_in_whichever_node_it_comes_to(nodes: Nodes) -> None:
     """Used at two nodes at the same moment, many times over: it is spent once, and the other one is told by whom."""
     states = [nodes.join(name) for name in ("first", "second")]
@@ -104,13 +109,9 @@ def test_one_invite_lets_one_machine_in_whichever_node_it_comes_to(nodes: Nodes)
         Invites(states[0].registry).add(token, bytes(32), Grants(f"m{number}"), space="home", ttl_s=60.0)
         outcomes: list[Any] = []
         start = threading.Barrier(2)
-
-        def join(state: State, key: bytes) -> None:
-            start.wait()
-            outcomes.append(Invites(state.registry).join(token, key))  # noqa: B023
-
         threads = [
-            threading.Thread(target=join, args=(state, KEYS[2 * number + at])) for at, state in enumerate(states)
+            threading.Thread(target=use, args=(start, state, token, KEYS[2 * number + at], outcomes))
+            for at, state in enumerate(states)
         ]
         for thread in threads:
             thread.start()
