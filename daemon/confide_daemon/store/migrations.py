@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from importlib import resources
 from typing import Any
@@ -13,15 +14,16 @@ from confide_daemon.errors import StorageError
 from confide_daemon.store.database import storage_errors, transaction
 
 
-def migrations(package: str = "confide_daemon.store") -> list[tuple[int, str]]:
-    """(version, SQL) of a package's schema, oldest first."""
+@functools.cache
+def migrations(package: str = "confide_daemon.store") -> tuple[tuple[int, str], ...]:
+    """(version, SQL) of a package's schema, oldest first. Every open of a space asks, so the files are read once."""
     folder = resources.files(package) / "sql"
     found = []
     for entry in folder.iterdir():
         match = re.fullmatch(r"(\d{4})_\w+\.sql", entry.name)
         if match:
             found.append((int(match[1]), entry.read_text(encoding="utf-8")))
-    return sorted(found)
+    return tuple(sorted(found))
 
 
 def version(connection: apsw.Connection) -> int:
