@@ -227,6 +227,8 @@ class AuditLog:
                 await self._write()
         except TimeoutError:
             log.error("the audit log could not be written in time")
+        if self._waiting:
+            log.error("%d rows of the audit log are lost: the store could not be asked", len(self._waiting))
 
     def _add(self, event: Event, alias: str | None, public_key: bytes, session: str | None, detail: str | None) -> None:
         if len(self._waiting) >= MAX_WAITING:

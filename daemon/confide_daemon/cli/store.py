@@ -26,8 +26,13 @@ def store_status(here: Here) -> Output:
         found = standing_of(engine)
         names = {space_id: name for name, space_id in state.registry.spaces().items()}
         ahead = sorted(path.name for path in state.folder.spaces.glob("*.db.ahead*"))
+        ahead += sorted(path.name for path in state.folder.root.glob("registry.db.ahead*"))
     standby, is_forced, version, is_copy = found["settings"]
-    nodes = [{"node": node, "version": said, "seenAgoS": round(ago, 1)} for node, said, ago in found["nodes"]]
+    nodes = [
+        {"node": node, "version": said, "seenAgoS": round(ago, 1), "address": address or None}
+        for node, said, ago, address in found["nodes"]
+    ]
+    registry = found["registry"]
     spaces = [
         {
             "space": names.get(space_id, space_id),
@@ -45,6 +50,7 @@ def store_status(here: Here) -> Output:
         "forcesToDisk": is_forced,
         "isStandby": is_copy,
         "nodes": nodes,
+        "registry": None if registry is None else {"entries": registry[0], "behindSnapshot": registry[1]},
         "spaces": spaces,
         "kept": ahead,
     }
@@ -52,7 +58,10 @@ def store_status(here: Here) -> Output:
     def tell() -> None:
         typer.echo(f"PostgreSQL {version}: {durability(standby=standby, is_forced=is_forced)}")
         for one in nodes:
-            typer.echo(f"node {one['node']}: confided {one['version']}, seen {one['seenAgoS']:.1f} s ago")
+            at = f" at {one['address']}" if one["address"] else ""
+            typer.echo(f"node {one['node']}{at}: confided {one['version']}, seen {one['seenAgoS']:.1f} s ago")
+        if registry is not None:
+            typer.echo(f"registry: {registry[0]} entries, {registry[1]} behind its snapshot")
         for space in spaces:
             holder = "nobody holds it" if space["node"] is None else f"held by node {space['node']}"
             typer.echo(

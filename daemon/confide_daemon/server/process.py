@@ -42,6 +42,8 @@ RESERVE: Final = 128
 """The registry, the model, the log, and what Python opens for a moment."""
 PER_SPACE: Final = 10
 """A writer and two readers, each with the database, its log and the log's index; and one while a change is folded in."""
+PER_PASSED_ON: Final = 2
+"""A session that is passed on to another node is a connection at both ends."""
 FEWEST_SESSIONS: Final = 16
 LOOPBACK: Final = "127.0.0.1"
 
@@ -104,7 +106,10 @@ async def _serve(
         for name in revocations.apply(state.registry) if revocations else ():
             extra = {"event": "machine revoked again"}
             log.warning("%s was revoked later than this data folder was copied: revoked again", name, extra=extra)
-        sessions, open_spaces = make_room(config.server.max_sessions, config.spaces.max_open_spaces)
+        per_session = PER_PASSED_ON if config.node.listen else 1
+        sessions, open_spaces = make_room(
+            config.server.max_sessions, config.spaces.max_open_spaces, per_session=per_session
+        )
         config = replace(
             config,
             server=replace(config.server, max_sessions=sessions),
@@ -186,25 +191,28 @@ def _listen(text: str) -> tuple[str, int]:
         raise BadNameError(f"'{text[:80]}' is no address to listen on", hint=str(error)) from None
 
 
-def make_room(max_sessions: int, max_open_spaces: int) -> tuple[int, int]:
+def make_room(max_sessions: int, max_open_spaces: int, *, per_session: int = 1) -> tuple[int, int]:
     """How many sessions this process can hold, and how many spaces open at once: as many as configured, or as its files allow.
 
     Raises its soft limit of open files as far as that needs. Each connection is one file, an open space `PER_SPACE`, and a process that has
     none left can neither accept nor open a database. How many spaces there are does not matter: those that are closed have none.
 
+    `per_session`: how many files a session may take.
+
     Raises DescriptorsError: the hard limit leaves room for hardly anybody.
     """
     others = MAX_STRANGERS + RESERVE + PER_SPACE * SPARE
-    allowed = _raise_to(others + max_sessions + PER_SPACE * max_open_spaces)
+    wanted = others + per_session * max_sessions + PER_SPACE * max_open_spaces
+    allowed = _raise_to(wanted)
     left = allowed - others
-    if left >= max_sessions + PER_SPACE * max_open_spaces:
+    if allowed >= wanted:
         return max_sessions, max_open_spaces
     # Half for each, and to the sessions what the spaces leave of theirs.
     open_spaces = min(max_open_spaces, max(FEWEST_OPEN, left // 2 // PER_SPACE))
-    sessions = min(max_sessions, left - PER_SPACE * open_spaces)
+    sessions = min(max_sessions, (left - PER_SPACE * open_spaces) // per_session)
     if sessions < FEWEST_SESSIONS:
-        raise DescriptorsError(allowed, others + PER_SPACE * FEWEST_OPEN + FEWEST_SESSIONS)
-    open_spaces = min(max_open_spaces, (left - sessions) // PER_SPACE)
+        raise DescriptorsError(allowed, others + PER_SPACE * FEWEST_OPEN + per_session * FEWEST_SESSIONS)
+    open_spaces = min(max_open_spaces, (left - per_session * sessions) // PER_SPACE)
     log.warning(
         "%d sessions and %d open spaces at once, not %d and %d: this process may open %d files; raise the hard limit (ulimit -Hn, or "
         "LimitNOFILE in its unit) to %d for more",
@@ -213,7 +221,7 @@ def make_room(max_sessions: int, max_open_spaces: int) -> tuple[int, int]:
         max_sessions,
         max_open_spaces,
         allowed,
-        others + max_sessions + PER_SPACE * max_open_spaces,
+        wanted,
     )
     return sessions, open_spaces
 

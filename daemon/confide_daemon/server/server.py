@@ -122,6 +122,8 @@ class Daemon:
         self._timers = timers or Timers.every(config.server.keepalive_s)
         self._refusals = Refusals()
         self._strangers = Strangers(self._refusals)
+        # Of their own at the address for nodes: a flood at the other one must not keep nodes from passing sessions on.
+        self._strange_nodes = Strangers(self._refusals)
         self._rates = Rates()
         pause_s = PAUSE_S if state.registry.shared is None else SHARED_PAUSE_S
         self._audit = AuditLog(state.registry.transaction, pause_s=pause_s)
@@ -208,7 +210,7 @@ class Daemon:
         self._seen = (self._state.registry.version(), self._state.registry.last_change())
         if self._relays is not None and self.spaces.leases is not None:
             await self.spaces.leases.confirm()  # until then nobody is let in
-        server = await self._listen(listen.host, listen.port, self._handle, self._answer_http)
+        server = await self._listen(listen.host, listen.port, self._handle, self._answer_http, self._strangers)
         nodes = await self._listen_to_nodes()
         url = _url(server)
         self._bound = str(server.sockets[0].getsockname()[0])
@@ -245,7 +247,7 @@ class Daemon:
             await self.spaces.close()
             if nodes is not None:  # until here it has told others that its spaces are about to be free
                 nodes.close()
-                self._strangers.cut_all()
+                self._strange_nodes.cut_all()
                 await nodes.wait_closed()
             auditing.cancel()
             await asyncio.gather(auditing, *self._leaving, return_exceptions=True)
@@ -260,10 +262,15 @@ class Daemon:
         if self._door is None:
             return None
         host, port = parse_listen(self.config.node.listen)
-        return await self._listen(host, port, self._handle_node, self._answer_node)
+        return await self._listen(host, port, self._handle_node, self._answer_node, self._strange_nodes)
 
     async def _listen(
-        self, host: str, port: int, handle: Callable[[ServerConnection], Awaitable[None]], answer: _Answer
+        self,
+        host: str,
+        port: int,
+        handle: Callable[[ServerConnection], Awaitable[None]],
+        answer: _Answer,
+        strangers: Strangers,
     ) -> WebsocketServer:
         limit_http()
         try:
@@ -274,7 +281,7 @@ class Daemon:
                 process_request=answer,
                 open_timeout=HTTP_DEADLINE_S,
                 server_header=None,
-                create_connection=self._strangers.connection_class(),
+                create_connection=strangers.connection_class(),
                 backlog=ACCEPTED_AT_ONCE,
                 logger=_quiet_logger(),
                 **websocket_options(),
@@ -355,7 +362,7 @@ class Daemon:
                 keys.current,
                 authorize,
                 previous=keys.rotation,
-                slot=self._strangers.handshake(ws),
+                slot=ws.strangers.handshake(ws),
                 timers=self._timers,
             )
         except Exception as error:

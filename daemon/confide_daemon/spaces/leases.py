@@ -337,7 +337,7 @@ def begin_node(engine: Engine, folder: DataFolder, address: str = "") -> int:
 
 def standing_of(engine: Engine) -> dict[str, Any]:
     """How the store is, for people: its nodes, its logs and how safe its commits are. Raises EngineError."""
-    _, nodes = engine.run("SELECT id, version, extract(epoch FROM now() - seen_at)::float FROM node ORDER BY id")
+    _, nodes = engine.run("SELECT id, version, extract(epoch FROM now() - seen_at)::float, address FROM node ORDER BY id")
     _, logs = engine.run(
         """SELECT id, lease, holder, head, base, (SELECT coalesce(sum(length(body)), 0) FROM entry e WHERE e.log = log.id)::bigint
            FROM log WHERE id <> 'registry' ORDER BY id"""
@@ -346,4 +346,5 @@ def standing_of(engine: Engine) -> dict[str, Any]:
         """SELECT current_setting('synchronous_standby_names') <> '', current_setting('fsync') = 'on',
                   current_setting('server_version'), pg_is_in_recovery()"""
     )
-    return {"nodes": nodes, "logs": logs, "settings": settings[0]}
+    _, registry = engine.run("SELECT head, head - base FROM log WHERE id = 'registry'")
+    return {"nodes": nodes, "logs": logs, "settings": settings[0], "registry": registry[0] if registry else None}
