@@ -35,6 +35,7 @@ class Following:
         self._registry = state.registry
         self._folder = state.folder
         self._complaint = ""
+        self._followed_at = time.monotonic()  # by whoever has opened the state
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -44,6 +45,10 @@ class Following:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+    def is_behind(self, seconds: float) -> bool:
+        """Whether it could not be followed for so long: what others have changed since is not known here."""
+        return time.monotonic() - self._followed_at > seconds
 
     def ailments(self) -> set[str]:
         """`storage` where the registry cannot be followed, or has had what the store has not."""
@@ -55,9 +60,11 @@ class Following:
         loop = asyncio.get_running_loop()
         snapshot_at = loop.time() + SNAPSHOT_EVERY_S
         while True:
+            began = time.monotonic()
             try:
                 if await asyncio.to_thread(self._registry.follow):
                     await asyncio.to_thread(joining.follow_keys, self._registry, self._folder)
+                self._followed_at = began
                 if loop.time() >= snapshot_at:
                     snapshot_at = loop.time() + SNAPSHOT_EVERY_S
                     await asyncio.to_thread(self._take_snapshot)

@@ -343,8 +343,10 @@ class Daemon:
     @property
     def _is_cut_off(self) -> bool:
         """Whether other nodes may have changed what this one goes by: nobody new is let in then."""
-        leases = self.spaces.leases
-        return self._relays is not None and leases is not None and not leases.is_confirmed
+        leases, following = self.spaces.leases, self._following
+        if self._relays is None or leases is None or following is None:
+            return False
+        return not leases.is_confirmed or following.is_behind(self.config.store.lease_s)
 
     async def _handle(self, ws: ServerConnection) -> None:
         await self._take_in(ws, self._callers)
