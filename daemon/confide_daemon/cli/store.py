@@ -83,10 +83,10 @@ def store_move(
     """Bring all spaces into a store, or out of it, while no daemon serves them. What arrives is compared."""
     from dataclasses import replace
 
-    from confide_daemon.access import joining
     from confide_daemon.access.registry import open_master
     from confide_daemon.datadir.instance import DaemonLock
     from confide_daemon.errors import AlreadyServedError, BadNameError, ConfigError
+    from confide_daemon.spaces import joining
     from confide_daemon.store.configured import open_engine
 
     if (to is None) is not to_files:

@@ -15,11 +15,11 @@ from typing import Any, Final
 from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.handshake.speaking import Speaker
 from confide_crypto.keys.identity import fingerprint_words
-from confide_daemon.access import joining
 from confide_daemon.access.authorization import Callers, denied
 from confide_daemon.access.registry import State
 from confide_daemon.datadir.identity import Keys
 from confide_daemon.errors import EngineError
+from confide_daemon.spaces import joining
 
 log = logging.getLogger(__name__)
 

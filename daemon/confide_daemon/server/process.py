@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from confide_daemon.access import joining
 from confide_daemon.access.jobs import Kind
 from confide_daemon.access.registry import State, create, open_state
 from confide_daemon.access.revocations import Revocations
@@ -29,7 +28,7 @@ from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.jobs import carry_out
 from confide_daemon.server.operator.upgrading import upgrade
 from confide_daemon.server.server import Daemon, Listen
-from confide_daemon.spaces import models
+from confide_daemon.spaces import joining, models
 from confide_daemon.spaces.leases import Leases
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.room import SPARE

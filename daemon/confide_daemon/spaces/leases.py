@@ -337,7 +337,9 @@ def begin_node(engine: Engine, folder: DataFolder, address: str = "") -> int:
 
 def standing_of(engine: Engine) -> dict[str, Any]:
     """How the store is, for people: its nodes, its logs and how safe its commits are. Raises EngineError."""
-    _, nodes = engine.run("SELECT id, version, extract(epoch FROM now() - seen_at)::float, address FROM node ORDER BY id")
+    _, nodes = engine.run(
+        "SELECT id, version, extract(epoch FROM now() - seen_at)::float, address FROM node ORDER BY id"
+    )
     _, logs = engine.run(
         """SELECT id, lease, holder, head, base, (SELECT coalesce(sum(length(body)), 0) FROM entry e WHERE e.log = log.id)::bigint
            FROM log WHERE id <> 'registry' ORDER BY id"""

@@ -13,7 +13,6 @@ import pytest
 from tests.support.daemon.logged import Store
 
 from confide_crypto.keys.identity import Identity
-from confide_daemon.access import joining
 from confide_daemon.access.callers import Grants
 from confide_daemon.access.invites import Invites, Joined, Refused
 from confide_daemon.access.registry import Registry, State, create, open_state
@@ -22,6 +21,7 @@ from confide_daemon.datadir.credentials import MasterKey
 from confide_daemon.datadir.identity import load
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import EngineError, LogError, RotationError, StorageError, TakenError
+from confide_daemon.spaces import joining
 from confide_daemon.store.database import connect
 from confide_daemon.store.log.truths import REGISTRY_DERIVED, rows_of, truths
 
