@@ -15,6 +15,7 @@ from typing import Any, Final
 from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.handshake.speaking import Speaker
 from confide_crypto.keys.identity import fingerprint_words
+from confide_daemon.access import space_removal
 from confide_daemon.access.authorization import Callers, denied
 from confide_daemon.access.registry import State
 from confide_daemon.datadir.identity import Keys
@@ -32,8 +33,8 @@ class Following:
     """The registry here, kept as its log is."""
 
     def __init__(self, state: State) -> None:
+        self._state = state
         self._registry = state.registry
-        self._folder = state.folder
         self._complaint = ""
         self._followed_at = time.monotonic()  # by whoever has opened the state
         self._task: asyncio.Task[None] | None = None
@@ -63,7 +64,7 @@ class Following:
             began = time.monotonic()
             try:
                 if await asyncio.to_thread(self._registry.follow):
-                    await asyncio.to_thread(joining.follow_keys, self._registry, self._folder)
+                    await asyncio.to_thread(self._take_up)
                 self._followed_at = began
                 if loop.time() >= snapshot_at:
                     snapshot_at = loop.time() + SNAPSHOT_EVERY_S
@@ -75,6 +76,11 @@ class Following:
                 # A bug must not end this untold; its text may quote anything.
                 self._complain(type(error).__name__, is_expected=False)
             await asyncio.sleep(FOLLOW_S)
+
+    def _take_up(self) -> None:
+        """What the files here have of the registry."""
+        joining.follow_keys(self._registry, self._state.folder)
+        space_removal.finish_elsewhere(self._state)
 
     def _take_snapshot(self) -> None:
         shared = self._registry.shared

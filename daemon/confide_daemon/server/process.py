@@ -84,6 +84,8 @@ def run(
     heaps.share_heaps()
     if on_demand:
         create(folder)
+        if config.store.url:
+            joining.join(folder, config.store)
         where = Listen(LOOPBACK, 0, float(idle_exit_s or config.server.idle_exit_s))
     else:
         where = Listen(*_listen(listen or config.server.listen), idle_exit_s=idle_exit_s)

@@ -211,7 +211,7 @@ class Daemon:
         if self._relays is not None and self.spaces.leases is not None:
             await self.spaces.leases.confirm()  # until then nobody is let in
         server = await self._listen(listen.host, listen.port, self._handle, self._answer_http, self._strangers)
-        nodes = await self._listen_to_nodes()
+        nodes: WebsocketServer | None = None
         url = _url(server)
         self._bound = str(server.sockets[0].getsockname()[0])
         auditing = asyncio.create_task(self._audit.run())
@@ -221,6 +221,7 @@ class Daemon:
         self._work.begin()
         self._backups.start()
         try:
+            nodes = await self._listen_to_nodes()
             await self.operator.open()
             if self._beside is not None:
                 await self._beside.open()

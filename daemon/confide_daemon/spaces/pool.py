@@ -169,7 +169,8 @@ class Spaces:
         finally:
             entry.users -= 1
             self._lock_later(space_id, entry)
-            if self._leases is not None and not entry.users and entry.opening is None and entry.closing is None:
+            is_closed = entry.space is None and entry.closing is None and (entry.opening is None or entry.opening.done())
+            if self._leases is not None and not entry.users and is_closed:
                 self._beside(self._leases.leave(space_id))
 
     @property
@@ -386,7 +387,8 @@ class Spaces:
                 return await self._open_in_room(space_id, entry)
         except BaseException as error:
             self._room.left(space_id)
-            if self._leases is not None:
+            # Whoever brings the key of one that is locked has to come to where the others wait.
+            if self._leases is not None and not (isinstance(error, LockedError) and entry.users):
                 await self._leases.leave(space_id)
             if isinstance(error, FencedError):
                 self.on_elsewhere(space_id)

@@ -30,7 +30,7 @@ LEASE_S = 3
 class Node(Confided):
     """One of them."""
 
-    def __init__(self, home: Path, url: str, *, lease_s: int = LEASE_S, more: str = "") -> None:
+    def __init__(self, home: Path, url: str, *, lease_s: int = LEASE_S, more: str = SERVER_KEEPS) -> None:
         super().__init__(home)
         self.url = url
         self.node_port = free_port()
@@ -38,7 +38,6 @@ class Node(Confided):
         self._port = 0
         (home / "daemon.toml").write_text(
             NO_MODEL
-            + SERVER_KEEPS
             + f'[store]\nurl = "{url}"\nlease_s = {lease_s}\n'
             + f'[node]\nlisten = "127.0.0.1:{self.node_port}"\naddress = "127.0.0.1:{self.node_port}"\n'
             + more
@@ -91,7 +90,7 @@ class Nodes:
         self.url = postgres.database()
         self.nodes: list[Node] = []
 
-    def add(self, *, lease_s: int = LEASE_S, more: str = "", url: str = "") -> Node:
+    def add(self, *, lease_s: int = LEASE_S, more: str = SERVER_KEEPS, url: str = "") -> Node:
         """One more, which serves."""
         node = Node(self._root / f"node{len(self.nodes)}", url or self.url, lease_s=lease_s, more=more)
         if self.nodes:
@@ -167,12 +166,12 @@ async def news(machine: Machine, path: str) -> dict[str, Any]:
 
 
 @contextmanager
-def several(root: Path, postgres: Postgres, count: int = 2) -> Iterator[Nodes]:
-    """So many nodes, all of them serving; ended at the end."""
+def several(root: Path, postgres: Postgres, count: int = 2, *, more: str = SERVER_KEEPS) -> Iterator[Nodes]:
+    """So many nodes, all of them serving; ended at the end. `more`: of their configuration."""
     found = Nodes(root, postgres)
     try:
         for _ in range(count):
-            found.add()
+            found.add(more=more)
         yield found
     finally:
         found.end()

@@ -13,6 +13,7 @@ import pytest
 from tests.support.daemon.logged import Store
 
 from confide_crypto.keys.identity import Identity
+from confide_daemon.access import space_removal
 from confide_daemon.access.callers import Grants
 from confide_daemon.access.invites import Invites, Joined, Refused
 from confide_daemon.access.registry import Registry, State, create, open_state
@@ -363,3 +364,18 @@ def test_a_lost_registry_is_fetched(nodes: Nodes, tmp_path: Path) -> None:
     assert again.registry.caller_named("m0") is not None
     assert isinstance(again.identity, Identity)
     assert isinstance(again.registry, Registry)
+
+
+def test_what_a_node_has_of_a_space_that_was_removed_elsewhere_goes(nodes: Nodes) -> None:
+    """And not what it has of one of which the registry merely knows nothing: the store may have lost that."""
+    first, second = nodes.join(), nodes.join("second")
+    first.registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
+    space_id = first.registry.spaces()["home"]
+    second.registry.follow()
+    for name in (f"{space_id}.db", f"{space_id}.custody", "0123456789abcdef.db"):
+        (second.folder.spaces / name).touch(mode=0o600)
+    first.registry.revoke("m0")
+    space_removal.remove(first, "home")
+    second.registry.follow()
+    space_removal.finish_elsewhere(second)
+    assert [path.name for path in second.folder.spaces.iterdir()] == ["0123456789abcdef.db"]
