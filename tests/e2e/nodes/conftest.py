@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.support.daemon.postgres import Postgres, server
@@ -16,8 +15,8 @@ def postgres() -> Iterator[Postgres]:
         yield found
 
 
-@pytest.fixture
-def nodes(postgres: Postgres, tmp_path: Path) -> Iterator[Nodes]:
-    """Two nodes of one store."""
-    with several(tmp_path, postgres) as found:
+@pytest.fixture(scope="module")
+def nodes(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """Two nodes of one store; each test has a space of its own."""
+    with several(tmp_path_factory.mktemp("nodes"), postgres) as found:
         yield found

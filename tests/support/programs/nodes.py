@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from tests.support.programs.processes import NO_MODEL, SERVER_KEEPS, stands_stil
 
 from confide_crypto.errors import ConnectionLost, DeniedError, HandshakeError, RequestError, UnreachableError
 from confide_crypto.keys.identity import Identity
+from confide_daemon.access.registry import open_state
 from confide_daemon.datadir.paths import DataFolder
 
 LEASE_S = 3
@@ -102,11 +103,21 @@ class Nodes:
         node.begin()
         return node
 
-    def holder(self) -> Node | None:
-        """Who holds the one space."""
-        rows = self.sql(
-            "SELECT node.address FROM log JOIN node ON node.id = log.holder WHERE log.id <> 'registry' ORDER BY log.id LIMIT 1"
-        )
+    def serve(self) -> None:
+        """Have those serve again that a test has ended."""
+        for node in self.nodes:
+            assert node.process is not None
+            if node.process.poll() is not None:
+                node.begin()
+
+    def holder(self, space: str = "laptop") -> Node | None:
+        """Who holds a space."""
+        for node in self.nodes:
+            with closing(open_state(node.folder)) as state:
+                if (space_id := state.registry.spaces().get(space)) is not None:
+                    break
+        statement = "SELECT node.address FROM log JOIN node ON node.id = log.holder WHERE log.id = %s"
+        rows = self.sql(statement, space_id)
         return next((one for one in self.nodes if rows and rows[0][0] == f"127.0.0.1:{one.node_port}"), None)
 
     def sql(self, statement: str, *values: object) -> list[tuple[object, ...]]:
