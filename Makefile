@@ -13,14 +13,15 @@ export CONFIDE_INSPECTOR := $(abspath $(INSPECTOR)/node_modules/.bin/mcp-inspect
 demo: $(STAMP)
 	./demo/run
 
-# Every branch of the channel is covered by its own tests, or this fails. The others are eight at a time, since most of them wait for programs.
-# The long forms of fuzzing and of tampering are `make fuzz`, those of cuts and kills `make chaos`. The types take one processor, so that
-# another one compiles the tests meanwhile: every process of pytest would otherwise do it for itself. What of the channel's tests takes long
-# (tests/crypto/conftest.py) goes with the others.
+# Every branch of the channel is covered by its own tests, or this fails. The others are eight at a time, since most of them wait for programs;
+# beside their beginning go the types and the channel, whose words come at the end. The long forms of fuzzing and of tampering are `make fuzz`,
+# those of cuts and kills `make chaos`. What of the channel's tests takes long (tests/crypto/conftest.py) goes with the others.
 test:
 	$(MAKE) --jobs=2 --output-sync=target $(STAMP) $(INSPECTOR)/.tried
-	$(MAKE) --jobs=2 --output-sync=target style types bytecode channel
-	$(BIN)/python -m pytest -n 8 --dist worksteal -m 'not channel' tests
+	$(MAKE) --jobs=2 --output-sync=target style bytecode
+	+$(MAKE) --jobs=2 types channel > $(VENV)/.checks 2>&1 & checks=$$!; \
+	$(BIN)/python -m pytest -n 8 --dist worksteal -m 'not channel' tests; suite=$$?; \
+	wait $$checks; checked=$$?; cat $(VENV)/.checks; exit $$((suite + checked))
 
 channel: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m channel --cov --cov-report term tests/crypto
@@ -80,7 +81,8 @@ chaos: $(STAMP)
 	CONFIDE_EVERY_KILL=200 CONFIDE_CRASH_ROUNDS=200 $(BIN)/python -m pytest -n 2 --timeout 3600 tests/daemon/retrieval/test_generation_kills.py tests/daemon/store/test_store_crash.py
 	CONFIDE_MOVE_KILLS=60 $(BIN)/python -m pytest --timeout 4000 tests/e2e/transfer/test_move.py -k killed
 	CONFIDE_BACKUP_STRIDE=1 CONFIDE_BACKUP_PIECE=8192 CONFIDE_FLIPPED_BITS=200 CONFIDE_BACKUP_COPIES=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/daemon/backup
-	CONFIDE_REKEY_STRIDE=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/store/test_rekeying.py
+	CONFIDE_REKEY_STRIDE=1 CONFIDE_MIGRATION_STRIDE=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/store/test_rekeying.py \
+		tests/daemon/store/test_migration_kills.py
 	CONFIDE_TASK_NIGHTS=2000 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/tasks/test_drawn_nights.py
 	CONFIDE_CLOSING_STRIDE=1 $(BIN)/python -m pytest --timeout 1200 tests/daemon/spaces/test_idle_spaces.py -k kill
 	CONFIDE_RUNS=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/proxy/runner tests/e2e/runner

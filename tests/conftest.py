@@ -69,6 +69,7 @@ hypothesis.settings.load_profile("suite")
 
 def pytest_configure(config: pytest.Config) -> None:
     """One of the processes that run the tests forks programs where all do."""
+    gc.disable()  # until all is loaded, of which nothing goes
     forked.share(getattr(config, "workerinput", {}).get("zygotes", {}))
     use_memory()
 
@@ -95,6 +96,7 @@ def pytest_collection_finish() -> None:
     """What is loaded by now stays loaded: nothing of it has to be looked through again and again for what nobody refers to."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -16,8 +16,8 @@ from tests.support.programs.processes import Machine
 
 ROOT = Path(__file__).parents[3]
 MOST_STEPS = 120
-STRIDE = 1 if os.environ.get("CONFIDE_EVERY_FAULT") else 14
-"""Every 14th step in the suite, each kind of fault at others; all of them (a minute) where that variable is set."""
+STRIDE = 1 if os.environ.get("CONFIDE_EVERY_FAULT") else 30
+"""Every 30th step in the suite, each kind of fault at others; all of them (a minute) where that variable is set."""
 
 
 class Syncs:
