@@ -169,7 +169,9 @@ class Spaces:
         finally:
             entry.users -= 1
             self._lock_later(space_id, entry)
-            is_closed = entry.space is None and entry.closing is None and (entry.opening is None or entry.opening.done())
+            is_closed = (
+                entry.space is None and entry.closing is None and (entry.opening is None or entry.opening.done())
+            )
             if self._leases is not None and not entry.users and is_closed:
                 self._beside(self._leases.leave(space_id))
 
