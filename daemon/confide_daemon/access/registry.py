@@ -53,7 +53,6 @@ from confide_daemon.datadir.identity import Keys
 from confide_daemon.datadir.identity import load as load_keys
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import DataFolderError, StorageError, TakenError, UpgradeNeededError
-from confide_daemon.store.configured import open_engine
 from confide_daemon.store.database import connect, storage_errors, transaction
 
 if TYPE_CHECKING:
@@ -492,10 +491,13 @@ class Registry:
 
 
 def _shared(store: StoreConfig, path: Path, key: bytes, clock: Callable[[], float]) -> SharedLog:
-    from confide_daemon.store.log.shared import SharedLog
+    from confide_daemon.store.log.configured import open_engine
+
+    engine = open_engine(store, most=2)
+    from confide_daemon.store.log.shared import SharedLog  # which needs the driver, as this line has found out by now
 
     return SharedLog(
-        open_engine(store, most=2),
+        engine,
         path,
         key,
         schema=upgrades.newest(),

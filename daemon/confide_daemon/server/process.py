@@ -28,7 +28,7 @@ from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.jobs import carry_out
 from confide_daemon.server.operator.upgrading import upgrade
 from confide_daemon.server.server import Daemon, Listen
-from confide_daemon.spaces import joining, models
+from confide_daemon.spaces import models
 from confide_daemon.spaces.leases import Leases
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.room import SPARE
@@ -75,21 +75,26 @@ def run(
             "has copies of spaces whose logs are in a store, and daemon.toml names none",
             hint="set url of [store] again, or take them out of it: confided store move --to-files",
         )
-    if config.store.url and not folder.identity.exists():
-        joining.join(folder, config.store)
+    if not folder.identity.exists():
+        _join(folder, config)
     if folder.identity.exists():
         upgrade(folder, config.backup, config_file=config_file, on_demand=on_demand, wants_snapshot=wants_snapshot)
-        if config.store.url:
-            joining.join(folder, config.store)
+        _join(folder, config)
     heaps.share_heaps()
     if on_demand:
         create(folder)
-        if config.store.url:
-            joining.join(folder, config.store)
+        _join(folder, config)
         where = Listen(LOOPBACK, 0, float(idle_exit_s or config.server.idle_exit_s))
     else:
         where = Listen(*_listen(listen or config.server.listen), idle_exit_s=idle_exit_s)
     asyncio.run(_serve(folder, config, where, config_file=config_file, on_demand=on_demand, beside=beside))
+
+
+def _join(folder: DataFolder, config: DaemonConfig) -> None:
+    if config.store.url:
+        from confide_daemon.spaces import joining
+
+        joining.join(folder, config.store)
 
 
 async def _serve(

@@ -23,7 +23,6 @@ from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.key_state import Custody
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import EngineError, StorageError
-from confide_daemon.store.configured import open_engine
 from confide_daemon.store.store import Store
 
 if TYPE_CHECKING:
@@ -143,7 +142,11 @@ class Leases:
     @classmethod
     def configured(cls, config: StoreConfig, folder: DataFolder, *, address: str = "") -> Leases | None:
         """None: no store is. Raises StorageError."""
-        return cls(config, folder, open_engine(config), address=address) if config.url else None
+        if not config.url:
+            return None
+        from confide_daemon.store.log.configured import open_engine
+
+        return cls(config, folder, open_engine(config), address=address)
 
     def start(self) -> None:
         """Begin to be seen, and go on until `close`, also where the engine does not answer yet."""
