@@ -136,6 +136,8 @@ class SharedLog:
         Raises EngineError; LogError: the log is not what was written there; StorageError: it is of a newer version, or the engine has
         nothing of what this is a copy of.
         """
+        snapshot.sweep(self._path)
+        snapshot.remove(self._path.with_name(self._path.name + _FETCHED))
         self._engine.ready()
         standing = self._look(connection)
         if standing is None:
