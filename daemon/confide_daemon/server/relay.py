@@ -61,7 +61,11 @@ class _Passed:
 class Relays:
     """One for a daemon; on the event loop."""
 
-    def __init__(self, leases: Leases, keys: Callable[[], Keys], timers: Timers) -> None:
+    def __init__(
+        self, leases: Leases, keys: Callable[[], Keys], timers: Timers, *, is_stopping: Callable[[], bool]
+    ) -> None:
+        """`is_stopping`: whether nothing is to be begun any more."""
+        self._is_stopping = is_stopping
         self._leases = leases
         self._keys = keys
         self._timers = timers
@@ -102,9 +106,12 @@ class Relays:
             except ConfideError as error:
                 log.warning("node %d cannot be reached: %s", holder.node, type(error).__name__)
             else:
-                await self._pass(connection, far, space_id, holder.node, rate)
-                return True
-            if time.monotonic() >= until:
+                if self._is_stopping():
+                    far.abort()
+                else:
+                    await self._pass(connection, far, space_id, holder.node, rate)
+                    return True
+            if self._is_stopping() or time.monotonic() >= until:
                 await connection.close("restart")
                 return True
             await asyncio.sleep(LOOK_S)

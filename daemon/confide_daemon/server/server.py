@@ -173,7 +173,7 @@ class Daemon:
             from confide_daemon.server.nodes import Door
             from confide_daemon.server.relay import Relays
 
-            self._relays = Relays(spaces.leases, self._keys.in_force, self._timers)
+            self._relays = Relays(spaces.leases, self._keys.in_force, self._timers, is_stopping=self._stop.is_set)
             self._door = Door(self._keys.in_force, self._callers, is_stopping=self._stop.is_set)
             spaces.on_elsewhere = self._send_elsewhere
 
