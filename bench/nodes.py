@@ -178,7 +178,7 @@ async def together(nodes: Nodes, texts: list[str]) -> None:
     for what, took in (("a request", pings), ("a search", searches)):
         direct, passed_on = (statistics.median(took[name][WARM_UP:]) for name in ("direct", "passed on"))
         print(
-            f"{what}: {direct:.2f} ms at the holder, {passed_on:.2f} ms passed on: +{passed_on - direct:.2f} ms (goal {GOAL_CALL_MS})"
+            f"{what}: {direct:.2f} ms at the holder, {passed_on:.2f} ms passed on: {passed_on - direct:+.2f} ms (goal {GOAL_CALL_MS})"
         )
     print(
         f"news, with the write that they are of: {p95(heard):.0f} ms p95, {statistics.median(heard):.0f} median (goal {GOAL_NEWS_MS:.0f})"
@@ -211,8 +211,15 @@ async def away(nodes: Nodes, identity: Identity, how: str, times: int, goal_s: f
                 holder.process.terminate()
             case _:
                 holder.process.send_signal(signal.SIGSTOP)
-        await wire.put(f"memory/{how}{number}b.md".replace(" ", "-"), "after\n")
-        took.append(time.perf_counter() - started)
+        attempt = 0
+        while True:
+            # One that ends in good order answers what comes before its end.
+            attempt += 1
+            await wire.put(f"memory/{how}{number}b{attempt}.md".replace(" ", "-"), "after\n")
+            answered = time.perf_counter() - started
+            if nodes.holder() is other:
+                break
+        took.append(answered)
         await wire.close()
         if how == "standing still":
             holder.kill()
