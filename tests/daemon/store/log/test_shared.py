@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -379,3 +380,43 @@ def test_what_a_node_has_of_a_space_that_was_removed_elsewhere_goes(nodes: Nodes
     second.registry.follow()
     space_removal.finish_elsewhere(second)
     assert [path.name for path in second.folder.spaces.iterdir()] == ["0123456789abcdef.db"]
+
+
+@pytest.mark.parametrize("at", ["before the entry", "before its commit", "before the commit here"])
+def test_a_node_that_is_killed_in_a_change_has_made_it_everywhere_or_nowhere(nodes: Nodes, at: str) -> None:
+    """Whoever comes next has not to wait for it, and what was committed there comes from there."""
+    state = nodes.join()
+    other = nodes.join("second")
+    if (pid := os.fork()) == 0:
+        try:
+            _killed_in_a_change(nodes, at)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == KILLED
+    other.registry.add_caller(KEYS[1], Grants("m1"), space="home", added_by="line")
+    state.registry.follow()
+    is_made = at == "before the commit here"
+    assert (state.registry.caller_named("m0") is not None) is is_made
+    assert rows(state) == rows(other)
+
+
+KILLED = 9
+
+
+def _killed_in_a_change(nodes: Nodes, at: str) -> None:
+    import psycopg
+
+    real: Any = psycopg.Connection.execute
+
+    def execute(self: Any, query: Any, *values: Any, **more: Any) -> Any:
+        is_entry, is_commit = "INSERT INTO entry" in str(query), query == "COMMIT"
+        if (at == "before the entry" and is_entry) or (at == "before its commit" and is_commit):
+            os._exit(KILLED)
+        done = real(self, query, *values, **more)
+        if at == "before the commit here" and is_commit:
+            os._exit(KILLED)
+        return done
+
+    psycopg.Connection.execute = execute  # type: ignore[method-assign]
+    with closing(open_state(nodes.first, store=nodes.config)) as mine:
+        mine.registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
