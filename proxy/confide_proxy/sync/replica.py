@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import RequestError
 from confide_memory.answers import ask
@@ -39,6 +39,7 @@ from confide_proxy.sync.ledger import (
     readable,
     scan,
 )
+from confide_proxy.sync.steps import Step, Steps, through
 from confide_proxy.sync.walk import FILE
 
 if TYPE_CHECKING:
@@ -52,13 +53,6 @@ _DIGEST_FROM = 50
 """So many files are compared by digests first; fewer fit into one record as they are."""
 _TRIES = 16
 """A file that changes under our hands so often in a row is being written all the time: the next comparison brings it."""
-AT_ONCE = 4
-_FILE_CODES = frozenset({"invalid", "too_large", "not_found", "denied"})
-"""Answers that are about one file: it is skipped and reported, and the others go on."""
-_UNAVAILABLE = "unavailable"
-"""What a file needs is away, such as the place of its sealed records: the others go on, and it is compared again."""
-_MOST_UNAVAILABLE = 64
-"""Files that are not taken now; then it is left, since nothing may be there."""
 
 _BEING_SAVED_S = 0.06
 """Since when nobody may have written a person's text for it to be taken as whole; a program that saves piece by piece is faster."""
@@ -66,10 +60,6 @@ _LONGEST_SAVE_S = 0.5
 
 _NEVER = Confirmed("", 0, UNREAD, 0)
 """What is known of a file that was never confirmed."""
-
-Step = Callable[[str, SyncReport], Awaitable[None]]
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
 
 
 class Replica:
@@ -104,7 +94,7 @@ class Replica:
         self._compared_as = self.folder.mark
         for path in await asyncio.to_thread(self._ledger.unfinished):
             async with self._paths.held(path):
-                await _through(self._known, path)
+                await through(self._known, path)
         await self._remove_unanswered(report)
         # The ledger first: what another session writes and confirms between the two must not look like a file that is deleted.
         confirmed, found = await asyncio.to_thread(lambda: (self._ledger.all(), list(self.folder.walk())))
@@ -138,7 +128,7 @@ class Replica:
             body |= {"entries": entries, "buckets": sorted(buckets)}
         body |= {"gone": deleted, "goneHashes": [confirmed[path].hash for path, _ in deleted]}
         # Where one is made again before the answer is there, it is an edit, as in `_remove`.
-        await _through(self._note_gone, [path for path, _ in deleted])
+        await through(self._note_gone, [path for path, _ in deleted])
         answer = await ask(self._link, "compare", body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
         hashes = {path: digest for path, digest, _ in entries}
         lost = [path for path in answer["send"] if path in hashes and path in confirmed]
@@ -195,13 +185,13 @@ class Replica:
         async with self._paths.held(path):
             # Unless another process has written it meanwhile, and confirmed that.
             if await asyncio.to_thread(self._ledger.get, path) == was:
-                await _through(self._ledger.forget, path, revision)
+                await through(self._ledger.forget, path, revision)
 
     async def _keep(self, path: str, was: Confirmed) -> None:
         """The daemon has heard that a file is gone, and keeps the document: nothing of it is unanswered, if nothing was sent since."""
         async with self._paths.held(path):
             if await asyncio.to_thread(lambda: (self._ledger.get(path), self._ledger.sent(path)) == (was, (REMOVED,))):
-                await _through(self._ledger.set, path, was)
+                await through(self._ledger.set, path, was)
 
     async def _differing(self, entries: list[tuple[str, str, int]]) -> frozenset[int]:
         """The buckets in which the two ends do not hold the same."""
@@ -258,7 +248,7 @@ class Replica:
                 # Once for all that is decided by it: a comparison may end in between, and what was passed would be taken for older.
                 is_compared = self._is_compared
                 local = await self._whole(path, partial(self.folder.read, path))
-                known = await _through(self._known, path)
+                known = await through(self._known, path)
                 if await asyncio.to_thread(self._ledger.writing, path) is not None:
                     # What it was made from takes a question, and the comparison or the watcher asks it.
                     raise FolderError(path, "is one that a process wrote when it ended, and was changed since")
@@ -282,7 +272,7 @@ class Replica:
                     await self._deposit(path, local)
                     said = await asyncio.to_thread(self._said, path, known)
                     if not is_confirmed(known, local, sent):  # what is, the daemon had before
-                        await _through(self._ledger.note_sent, path, local.hash)
+                        await through(self._ledger.note_sent, path, local.hash)
                     return {"applied": False, "hash": local.hash, "text": local.text, **said}
                 try:
                     await self._write(path, text, revision, local)
@@ -329,7 +319,7 @@ class Replica:
         were = {path: (digest, base) for path, digest, base in entries}
         for path, revision in {path: revision for path, revision in adopted if path in were}.items():
             async with self._paths.held(path):
-                await _through(self._adopt_one, path, revision, *were[path])
+                await through(self._adopt_one, path, revision, *were[path])
 
     def _adopt_one(self, path: str, revision: int, digest: str, base: int) -> None:
         content = readable(self.folder, path, SyncReport())
@@ -358,7 +348,7 @@ class Replica:
                     await self._deposit(path, content)
                     await self._confirm(path, content, known.revision)
                 else:
-                    await _through(note_touched, self._ledger, path, known, content)
+                    await through(note_touched, self._ledger, path, known, content)
             elif (known is not None or sent) and len(report.skipped) == skipped and self.folder.is_missing(path):
                 await self._remove(path, known, report)
 
@@ -380,7 +370,7 @@ class Replica:
             params["class"] = UNTRUSTED  # what an agent noted by itself is no person's word, and may be a web page's
         deadline_s = _PUT_DEADLINE_S + content.size / _PUT_BYTES_S
         await self._deposit(path, content)
-        await _through(self._ledger.note_sent, path, content.hash)
+        await through(self._ledger.note_sent, path, content.hash)
         answer = await ask(self._link, "put", params, document=content.text, timeout_s=deadline_s)
         merged = answer["text"]
         if merged is not None:
@@ -399,8 +389,8 @@ class Replica:
         stored = content
         if is_in_clear(self.folder, path, content):
             with suppress(ChangedMeanwhileError):  # an edit, which is sent as every other one
-                stored = await _through(partial(self.folder.write, path, content.text, over=content))
-        await _through(self._ledger.set, path, confirmed_as(stored, content.hash, revision))
+                stored = await through(partial(self.folder.write, path, content.text, over=content))
+        await through(self._ledger.set, path, confirmed_as(stored, content.hash, revision))
 
     async def _deposit(self, path: str, content: Content) -> None:
         """Have the records of what a text names with the daemon, before the text is. Raises as `Deposit.keep_of_file`."""
@@ -410,20 +400,20 @@ class Replica:
     async def _remove(self, path: str, known: Confirmed | None, report: SyncReport) -> None:
         params = {"project": self.folder.project, "path": path, **await asyncio.to_thread(self._said, path, known)}
         # Where the file is made again before the answer is there, with the text that it had: it is an edit, of a document that may be gone.
-        await _through(self._ledger.note_sent, path, REMOVED)
+        await through(self._ledger.note_sent, path, REMOVED)
         try:
             answer = await ask(self._link, "remove", params, timeout_s=_PUT_DEADLINE_S, bulk=True)
         except RequestError as error:
             if error.code != "not_found" or known is not None:
                 raise
-            await _through(self._ledger.forget, path)  # it never came
+            await through(self._ledger.forget, path)  # it never came
             return
         newer = answer["text"]
         if newer is not None and self.folder.is_memory(path):
             await self._write(path, newer, answer["revision"], None)
             report.pulled += 1
             return
-        await _through(self._ledger.forget, path, answer["revision"])
+        await through(self._ledger.forget, path, answer["revision"])
         report.removed += 1
 
     async def _pull(self, path: str, report: SyncReport, *, before: Confirmed | None, told: str | None) -> None:
@@ -436,7 +426,7 @@ class Replica:
             answer = await ask(
                 self._link, "pull", {"project": self.folder.project, "path": path}, timeout_s=_PUT_DEADLINE_S, bulk=True
             )
-            known = await _through(self._known, path)
+            known = await through(self._known, path)
             local = await asyncio.to_thread(self.folder.read, path)
             # Sent since the comparison began, which so did not tell of it, and deleted since then: that is still to be told.
             is_deleted = known is not None and known != before and known.revision >= answer["revision"]
@@ -457,7 +447,7 @@ class Replica:
         if not self.folder.is_memory(path):
             return
         async with self._paths.held(path):
-            known = await _through(self._known, path)
+            known = await through(self._known, path)
             local = await asyncio.to_thread(self.folder.read, path)
             # One confirmed since the answer was made is newer than the deletion.
             sent = await asyncio.to_thread(self._ledger.sent, path)
@@ -473,7 +463,7 @@ class Replica:
             await self._before_write(self.folder)
         if local is None and text is not None and await asyncio.to_thread(self._ledger.count) >= MAX_FILES:
             raise FolderError(path, f"would be one of more than {MAX_FILES:,} files")
-        await _through(self._write_and_confirm, path, text, revision, local)
+        await through(self._write_and_confirm, path, text, revision, local)
 
     def _write_and_confirm(self, path: str, text: str | None, revision: int, local: Content | None) -> None:
         if text is None:
@@ -527,7 +517,7 @@ class Replica:
 
     async def _settled(self, path: str, content: Content | None) -> Confirmed | None:
         """As `_known`, also of a file that was saved by a rename since, of which nothing but its text tells what it was made from."""
-        known = await _through(self._known, path)
+        known = await through(self._known, path)
         writing = await asyncio.to_thread(self._ledger.writing, path)
         if writing is None or content is None:
             return known
@@ -536,9 +526,9 @@ class Replica:
         # What was sent and not confirmed was in its place before, and the daemon has no number for it.
         before = await self._text_of(path, known.revision, known.hash) if known and not sent else None
         if written is not None and _comes_from(content.text, written, before):
-            await _through(self._ledger.set, path, Confirmed(writing.hash, writing.revision, UNREAD, 0))
+            await through(self._ledger.set, path, Confirmed(writing.hash, writing.revision, UNREAD, 0))
         else:
-            await _through(self._ledger.note_writing, path, None)
+            await through(self._ledger.note_writing, path, None)
         return await asyncio.to_thread(self._ledger.get, path)
 
     def _base_of(self, path: str, known: Confirmed | None) -> dict[str, Any]:
@@ -582,86 +572,5 @@ def _comes_from(text: str, written: str, before: str | None) -> bool:
     return bool(lines & (new - old)) if new - old else not lines & (old - new)
 
 
-async def _through(
-    work: Callable[_Arguments, _Result], *arguments: _Arguments.args, **named: _Arguments.kwargs
-) -> _Result:
-    """Run in a thread what is not to be left half done: whoever is cancelled, however often, waits for it, so that nobody else comes in
-    between. A connection that breaks cancels its handlers more than once."""
-    running = asyncio.create_task(asyncio.to_thread(work, *arguments, **named))
-    is_cancelled = False
-    while not running.done():
-        try:
-            await asyncio.wait([running])
-        except asyncio.CancelledError:
-            is_cancelled = True
-    if is_cancelled:
-        if not running.cancelled():
-            running.exception()  # looked at: nobody is left to be told
-        raise asyncio.CancelledError
-    return running.result()
-
-
 async def _moment() -> None:
     await asyncio.sleep(_BEING_SAVED_S)
-
-
-class Steps:
-    """Those of one folder, a file each, of which none keeps another back: however many comparisons there are, `AT_ONCE` run at once."""
-
-    def __init__(self) -> None:
-        self._slots = asyncio.Semaphore(AT_ONCE)
-
-    async def run(
-        self, steps: list[tuple[str, Step]], report: SyncReport, progress: Callable[[int, int], None] | None = None
-    ) -> None:
-        """Run each with its path; `progress` is told (steps done, steps in all).
-
-        Raises RequestError, ConnectionLost: from the link; `unavailable`, once the others are done.
-        """
-        unavailable: list[RequestError] = []
-        waiting = iter(steps)
-        done = 0
-
-        async def work() -> None:
-            nonlocal done
-            for path, run in waiting:
-                async with self._slots:
-                    try:
-                        await _guarded(path, run, report)
-                    except RequestError as error:
-                        unavailable.append(error)
-                        if error.code != _UNAVAILABLE or len(unavailable) == _MOST_UNAVAILABLE:
-                            raise
-                done += 1
-                if progress:
-                    progress(done, len(steps))
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(AT_ONCE, len(steps))):
-                    group.create_task(work())
-        except BaseExceptionGroup as failures:
-            # All steps share one link, so they fail for one reason; the first says it.
-            raise failures.exceptions[0] from None
-        if unavailable:
-            raise unavailable[0]
-
-
-async def _guarded(path: str, run: Step, report: SyncReport) -> None:
-    try:
-        await run(path, report)
-    except FolderError as error:
-        report.skip(path, error)
-    except TimeoutError:
-        report.skipped.append({"path": path, "reason": "was not answered in time; it is compared again"})
-        report.failed += 1
-        report.is_unsettled = True
-    except OSError as error:
-        # This machine's own notes, most often on a full disk; the file is compared again.
-        report.skipped.append({"path": path, "reason": f"cannot be kept in mind: {error.strerror}"})
-        report.failed += 1
-        report.is_unsettled = True
-    except RequestError as error:
-        if error.code not in _FILE_CODES:
-            raise
-        report.skipped.append({"path": path, "reason": str(error)})
