@@ -100,6 +100,8 @@ class Relays:
                 if denied.reason in _PASSED_ON:
                     await connection.close(denied.reason)
                     return True
+                if denied.reason != "restart":
+                    log.warning("node %d takes no sessions of this one: are the clocks of both right?", holder.node)
             except UnreachableError:
                 if await refuses(holder.address) and await self._leases.free(space_id, holder):
                     continue

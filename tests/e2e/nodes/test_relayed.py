@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from tests.chaos.cables import Cable
 from tests.support.deadline import DEADLINE_S
 from tests.support.programs.mcp_session import session
-from tests.support.programs.nodes import Nodes, Wire, news
+from tests.support.programs.nodes import Node, Nodes, Wire, news
 from tests.support.programs.processes import Machine as ProxyMachine
 from tests.support.programs.processes import wait_until
 
@@ -20,6 +21,7 @@ from confide_crypto.errors import ConnectionLost, DeniedError, HandshakeError, R
 from confide_crypto.handshake.speaking import Speaker
 from confide_crypto.keys.identity import Identity, parse_daemon_key
 from confide_crypto.transport.open import connect
+from confide_daemon.access.registry import open_state
 from confide_daemon.datadir.identity import load
 from confide_memory.documents import text_hash
 
@@ -132,6 +134,28 @@ async def test_whoever_is_revoked_on_one_node_is_out_on_all_within_a_second(node
             await one.connect(identity)
 
 
+def is_revoked(node: Node, name: str) -> bool:
+    with closing(open_state(node.folder)) as state:
+        return state.registry.caller_named(name) is None
+
+
+async def test_two_nodes_that_open_a_space_at_once_are_one_holder(nodes: Nodes) -> None:
+    """Nobody holds it, and a machine comes to each: one of them serves both."""
+    identities = [nodes.nodes[0].enroll(f"both{number}") for number in range(2)]
+    for number, identity in enumerate(identities):
+        wires = [Wire(node, identity) for node in nodes.nodes]
+        await asyncio.gather(*(wire.put(f"memory/{at}.md", f"at {at}\n") for at, wire in enumerate(wires)))
+        for wire in wires:
+            assert [await wire.pull(f"memory/{at}.md") for at in range(2)] == ["at 0\n", "at 1\n"]
+            await wire.close()
+        assert nodes.sql("SELECT count(*) FROM log WHERE id = %s", space_id(nodes.nodes[0], f"both{number}")) == [(1,)]
+
+
+def space_id(node: Node, name: str) -> str:
+    with closing(open_state(node.folder)) as state:
+        return state.registry.spaces()[name]
+
+
 async def test_nobody_but_a_node_comes_in_at_the_address_for_nodes(nodes: Nodes) -> None:
     """Not an enrolled machine, not one that speaks for it without the daemon's certificate, not one whose certificate is old."""
     first, second = nodes.nodes
@@ -154,6 +178,10 @@ async def test_nobody_but_a_node_comes_in_at_the_address_for_nodes(nodes: Nodes)
     right = await connect(url, node, daemon.static_key, hello=said.hello(daemon, node.public_key, now=now))
     assert right.welcome["caller"] == "space4"
     await right.close()
+    await asyncio.to_thread(second.run, "revoke", "space4")
+    await asyncio.to_thread(wait_until, "the other node to hear of it", lambda: is_revoked(first, "space4"))
+    with pytest.raises(DeniedError, match="revoked"):
+        await connect(url, node, daemon.static_key, hello=said.hello(daemon, node.public_key, now=now))
     with pytest.raises(DeniedError, match="not enrolled"):
         # And at the address for callers, it is nobody.
         await connect(
