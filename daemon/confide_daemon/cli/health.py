@@ -295,7 +295,8 @@ def _backups(found: Paths) -> Iterator[Check]:
 def _store(found: Paths) -> Iterator[Check]:
     """Whether the database that holds the logs answers, how safe its commits are, and what it has lost."""
     from confide_daemon.cli.store import durability
-    from confide_daemon.spaces.leases import open_engine, standing_of
+    from confide_daemon.spaces.leases import standing_of
+    from confide_daemon.store.log.configured import open_engine
 
     try:
         with closing(open_engine(config.load(found.config).store)) as engine:
@@ -313,6 +314,12 @@ def _store(found: Paths) -> Iterator[Check]:
         yield Check("store", said, "set fsync = on in postgresql.conf")
     else:
         yield Check("store", detail=said)
+    if had := sorted(path.name for path in found.data.root.glob("registry.db.ahead*")):
+        yield Check(
+            "what the store has lost of the registry",
+            f"kept in the data folder: {', '.join(had[:3])}",
+            "see with confided callers ls and confided audit what is missing, and do it again; then move the file away",
+        )
     if kept := sorted(path.name for path in found.data.spaces.glob("*.db.ahead*")):
         yield Check(
             "what the store has lost",
