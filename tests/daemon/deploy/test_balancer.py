@@ -1,58 +1,78 @@
-"""`daemon/deploy/haproxy.cfg` in front of real daemons: machines come to one that admits them, and stay when it goes."""
+"""`daemon/deploy/haproxy.cfg` in front of two real nodes: machines come to any, and a session goes on whichever of them goes."""
 
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import pytest
+from tests.support.daemon.postgres import Postgres, server
 from tests.support.deadline import DEADLINE_S
-from tests.support.network.balancer import ADMITS, balanced
-from tests.support.network.reverse_proxies import free_port
-from tests.support.programs.processes import Daemon, Machine, wait_until
+from tests.support.network.balancer import balanced
+from tests.support.programs.nodes import Node, Nodes, several
+from tests.support.programs.processes import Machine, wait_until
 from tests.support.programs.wire import Wire
 
 
-def asked(port: int, path: str) -> tuple[int, dict[str, Any]]:
-    """What is answered at a port; 0 where nobody does."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=DEADLINE_S) as answer:
-            return answer.status, json.loads(answer.read())
-    except urllib.error.HTTPError as error:
-        return error.code, {}
-    except OSError:
-        return 0, {}
+STORED = ("Herons", "Wombats", "Lynxes")
 
 
-def test_machines_are_led_to_the_node_that_admits_them(tmp_path: Path) -> None:
-    """A session goes on behind the balancer while one node ends and the other one begins."""
-    ports = [free_port(), free_port()]
-    daemon = Daemon(tmp_path, opens_itself=True)
-    daemon.port = ports[0]
-    daemon.start()
-    try:
-        path = ADMITS if asked(ports[0], ADMITS)[0] == 200 else "/health"
-        with balanced(tmp_path / "balancer", ports, asked=path) as port:
-            wait_until("the first node to be led to", lambda: asked(port, path)[0] == 200)
-            machine = Machine(tmp_path, "laptop")
-            machine.run("join", daemon.invite("laptop", port=port))
-            with Wire(machine) as wire:
-                wire.open()
-                stored = wire.tool("memory_store", {"content": "Herons nest in the yard."})
-                assert not stored.get("isError"), stored
-                daemon.stop()
-                assert asked(port, path)[0] == 0
-                daemon.port = ports[1]
-                daemon.start()
-                wait_until("the second node to be led to", lambda: asked(port, path)[0] == 200)
-                wait_until("the session to be there again", lambda: "yard" in found(wire, "where do herons nest"))
-            assert json.loads(machine.run("status", "--json"))["link"]["address"].endswith(f":{port}")
-    finally:
-        daemon.stop()
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    with server() as found:
+        yield found
 
 
-def found(wire: Wire, question: str) -> str:
-    answer = wire.tool("memory_search", {"query": question})
-    return "" if answer.get("isError") else json.dumps(answer["structuredContent"])
+def test_a_session_goes_on_whichever_node_goes(tmp_path: Path, postgres: Postgres) -> None:
+    """One that is told to stop, and one that is killed; nothing that was stored is lost or there twice."""
+    with (
+        several(tmp_path, postgres) as nodes,
+        balanced(tmp_path / "balancer", [one.port for one in nodes.nodes]) as port,
+    ):
+        wait_until("both nodes to be ready", lambda: all(is_ready(one) for one in nodes.nodes))
+        url = f"confide://127.0.0.1:{port}"
+        made = nodes.nodes[0].json("invite", "laptop", "--no-wait", "--url", url)
+        machine = Machine(tmp_path, "laptop")
+        machine.run("join", made["invite"])
+        with Wire(machine) as wire:
+            wire.open()
+            store(wire, "Herons nest in the yard.")
+            first = holder(nodes)
+            assert first.process is not None
+            first.process.terminate()
+            assert first.process.wait(DEADLINE_S) == 0
+            wait_until("the other node to answer", lambda: "Herons" in ask(wire, "where do herons nest"))
+            store(wire, "Wombats sleep in the boiler room.")
+            second = holder(nodes)
+            assert second is not first
+            first.begin()
+            wait_until("the first node to be ready again", lambda: is_ready(first))
+            second.kill()
+            store(wire, "Lynxes hide behind the shed.")
+            wait_until("the first node to answer", lambda: "Lynxes" in ask(wire, "where do lynxes hide"))
+        text = "".join(path.read_text() for path in machine.project.rglob("*.md"))
+        assert [text.count(each) for each in STORED] == [1, 1, 1]
+        assert machine.json("status")["link"]["address"].endswith(f":{port}")
+
+
+def is_ready(node: Node) -> bool:
+    return node.ask("/ready")[0] == 200
+
+
+def holder(nodes: Nodes) -> Node:
+    found = nodes.holder()
+    assert found is not None
+    return found
+
+
+def store(wire: Wire, text: str) -> None:
+    stored = wire.tool("memory_store", {"content": text})
+    assert not stored.get("isError"), stored
+
+
+def ask(wire: Wire, question: str) -> str:
+    """What the daemon finds; empty while it cannot be reached, and this machine's files are searched in its place."""
+    found = wire.tool("memory_search", {"query": question})
+    is_by_files = "files on this machine" in json.dumps(found)
+    return "" if found.get("isError") or is_by_files else json.dumps(found["structuredContent"])
