@@ -33,12 +33,18 @@ import psycopg
 from tests.support.daemon.postgres import Postgres, server
 
 from bench.scale_model import SERVER, USE, Measured, lines, walls
+from confide_daemon.access.callers import Grants, insert_caller
+from confide_daemon.access.registry import Registry
 from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.errors import EngineError
+from confide_daemon.server.nodes import FOLLOW_S
 from confide_daemon.spaces.leases import BEATS, Lease, Leases, standing_of
+from confide_daemon.store.database import connect
 from confide_daemon.store.log import snapshot
 from confide_daemon.store.log.engine import DEADLINE_S, Engine
 from confide_daemon.store.log.entry import GENESIS, Place, Sealing, tag_of
+from confide_daemon.store.log.shared import REGISTRY
 from confide_daemon.store.log.shipped import Shipped
 
 SCHEMA = 1
@@ -46,7 +52,6 @@ KEY = bytes(32)
 LEAST_PATCHSET, MOST_PATCHSET = 60, 720  # bytes, evenly: entries of 570 on average; notes had 579 (docs/numbers.md)
 WORKERS = 2  # of a node, at once
 STAYS = 0.9  # of writes go to a space that is open
-LOOKS_A_SECOND = 5  # of a node at the registry's end
 EMPTY_MIB, LARGE_MIB = 0.3, 26.0  # files of spaces: with nothing in it, and with 10,000 pieces (docs/capacity.md)
 TAIL = 1000  # entries that a snapshot takes the place of
 SETTINGS = {  # PostgreSQL's defaults, and nobody tunes them here; only the tests' server has others
@@ -61,6 +66,10 @@ STATUS = "confided store status"
 HELD = (256, 1000)  # spaces that a node has open at once: [spaces] max_open_spaces, and what a large one may set
 BEAT = "a heartbeat that asks for"
 BEATS_COUNTED = 20
+SHARED = "a snapshot of the registry"
+CHANGES = "a change of the registry, by all nodes at once"
+REGISTRYS = 2  # connections of a node for its registry (access/registry.py)
+APPLIED = 200  # changes of the registry that another node applies
 LOOK = "a look at the registry's end"
 _HEAD = "SELECT head, base, schema FROM log WHERE id = %(id)s"
 
@@ -85,6 +94,7 @@ class Plan:
     idle: int = 100  # connections that are held at once, to be weighed
     small: int = 100  # snapshots of empty spaces
     large: int = 4
+    callers: int = 10_000  # that the registry has, to see how it grows
 
 
 @dataclass
@@ -244,6 +254,8 @@ class Simulation:
         self.entries = 0
         self.brought_mib = 0.0
         self.connection_mib = 0.0
+        self.caller_bytes = 0.0
+        self.apply_s = 0.0
         self._root = root
         self._random = random.Random(seed)
         self._nodes: list[Node] = []
@@ -261,6 +273,7 @@ class Simulation:
             await self._snapshots()
             self._status()
             self._connections()
+            await self._registries()
         # Nobody is there any more, so that the server's own counts are whole.
         self._vacuum()
         self.check()
@@ -357,8 +370,8 @@ class Simulation:
 
     async def _look(self) -> None:
         while True:
-            await asyncio.to_thread(self._engine.run, _HEAD, {"id": "registry"})
-            await asyncio.sleep(1 / LOOKS_A_SECOND)
+            await asyncio.to_thread(self._engine.run, _HEAD, {"id": REGISTRY})
+            await asyncio.sleep(FOLLOW_S)
 
     async def _appends(self) -> None:
         """As many as go through, each to another space: right behind a checkpoint, where every page is logged whole once, and later."""
@@ -399,7 +412,7 @@ class Simulation:
         with self._stage(LOOK) as cost:
             end = time.monotonic() + min(3.0, self.plan.seconds / 6)
             while time.monotonic() < end:
-                self._engine.run(_HEAD, {"id": "registry"})
+                self._engine.run(_HEAD, {"id": REGISTRY})
                 cost.count += 1
 
     async def _take_over(self) -> None:
@@ -465,6 +478,50 @@ class Simulation:
             f" {self.connection_mib:.1f} MiB each, by shares"
         )
 
+    async def _registries(self) -> None:
+        """The registry, which every node has whole: each change takes its row in turn, and every node applies those of all others."""
+        with contextlib.ExitStack() as stack:
+            folders = [DataFolder(self._root / f"registry{number}") for number in range(self.plan.nodes)]
+            registries = []
+            for folder in folders:
+                folder.root.mkdir(mode=0o700)
+                config = StoreConfig(url=self.url)
+                registry = stack.enter_context(contextlib.closing(Registry.open(folder.registry, KEY, store=config)))
+                registry.join_store()
+                registries.append(registry)
+            first = registries[0]
+            empty = folders[0].registry.stat().st_size
+            with first.transaction() as database:
+                for number in range(self.plan.callers):
+                    grants = Grants(f"machine{number}")
+                    insert_caller(
+                        database, os.urandom(32), grants, space=f"space{number}", added_by="line", now=time.time()
+                    )
+            with contextlib.closing(connect(folders[0].registry, KEY, writer=True)) as connection:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self.caller_bytes = (folders[0].registry.stat().st_size - empty) / self.plan.callers
+            self._say(f"a machine with its space is {self.caller_bytes:,.0f} bytes of the registry")
+            for registry in registries:
+                registry.follow()
+            with self._stage(CHANGES) as cost:
+                end = time.monotonic() + self.plan.seconds / 6
+                await asyncio.gather(*(asyncio.to_thread(_change, one, end, cost) for one in registries))
+            for registry in registries:
+                registry.follow()
+            for _ in range(APPLIED):
+                first.add_caller(
+                    os.urandom(32), Grants(os.urandom(8).hex()), space=os.urandom(8).hex(), added_by="line"
+                )
+            began = time.thread_time()
+            registries[1].follow()
+            self.apply_s = (time.thread_time() - began) / APPLIED
+            self._say(f"  a change that another node has made: {self.apply_s * 1e3:.2f} ms of a node's processor")
+            assert first.shared is not None
+            with self._stage(SHARED) as cost:
+                first.shared.take_snapshot()
+                cost.count = 1
+            self._say(f"  of {folders[0].registry.stat().st_size / 2**20:.1f} MiB")
+
     def _vacuum(self) -> None:
         """What is left to clean up behind all this, and how long that takes."""
         tables = ("log", "entry", "part")
@@ -494,8 +551,9 @@ class Simulation:
     def check(self) -> None:
         """What was acknowledged is there, once and without a gap, or all figures here are worth nothing. Raises AssertionError."""
         ((written, entries, gaps),) = self.scales.sql(
-            """SELECT (SELECT sum(head) FROM log), (SELECT count(*) FROM entry),
-                      (SELECT count(*) FROM log WHERE head - base <> (SELECT count(*) FROM entry WHERE log = log.id))"""
+            f"""SELECT (SELECT sum(head) FROM log WHERE id <> '{REGISTRY}'),
+                       (SELECT count(*) FROM entry WHERE log <> '{REGISTRY}'),
+                       (SELECT count(*) FROM log WHERE head - base <> (SELECT count(*) FROM entry WHERE log = log.id))"""
         )
         acknowledged = sum(number for number, _ in self.written.values())
         assert int(str(written)) == acknowledged, (written, acknowledged)
@@ -523,10 +581,23 @@ def measured(simulation: Simulation) -> Measured:
         status_s=costs[STATUS].took_s / simulation.plan.spaces,
         connection_mib=simulation.connection_mib,
         deadline_s=DEADLINE_S,
-        connections=simulation.plan.connections,
+        connections=simulation.plan.connections + REGISTRYS,
         heartbeats_s=StoreConfig().lease_s / BEATS,
-        looks=LOOKS_A_SECOND,
+        looks=1 / FOLLOW_S,
+        changes_a_s=costs[CHANGES].count / costs[CHANGES].took_s,
+        apply_s=simulation.apply_s,
+        caller_bytes=simulation.caller_bytes,
     )
+
+
+def _change(registry: Registry, end: float, cost: Cost) -> None:
+    """As many as one node can make."""
+    while time.monotonic() < end:
+        began = time.perf_counter()
+        with contextlib.suppress(EngineError):  # it is brought up to date: whoever asked is told to say it again
+            registry.add_caller(os.urandom(32), Grants(os.urandom(8).hex()), space=os.urandom(8).hex(), added_by="line")
+            cost.count += 1
+        cost.times_ms.append((time.perf_counter() - began) * 1e3)
 
 
 def _bring(held: Open, sealing: Sealing, file: Path) -> None:

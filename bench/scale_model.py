@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 DAY_S = 86_400.0
+SNAPSHOT_ENTRIES = 1000  # of the registry, between two of its snapshots
 SIZES = (10_000, 100_000, 1_000_000)
 
 
@@ -24,6 +25,7 @@ class Use:
         open_h: hours for which it is open on that day.
         file_mib: of its database; 6.0 MB are six months of daily logs.
         snapshots: of it on that day: when it is closed behind 200 entries.
+        machines: that it has.
     """
 
     active: float = 0.3
@@ -34,6 +36,7 @@ class Use:
     open_h: float = 2.0
     file_mib: float = 6.0
     snapshots: float = 1.0
+    machines: int = 2
 
     @property
     def entries(self) -> int:
@@ -98,6 +101,8 @@ class Measured:
         connections: of a node.
         heartbeats_s: between two of a node.
         looks: of a node in a second.
+        changes_a_s: of the registry in a second, by several nodes at once, and `apply_s` of a node's processor for each of another's.
+        caller_bytes: of the registry, for a machine with its space.
     """
 
     write_s: float
@@ -114,6 +119,9 @@ class Measured:
     connections: int
     heartbeats_s: float
     looks: float
+    changes_a_s: float
+    apply_s: float
+    caller_bytes: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +139,7 @@ class Need:
         disk_gb: of tables and indexes.
         connections: of all nodes.
         status_s: that `confided store status` takes.
+        registry: share of the changes that its registry can take, of which each node makes one a second.
     """
 
     used: float
@@ -146,6 +155,7 @@ class Need:
     disk_gb: float
     connections: int
     status_s: float
+    registry: float
 
 
 def need(spaces: int, measured: Measured, use: Use = USE, node: Node = NODE) -> Need:
@@ -157,6 +167,11 @@ def need(spaces: int, measured: Measured, use: Use = USE, node: Node = NODE) -> 
     rest_s = use.stores * (node.store_s - node.store_model_s) + use.searches * (node.search_s - node.search_model_s)
     node_cores = worst * (model_s + rest_s)
     nodes = max(2, _up(is_open / node.most_open), _up(node_cores / (node.cores / 2)))
+    node_cores += (
+        nodes * nodes * measured.apply_s
+    )  # each applies the audit log's batch of every other one, one a second
+    registry_mib = spaces * use.machines * measured.caller_bytes / 2**20
+    registry_snapshots = nodes / SNAPSHOT_ENTRIES  # a second
     snapshot_mib = use.snapshots * use.file_mib
     log_a_day = use.entries * measured.write_log + snapshot_mib * measured.snapshot_log
     server_s = use.entries * measured.write_s + snapshot_mib * measured.snapshot_s
@@ -169,12 +184,13 @@ def need(spaces: int, measured: Measured, use: Use = USE, node: Node = NODE) -> 
         embedding_cores=worst * model_s,
         node_gib=(nodes * node.base_mib + is_open * (node.open_mib + node.session_mib)) / 1024,
         entries=worst * use.entries,
-        server_cores=worst * server_s + idle,
-        log_mb=worst * log_a_day / 1e6,
-        log_gb=used * log_a_day / 1e9,
+        server_cores=worst * server_s + idle + registry_snapshots * registry_mib * measured.snapshot_s,
+        log_mb=worst * log_a_day / 1e6 + registry_snapshots * registry_mib * measured.snapshot_log / 1e6,
+        log_gb=used * log_a_day / 1e9 + DAY_S * registry_snapshots * registry_mib * measured.snapshot_log / 1e9,
         disk_gb=spaces * (use.file_mib * measured.snapshot_disk + use.entries * measured.entry_disk) / 1e9,
         connections=nodes * measured.connections,
         status_s=spaces * measured.status_s,
+        registry=nodes / measured.changes_a_s,
     )
 
 
@@ -185,6 +201,7 @@ def walls(measured: Measured, server: Server = SERVER) -> dict[str, int]:
         f"its write-ahead log: {server.log_mb_s} MB a second": lambda it: it.log_mb > server.log_mb_s,
         f"its connections: {server.connections}": lambda it: it.connections > server.connections - server.reserved,
         f"its disk: {server.disk_gb:,} GB": lambda it: it.disk_gb > server.disk_gb,
+        f"its registry: {measured.changes_a_s:.0f} changes a second": lambda it: it.registry > 1,
         f"confided store status: {measured.deadline_s:.0f} s for a statement": lambda it: (
             it.status_s > measured.deadline_s
         ),
@@ -208,6 +225,7 @@ def lines(measured: Measured) -> list[str]:
         "its write-ahead log, MB a second / GB a day": lambda it: f"{it.log_mb:,.1f} / {it.log_gb:,.0f}",
         "its disk, GB": lambda it: f"{it.disk_gb:,.0f}",
         "its connections": lambda it: f"{it.connections:,}",
+        "changes that the registry can take, used": lambda it: f"{it.registry:.0%}",
         "`confided store status`, s": lambda it: f"{it.status_s:.1f}",
     }
     head = f"| | {' | '.join(f'{size:,}' for size in SIZES)} |"

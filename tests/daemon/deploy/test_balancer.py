@@ -14,7 +14,6 @@ from tests.support.programs.nodes import Node, Nodes, several
 from tests.support.programs.processes import Machine, wait_until
 from tests.support.programs.wire import Wire
 
-
 STORED = ("Herons", "Wombats", "Lynxes")
 
 

@@ -9,7 +9,7 @@ from bench.scale import BEHIND_CHECKPOINT, EVERYDAY, Plan, Simulation, measured
 from bench.scale_model import Measured, need, walls
 from tests.support.daemon.postgres import Postgres
 
-PLAN = Plan(spaces=60, nodes=2, open_each=8, seconds=0.6, stage_s=10, idle=4, small=2, large=1)
+PLAN = Plan(spaces=60, nodes=2, open_each=8, seconds=0.6, stage_s=10, idle=4, small=2, large=1, callers=20)
 
 
 async def test_a_small_world_is_weighed_and_its_walls_are_named(postgres: Postgres, tmp_path: Path) -> None:
@@ -40,11 +40,13 @@ async def test_a_small_world_is_weighed_and_its_walls_are_named(postgres: Postgr
 async def test_a_stage_that_takes_too_long_is_ended(postgres: Postgres, tmp_path: Path) -> None:
     """And the tables have their size all the same: what follows is not weighed on smaller ones."""
     simulation = Simulation(
-        postgres, Plan(spaces=300, nodes=2, open_each=8, seconds=0.2, stage_s=0.05, idle=1, small=1, large=1), tmp_path
+        postgres,
+        Plan(spaces=300, nodes=2, open_each=8, seconds=0.2, stage_s=0.05, idle=1, small=1, large=1, callers=2),
+        tmp_path,
     )
     await simulation.run()
     assert len(simulation.written) < 300
-    assert simulation.scales.sql("SELECT count(*) FROM log") == [(300,)]
+    assert simulation.scales.sql("SELECT count(*) FROM log WHERE id <> 'registry'") == [(300,)]
 
 
 def test_the_model_counts_what_it_is_told() -> None:
@@ -64,6 +66,9 @@ def test_the_model_counts_what_it_is_told() -> None:
         connections=6,
         heartbeats_s=2.0,
         looks=5.0,
+        changes_a_s=110.0,
+        apply_s=0.0,
+        caller_bytes=0.0,
     )
     found = need(86_400, measured)
     assert found.entries == pytest.approx(0.3 * 5 * 200)
@@ -71,6 +76,7 @@ def test_the_model_counts_what_it_is_told() -> None:
     assert found.log_gb == pytest.approx(86_400 * 0.3 * (200 * 500 + 6 * 2e6) / 1e9)
     assert found.disk_gb == pytest.approx(86_400 * (6e6 + 200_000) / 1e9)
     assert found.nodes == 11  # 10,800 are open at once
+    assert found.registry == pytest.approx(0.1)
     first, *_ = walls(measured).items()
     assert first[0].startswith("confided store status")
     assert 49_000 < first[1] <= 50_000
