@@ -5,6 +5,7 @@ It knows no server. docs/scale.md has its answers, with where each figure comes 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -101,7 +102,8 @@ class Measured:
         connections: of a node.
         heartbeats_s: between two of a node.
         looks: of a node in a second.
-        changes_a_s: of the registry in a second, by several nodes at once, and `apply_s` of a node's processor for each of another's.
+        change_s: by the clock, of a change of the registry by a node that has nothing to apply.
+        apply_s: of a node's processor, of a change that another one has made.
         caller_bytes: of the registry, for a machine with its space.
     """
 
@@ -119,7 +121,7 @@ class Measured:
     connections: int
     heartbeats_s: float
     looks: float
-    changes_a_s: float
+    change_s: float
     apply_s: float
     caller_bytes: float
 
@@ -190,8 +192,20 @@ def need(spaces: int, measured: Measured, use: Use = USE, node: Node = NODE) -> 
         disk_gb=spaces * (use.file_mib * measured.snapshot_disk + use.entries * measured.entry_disk) / 1e9,
         connections=nodes * measured.connections,
         status_s=spaces * measured.status_s,
-        registry=nodes / measured.changes_a_s,
+        registry=nodes / changes_a_s(measured),
     )
+
+
+def changes_a_s(measured: Measured) -> float:
+    """Changes that the registry can take in a second, of all nodes.
+
+    Who makes one has the row of the log for as long as a change takes, and while it applies what came since it looked last, half a pause
+    ago in the mean: so much that `rate * (change_s + rate * pause / 2 * apply_s)` is a whole second.
+    """
+    waits = measured.apply_s / measured.looks / 2
+    if not waits:
+        return 1 / measured.change_s
+    return (math.sqrt(measured.change_s**2 + 4 * waits) - measured.change_s) / (2 * waits)
 
 
 def walls(measured: Measured, server: Server = SERVER) -> dict[str, int]:
@@ -201,7 +215,7 @@ def walls(measured: Measured, server: Server = SERVER) -> dict[str, int]:
         f"its write-ahead log: {server.log_mb_s} MB a second": lambda it: it.log_mb > server.log_mb_s,
         f"its connections: {server.connections}": lambda it: it.connections > server.connections - server.reserved,
         f"its disk: {server.disk_gb:,} GB": lambda it: it.disk_gb > server.disk_gb,
-        f"its registry: {measured.changes_a_s:.0f} changes a second": lambda it: it.registry > 1,
+        f"its registry: {changes_a_s(measured):.0f} changes a second": lambda it: it.registry > 1,
         f"confided store status: {measured.deadline_s:.0f} s for a statement": lambda it: (
             it.status_s > measured.deadline_s
         ),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from bench.scale import BEHIND_CHECKPOINT, EVERYDAY, Plan, Simulation, measured
-from bench.scale_model import Measured, need, walls
+from bench.scale_model import Measured, changes_a_s, need, walls
 from tests.support.daemon.postgres import Postgres
 
 PLAN = Plan(spaces=60, nodes=2, open_each=8, seconds=0.6, stage_s=10, idle=4, small=2, large=1, callers=20)
@@ -66,7 +67,7 @@ def test_the_model_counts_what_it_is_told() -> None:
         connections=6,
         heartbeats_s=2.0,
         looks=5.0,
-        changes_a_s=110.0,
+        change_s=0.01,
         apply_s=0.0,
         caller_bytes=0.0,
     )
@@ -76,7 +77,9 @@ def test_the_model_counts_what_it_is_told() -> None:
     assert found.log_gb == pytest.approx(86_400 * 0.3 * (200 * 500 + 6 * 2e6) / 1e9)
     assert found.disk_gb == pytest.approx(86_400 * (6e6 + 200_000) / 1e9)
     assert found.nodes == 11  # 10,800 are open at once
-    assert found.registry == pytest.approx(0.1)
+    assert found.registry == pytest.approx(0.11)  # of a hundred changes a second, one for each node
+    slower = replace(measured, apply_s=0.001)  # 61.8 * (0.01 s + 61.8 * 0.1 * 0.001 s) is a second
+    assert changes_a_s(slower) == pytest.approx(61.8, rel=0.001)
     first, *_ = walls(measured).items()
     assert first[0].startswith("confided store status")
     assert 49_000 < first[1] <= 50_000
