@@ -52,7 +52,7 @@ KEY = bytes(32)
 LEAST_PATCHSET, MOST_PATCHSET = 60, 720  # bytes, evenly: entries of 570 on average; notes had 579 (docs/numbers.md)
 WORKERS = 2  # of a node, at once
 STAYS = 0.9  # of writes go to a space that is open
-EMPTY_MIB, LARGE_MIB = 0.3, 26.0  # files of spaces: with nothing in it, and with 10,000 pieces (docs/capacity.md)
+EMPTY_MIB = 0.3  # the file of a space with nothing in it (docs/capacity.md)
 TAIL = 1000  # entries that a snapshot takes the place of
 SETTINGS = {  # PostgreSQL's defaults, and nobody tunes them here; only the tests' server has others
     "max_connections": "200",
@@ -61,7 +61,7 @@ SETTINGS = {  # PostgreSQL's defaults, and nobody tunes them here; only the test
 }
 EVERYDAY = "everyday, a tenth of it to spaces that are closed: a write"
 BEHIND_CHECKPOINT = "an append right behind a checkpoint"
-LARGE_SNAPSHOT = f"a snapshot of {LARGE_MIB} MiB (10,000 pieces)"
+EMPTY_SNAPSHOT, LARGE_SNAPSHOT = "a snapshot of an empty space", "a snapshot of a large space"
 STATUS = "confided store status"
 HELD = (256, 1000)  # spaces that a node has open at once: [spaces] max_open_spaces, and what a large one may set
 BEAT = "a heartbeat that asks for"
@@ -95,6 +95,7 @@ class Plan:
     idle: int = 100  # connections that are held at once, to be weighed
     small: int = 100  # snapshots of empty spaces
     large: int = 4
+    large_mib: float = 26.0  # of a file with 10,000 pieces
     callers: int = 10_000  # that the registry has, to see how it grows
 
 
@@ -438,13 +439,13 @@ class Simulation:
         """Whole files, as they are brought there: of spaces with nothing in them, and with 10,000 pieces."""
         node = self._nodes[0]
         for name, size, count in (
-            ("an empty space", EMPTY_MIB, self.plan.small),
-            ("10,000 pieces", LARGE_MIB, self.plan.large),
+            (EMPTY_SNAPSHOT, EMPTY_MIB, self.plan.small),
+            (LARGE_SNAPSHOT, self.plan.large_mib, self.plan.large),
         ):
             file = self._root / "file"
             file.write_bytes(os.urandom(int(size * 2**20)))
             spaces = list(node.open)[:count]
-            with self._stage(f"a snapshot of {size} MiB ({name})") as cost:
+            with self._stage(name) as cost:
                 for space_id in spaces:
                     held = node.open[space_id]
                     began = time.perf_counter()
@@ -458,7 +459,7 @@ class Simulation:
         with self._stage("a snapshot that takes the place of a tail") as cost:
             await asyncio.to_thread(_bring, node.open[space_id], Sealing(space_id, KEY), file)
             cost.count = 1
-        self.brought_mib += LARGE_MIB
+        self.brought_mib += size
 
     def _status(self) -> None:
         with self._stage(STATUS) as cost:
@@ -570,7 +571,7 @@ def measured(simulation: Simulation) -> Measured:
     """What the model goes on from."""
     costs = simulation.costs
     everyday, appends, large = costs[EVERYDAY], costs[BEHIND_CHECKPOINT], costs[LARGE_SNAPSHOT]
-    mib = large.count * LARGE_MIB
+    mib = large.count * simulation.plan.large_mib
     beats = [cost for name, cost in costs.items() if name.startswith(BEAT)]
     return Measured(
         write_s=everyday.server_s / everyday.count,

@@ -10,7 +10,9 @@ from bench.scale import BEHIND_CHECKPOINT, EVERYDAY, Plan, Simulation, measured
 from bench.scale_model import Measured, changes_a_s, need, walls
 from tests.support.daemon.postgres import Postgres
 
-PLAN = Plan(spaces=60, nodes=2, open_each=8, seconds=0.6, stage_s=10, idle=4, small=2, large=1, callers=20)
+PLAN = Plan(
+    spaces=60, nodes=2, open_each=8, seconds=0.6, stage_s=10, idle=4, small=2, large=1, large_mib=1.0, callers=20
+)
 
 
 async def test_a_small_world_is_weighed_and_its_walls_are_named(postgres: Postgres, tmp_path: Path) -> None:
@@ -42,7 +44,18 @@ async def test_a_stage_that_takes_too_long_is_ended(postgres: Postgres, tmp_path
     """And the tables have their size all the same: what follows is not weighed on smaller ones."""
     simulation = Simulation(
         postgres,
-        Plan(spaces=300, nodes=2, open_each=8, seconds=0.2, stage_s=0.05, idle=1, small=1, large=1, callers=2),
+        Plan(
+            spaces=300,
+            nodes=2,
+            open_each=8,
+            seconds=0.2,
+            stage_s=0.05,
+            idle=1,
+            small=1,
+            large=1,
+            large_mib=1.0,
+            callers=2,
+        ),
         tmp_path,
     )
     await simulation.run()
