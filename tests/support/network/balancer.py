@@ -13,21 +13,17 @@ from tests.support.network.reverse_proxies import free_port, listens, program
 from tests.support.programs.processes import wait_until
 
 FILE = Path(__file__).parents[3] / "daemon" / "deploy" / "haproxy.cfg"
-ADMITS = "/ready"
 
 
 @contextmanager
-def balanced(folder: Path, ports: Sequence[int], *, asked: str = ADMITS) -> Iterator[int]:
-    """The port at which it listens, in front of as many daemons as the file names.
-
-    `asked`: what it asks each of them.
-    """
+def balanced(folder: Path, ports: Sequence[int]) -> Iterator[int]:
+    """The port at which it listens, in front of as many daemons as the file names."""
     found = program("haproxy")
     if found is None:
         pytest.skip("haproxy is not installed")
     folder.mkdir()
     port = free_port()
-    here = {"bind :7733": f"bind 127.0.0.1:{port}", f"uri {ADMITS}": f"uri {asked}", "maxconn 8192": "maxconn 100"}
+    here = {"bind :7733": f"bind 127.0.0.1:{port}", "maxconn 8192": "maxconn 100"}
     here |= {f"node-{number}:7733": f"127.0.0.1:{each}" for number, each in enumerate(ports, start=1)}
     text = FILE.read_text()
     for ours, changed in here.items():
