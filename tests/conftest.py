@@ -16,12 +16,12 @@ from tests.support.documents.notes import Agent, acting
 from tests.support.programs import forked
 
 STARTS = re.compile(
-    r"support[.](programs|confided|forked|wire|pair|mcp_session|watch|watching)\b|^import (subprocess|multiprocessing)",
+    r"support[.](programs|confided|forked|wire|pair|mcp_session|watch|watching|runs)\b|^import (subprocess|multiprocessing)",
     re.M,
 )
 """What a module of tests says that starts programs."""
 SLOW = {
-    *("e2e", "chaos", "interop", "backup"),
+    *("e2e", "chaos", "interop", "backup", "log"),
     *("test_adversary.py", "test_fuzz.py", "test_tampering.py", "test_back_pressure.py"),
     *(
         "test_chunk_properties.py",
@@ -38,6 +38,7 @@ SLOW = {
         "test_sealed_titles.py",
     ),
     *("test_generations.py", "test_rates.py", "test_embed.py", "test_row_scaled.py", "test_untaken_revisions.py"),
+    *("test_sealed_files.py", "test_folder_put_back.py", "test_rewrite.py"),
     *("test_streams.py", "test_classes.py", "test_session.py", "test_deleting.py", "test_dedupe.py", "test_dialing.py"),
     *("test_goodbye.py", "test_session_ends.py", "test_jobs.py", "test_duplicates.py", "test_dear_requests.py"),
     *(
