@@ -7,7 +7,6 @@ then only the secret of an invite is asked for, by its public id.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import stat
@@ -28,6 +27,7 @@ from confide_daemon.errors import StorageError, TakenError
 log = logging.getLogger(__name__)
 
 LOCAL_SPACE = "local"
+CUT_OFF = "this node cannot reach its store; another one may, or try again later"
 # A drop-in folder holds a few lines of one user's machines; anything beyond is not ours.
 MAX_DROP_INS = 256
 MAX_LINE_BYTES = 4096
@@ -124,7 +124,7 @@ class Callers:
         if self._is_full():  # before an invite is spent
             raise denied("busy", public_key, "as many machines are connected as it serves at once; try again later")
         if self._is_cut_off():
-            raise denied("busy", public_key, "this node cannot reach its store; another one may, or try again later")
+            raise denied("busy", public_key, CUT_OFF)
         caller = await asyncio.to_thread(self._admitted, public_key, invite_id)
         if self._sessions_of(public_key) >= self.most_sessions(public_key, hello):
             raise denied(
@@ -144,10 +144,13 @@ class Callers:
         else:
             known = self._known(public_key)
             if known is None:
-                # Another node may have taken it in a moment ago. What cannot be followed now lets nobody in.
-                with contextlib.suppress(StorageError):
-                    if self._registry.follow(asked_at=time.monotonic()):
-                        known = self._known(public_key)
+                # Another node may have taken it in a moment ago. While nobody can tell, a machine must not hear that it is unknown: it
+                # would take a new key of its own for one that nobody wants (PROTOCOL.md 7.10).
+                try:
+                    self._registry.follow(asked_at=time.monotonic())
+                except StorageError:
+                    raise denied("busy", public_key, CUT_OFF) from None
+                known = self._known(public_key)
             # Looked for once more: another connection of the same key may have taken the predecessor's place between the two.
             known = known or self._registry.machine(public_key)
             found = known or self._from_drop_in(public_key)

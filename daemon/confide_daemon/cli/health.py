@@ -36,6 +36,8 @@ from confide_memory.versions import WINDOW, is_behind
 
 HEALTH_DEADLINE_S = 2.0
 MAX_ANSWER = 4096
+# A tenth of what nodes allow each other (PROTOCOL.md 12.2).
+MOST_APART_S = 60.0
 # Looked through for one that is not healed; more are not kept.
 BREACHES = 1000
 LOST_HINT = (
@@ -301,7 +303,8 @@ def _store(found: Paths) -> Iterator[Check]:
     try:
         with closing(open_engine(config.load(found.config).store)) as engine:
             engine.ready()
-            standby, is_forced, version, is_copy = standing_of(engine)["settings"]
+            standing = standing_of(engine)
+            standby, is_forced, version, is_copy = standing["settings"]
     except ConfideError as error:
         yield Check("store", str(error), error.hint)
         return
@@ -314,6 +317,12 @@ def _store(found: Paths) -> Iterator[Check]:
         yield Check("store", said, "set fsync = on in postgresql.conf")
     else:
         yield Check("store", detail=said)
+    if abs(standing["ahead_s"]) > MOST_APART_S:
+        yield Check(
+            "clock",
+            f"that of PostgreSQL is {standing['ahead_s']:+.0f} s off this machine's",
+            "set both right: nodes take each other's sessions only where their clocks agree within ten minutes",
+        )
     if had := sorted(path.name for path in found.data.root.glob("registry.db.ahead*")):
         yield Check(
             "what the store has lost of the registry",

@@ -23,6 +23,7 @@ from confide_crypto.transport.open import Connection, connect
 from confide_daemon import figures
 from confide_daemon.config import parse_listen
 from confide_daemon.datadir.identity import Keys
+from confide_daemon.errors import EngineError
 from confide_daemon.server.rates import Rate
 from confide_daemon.spaces.leases import Holder, Leases
 
@@ -90,10 +91,15 @@ class Relays:
     async def serve(self, connection: Connection, space_id: str, rate: Rate) -> bool:
         """Pass a caller's session on to whoever holds its space, until it ends; False: this node is to serve it.
 
-        Raises EngineError: nobody can be asked who that is.
+        Raises EngineError: nobody can be asked who that is, or that node takes no sessions of others.
         """
         until = time.monotonic() + PATIENCE_S
-        while (holder := await self._leases.holder(space_id)) is not None and holder.address:
+        while (holder := await self._leases.holder(space_id)) is not None:
+            if not holder.address:
+                raise EngineError(
+                    f"cannot use the space: node {holder.node} holds it, and takes no sessions of other nodes",
+                    hint="set [node] in the daemon.toml of that node, or connect to it",
+                )
             try:
                 far = await self._dial(holder, connection)
             except DeniedError as denied:

@@ -354,4 +354,12 @@ def standing_of(engine: Engine) -> dict[str, Any]:
                   current_setting('server_version'), pg_is_in_recovery()"""
     )
     _, registry = engine.run("SELECT head, head - base FROM log WHERE id = 'registry'")
-    return {"nodes": nodes, "logs": logs, "settings": settings[0], "registry": registry[0] if registry else None}
+    asked_at = time.time()
+    _, clock = engine.run("SELECT extract(epoch FROM clock_timestamp())::float")
+    return {
+        "nodes": nodes,
+        "logs": logs,
+        "settings": settings[0],
+        "registry": registry[0] if registry else None,
+        "ahead_s": clock[0][0] - (asked_at + time.time()) / 2,
+    }

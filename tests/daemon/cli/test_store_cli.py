@@ -71,7 +71,9 @@ def test_a_memory_goes_into_a_store_and_comes_back(ready: Confided, postgres: Po
     found = ready.json("store", "status")
     assert [(one["space"], one["node"] is None) for one in found["spaces"]] == [("laptop", False)]
     assert found["spaces"][0]["behindSnapshot"] >= 1
-    assert len(found["nodes"]) == 1
+    assert [one["address"] for one in found["nodes"]] == [None]
+    assert found["registry"]["entries"] >= 1
+    assert "registry: " in ready.run("store", "status").stdout
     assert ready.run("status").returncode == 0
     doctor = ready.run("doctor", code=1)  # the test's server does not force writes to its disk
     assert "a power cut loses what was acknowledged" in doctor.stdout + doctor.stderr

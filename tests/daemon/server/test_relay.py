@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import Any
 
 import pytest
 from tests.support.network.reverse_proxies import free_port
 
+from confide_crypto.limits import DEFAULT_TIMERS
+from confide_daemon.errors import EngineError
 from confide_daemon.server import relay
+from confide_daemon.spaces.leases import Holder
 
 
 async def test_an_address_where_nobody_listens_refuses() -> None:
@@ -52,3 +56,18 @@ async def test_one_that_is_there_again_is_not_gone(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(asyncio, "open_connection", open_connection)
         monkeypatch.setattr(relay, "REFUSED_FOR_S", 0.5)
         assert not await relay.refuses(f"127.0.0.1:{listener.getsockname()[1]}")
+
+
+async def test_whoever_cannot_be_passed_on_is_told_why() -> None:
+    """The node that holds the space has no address for others: to send the machine away would have it come again for ever."""
+
+    class Elsewhere:
+        async def holder(self, _space_id: str) -> Holder:
+            return Holder(7, "", 1)
+
+    leases: Any = Elsewhere()
+    nobody: Any = None
+    relays = relay.Relays(leases, nobody, DEFAULT_TIMERS, is_stopping=lambda: False)
+    with pytest.raises(EngineError, match="node 7 holds it") as told:
+        await relays.serve(nobody, "space", nobody)
+    assert "[node]" in str(told.value.hint)

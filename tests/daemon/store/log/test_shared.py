@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 from tests.support.daemon.logged import Store
 
+from confide_crypto.errors import DeniedError
 from confide_crypto.keys.identity import Identity
 from confide_daemon.access import space_removal
+from confide_daemon.access.authorization import Callers
 from confide_daemon.access.callers import Grants
 from confide_daemon.access.invites import Invites, Joined, Refused
 from confide_daemon.access.registry import Registry, State, create, open_state
@@ -420,3 +422,26 @@ def _killed_in_a_change(nodes: Nodes, at: str) -> None:
     psycopg.Connection.execute = execute  # type: ignore[method-assign]
     with closing(open_state(nodes.first, store=nodes.config)) as mine:
         mine.registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
+
+
+async def test_a_machine_that_another_node_took_in_is_known_at_once_or_told_to_come_again(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looks for it, and also where somebody else has looked meanwhile; never that it is unknown, while nobody can tell."""
+    first, second = nodes.join(), nodes.join("second")
+    callers = Callers(second.registry, second.folder.authorized, sessions_of=lambda _key: 0, max_sessions=8)
+    first.registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
+    assert (await callers.admit(KEYS[0], {}, None))["caller"] == "m0"
+    first.registry.add_caller(KEYS[1], Grants("m1"), space="home", added_by="line")
+    real = second.registry.follow
+
+    def by_another(*, asked_at: float | None = None) -> bool:
+        real()
+        return real(asked_at=asked_at)
+
+    monkeypatch.setattr(second.registry, "follow", by_another)
+    assert (await callers.admit(KEYS[1], {}, None))["caller"] == "m1"
+    monkeypatch.setattr(second.registry, "follow", lambda **_asked: (_ for _ in ()).throw(EngineError("it is away")))
+    with pytest.raises(DeniedError) as refused:
+        await callers.admit(KEYS[2], {}, None)
+    assert refused.value.reason == "busy"
