@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from tests.support.daemon.deploying import DEPLOY, EXAMPLES, HELM, load, run, tool
+from tests.support.daemon.deploying import DEPLOY, EXAMPLES, HELM, load, only, rendered, run, tool
 
 from confide_daemon.config import DEFAULT_PORT
 
 NEWEST, OLDEST = "1.34", "1.27"
 RELEASE = "memory"
-
-
-def rendered(given: Path) -> list[dict[str, Any]]:
-    """The objects of a release."""
-    text = run(tool("helm"), "template", RELEASE, str(HELM), "--namespace", "confide", "--values", str(given))
-    return [each for each in yaml.safe_load_all(text) if each]
-
-
-def only(objects: list[dict[str, Any]], kind: str, name: str = "memory-confide") -> dict[str, Any]:
-    (found,) = [each for each in objects if each["kind"] == kind and each["metadata"]["name"] == name]
-    return found
 
 
 @pytest.mark.parametrize("given", EXAMPLES, ids=lambda path: path.stem)

@@ -64,3 +64,14 @@ def run(*command: str, code: int = 0) -> str:
     text = done.stdout + done.stderr
     assert done.returncode == code, f"{command} ended with {done.returncode}:\n{text}"
     return text
+
+
+def rendered(given: Path, *, release: str = "memory") -> list[dict[str, Any]]:
+    """The objects of a release with these values; skips the test where helm is not here."""
+    text = run(tool("helm"), "template", release, str(HELM), "--namespace", "confide", "--values", str(given))
+    return [each for each in yaml.safe_load_all(text) if each]
+
+
+def only(objects: list[dict[str, Any]], kind: str, name: str = "memory-confide") -> dict[str, Any]:
+    (found,) = [each for each in objects if each["kind"] == kind and each["metadata"]["name"] == name]
+    return found
