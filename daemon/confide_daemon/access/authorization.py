@@ -33,6 +33,10 @@ MAX_DROP_INS = 256
 MAX_LINE_BYTES = 4096
 
 
+async def _never() -> bool:
+    return False
+
+
 async def _at_once(_key: bytes) -> bool:
     return True
 
@@ -48,7 +52,7 @@ class Callers:
         sessions_of: Callable[[bytes], int],
         max_sessions: int,
         is_full: Callable[[], bool] = lambda: False,
-        is_cut_off: Callable[[], bool] = lambda: False,
+        is_cut_off: Callable[[], Awaitable[bool]] = _never,
         is_live: Callable[[bytes, str], bool] = lambda _key, _session: False,
         pass_connection: Callable[[bytes], Awaitable[bool]] = _at_once,
         on_refused: Callable[[bytes, str], None] = lambda _key, _reason: None,
@@ -123,7 +127,7 @@ class Callers:
     async def _admit(self, public_key: bytes, hello: Mapping[str, Any], invite_id: bytes | None) -> dict[str, Any]:
         if self._is_full():  # before an invite is spent
             raise denied("busy", public_key, "as many machines are connected as it serves at once; try again later")
-        if self._is_cut_off():
+        if await self._is_cut_off():
             raise denied("busy", public_key, CUT_OFF)
         caller = await asyncio.to_thread(self._admitted, public_key, invite_id)
         if self._sessions_of(public_key) >= self.most_sessions(public_key, hello):

@@ -47,6 +47,13 @@ class Following:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
+    async def follow(self) -> None:
+        """Have the registry here be as its log is. Raises StorageError, EngineError."""
+        began = time.monotonic()
+        if await asyncio.to_thread(self._registry.follow):
+            await asyncio.to_thread(self._take_up)
+        self._followed_at = max(self._followed_at, began)
+
     def is_behind(self, seconds: float) -> bool:
         """Whether it could not be followed for so long: what others have changed since is not known here."""
         return time.monotonic() - self._followed_at > seconds
@@ -61,11 +68,8 @@ class Following:
         loop = asyncio.get_running_loop()
         snapshot_at = loop.time() + SNAPSHOT_EVERY_S
         while True:
-            began = time.monotonic()
             try:
-                if await asyncio.to_thread(self._registry.follow):
-                    await asyncio.to_thread(self._take_up)
-                self._followed_at = began
+                await self.follow()
                 if loop.time() >= snapshot_at:
                     snapshot_at = loop.time() + SNAPSHOT_EVERY_S
                     await asyncio.to_thread(self._take_snapshot)

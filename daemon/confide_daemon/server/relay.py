@@ -24,6 +24,7 @@ from confide_daemon import figures
 from confide_daemon.config import parse_listen
 from confide_daemon.datadir.identity import Keys
 from confide_daemon.errors import EngineError
+from confide_daemon.server.mcp.tool_calls import may_be_asked_again
 from confide_daemon.server.rates import Rate
 from confide_daemon.spaces.leases import Holder, Leases
 
@@ -53,6 +54,7 @@ class _Passed:
     space_id: str
     node: int
     calls: int = 0  # of the caller's messages, those that are not answered yet
+    is_leaving: bool = False  # what comes from now on is asked again elsewhere
 
     @property
     def is_in_use(self) -> bool:
@@ -165,6 +167,8 @@ class Relays:
         log.info("session %s is passed on to node %d", near.session_id, node, extra={"space": space_id})
 
         async def up(data: bytes) -> None:
+            if passed.is_leaving and may_be_asked_again(data):
+                return
             passed.calls += _is_call(data)
             await far.send_message(data)
 
@@ -201,6 +205,7 @@ class Relays:
                 log.error("session %s: passing it on broke: %s", near.session_id, type(error).__name__)
 
     async def _drain(self, passed: _Passed) -> None:
+        passed.is_leaving = True
         with contextlib.suppress(ConnectionLost, TimeoutError):
             async with asyncio.timeout(DRAIN_S):
                 await passed.near.go_away("restart")

@@ -70,6 +70,8 @@ STOP_DEADLINE_S = 10.0
 ACCEPTED_AT_ONCE = 8
 # In the kernel's queue: whoever finds it full tries again after a second, and after a restart all callers come at once.
 MAX_WAITING_CONNECTIONS = 1024
+# How often a space may be another node's by the time that it is opened here; then its machine comes again.
+OPENED_AT_ONCE = 3
 _Answer = Callable[[ServerConnection, Request], Response | None]
 # A proxy asks at once; whoever has not asked by then will not.
 EXPLAIN_S = 10.0
@@ -155,7 +157,7 @@ class Daemon:
             sessions_of=lambda key: self._open[key],
             max_sessions=config.server.max_sessions_per_caller,
             is_full=lambda: self._open.total() >= config.server.max_sessions,
-            is_cut_off=lambda: self._is_cut_off,
+            is_cut_off=self._stays_cut_off,
             is_live=self._is_live,
             pass_connection=self._rates.pass_connection,
             on_refused=self._audit.refused,
@@ -349,6 +351,15 @@ class Daemon:
             return False
         return not leases.is_confirmed or following.is_behind(self.config.store.lease_s)
 
+    async def _stays_cut_off(self) -> bool:
+        """The same, after a look: a process that was stopped for a while has asked nobody meanwhile, and is answered now."""
+        leases, following = self.spaces.leases, self._following
+        if self._is_cut_off and leases is not None and following is not None and leases.failure is None:
+            with suppress(ConfideError):
+                await leases.confirm()
+                await following.follow()
+        return self._is_cut_off
+
     async def _handle(self, ws: ServerConnection) -> None:
         await self._take_in(ws, self._callers)
 
@@ -403,18 +414,28 @@ class Daemon:
             return
         with self._rates.of(connection.peer_key) as rate:
             try:
-                # What a node has passed on is not passed on again: two that take each other for the holder would do so without end.
-                relays = None if is_passed_on else self._relays
-                if relays is not None and await relays.serve(connection, caller.space_id, rate):
-                    return
-                with self.spaces.used(caller.space_id):
-                    await self._serve_caller(connection, caller, rate)
+                await self._serve_here_or_elsewhere(connection, caller, rate, is_passed_on=is_passed_on)
             except ConfideError as error:
-                if self._relays is not None and isinstance(error, FencedError):
-                    await connection.close("restart")  # another node was faster: whoever comes again is passed on
-                    return
                 log.error("space %s cannot be opened: %s", caller.space_id, error, extra={"space": caller.space_id})
                 await self._explain(connection, error, rate)
+
+    async def _serve_here_or_elsewhere(
+        self, connection: Connection, caller: Caller, rate: Rate, *, is_passed_on: bool
+    ) -> None:
+        """At this node, or at the one that holds the space. Raises StorageError where it cannot be opened."""
+        for _ in range(OPENED_AT_ONCE):
+            # What a node has passed on is not passed on again: two that take each other for the holder would do so without end.
+            relays = None if is_passed_on else self._relays
+            if relays is not None and await relays.serve(connection, caller.space_id, rate):
+                return
+            try:
+                with self.spaces.used(caller.space_id):
+                    await self._serve_caller(connection, caller, rate)
+                return
+            except FencedError:
+                if self._relays is None:
+                    raise
+        await connection.close("restart")
 
     async def _serve_caller(self, connection: Connection, caller: Caller, rate: Rate) -> None:
         """Run the session of a caller. Raises StorageError where its space cannot be opened."""

@@ -27,6 +27,7 @@ from confide_memory.documents import text_hash
 
 REVOKED_S = 1.0
 PAUSE_S = 5.0
+AT_ONCE = 4
 
 
 @pytest.fixture(autouse=True)
@@ -40,28 +41,32 @@ async def test_a_session_is_served_by_the_holder_wherever_it_comes(nodes: Nodes)
     identity = first.enroll("space1")
     other = first.enroll("desktop1", "--space", "space1")
     long = "a line that is long enough\n" * 4000
-    async with await first.connect(identity) as here, await second.connect(other) as there:
+    async with await first.connect(identity) as here:
         await here.attach("proj")
         await here.put("memory/a.md", "written at the holder\n")
         assert nodes.holder("space1") is first
-        await there.attach("proj")
-        found = await there.request("pull", {"project": "proj", "path": "memory/a.md"})
-        assert found["text"] == "written at the holder\n"
-        await there.put("memory/b.md", "passed on\n")
-        assert (await news(here, "memory/b.md"))["text"] == "passed on\n"
-        await here.put("memory/c.md", "to the other one\n")
-        assert (await news(there, "memory/c.md"))["text"] == "to the other one\n"
-        hashed = text_hash(long)
-        sent = await there.connection.upload(
-            "put", {"project": "proj", "path": "memory/d.md", "hash": hashed, "base": 0}, long.encode(), timeout_s=30
-        )
-        assert sent["hash"] == hashed
-        with pytest.raises(RequestError) as refused:
-            await there.request("pull", {"project": "proj", "path": "memory/none.md"})
-        assert refused.value.code == "not_found"
-        async with there.mcp() as client:
-            stored = await client.call_tool("memory_store", {"content": "The relay passes this on."})
-            assert not stored.is_error
+        async with await second.connect(other) as there:
+            await there.attach("proj")
+            found = await there.request("pull", {"project": "proj", "path": "memory/a.md"})
+            assert found["text"] == "written at the holder\n"
+            await there.put("memory/b.md", "passed on\n")
+            assert (await news(here, "memory/b.md"))["text"] == "passed on\n"
+            await here.put("memory/c.md", "to the other one\n")
+            assert (await news(there, "memory/c.md"))["text"] == "to the other one\n"
+            hashed = text_hash(long)
+            sent = await there.connection.upload(
+                "put",
+                {"project": "proj", "path": "memory/d.md", "hash": hashed, "base": 0},
+                long.encode(),
+                timeout_s=30,
+            )
+            assert sent["hash"] == hashed
+            with pytest.raises(RequestError) as refused:
+                await there.request("pull", {"project": "proj", "path": "memory/none.md"})
+            assert refused.value.code == "not_found"
+            async with there.mcp() as client:
+                stored = await client.call_tool("memory_store", {"content": "The relay passes this on."})
+                assert not stored.is_error
     assert nodes.holder("space1") is first
     assert "is passed on to node" in second.log
 
@@ -97,20 +102,28 @@ async def test_an_agent_notices_nothing_while_nodes_are_restarted(nodes: Nodes, 
             longest = max(longest, (time.monotonic() - began) / 2)
             stored.append(number)
 
-        await call(0)
+        async def calls() -> None:
+            begun = len(stored)
+            await asyncio.gather(*(call(begun + more) for more in range(AT_ONCE)))
+
+        await calls()
         for node, other in ((first, second), (second, first)):
             assert node.process is not None
             balancer._target_port = other.port
             node.process.terminate()
             while node.process.poll() is None:
-                await call(len(stored))
-            for _ in range(3):
-                await call(len(stored))
+                await calls()
+            await calls()
             assert nodes.holder("space2") is other
             await asyncio.to_thread(node.begin)
         text = str((await client.call_tool("memory_read", {"path": "memory/boats.md"})).content)
     balancer.close()
     assert longest < PAUSE_S
+    # Neither what was stored and asked nor who did is anywhere that nodes leave something.
+    left = (first.log + second.log).encode() + await asyncio.to_thread(nodes.postgres.dump, nodes.url)
+    for secret in (b"harbour", b"Boat", b"tide tables", b"boats.md", invite.rpartition("#")[2].encode()):
+        assert secret not in left
+    assert b"space2" not in await asyncio.to_thread(nodes.postgres.dump, nodes.url)
     assert {number: text.count(f"Boat {number} lies") for number in stored} == dict.fromkeys(stored, 1)
 
 
