@@ -13,8 +13,8 @@ A file gets its place at once, and never over what somebody has just written the
 from __future__ import annotations
 
 import errno
-import hashlib
 import fnmatch
+import hashlib
 import os
 import stat
 import time
