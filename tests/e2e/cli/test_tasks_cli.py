@@ -6,16 +6,14 @@ import asyncio
 import base64
 import json
 import secrets
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.e2e.cli.test_questions import terminal
 from tests.support.daemon.task_runners import Device, named
 from tests.support.network.relay import RecordingRelay
-from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.processes import Daemon, Machine, wait_until
 from tests.support.programs.wire import Wire
 
 from confide_crypto.keys.identity import Identity, parse_daemon_key
@@ -33,25 +31,6 @@ def soon(**away: int) -> str:
 
 
 ALL = 'toolsets = ["core", "tasks"]\n'
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with running_daemon(tmp_path_factory.mktemp("tasks")) as running:
-        yield running
-
-
-@pytest.fixture
-def relay(daemon: Daemon) -> Iterator[RecordingRelay]:
-    with RecordingRelay(daemon.port) as cable:
-        yield cable
-
-
-@pytest.fixture
-def machine(tmp_path: Path, daemon: Daemon, relay: RecordingRelay) -> Machine:
-    joined = Machine(tmp_path, f"ann-{secrets.token_hex(4)}")
-    joined.run("join", daemon.invite(joined.name, port=relay.port))
-    return joined
 
 
 def test_a_task_from_its_order_to_its_end(machine: Machine) -> None:

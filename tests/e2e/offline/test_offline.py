@@ -6,30 +6,17 @@ import json
 import secrets
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.network.relay import RecordingRelay
 from tests.support.programs.mcp_session import ERAS, Era, session
-from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.processes import Daemon, Machine, wait_until
 from tests.support.programs.watch import watching
 from tests.support.programs.wire import Wire
 
 from confide_proxy.mcp.catalogue import PACKAGED
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with running_daemon(tmp_path_factory.mktemp("offline")) as running:
-        yield running
-
-
-@pytest.fixture
-def relay(daemon: Daemon) -> Iterator[RecordingRelay]:
-    with RecordingRelay(daemon.port) as cable:
-        yield cable
 
 
 @pytest.fixture

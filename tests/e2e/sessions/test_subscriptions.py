@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.support.deadline import DEADLINE_S
 from tests.support.network.relay import RecordingRelay
-from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.processes import Daemon, Machine, wait_until
 from tests.support.programs.wire import Wire
 
 MODERN = {
@@ -20,25 +16,6 @@ MODERN = {
     "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},
 }
 URI = "memory://core"
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with running_daemon(tmp_path_factory.mktemp("subscriptions")) as running:
-        yield running
-
-
-@pytest.fixture
-def relay(daemon: Daemon) -> Iterator[RecordingRelay]:
-    with RecordingRelay(daemon.port) as cable:
-        yield cable
-
-
-@pytest.fixture
-def machine(tmp_path: Path, daemon: Daemon, relay: RecordingRelay) -> Machine:
-    joined = Machine(tmp_path, f"ann-{secrets.token_hex(4)}")
-    joined.run("join", daemon.invite(joined.name, port=relay.port))
-    return joined
 
 
 def heard(wire: Wire, method: str, *, timeout_s: float = DEADLINE_S) -> dict[str, Any]:
