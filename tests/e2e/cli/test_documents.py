@@ -22,6 +22,8 @@ FOLLOWED_ELSEWHERE = {
     "cluster.md": "tests/daemon/cli/test_store_cli.py",
 }
 """Documents whose commands need more than a fresh home, and the test that follows each command by command."""
+SECTIONS_ELSEWHERE = {"tasks.md": ("Try a night", "tests/e2e/runner/test_the_page.py")}
+"""Of a document a section whose commands take more: one that runs until it is killed."""
 DOCUMENTS = sorted(
     path
     for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "clients").glob("*.md")]
@@ -40,7 +42,11 @@ INVITE = re.compile(r"confides?://\S+/#invite1\w+")
 
 def commands(document: Path) -> list[str]:
     """The lines behind `$ `, without their comments."""
-    blocks = "".join(BLOCK.findall(document.read_text(encoding="utf-8")))
+    text = document.read_text(encoding="utf-8")
+    if document.name in SECTIONS_ELSEWHERE:
+        before, _, section = text.partition(f"\n## {SECTIONS_ELSEWHERE[document.name][0]}\n")
+        text = before + section.partition("\n## ")[2]
+    blocks = "".join(BLOCK.findall(text))
     return [re.sub(r"\s{2,}#.*", "", line[2:]) for line in blocks.splitlines() if line.startswith("$ ")]
 
 
@@ -56,6 +62,9 @@ def test_what_is_followed_elsewhere_is() -> None:
         assert f"docs/{name}" in (ROOT / test).read_text(encoding="utf-8") or f'"{name}"' in (ROOT / test).read_text(
             encoding="utf-8"
         )
+    for name, (section, test) in SECTIONS_ELSEWHERE.items():
+        assert f"## {section}\n" in (ROOT / "docs" / name).read_text(encoding="utf-8")
+        assert f'"## {section}\\n"' in (ROOT / test).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("document", [path for path in DOCUMENTS if commands(path)], ids=lambda path: path.name)
