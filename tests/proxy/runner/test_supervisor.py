@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.runs import ROUNDS, Runs
 from tests.support.sealing.rosters import DESKTOP, LAPTOP, PHONE, SPACE, flipped, shared
 
@@ -267,7 +268,8 @@ async def test_a_run_whose_slot_is_anothers_is_killed_and_thrown_away(
     """A zombie: the fence has moved on, so it neither says that it ended nor leaves anything."""
     monkeypatch.setattr(supervisors, "RENEW_S", 0.1)
     desk.daemon.on["task-renew"] = refused("conflict")
-    assert await desk.supervisor("echo begun; sleep 6000").work(desk.slot()) == ""
+    async with asyncio.timeout(DEADLINE_S):
+        assert await desk.supervisor("echo begun; sleep 6000").work(desk.slot()) == ""
     assert desk.daemon.of("task-ended") == []
     assert list((desk.folder / "work").iterdir()) == []
 
@@ -293,7 +295,8 @@ async def test_a_run_out_of_the_daemons_reach_ends_before_its_lease(
         return {"state": body["state"], "effects": False}
 
     desk.daemon.on["task-ended"] = end
-    assert await desk.supervisor("echo begun; sleep 6000").work(slot) == "lost"
+    async with asyncio.timeout(DEADLINE_S):
+        assert await desk.supervisor("echo begun; sleep 6000").work(slot) == "lost"
     assert len(desk.daemon.of("task-renew")) > 3
     assert ended[0] > 0.9  # not before it has to
 
