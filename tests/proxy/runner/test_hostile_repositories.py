@@ -8,9 +8,6 @@ import json
 import os
 import socket
 import stat
-import subprocess
-import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,8 +15,6 @@ from tests.support.runs import Runs, git
 
 from confide_crypto.errors import ConfideError
 from confide_proxy.errors import RepositoryError
-from confide_proxy.runner.sandbox import groups
-from confide_proxy.runner.settings.recipes import Settings
 
 
 async def work(runs: Runs, script: str, more: str = "") -> tuple[str, str]:
@@ -245,43 +240,3 @@ async def test_a_run_is_in_a_session_of_its_own(runs: Runs) -> None:
     sid, said = printed.split("stdout")[-1].split("\n")[1:3]
     assert int(sid) > 0, "the session is one from outside"
     assert said == "not a tty"
-
-
-def test_what_a_run_may_take_of_the_machine_is_bounded() -> None:
-    """Processes and memory, where this machine has control groups."""
-    if not groups.available():
-        pytest.skip(
-            "there are no control groups for us here: a run is bounded by its time and its disk (docs/runner.md)"
-        )
-    group = groups.make("0bounded1", replace(Settings(Path(), "").limits, memory_mib=64, processes=12))
-    forks = """
-import os, time
-n = 0
-try:
-    for n in range(40):
-        if not os.fork():
-            time.sleep(9)
-except OSError:
-    pass
-print(n, flush=True)
-os.killpg(0, 9)
-"""
-    try:
-        took = [
-            subprocess.run(
-                [*group.prefix, sys.executable, "-c", script],
-                env=group.environment,
-                capture_output=True,
-                text=True,
-                timeout=60,
-                start_new_session=True,
-            )
-            for script in (
-                forks.replace("print(n)", "print(n, flush=True)"),
-                "x = bytearray(200 * 2**20); print('had')",
-            )
-        ]
-    finally:
-        group.close()
-    assert 3 <= int(took[0].stdout) <= 12
-    assert "had" not in took[1].stdout
