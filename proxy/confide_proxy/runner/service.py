@@ -196,6 +196,7 @@ class Service:
         await self._sealing.open(self._link, attached)
         self._is_up.set()
         self._news.set()
+        self.supervisor.connected()
 
     def _on_down(self, reason: ConfideError) -> None:
         self._is_up.clear()

@@ -97,6 +97,7 @@ class Supervisor:
         self._folder = folder
         self._spending = Spending(folder)
         self._run: tuple[Begun, Run] | None = None
+        self._connected = asyncio.Event()
         self.on_begin: Callable[[Begun, Recipe], None] = lambda _begun, _recipe: None
         self.on_end: Callable[[Begun, str, Result], None] = lambda _begun, _state, _result: None
 
@@ -135,6 +136,10 @@ class Supervisor:
         for each in slots:
             if self._run is not None and self._run[0] == Begun(*(each[name] for name in Begun._fields)):
                 self._run[1].stop("cancelled", "it was cancelled")
+
+    def connected(self) -> None:
+        """There is a connection again: the daemon is told at once what runs, so that it can say here what is to be killed."""
+        self._connected.set()
 
     def stop(self, why: str) -> None:
         """End the run that is under way, if there is one."""
@@ -223,7 +228,10 @@ class Supervisor:
         while True:
             wait_s = min(next_at - time.monotonic(), lease.left_s)
             if wait_s > 0:
-                await asyncio.sleep(wait_s)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self._connected.wait()
+            self._connected.clear()
             if lease.left_s <= 0:
                 run.stop("lost", "the daemon was out of reach until the end of its lease")
                 return

@@ -223,6 +223,22 @@ async def test_a_device_signs_a_task_anew_and_changes_nothing_of_it(daemon: Serv
     await desktop.__aexit__(None, None, None)
 
 
+async def test_a_runner_that_connects_again_is_told_what_to_kill(daemon: Serving, laptop: Device) -> None:
+    """It claims nothing while it runs something; its first word about that is enough."""
+    whole = order(laptop.identity)
+    await laptop.add(whole)
+    slot = await laptop.claim()
+    assert slot is not None
+    await laptop.start(slot)
+    async with Device(await daemon.connect(laptop.identity), laptop.identity) as again:
+        await again.request("task-renew", named(slot))
+        await laptop.cancel(whole.id)
+        async with asyncio.timeout(DEADLINE_S):
+            while not (news := await again.task_news.get())["cancelled"]:
+                pass
+        assert news["cancelled"] == [named(slot)]
+
+
 async def test_a_task_of_a_removed_device_stands_still(daemon: Serving, laptop: Device) -> None:
     """Its run is killed, and the list says whose it was."""
     server = await another(daemon, laptop, "old server")

@@ -174,6 +174,8 @@ class TaskRequests:
     async def _runner_of(self, said: dict[str, int | str]) -> tuple[Caller, Name]:
         """The caller, and the slot that it speaks of, in whose project it may write. Raises GrantError, NotFoundError."""
         await self._device()
+        # Also one that has connected again, and claims nothing while it runs something: it is told what to kill.
+        self._is_runner.set()
         slot = Name(str(said["task"]), int(said["at"]), int(said["attempt"]), int(said["fence"]))
         task = await self._space.tasks.task(slot.task)
         caller = self._caller()
