@@ -5,7 +5,8 @@
 The daemon makes its vectors by hashing, which takes a question 2 ms less than the packaged model, and ten thousand notes five minutes less.
 
 Times are from a request's first byte to the answer's last, over loopback on a connection that stays open, so the client's own share is in
-them; pages are asked for in turns. Budgets: p95 50 ms, 60 KB.
+them; pages are asked for in turns. Budgets: p95 50 ms, 60 KB. On a busy machine the load beside them says what they are worth, and what a
+page costs both processes of a processor's time, which waiting does not change.
 """
 
 from __future__ import annotations
