@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.daemon.gateway.test_server_attacks import call
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.confided import Confided
 from tests.support.programs.door_attacks import LISTEN, listen
 from tests.support.programs.processes import Machine, wait_until
@@ -66,15 +68,22 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         machine = Machine(root, name, is_set_up=False)
         machine.allow("project")
         machine.run("join", confided.json("invite", name, "--url", url, *options)["invite"])
-        machine.run("sync")
         machines.append(machine)
+    machines[0].run("sync")
     yield House(gateway, *machines)
     confided.end()
 
 
+@pytest.fixture(scope="module")
+def added(house: House) -> str:
+    """The id of an application."""
+    return house.program().identifier
+
+
 @pytest.fixture
-def chat(house: House) -> Program:
-    return house.program()
+def chat(house: House, added: str) -> Program:
+    """One that signs in anew, with a verifier of its own."""
+    return Program(house.gateway, added)
 
 
 async def test_a_program_is_let_in_by_words_that_a_device_approves(house: House, chat: Program) -> None:
@@ -267,7 +276,7 @@ def register(house: House, **said: Any) -> Any:
 
 
 def test_programs_register_themselves_only_while_it_is_open(house: House) -> None:
-    """Then with exact addresses, by TLS or of the same machine; and each is approved like any other."""
+    """Then with exact addresses, by TLS or of the same machine; each is approved like any other, and whoever opened is told of each."""
     described = "/.well-known/oauth-authorization-server"
     assert register(house).status == 403
     assert "registration_endpoint" not in house.gateway.request("GET", described).json
@@ -296,9 +305,13 @@ def test_programs_register_themselves_only_while_it_is_open(house: House) -> Non
         assert "It has registered itself" in house.gateway.request("GET", page).body.decode()
         house.approve(program.words(page))
         assert house.is_let_in(program.exchange(program.code(page)).json["access_token"])
+        opened.send_signal(signal.SIGINT)
+        told, _ = opened.communicate(timeout=DEADLINE_S)
     finally:
         opened.kill()
-    wait_until("it to be closed", lambda: register(house).status == 403)
+    assert told == "registered: 1\n"
+    assert f"registered: Self, which sends people back to {REDIRECT}" in house.gateway.confided.log
+    assert register(house).status == 403
     house.gateway.confided.run("gateway", "client", "rm", program.identifier)
 
 
