@@ -155,10 +155,14 @@ PAGES: dict[str, Any] = {
 }
 
 
+CUT_OFF = "[...document.querySelectorAll('pre.wrap')].some(one => one.scrollWidth > one.clientWidth)"
+"""Whether of a text that is to be read or copied whole, such as an invite, a part is out of sight."""
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_axe_finds_nothing(chromium: Any, gateway: Gateway, scheme: str, width: int) -> None:
-    """Of any impact; nothing is wider than the window; and the policy stopped nothing, for there was nothing to stop."""
+    """Of any impact; nothing is wider than the window, what is shown once is whole, and the policy had nothing to stop."""
     found: list[str] = []
     with touring(chromium, gateway, color_scheme=scheme, viewport={"width": width, "height": 900}) as tour:
         for name, way in PAGES.items():
@@ -174,6 +178,8 @@ def test_axe_finds_nothing(chromium: Any, gateway: Gateway, scheme: str, width: 
             found += [f"{name}: {each['id']} {each['nodes'][0]['html'][:120]}" for each in result["violations"]]
             if tour.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
                 found.append(f"{name}: wider than {width}")
+            if tour.page.evaluate(CUT_OFF):
+                found.append(f"{name}: cut off at {width}")
             if SHOTS:
                 tour.page.screenshot(path=Path(SHOTS) / f"{name}-{scheme}-{width}.png", full_page=True)
         tour.page.goto(gateway.url)
