@@ -1,4 +1,4 @@
-"""What a machine of the daemon feels while strangers, and one program with a token, attack its gateway; and whether any of them gets through.
+"""What a machine of a daemon feels while strangers, and a program with a token, attack its gateway; and whether any of them gets through.
 
     python -m bench.gateway_attacks [--guesses 10000] [--held 1000] [--nice 19]
 

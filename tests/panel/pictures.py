@@ -38,7 +38,7 @@ NOTES: Final = (
     (5, "Accessibility", "Each page is tried with the keyboard alone before it is merged.", "preference"),
     (3, "Logs", "Logs have ids and durations, no names and no addresses.", "decision"),
     (1, "Old importer", "The importer of 2019 is switched off on the first of December.", "fact"),
-    (0, "How checkout locks", "Checkout locks the cart row, then the stock rows in order of id, so that two never wait for each other.", "decision"),
+    (0, "How checkout locks", "Checkout locks the cart row, then the stock rows in order of id: no two wait for each other.", "decision"),
 )  # fmt: skip
 BY_HAND: Final = {
     26: "The shop has 40,000 products.",
@@ -60,12 +60,14 @@ def fill(gateway: Gateway, clock: WallClock) -> None:
                 answer = gateway.request("POST", "/api/memories", note, token=token)
                 assert answer.status < 300, answer.body
         if day in BY_HAND:
-            path = f"memory/by-hand-{day}.md"
-            gateway.machine.write(path, BY_HAND[day])
-            wait_until(
-                path, lambda: path in [each["path"] for each in gateway.machine.json("ls", "--limit", "9")["documents"]]
-            )
+            write(gateway.machine, f"memory/by-hand-{day}.md", BY_HAND[day])
     gateway.machine.run("task", "add", "Review what was merged today.", "--schedule", "30 2 * * 1-5")
+
+
+def write(machine: Machine, path: str, text: str) -> None:
+    """As a person does, in a file."""
+    machine.write(path, text)
+    wait_until(path, lambda: path in [each["path"] for each in machine.json("ls", "--limit", "9")["documents"]])
 
 
 def shoot(chromium: Any, gateway: Gateway, folder: Path) -> None:

@@ -18,6 +18,10 @@ from tests.support.programs.processes import Machine, wait_until
 from tests.support.programs.server_gateway import ServerGateway, serve
 from tests.support.programs.signing_in import NAVIGATION, REDIRECT, Program, error_of, returned
 
+from confide_crypto.errors import RequestError
+from confide_daemon.server.requests.sign_ins import MOST_GUESSES
+from confide_proxy.link import identity as identities
+
 MARKUP = '<script>alert(1)</script> & "Co"'
 
 
@@ -268,6 +272,20 @@ def test_words_are_approved_by_a_device_of_the_space_that_decides(house: House, 
     assert "no sign-in" in house.approve(words, code=7)
     assert chat.words(other)
     assert chat.exchange(chat.code(page)).status == 200
+
+
+async def test_wrong_words_are_few(house: House, chat: Program) -> None:
+    """Of one connection; words that are right count no more there, and do on another."""
+    words = chat.words(chat.page())
+    machine = await house.gateway.confided.connect(identities.identity(house.device.home / "proxy/identity.key"))
+    codes = []
+    async with machine:
+        for guess in (*(f"{'abandon ' * 5}guess{number}" for number in range(MOST_GUESSES)), words):
+            with pytest.raises(RequestError) as refused:
+                await machine.connection.request("sign-in", {"words": guess})
+            codes.append(refused.value.code)
+    assert codes == ["not_found"] * MOST_GUESSES + ["busy"]
+    house.approve(words)
 
 
 def register(house: House, **said: Any) -> Any:

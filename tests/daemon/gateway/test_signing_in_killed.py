@@ -1,4 +1,4 @@
-"""kill -9 of a real daemon between any two steps of a sign-in, and amid each: nothing that was answered is lost, and nothing counts twice."""
+"""kill -9 of a real daemon between any two steps of a sign-in, and amid each: what was answered is there, and nothing counts twice."""
 
 from __future__ import annotations
 
@@ -134,7 +134,9 @@ def registry_files(data: Path) -> list[Path]:
     return [path for path in data.iterdir() if path.name.startswith("registry")]
 
 
-def cut_short(mortal: Mortal, moment: Callable[[Mortal, int], None], request: tuple[str, str, bytes | None]) -> Answer | None:
+def cut_short(
+    mortal: Mortal, moment: Callable[[Mortal, int], None], request: tuple[str, str, bytes | None]
+) -> Answer | None:
     """A request amid which the daemon is killed, which serves again then; what was answered, if all of it was."""
     method, path, body = request
     connection = mortal.gateway.connection()
