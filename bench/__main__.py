@@ -49,6 +49,7 @@ BENCHES = (
     "hooks",
     "hook_prompts",
     "gateway",
+    "gateway_attacks",
     "panel",
     "learning.rules",
 )

@@ -121,6 +121,7 @@ async def test_a_program_is_let_in_by_words_that_a_device_approves(house: House,
     assert not house.is_let_in(second["access_token"])
     assert error_of(chat.refresh(second["refresh_token"])) == (400, "invalid_grant")
     assert "nobody reaches this space" in house.device.run("gateway", "ls")
+    assert "no program of this name" in house.device.run("gateway", "rm", "chat", code=7)
 
 
 def test_less_than_was_asked_is_what_it_gets(house: House, chat: Program) -> None:
@@ -323,6 +324,7 @@ def test_programs_register_themselves_only_while_it_is_open(house: House) -> Non
         assert "It has registered itself" in house.gateway.request("GET", page).body.decode()
         house.approve(program.words(page))
         assert house.is_let_in(program.exchange(program.code(page)).json["access_token"])
+        assert REDIRECT in house.gateway.confided.run("gateway", "client", "ls").stdout
         opened.send_signal(signal.SIGINT)
         told, _ = opened.communicate(timeout=DEADLINE_S)
     finally:
