@@ -2,11 +2,16 @@
 
 A real server on this machine, whose disk is forced as the daemon's is. The two kinds take turns, so that whatever else the machine does
 meets both. The first write elsewhere is a fetch of the snapshot, the entries behind it, and one write; detection is not in it.
+
+Then two nodes as processes (`python -m bench.nodes together` measures these alone): a call that is passed on beside one that is not, news
+from one to the other, and the first write that is answered after the holder was killed, told to stop, or stands still, by a machine that
+comes again as `confide` does.
 """
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import statistics
 import sys
 import tempfile
@@ -17,8 +22,10 @@ from pathlib import Path
 
 from tests.support.daemon.logged import Node, Store
 from tests.support.daemon.postgres import Postgres, server
+from tests.support.programs.nodes import LEASE_S, Nodes, Wire, news, several
 
 from bench.texts import documentation, pieces
+from confide_crypto.keys.identity import Identity
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.store.log import snapshot
 from confide_daemon.store.log.engine import Engine
@@ -32,16 +39,25 @@ OPENINGS = 5
 APPENDS = 20_000
 LOGS = 64
 GOAL_APPEND, GOAL_SEARCH, GOAL_BYTES, GOAL_RATE, GOAL_S = 1.35, 1.05, 2048, 4000, 3.0
+CALLS = 300
+KILLS, STOPS, HANGS = 20, 10, 3
+GOAL_CALL_MS, GOAL_NEWS_MS, GOAL_STOPPED_S, GOAL_VANISHED_S = 3.0, 200.0, 1.0, 3.0  # the last one behind lease_s
 TAIL = 100  # entries behind the snapshot
 
 
 def main() -> None:
     """Measure all of it, once."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else PIECES
+    is_together = "together" in sys.argv[1:]
+    counts = [int(one) for one in sys.argv[1:] if one.isdecimal()]
+    count = counts[0] if counts else PIECES
     texts = list(
         dict.fromkeys(piece for _, text in documentation(packages=True) for piece in pieces(text) if len(piece) > 80)
     )
     with server(is_forced=True) as postgres, tempfile.TemporaryDirectory(prefix="confide-bench-") as folder:
+        with several(Path(folder), postgres) as nodes:
+            asyncio.run(together(nodes, texts[:count]))
+        if is_together:
+            return
         logged = Store(postgres, postgres.database(), Path(folder) / "logged")
         alone = Store(postgres, "", Path(folder) / "alone")
         asyncio.run(compare(logged, alone, texts, count))
@@ -131,6 +147,93 @@ def rate(postgres: Postgres) -> None:
         f"appends to {LOGS} logs over 16 connections: {done / took:,.0f} a second (goal {GOAL_RATE:,}, on its own machine)"
     )
     engine.close()
+
+
+async def together(nodes: Nodes, texts: list[str]) -> None:
+    """Two nodes that serve one space."""
+    holder, door = nodes.nodes
+    identity = holder.enroll("laptop")
+    other = holder.enroll("desktop", "--space", "laptop")
+    async with await holder.connect(identity) as here, await door.connect(other) as there:
+        for machine in (here, there):
+            await machine.attach("proj")
+        for number in range(0, len(texts), 50):
+            await here.put(f"memory/f{number}.md", "\n\n".join(texts[number : number + 50]) + "\n")
+        pings: dict[str, list[float]] = {"direct": [], "passed on": []}
+        searches: dict[str, list[float]] = {"direct": [], "passed on": []}
+        heard: list[float] = []
+        for number in range(CALLS + WARM_UP):
+            words = " ".join(texts[number * 7 % len(texts)].split()[:6])
+            asked = {"project": "proj", "tool": "memory_search", "arguments": {"query": words}}
+            for name, machine in (("direct", here), ("passed on", there)):
+                pings[name].append(await timed(lambda: machine.request("ping", {})))  # noqa: B023
+                searches[name].append(await timed(lambda: machine.request("lookup", asked)))  # noqa: B023
+            if number % 5 == 0:
+                path = f"memory/n{number}.md"
+                writer, reader = (here, there) if number % 2 else (there, here)
+                started = time.perf_counter()
+                await writer.put(path, f"news {number}\n")
+                await news(reader, path)
+                heard.append((time.perf_counter() - started) * 1e3)
+    for what, took in (("a request", pings), ("a search", searches)):
+        direct, passed_on = (statistics.median(took[name][WARM_UP:]) for name in ("direct", "passed on"))
+        print(
+            f"{what}: {direct:.2f} ms at the holder, {passed_on:.2f} ms passed on: {passed_on - direct:+.2f} ms (goal {GOAL_CALL_MS})"
+        )
+    print(
+        f"news, with the write that they are of: {p95(heard):.0f} ms p95, {statistics.median(heard):.0f} median (goal {GOAL_NEWS_MS:.0f})"
+    )
+    await away(nodes, identity, "killed", KILLS, GOAL_S)
+    await away(nodes, identity, "stopped", STOPS, GOAL_STOPPED_S)
+    await away(nodes, identity, "standing still", HANGS, LEASE_S + GOAL_VANISHED_S)
+
+
+async def away(nodes: Nodes, identity: Identity, how: str, times: int, goal_s: float) -> None:
+    """The first write at another node after the holder is away, from the moment that it is."""
+    took = []
+    for number in range(times):
+        holder = nodes.holder()
+        if holder is None:
+            wire = Wire(nodes.nodes[0], identity)
+            await wire.put("memory/holds.md", f"{how} {number}\n")
+            await wire.close()
+            holder = nodes.holder()
+        assert holder is not None
+        (other,) = (one for one in nodes.nodes if one is not holder)
+        wire = Wire(other, identity)
+        await wire.put(f"memory/{how}{number}a.md".replace(" ", "-"), "before\n")
+        assert holder.process is not None
+        started = time.perf_counter()
+        match how:
+            case "killed":
+                holder.process.kill()
+            case "stopped":
+                holder.process.terminate()
+            case _:
+                holder.process.send_signal(signal.SIGSTOP)
+        attempt = 0
+        while True:
+            # One that ends in good order answers what comes before its end.
+            attempt += 1
+            await wire.put(f"memory/{how}{number}b{attempt}.md".replace(" ", "-"), "after\n")
+            answered = time.perf_counter() - started
+            if nodes.holder() is other:
+                break
+        took.append(answered)
+        await wire.close()
+        if how == "standing still":
+            holder.kill()
+        else:
+            await asyncio.to_thread(holder.process.wait)
+        await asyncio.to_thread(holder.begin)
+    median = statistics.median(took)
+    print(
+        f"holder {how}: first write elsewhere {p95(took):.2f} s p95, {median:.2f} median of {times} (goal {goal_s:.0f})"
+    )
+
+
+def p95(values: list[float]) -> float:
+    return statistics.quantiles(values, n=20, method="inclusive")[-1]
 
 
 async def fill(node: Node, texts: list[str]) -> None:

@@ -316,6 +316,29 @@ class StoreConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """What makes this daemon one of several that serve together over one store (docs/cluster.md)."""
+
+    listen: str = ""  # host and port of a socket for other nodes alone; "" is none
+    address: str = ""  # host and port by which other nodes reach it
+
+    def problem(self, *, has_store: bool) -> tuple[str, str] | None:
+        """As `VaultConfig.problem`."""
+        if not self.listen and not self.address:
+            return None
+        if not has_store:
+            return "listen", "nodes have their spaces in a store: it needs url of [store]"
+        for option in ("listen", "address"):
+            text = getattr(self, option)
+            try:
+                if not text or not parse_listen(text)[1] or text.count(":") == 0:
+                    raise ValueError("it takes a host and a port of its own, as in 10.0.0.5:7734")
+            except ValueError as error:
+                return option, str(error)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
 class MetricsConfig:
     """Where a Prometheus may have the daemon's metrics; `confided top` needs none of it."""
 
@@ -410,6 +433,7 @@ class DaemonConfig:
     at_rest: AtRestConfig = field(default_factory=AtRestConfig)
     vault: VaultConfig = field(default_factory=VaultConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
+    node: NodeConfig = field(default_factory=NodeConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     gateway: GatewayConfig = field(default_factory=GatewayConfig)
 
@@ -557,6 +581,8 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
         raise _wrong(path, f"vault.{problem[0]}", problem[1])
     if (problem := config.store.problem()) is not None:
         raise _wrong(path, f"store.{problem[0]}", problem[1])
+    if (problem := config.node.problem(has_store=bool(config.store.url))) is not None:
+        raise _wrong(path, f"node.{problem[0]}", problem[1])
     if (problem := config.metrics.problem()) is not None:
         raise _wrong(path, f"metrics.{problem[0]}", problem[1])
     if (problem := config.gateway.problem()) is not None:

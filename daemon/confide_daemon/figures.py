@@ -47,6 +47,8 @@ WRITE_WAIT: Final = _times(
 STORE_APPEND: Final = Summary(
     "store_append_seconds", "Round trips of a write to the database of the store.", namespace=PREFIX, registry=None
 )
+TAKEOVERS: Final = _counter("store_takeovers", "Spaces taken from nodes that refuse connections.")
+RELAYED: Final = _counter("relayed_sessions", "Sessions passed on to the node that holds their space.")
 EMBEDDING_TOKENS: Final = _counter("embedding_tokens", "Tokens that were embedded.", "provider")
 HANDSHAKES: Final = _counter("handshakes", "Handshakes, by what became of them.", "result")
 REFUSED: Final = _counter("refused", "Connections refused before or in their handshake.", "reason")
@@ -58,6 +60,8 @@ RECORDED: Final[tuple[MetricWrapperBase, ...]] = (
     SEARCH_STAGE,
     WRITE_WAIT,
     STORE_APPEND,
+    TAKEOVERS,
+    RELAYED,
     EMBEDDING_TOKENS,
     HANDSHAKES,
     REFUSED,

@@ -36,7 +36,7 @@ class Connection:
 
     Attributes:
         session_id: the channel binding in hex, the same on both sides, safe to log.
-        peer_key: the peer's Ed25519 public key, proven.
+        peer_key: the peer's Ed25519 public key, proven; or that of the caller that it stands for (`stand_for`).
         hello: what the client said about itself.
         welcome: what the daemon answered.
         successor: at a client, the daemon's verified new keys, where it was reached by its old one (PROTOCOL.md 7.11).
@@ -83,6 +83,10 @@ class Connection:
     def is_in_use(self) -> bool:
         """Whether a request is under way, in either direction."""
         return bool(self._pending) or self._inbox.is_handling
+
+    def stand_for(self, key: bytes, session_id: str, hello: dict[str, Any]) -> None:
+        """From now on this channel, a node's, is the session of a caller that has proven its key to that node (PROTOCOL.md 12.3)."""
+        self.peer_key, self.session_id, self.hello = key, session_id, hello
 
     def send_message(self, data: bytes) -> Coroutine[Any, Any, None]:
         """Send one MCP message (MSG); returns when it is with the socket. Where that cannot take it at once, `serve` has to run.

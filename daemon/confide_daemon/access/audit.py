@@ -23,6 +23,7 @@ import apsw
 
 from confide_crypto.errors import ConfideError
 from confide_crypto.keys.identity import fingerprint_words
+from confide_daemon.errors import EngineError
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,8 @@ _KINDS = {"connected": "session", "ended": "session", "refused": "refusal"}
 MAX_WAITING = 4096
 PAUSE_S = 0.25
 """Between two batches: one transaction for all that came meanwhile."""
+SHARED_PAUSE_S = 1.0
+"""The same where each is an entry in a store, which all nodes apply."""
 FLUSH_DEADLINE_S = 5.0
 REFUSAL_SPAN_S = 60.0
 KEYS_PER_SPAN = 20
@@ -184,10 +187,12 @@ class AuditLog:
         self,
         transaction: Callable[[], AbstractContextManager[apsw.Connection]],
         *,
+        pause_s: float = PAUSE_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`transaction`: that of the registry."""
+        """`transaction`: that of the registry; `pause_s`: between two batches."""
         self._transaction = transaction
+        self._pause_s = pause_s
         self._clock = clock
         self._waiting: deque[_Seen] = deque()
         self._dropped = 0
@@ -213,7 +218,7 @@ class AuditLog:
             await self._arrived.wait()
             self._arrived.clear()
             await self._write()
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(self._pause_s)
 
     async def flush(self) -> None:
         """Write what still waits, within a few seconds."""
@@ -222,6 +227,8 @@ class AuditLog:
                 await self._write()
         except TimeoutError:
             log.error("the audit log could not be written in time")
+        if self._waiting:
+            log.error("%d rows of the audit log are lost: the store could not be asked", len(self._waiting))
 
     def _add(self, event: Event, alias: str | None, public_key: bytes, session: str | None, detail: str | None) -> None:
         if len(self._waiting) >= MAX_WAITING:
@@ -239,6 +246,13 @@ class AuditLog:
             return
         try:
             await asyncio.to_thread(self._store, batch)
+        except EngineError:
+            # The store is away for a while: they wait, as far as there is room. What it had of them after all, it has twice.
+            self._counting.clear()
+            room = MAX_WAITING - len(self._waiting)
+            self._dropped += max(0, len(batch) - room)
+            self._waiting.extendleft(reversed(batch[-room:] if room > 0 else []))
+            self._arrived.set()
         except Exception as error:
             # The daemon serves on: its operator sees the disk's trouble in the log and in every store that fails.
             why = error if isinstance(error, ConfideError) else type(error).__name__

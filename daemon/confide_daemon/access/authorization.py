@@ -22,14 +22,19 @@ from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.access.enrollment import RESERVED_NAMES, free_name
 from confide_daemon.access.invites import Invites, Joined, Refused
 from confide_daemon.access.registry import Registry
-from confide_daemon.errors import TakenError
+from confide_daemon.errors import StorageError, TakenError
 
 log = logging.getLogger(__name__)
 
 LOCAL_SPACE = "local"
+CUT_OFF = "this node cannot reach its store; another one may, or try again later"
 # A drop-in folder holds a few lines of one user's machines; anything beyond is not ours.
 MAX_DROP_INS = 256
 MAX_LINE_BYTES = 4096
+
+
+async def _never() -> bool:
+    return False
 
 
 async def _at_once(_key: bytes) -> bool:
@@ -47,6 +52,7 @@ class Callers:
         sessions_of: Callable[[bytes], int],
         max_sessions: int,
         is_full: Callable[[], bool] = lambda: False,
+        is_cut_off: Callable[[], Awaitable[bool]] = _never,
         is_live: Callable[[bytes, str], bool] = lambda _key, _session: False,
         pass_connection: Callable[[bytes], Awaitable[bool]] = _at_once,
         on_refused: Callable[[bytes, str], None] = lambda _key, _reason: None,
@@ -55,6 +61,7 @@ class Callers:
         Args:
             sessions_of: counts the live connections of a key, of which it may have `max_sessions`.
             is_full: says that nobody fits in.
+            is_cut_off: says that what other nodes have changed may not be known here, so that nobody new can be let in.
             is_live: says whether a key has a live session of this id.
             pass_connection: waits until a key may come in once more; False where it came too often for that.
             on_refused: told, on the event loop, of every key that may not come in, and the reason.
@@ -65,6 +72,7 @@ class Callers:
         self._sessions_of = sessions_of
         self._max_sessions = max_sessions
         self._is_full = is_full
+        self._is_cut_off = is_cut_off
         self._is_live = is_live
         self._pass_connection = pass_connection
         self._on_refused = on_refused
@@ -119,6 +127,8 @@ class Callers:
     async def _admit(self, public_key: bytes, hello: Mapping[str, Any], invite_id: bytes | None) -> dict[str, Any]:
         if self._is_full():  # before an invite is spent
             raise denied("busy", public_key, "as many machines are connected as it serves at once; try again later")
+        if await self._is_cut_off():
+            raise denied("busy", public_key, CUT_OFF)
         caller = await asyncio.to_thread(self._admitted, public_key, invite_id)
         if self._sessions_of(public_key) >= self.most_sessions(public_key, hello):
             raise denied(
@@ -136,7 +146,15 @@ class Callers:
         if invite_id is not None:
             caller = self._join(invite_id, public_key)
         else:
-            known = self._registry.machine(public_key) or self._registry.predecessor(public_key)
+            known = self._known(public_key)
+            if known is None:
+                # Another node may have taken it in a moment ago. While nobody can tell, a machine must not hear that it is unknown: it
+                # would take a new key of its own for one that nobody wants (PROTOCOL.md 7.10).
+                try:
+                    self._registry.follow(asked_at=time.monotonic())
+                except StorageError:
+                    raise denied("busy", public_key, CUT_OFF) from None
+                known = self._known(public_key)
             # Looked for once more: another connection of the same key may have taken the predecessor's place between the two.
             known = known or self._registry.machine(public_key)
             found = known or self._from_drop_in(public_key)
@@ -160,6 +178,9 @@ class Callers:
                 )
                 raise denied("expired", public_key, why)
         return caller
+
+    def _known(self, public_key: bytes) -> Caller | None:
+        return self._registry.machine(public_key) or self._registry.predecessor(public_key)
 
     def _join(self, invite_id: bytes, public_key: bytes) -> Caller:
         outcome = self._invites.join(invite_id, public_key)

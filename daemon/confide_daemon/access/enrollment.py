@@ -9,6 +9,7 @@ import difflib
 import re
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from confide_crypto.errors import printable
@@ -19,7 +20,7 @@ from confide_daemon.access.invites import Invites, OpenInvite, UsedInvite
 from confide_daemon.access.registry import Registry, State
 from confide_daemon.config import DEFAULT_PORT, DaemonConfig, parse_listen
 from confide_daemon.datadir import instance
-from confide_daemon.errors import BadNameError, TakenError
+from confide_daemon.errors import BadNameError, StorageError, TakenError
 from confide_memory.documents import SOURCES
 
 POLL_S = 0.2
@@ -103,6 +104,8 @@ def wait_for_join(registry: Registry, made: MadeInvite, *, clock: Callable[[], f
     """Who used the invite, as soon as somebody has; None when it has expired or was taken back."""
     invites, version = Invites(registry), None
     while True:
+        with suppress(StorageError):  # it is asked again
+            registry.follow()
         now = registry.version()
         if now != version:
             version = now

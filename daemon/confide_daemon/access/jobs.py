@@ -44,7 +44,7 @@ class Jobs:
 
     def ask(self, kind: Kind, space_id: str) -> int:
         """Ask for a job; its id."""
-        with self._registry.transaction() as database:
+        with self._registry.writing_here() as database:
             database.execute("DELETE FROM jobs WHERE id <= (SELECT max(id) FROM jobs) - ?", (KEPT,))
             sql = "INSERT INTO jobs (kind, space, asked_at) VALUES (?, ?, ?) RETURNING id"
             return int(database.execute(sql, (kind, space_id, self._registry.clock())).fetchall()[0][0])  # type: ignore[arg-type]
@@ -88,7 +88,7 @@ class Jobs:
         self._write("UPDATE jobs SET state = 'failed', outcome = ? WHERE state IN ('asked', 'running')", outcome)
 
     def _write(self, sql: str, *values: Any) -> None:
-        with self._registry.transaction() as database:
+        with self._registry.writing_here() as database:
             database.execute(sql, values)
 
     def _first(self, where: str, *values: Any) -> Job | None:

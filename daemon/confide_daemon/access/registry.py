@@ -4,6 +4,8 @@ An encrypted SQLite file that several processes use at once: the daemon, and eac
 runs beside it. Every change is one transaction, the row of the audit log that tells of it included; a process that wants to know of
 changes watches `version`. Invites have a module of their own, `confide_daemon.access.invites`.
 
+Where `[store]` is set, the file is a copy: every change is in the log of the registry first, which all nodes follow (`store.log.shared`).
+
 The folder with the daemon's identity, the master key and the registry is made and opened here as well. What others could read or write
 is refused, as ssh does, before a key is read.
 """
@@ -18,7 +20,7 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
@@ -45,23 +47,36 @@ from confide_daemon.access.callers import (
     to_json,
 )
 from confide_daemon.access.upgrades import Outlook
+from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.credentials import MASTER, MasterKey, credential
 from confide_daemon.datadir.identity import Keys
 from confide_daemon.datadir.identity import load as load_keys
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.errors import DataFolderError, TakenError, UpgradeNeededError
+from confide_daemon.errors import DataFolderError, StorageError, TakenError, UpgradeNeededError
 from confide_daemon.store.database import connect, storage_errors, transaction
+
+if TYPE_CHECKING:
+    from confide_daemon.store.log.shared import SharedLog
 
 
 class Registry:
     """The open registry. Safe to use from several threads and, through the file, from several processes."""
 
-    def __init__(self, writer: apsw.Connection, reader: apsw.Connection, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        writer: apsw.Connection,
+        reader: apsw.Connection,
+        clock: Callable[[], float],
+        shared: SharedLog | None = None,
+    ) -> None:
+        self.shared = shared
+        """Its log in a store; None: the file is all there is, or may only be read here."""
         self._database = writer
         # Reads have a connection of their own: a handshake must not wait for a write, and only another connection sees our own.
         self._reader = reader
         self.clock = clock
         self._write_lock = threading.Lock()
+        self._followed_at = float("-inf")
         self._read_lock = threading.Lock()
 
     @classmethod
@@ -74,6 +89,7 @@ class Registry:
         may_upgrade: bool = True,
         snapshot: str | None = None,
         as_it_is: bool = False,
+        store: StoreConfig | None = None,
     ) -> Registry:
         """Open the file, making it and its tables where they are missing.
 
@@ -81,6 +97,7 @@ class Registry:
             may_upgrade: whether it may be changed where an older version has written it.
             snapshot: the one that was made before it is.
             as_it_is: it stays of the version that wrote it; then nothing but its spaces may be asked for.
+            store: where its log is; None, or one without an address: nowhere.
 
         Raises:
             StorageError: not writable, the disk is full, the key is another, or a newer version has written it.
@@ -94,7 +111,8 @@ class Registry:
                     if found is not None and not may_upgrade:
                         raise UpgradeNeededError(path.parent, found.program, __version__)
                     upgrades.take(writer, now=clock(), snapshot=snapshot)
-            return cls(writer, connect(path, key, writer=False), clock)
+            shared = _shared(store, path, key, clock) if store is not None and store.url else None
+            return cls(writer, connect(path, key, writer=False), clock, shared)
         except BaseException:
             writer.close()
             raise
@@ -104,6 +122,53 @@ class Registry:
         with self._read_lock, self._write_lock:
             self._reader.close()
             self._database.close()
+            if self.shared is not None:
+                self.shared.close()
+
+    # Its log in a store
+
+    def join_store(self) -> str | None:
+        """Have the file and its log be one, before it is used; what was done (`SharedLog.begin`), None where there is no log.
+
+        Raises StorageError, EngineError: as that.
+        """
+        if self.shared is None:
+            return None
+        with self._write_lock, storage_errors("read the registry"):
+            return self.shared.begin(self._database, holds=_holds)
+
+    def is_copy(self) -> bool:
+        """Whether the file is a copy of a log's."""
+        with self.reading() as database:
+            return bool(database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'shipped'").fetchall())
+
+    def follow(self, *, asked_at: float | None = None) -> bool:
+        """Apply what other nodes have changed; whether there was something. Raises StorageError, EngineError.
+
+        `asked_at`: by the monotonic clock; nothing is done where the log was looked at since then.
+        """
+        if self.shared is None:
+            return False
+        with self._write_lock, storage_errors("read the registry"):
+            began = time.monotonic()
+            if asked_at is not None and self._followed_at >= asked_at:
+                return False
+            was_new = self.shared.follow(self._database)
+            self._followed_at = began
+            return was_new
+
+    def leave_store(self) -> None:
+        """Have the file be all there is, and remove its log, while nobody serves. Raises StorageError, EngineError."""
+        if self.shared is not None:
+            with self._write_lock, storage_errors("write to the registry"):
+                self.shared.forget(self._database)
+                self.shared.close()
+                self.shared = None
+
+    def stand_alone(self) -> None:
+        """Have the file be no copy of a log's any more, as one that was put back. Raises StorageError."""
+        with self._write_lock, storage_errors("write to the registry"), transaction(self._database):
+            self._database.execute("DROP TABLE IF EXISTS shipped")
 
     def version(self) -> int:
         """A number that changes when anybody, this process included, has changed the registry. It costs a few microseconds."""
@@ -395,8 +460,27 @@ class Registry:
 
     @contextmanager
     def transaction(self) -> Iterator[apsw.Connection]:
-        """The connection to write to: all that is done inside, or nothing. SQLite's errors become StorageError."""
-        # Immediate: the write lock is taken before the first read, so what was read still holds when it is written.
+        """The connection to write to: all that is done inside, or nothing. SQLite's errors become StorageError.
+
+        Raises EngineError: the store cannot be asked, or nobody knows whether it has the change; it is not here then.
+        """
+        with self._write_lock, storage_errors("write to the registry"):
+            if self.shared is not None:
+                with self.shared.transaction(self._database):
+                    yield self._database
+                return
+            # Immediate: the write lock is taken before the first read, so what was read still holds when it is written.
+            with transaction(self._database):
+                if self._database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'shipped'").fetchall():
+                    raise StorageError(
+                        "cannot write to the registry: it is a copy of what is in a store, and daemon.toml names none",
+                        hint="set url of [store] again, or bring it back: confided store move --to-files",
+                    )
+                yield self._database
+
+    @contextmanager
+    def writing_here(self) -> Iterator[apsw.Connection]:
+        """The same for what is about the process beside this file alone, and in no log (`truths.REGISTRY_DERIVED`)."""
         with self._write_lock, storage_errors("write to the registry"), transaction(self._database):
             yield self._database
 
@@ -404,6 +488,27 @@ class Registry:
         with self.reading() as database:
             rows = select_callers(database, where, *values)
             return rows[0] if rows else None
+
+
+def _shared(store: StoreConfig, path: Path, key: bytes, clock: Callable[[], float]) -> SharedLog:
+    from confide_daemon.store.log.configured import open_engine
+
+    engine = open_engine(store, most=2)
+    from confide_daemon.store.log.shared import SharedLog  # which needs the driver, as this line has found out by now
+
+    return SharedLog(
+        engine,
+        path,
+        key,
+        schema=upgrades.newest(),
+        upgrade=lambda database: upgrades.take(database, now=clock()),
+    )
+
+
+def _holds(database: apsw.Connection) -> bool:
+    """Whether somebody is, or was, known in it."""
+    tables = ("callers", "invites", "spaces")
+    return any(database.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchall() for table in tables)  # noqa: S608 - ours
 
 
 def _last_change(database: apsw.Connection) -> int:
@@ -448,7 +553,12 @@ def create(folder: DataFolder) -> bool:
 
 
 def open_state(
-    folder: DataFolder, *, may_upgrade: bool = False, snapshot: str | None = None, as_it_is: bool = False
+    folder: DataFolder,
+    *,
+    may_upgrade: bool = False,
+    snapshot: str | None = None,
+    as_it_is: bool = False,
+    store: StoreConfig | None = None,
 ) -> State:
     """Open a folder that `create` has made.
 
@@ -457,6 +567,7 @@ def open_state(
             the one that runs may be that older version, and whoever starts the new one has a snapshot made first.
         snapshot: that one's name.
         as_it_is: it stays of the version that wrote it, for what needs its keys and the names of its spaces alone.
+        store: where the log of its registry is. Without it a registry that has one can be read, and not written to.
 
     Raises DataFolderError where it is not set up; KeyFileError where the folder or a key is open to others, of a foreign owner, or
     damaged; StorageError where the registry cannot be opened; UpgradeNeededError where it may not be upgraded, and needs it.
@@ -464,7 +575,12 @@ def open_state(
     master = open_master(folder)
     keys = load_keys(folder)
     registry = Registry.open(
-        folder.registry, master.registry_key(), may_upgrade=may_upgrade, snapshot=snapshot, as_it_is=as_it_is
+        folder.registry,
+        master.registry_key(),
+        may_upgrade=may_upgrade,
+        snapshot=snapshot,
+        as_it_is=as_it_is,
+        store=store,
     )
     return State(folder, keys, master, registry)
 

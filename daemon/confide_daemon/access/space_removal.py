@@ -54,6 +54,8 @@ def remove(state: State, name: str) -> int:
         for table in ("applications", "registration"):
             database.execute(f"DELETE FROM {table} WHERE space = ?", (name,))  # noqa: S608 - ours
         database.execute("UPDATE spaces SET id = ? WHERE name = ?", (new_space_id(), name))
+        if registry.shared is not None:
+            database.execute("INSERT OR IGNORE INTO removed_spaces VALUES (?, ?)", (space_id, registry.clock()))
         record(database, registry.clock(), "removed", detail=f"space {name}")
     return _finish(state.folder, mark)
 
@@ -69,6 +71,18 @@ def finish(state: State) -> None:
             mark.unlink(missing_ok=True)  # the registry was not reached: nothing was removed
         else:
             _finish(state.folder, mark)
+
+
+def finish_elsewhere(state: State) -> None:
+    """Removes what this node has of spaces that were removed on another one. Raises StorageError: the registry cannot be read.
+
+    One of which the registry merely knows nothing stays: a store that lost something may come back with a registry from before it.
+    """
+    with state.registry.reading() as database:
+        removed = {str(space_id) for (space_id,) in database.execute("SELECT id FROM removed_spaces")}
+    for space_id in {path.name.partition(".")[0] for path in state.folder.spaces.iterdir()} & removed:
+        (state.folder.spaces / f"{space_id}{_MARK}").touch(mode=0o600)
+    finish(state)
 
 
 def files(folder: DataFolder, space_id: str) -> list[Path]:

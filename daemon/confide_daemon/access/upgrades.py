@@ -86,6 +86,11 @@ def take(database: apsw.Connection, *, now: float, snapshot: str | None = None) 
         database.execute("INSERT INTO migration VALUES (?, ?, ?, ?, ?)", (now, __version__, newest, spaces, snapshot))
 
 
+def newest() -> int:
+    """The newest step of the registry that this version knows."""
+    return _newest()[0]
+
+
 def _newest() -> tuple[int, int]:
     return len(migrations(_PACKAGE)), migrations()[-1][0]
 

@@ -342,6 +342,8 @@ def _settle(folder: DataFolder, snapshot: Path, made: Manifest) -> tuple[list[st
     """Has the registry know what has happened since: names of machines that are revoked, and how many invites were open."""
     state = open_state(folder, may_upgrade=True, snapshot=made.id)
     try:
+        # It is put back: where its log is in a store, what the store has is right, and this is kept beside.
+        state.registry.stand_alone()
         invites = state.registry.drop_invites()
         revoked = Revocations.beside(snapshot.parent, state).take(state.registry)
         return revoked, invites

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 from confide_daemon import config
+from confide_daemon.config import StoreConfig
 from confide_daemon.datadir import paths
 
 if TYPE_CHECKING:
@@ -79,8 +80,16 @@ class Here:
     def opened(self, *, as_it_is: bool = False) -> contextlib.closing[State]:
         """The data folder's state, for a command beside the daemon. `as_it_is` and what it raises: as `open_state`."""
         from confide_daemon.access.registry import open_state
+        from confide_daemon.errors import StorageError
 
-        return contextlib.closing(open_state(self.paths.data, as_it_is=as_it_is))
+        state = open_state(self.paths.data, as_it_is=as_it_is, store=None if as_it_is else self.store())
+        with contextlib.suppress(StorageError):  # what is read may be a moment old; what is written tells of it
+            state.registry.follow()
+        return contextlib.closing(state)
+
+    def store(self) -> StoreConfig | None:
+        """Where the log of the registry is, of a folder that has a copy of it. Raises ConfigError."""
+        return self.config().store if self.paths.data.node.exists() else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ from confide_memory.versions import WINDOW, is_behind
 
 HEALTH_DEADLINE_S = 2.0
 MAX_ANSWER = 4096
+# A tenth of what nodes allow each other (PROTOCOL.md 12.2).
+MOST_APART_S = 60.0
 # Looked through for one that is not healed; more are not kept.
 BREACHES = 1000
 LOST_HINT = (
@@ -295,12 +297,14 @@ def _backups(found: Paths) -> Iterator[Check]:
 def _store(found: Paths) -> Iterator[Check]:
     """Whether the database that holds the logs answers, how safe its commits are, and what it has lost."""
     from confide_daemon.cli.store import durability
-    from confide_daemon.spaces.leases import open_engine, standing_of
+    from confide_daemon.spaces.leases import standing_of
+    from confide_daemon.store.log.configured import open_engine
 
     try:
         with closing(open_engine(config.load(found.config).store)) as engine:
             engine.ready()
-            standby, is_forced, version, is_copy = standing_of(engine)["settings"]
+            standing = standing_of(engine)
+            standby, is_forced, version, is_copy = standing["settings"]
     except ConfideError as error:
         yield Check("store", str(error), error.hint)
         return
@@ -313,6 +317,18 @@ def _store(found: Paths) -> Iterator[Check]:
         yield Check("store", said, "set fsync = on in postgresql.conf")
     else:
         yield Check("store", detail=said)
+    if abs(standing["ahead_s"]) > MOST_APART_S:
+        yield Check(
+            "clock",
+            f"that of PostgreSQL is {standing['ahead_s']:+.0f} s off this machine's",
+            "set both right: nodes take each other's sessions only where their clocks agree within ten minutes",
+        )
+    if had := sorted(path.name for path in found.data.root.glob("registry.db.ahead*")):
+        yield Check(
+            "what the store has lost of the registry",
+            f"kept in the data folder: {', '.join(had[:3])}",
+            "see with confided callers ls and confided audit what is missing, and do it again; then move the file away",
+        )
     if kept := sorted(path.name for path in found.data.spaces.glob("*.db.ahead*")):
         yield Check(
             "what the store has lost",

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from confide_daemon.access.registry import State
 
 _MAKE = "make"
+HEARD_S = 0.5
+"""Until an invite is shown that any of several nodes may be asked about: each looks for what is new every 0.2 s."""
 
 
 class _MakesByDefault(Commands):
@@ -96,6 +98,8 @@ def invite(
         made = enrollment.make_invite(
             state, name, space=space, rights=rights, ttl_s=parse_ttl(ttl), url=address, needs_approval=approve
         )
+        if state.registry.shared is not None:
+            time.sleep(HEARD_S)
         text = made.invite.to_string()
         if here.is_quiet:
             show({"invite": text, **facts(made.entry)})

@@ -44,10 +44,10 @@ def key_rotate(
     """Make a new key; machines that connect while the old one still answers follow by themselves."""
     from confide_crypto.keys.identity import format_daemon_key
     from confide_daemon.access.enrollment import parse_ttl
-    from confide_daemon.datadir import identity as rotation
+    from confide_daemon.spaces import joining
 
     folder = _folder(here)
-    keys = rotation.rotate(folder, keep_s=parse_ttl(keep))
+    keys = joining.rotate(folder, here.store(), keep_s=parse_ttl(keep))
     assert keys.rotation is not None
     new, old = (format_daemon_key(identity.static_key) for identity in (keys.current, keys.rotation.old))
     until = keys.rotation.until
@@ -64,9 +64,9 @@ def key_rotate(
 @command
 def key_retire(here: Here) -> Output:
     """End the old key of a rotation now; machines that know only that one have to join again."""
-    from confide_daemon.datadir import identity as rotation
+    from confide_daemon.spaces import joining
 
-    old = rotation.retire(_folder(here))
+    old = joining.retire(_folder(here), here.store())
     return Output({"retired": old}, [f"retired: {old or 'a damaged old key'}"])
 
 

@@ -85,7 +85,7 @@ def serve(
     handler.setFormatter(_formatter(log_format))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     settings = config.load(found.config, must_exist=config_file is not None)
-    lock = _take(found.data, on_demand=on_demand)
+    lock = _take(found.data, on_demand=on_demand, has_store=bool(settings.store.url))
     if lock is None:
         return
     # What is loaded stays: to look through it for garbage again and again would be an eighth of the start. `process` turns it on again.
@@ -124,13 +124,17 @@ def _formatter(wanted: LogFormat) -> logging.Formatter:
     return LogObjects()
 
 
-def _take(folder: paths.DataFolder, *, on_demand: bool) -> Any:
-    """The data folder's lock; None where another daemon that was started on demand serves already."""
+def _take(folder: paths.DataFolder, *, on_demand: bool, has_store: bool = False) -> Any:
+    """The data folder's lock; None where another daemon that was started on demand serves already.
+
+    `has_store`: what the folder lacks beside the master key may be in a store.
+    """
     from confide_crypto.keys.files import make_private_dir
+    from confide_daemon.datadir.credentials import MASTER, credential
     from confide_daemon.datadir.instance import DaemonLock
     from confide_daemon.errors import AlreadyServedError, DataFolderError
 
-    if on_demand:
+    if on_demand or (has_store and (folder.master.exists() or credential(MASTER) is not None)):
         make_private_dir(folder.root)
     elif not folder.identity.exists():
         raise DataFolderError(folder.root, "is not set up", hint="run: confided init")

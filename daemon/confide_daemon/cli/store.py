@@ -16,7 +16,8 @@ store_app = typer.Typer(help="The PostgreSQL that holds the logs of the spaces."
 @command
 def store_status(here: Here) -> Output:
     """Show the nodes of the store, who holds which space, what a new holder has to apply, and how safe commits are."""
-    from confide_daemon.spaces.leases import open_engine, standing_of
+    from confide_daemon.spaces.leases import standing_of
+    from confide_daemon.store.log.configured import open_engine
 
     config = here.config().store
     _require(config.url)
@@ -25,8 +26,13 @@ def store_status(here: Here) -> Output:
         found = standing_of(engine)
         names = {space_id: name for name, space_id in state.registry.spaces().items()}
         ahead = sorted(path.name for path in state.folder.spaces.glob("*.db.ahead*"))
+        ahead += sorted(path.name for path in state.folder.root.glob("registry.db.ahead*"))
     standby, is_forced, version, is_copy = found["settings"]
-    nodes = [{"node": node, "version": said, "seenAgoS": round(ago, 1)} for node, said, ago in found["nodes"]]
+    nodes = [
+        {"node": node, "version": said, "seenAgoS": round(ago, 1), "address": address or None}
+        for node, said, ago, address in found["nodes"]
+    ]
+    registry = found["registry"]
     spaces = [
         {
             "space": names.get(space_id, space_id),
@@ -44,6 +50,7 @@ def store_status(here: Here) -> Output:
         "forcesToDisk": is_forced,
         "isStandby": is_copy,
         "nodes": nodes,
+        "registry": None if registry is None else {"entries": registry[0], "behindSnapshot": registry[1]},
         "spaces": spaces,
         "kept": ahead,
     }
@@ -51,7 +58,10 @@ def store_status(here: Here) -> Output:
     def tell() -> None:
         typer.echo(f"PostgreSQL {version}: {durability(standby=standby, is_forced=is_forced)}")
         for one in nodes:
-            typer.echo(f"node {one['node']}: confided {one['version']}, seen {one['seenAgoS']:.1f} s ago")
+            at = f" at {one['address']}" if one["address"] else ""
+            typer.echo(f"node {one['node']}{at}: confided {one['version']}, seen {one['seenAgoS']:.1f} s ago")
+        if registry is not None:
+            typer.echo(f"registry: {registry[0]} entries, {registry[1]} behind its snapshot")
         for space in spaces:
             holder = "nobody holds it" if space["node"] is None else f"held by node {space['node']}"
             typer.echo(
@@ -76,7 +86,8 @@ def store_move(
     from confide_daemon.access.registry import open_master
     from confide_daemon.datadir.instance import DaemonLock
     from confide_daemon.errors import AlreadyServedError, BadNameError, ConfigError
-    from confide_daemon.spaces.leases import open_engine
+    from confide_daemon.spaces import joining
+    from confide_daemon.store.log.configured import open_engine
 
     if (to is None) is not to_files:
         raise BadNameError("say where the spaces go", hint="confided store move --to URL, or --to-files")
@@ -96,8 +107,11 @@ def store_move(
         from confide_daemon.spaces import relocation  # which needs the driver, as this line has found out by now
 
         work = relocation.to_files if to_files else relocation.to_store
+        if to_files and folder.node.exists():
+            joining.join(folder, config)  # all spaces, also those that came on another node
         with here.opened() as state, Bar(is_quiet=here.is_quiet) as bar:
             done = work(state, engine, config.lease_s, follow=lambda name: bar.follow(name, 0, 0))
+        (joining.leave if to_files else joining.join)(folder, config)
     finally:
         lock.release()
     where = "files" if to_files else "store"
@@ -118,7 +132,7 @@ def store_release(
 ) -> Output:
     """Take a space away from the node that holds it, so that another one can have it at once. Nothing is lost."""
     from confide_daemon.errors import BadNameError
-    from confide_daemon.spaces.leases import open_engine
+    from confide_daemon.store.log.configured import open_engine
 
     config = here.config().store
     _require(config.url)

@@ -41,6 +41,8 @@ RESERVE: Final = 128
 """The registry, the model, the log, and what Python opens for a moment."""
 PER_SPACE: Final = 10
 """A writer and two readers, each with the database, its log and the log's index; and one while a change is folded in."""
+PER_PASSED_ON: Final = 2
+"""A session that is passed on to another node is a connection at both ends."""
 FEWEST_SESSIONS: Final = 16
 LOOPBACK: Final = "127.0.0.1"
 
@@ -73,15 +75,26 @@ def run(
             "has copies of spaces whose logs are in a store, and daemon.toml names none",
             hint="set url of [store] again, or take them out of it: confided store move --to-files",
         )
+    if not folder.identity.exists():
+        _join(folder, config)
     if folder.identity.exists():
         upgrade(folder, config.backup, config_file=config_file, on_demand=on_demand, wants_snapshot=wants_snapshot)
+        _join(folder, config)
     heaps.share_heaps()
     if on_demand:
         create(folder)
+        _join(folder, config)
         where = Listen(LOOPBACK, 0, float(idle_exit_s or config.server.idle_exit_s))
     else:
         where = Listen(*_listen(listen or config.server.listen), idle_exit_s=idle_exit_s)
     asyncio.run(_serve(folder, config, where, config_file=config_file, on_demand=on_demand, beside=beside))
+
+
+def _join(folder: DataFolder, config: DaemonConfig) -> None:
+    if config.store.url:
+        from confide_daemon.spaces import joining
+
+        joining.join(folder, config.store)
 
 
 async def _serve(
@@ -93,13 +106,16 @@ async def _serve(
     on_demand: bool,
     beside: Callable[[Daemon], Beside] | None,
 ) -> None:
-    with closing(open_state(folder)) as state:
+    with closing(open_state(folder, store=config.store)) as state:
         exposition = Exposition.configured(config.metrics)
         revocations = Revocations.configured(config, state)
         for name in revocations.apply(state.registry) if revocations else ():
             extra = {"event": "machine revoked again"}
             log.warning("%s was revoked later than this data folder was copied: revoked again", name, extra=extra)
-        sessions, open_spaces = make_room(config.server.max_sessions, config.spaces.max_open_spaces)
+        per_session = PER_PASSED_ON if config.node.listen else 1
+        sessions, open_spaces = make_room(
+            config.server.max_sessions, config.spaces.max_open_spaces, per_session=per_session
+        )
         config = replace(
             config,
             server=replace(config.server, max_sessions=sessions),
@@ -139,7 +155,7 @@ async def work(
     Raises ConfideError: a space cannot be opened or written.
     """
     done: dict[str, dict[str, Any]] = {}
-    with closing(open_state(folder)) as state:
+    with closing(open_state(folder, store=config.store)) as state:
         spaces = _spaces(state, config, on_demand=False)
         try:
             for name, space_id in names.items():
@@ -170,7 +186,7 @@ def _spaces(state: State, config: DaemonConfig, *, on_demand: bool) -> Spaces:
         most_open=config.spaces.max_open_spaces,
         pages=pages,
         vault=Vault.open(config.vault) if config.vault.url else None,
-        leases=Leases.configured(config.store, state.folder),
+        leases=Leases.configured(config.store, state.folder, address=config.node.address),
     )
 
 
@@ -181,25 +197,28 @@ def _listen(text: str) -> tuple[str, int]:
         raise BadNameError(f"'{text[:80]}' is no address to listen on", hint=str(error)) from None
 
 
-def make_room(max_sessions: int, max_open_spaces: int) -> tuple[int, int]:
+def make_room(max_sessions: int, max_open_spaces: int, *, per_session: int = 1) -> tuple[int, int]:
     """How many sessions this process can hold, and how many spaces open at once: as many as configured, or as its files allow.
 
     Raises its soft limit of open files as far as that needs. Each connection is one file, an open space `PER_SPACE`, and a process that has
     none left can neither accept nor open a database. How many spaces there are does not matter: those that are closed have none.
 
+    `per_session`: how many files a session may take.
+
     Raises DescriptorsError: the hard limit leaves room for hardly anybody.
     """
     others = MAX_STRANGERS + RESERVE + PER_SPACE * SPARE
-    allowed = _raise_to(others + max_sessions + PER_SPACE * max_open_spaces)
+    wanted = others + per_session * max_sessions + PER_SPACE * max_open_spaces
+    allowed = _raise_to(wanted)
     left = allowed - others
-    if left >= max_sessions + PER_SPACE * max_open_spaces:
+    if allowed >= wanted:
         return max_sessions, max_open_spaces
     # Half for each, and to the sessions what the spaces leave of theirs.
     open_spaces = min(max_open_spaces, max(FEWEST_OPEN, left // 2 // PER_SPACE))
-    sessions = min(max_sessions, left - PER_SPACE * open_spaces)
+    sessions = min(max_sessions, (left - PER_SPACE * open_spaces) // per_session)
     if sessions < FEWEST_SESSIONS:
-        raise DescriptorsError(allowed, others + PER_SPACE * FEWEST_OPEN + FEWEST_SESSIONS)
-    open_spaces = min(max_open_spaces, (left - sessions) // PER_SPACE)
+        raise DescriptorsError(allowed, others + PER_SPACE * FEWEST_OPEN + per_session * FEWEST_SESSIONS)
+    open_spaces = min(max_open_spaces, (left - per_session * sessions) // PER_SPACE)
     log.warning(
         "%d sessions and %d open spaces at once, not %d and %d: this process may open %d files; raise the hard limit (ulimit -Hn, or "
         "LimitNOFILE in its unit) to %d for more",
@@ -208,7 +227,7 @@ def make_room(max_sessions: int, max_open_spaces: int) -> tuple[int, int]:
         max_sessions,
         max_open_spaces,
         allowed,
-        others + max_sessions + PER_SPACE * max_open_spaces,
+        wanted,
     )
     return sessions, open_spaces
 

@@ -16,12 +16,12 @@ import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from websockets.asyncio.server import Server as WebsocketServer
 from websockets.asyncio.server import ServerConnection, serve
@@ -33,16 +33,16 @@ from confide_crypto.keys.identity import format_daemon_key
 from confide_crypto.limits import Timers, websocket_options
 from confide_crypto.transport.open import Connection, accept
 from confide_daemon import __version__, figures
-from confide_daemon.access.audit import AuditLog
+from confide_daemon.access.audit import PAUSE_S, SHARED_PAUSE_S, AuditLog
 from confide_daemon.access.authorization import Callers
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.registry import Registry, State
 from confide_daemon.access.revocations import Revocations
 from confide_daemon.backup.service import Backups
-from confide_daemon.config import DaemonConfig
+from confide_daemon.config import DaemonConfig, parse_listen
 from confide_daemon.datadir import instance
 from confide_daemon.datadir.identity import LiveKeys
-from confide_daemon.errors import ListenError, LockedError
+from confide_daemon.errors import FencedError, ListenError, LockedError
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.server.beside import Beside
 from confide_daemon.server.limits import HTTP_DEADLINE_S, GuardedConnection, Refusals, Strangers, limit_http, result_of
@@ -57,6 +57,10 @@ from confide_daemon.spaces.maintenance import LOOK_S
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 
+if TYPE_CHECKING:
+    from confide_daemon.server.nodes import Door, Following
+    from confide_daemon.server.relay import Relays
+
 log = logging.getLogger(__name__)
 
 # How soon a change made by another process (a revoked caller) is seen. Asking costs a microsecond.
@@ -66,6 +70,9 @@ STOP_DEADLINE_S = 10.0
 ACCEPTED_AT_ONCE = 8
 # In the kernel's queue: whoever finds it full tries again after a second, and after a restart all callers come at once.
 MAX_WAITING_CONNECTIONS = 1024
+# How often a space may be another node's by the time that it is opened here; then its machine comes again.
+OPENED_AT_ONCE = 3
+_Answer = Callable[[ServerConnection, Request], Response | None]
 # A proxy asks at once; whoever has not asked by then will not.
 EXPLAIN_S = 10.0
 
@@ -117,8 +124,11 @@ class Daemon:
         self._timers = timers or Timers.every(config.server.keepalive_s)
         self._refusals = Refusals()
         self._strangers = Strangers(self._refusals)
+        # Of their own at the address for nodes: a flood at the other one must not keep nodes from passing sessions on.
+        self._strange_nodes = Strangers(self._refusals)
         self._rates = Rates()
-        self._audit = AuditLog(state.registry.transaction)
+        pause_s = PAUSE_S if state.registry.shared is None else SHARED_PAUSE_S
+        self._audit = AuditLog(state.registry.transaction, pause_s=pause_s)
         self._leaving: set[asyncio.Task[None]] = set()
         # Of its own: a revocation must not wait until one of the others is free.
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="confide-registry")
@@ -147,11 +157,27 @@ class Daemon:
             sessions_of=lambda key: self._open[key],
             max_sessions=config.server.max_sessions_per_caller,
             is_full=lambda: self._open.total() >= config.server.max_sessions,
+            is_cut_off=self._stays_cut_off,
             is_live=self._is_live,
             pass_connection=self._rates.pass_connection,
             on_refused=self._audit.refused,
         )
         self._beside = beside(self) if beside else None
+        self._following: Following | None = None
+        if state.registry.shared is not None:
+            from confide_daemon.server.nodes import Following
+
+            self._following = Following(state)
+            self.operator.also(self._following.ailments)
+        self._relays: Relays | None = None
+        self._door: Door | None = None
+        if config.node.listen and spaces.leases is not None:
+            from confide_daemon.server.nodes import Door
+            from confide_daemon.server.relay import Relays
+
+            self._relays = Relays(spaces.leases, self._keys.in_force, self._timers, is_stopping=self._stop.is_set)
+            self._door = Door(self._keys.in_force, self._callers, is_stopping=self._stop.is_set)
+            spaces.on_elsewhere = self._send_elsewhere
 
     @property
     def registry(self) -> Registry:
@@ -184,14 +210,20 @@ class Daemon:
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         # Before anybody is let in, whose rights could change unseen.
         self._seen = (self._state.registry.version(), self._state.registry.last_change())
-        server = await self._listen(listen)
+        if self._relays is not None and self.spaces.leases is not None:
+            await self.spaces.leases.confirm()  # until then nobody is let in
+        server = await self._listen(listen.host, listen.port, self._handle, self._answer_http, self._strangers)
+        nodes: WebsocketServer | None = None
         url = _url(server)
         self._bound = str(server.sockets[0].getsockname()[0])
         auditing = asyncio.create_task(self._audit.run())
         looking = asyncio.create_task(self._look_at_spaces())
+        if self._following is not None:
+            self._following.start()
         self._work.begin()
         self._backups.start()
         try:
+            nodes = await self._listen_to_nodes()
             await self.operator.open()
             if self._beside is not None:
                 await self._beside.open()
@@ -216,30 +248,49 @@ class Daemon:
             await self._backups.close()
             await self._work.close()
             await self.spaces.close()
+            if nodes is not None:  # until here it has told others that its spaces are about to be free
+                nodes.close()
+                self._strange_nodes.cut_all()
+                await nodes.wait_closed()
             auditing.cancel()
             await asyncio.gather(auditing, *self._leaving, return_exceptions=True)
             await self._audit.flush()
+            if self._following is not None:
+                await self._following.close()
             self._reading.shutdown()
             self._refusals.report(is_last=True)
             log.info("confided ended")
 
-    async def _listen(self, listen: Listen) -> WebsocketServer:
+    async def _listen_to_nodes(self) -> WebsocketServer | None:
+        if self._door is None:
+            return None
+        host, port = parse_listen(self.config.node.listen)
+        return await self._listen(host, port, self._handle_node, self._answer_node, self._strange_nodes)
+
+    async def _listen(
+        self,
+        host: str,
+        port: int,
+        handle: Callable[[ServerConnection], Awaitable[None]],
+        answer: _Answer,
+        strangers: Strangers,
+    ) -> WebsocketServer:
         limit_http()
         try:
             server = await serve(
-                self._handle,
-                listen.host,
-                listen.port,
-                process_request=self._answer_http,
+                handle,
+                host,
+                port,
+                process_request=answer,
                 open_timeout=HTTP_DEADLINE_S,
                 server_header=None,
-                create_connection=self._strangers.connection_class(),
+                create_connection=strangers.connection_class(),
                 backlog=ACCEPTED_AT_ONCE,
                 logger=_quiet_logger(),
                 **websocket_options(),
             )
         except OSError as error:
-            where = f"{listen.host}:{listen.port}"
+            where = f"{host}:{port}"
             if error.errno == errno.EADDRINUSE:
                 hint = "is another confided running? choose another port with --listen"
                 raise ListenError(where, "the port is in use", hint=hint) from error
@@ -260,6 +311,14 @@ class Daemon:
         is_get = getattr(request, "method", "GET") in ("GET", "HEAD")
         if is_get and path.rstrip("/").endswith("/health"):
             return self._health()
+        if is_get and path.rstrip("/").endswith("/ready"):
+            return self._readiness()
+        return _response(http.HTTPStatus.NOT_FOUND, {"error": "not found"})
+
+    def _answer_node(self, _connection: ServerConnection, request: Request) -> Response | None:
+        """At the address for nodes there is nothing but their websockets."""
+        if "websocket" in request.headers.get("Upgrade", "").lower():
+            return self._refusal_of_page(request)
         return _response(http.HTTPStatus.NOT_FOUND, {"error": "not found"})
 
     def _refusal_of_page(self, request: Request) -> Response | None:
@@ -277,16 +336,47 @@ class Daemon:
         body = {"status": "degraded", "reason": ", ".join(ailments), "version": __version__}
         return _response(http.HTTPStatus.SERVICE_UNAVAILABLE, body)
 
+    def _readiness(self) -> Response:
+        """Whether sessions are taken now, for balancers. A damaged space is no reason to send everybody elsewhere: that is `/health`."""
+        if self._stop.is_set() or self._is_cut_off:
+            why = "stopping" if self._stop.is_set() else "store"
+            return _response(http.HTTPStatus.SERVICE_UNAVAILABLE, {"status": "unready", "reason": why})
+        return _response(http.HTTPStatus.OK, {"status": "ready"})
+
+    @property
+    def _is_cut_off(self) -> bool:
+        """Whether other nodes may have changed what this one goes by: nobody new is let in then."""
+        leases, following = self.spaces.leases, self._following
+        if self._relays is None or leases is None or following is None:
+            return False
+        return not leases.is_confirmed or following.is_behind(self.config.store.lease_s)
+
+    async def _stays_cut_off(self) -> bool:
+        """The same, after a look: a process that was stopped for a while has asked nobody meanwhile, and is answered now."""
+        leases, following = self.spaces.leases, self._following
+        if self._is_cut_off and leases is not None and following is not None and leases.failure is None:
+            with suppress(ConfideError):
+                await leases.confirm()
+                await following.follow()
+        return self._is_cut_off
+
     async def _handle(self, ws: ServerConnection) -> None:
+        await self._take_in(ws, self._callers)
+
+    async def _handle_node(self, ws: ServerConnection) -> None:
+        assert self._door is not None
+        await self._take_in(ws, self._door)
+
+    async def _take_in(self, ws: ServerConnection, authorize: Callers | Door) -> None:
         assert isinstance(ws, GuardedConnection)
         keys = self._keys.in_force()
         try:
             connection = await accept(
                 ws,
                 keys.current,
-                self._callers,
+                authorize,
                 previous=keys.rotation,
-                slot=self._strangers.handshake(ws),
+                slot=ws.strangers.handshake(ws),
                 timers=self._timers,
             )
         except Exception as error:
@@ -295,11 +385,16 @@ class Daemon:
             return
         figures.HANDSHAKES.labels("ok").inc()
         ws.let_in()
+        is_passed_on = authorize is self._door
+        if is_passed_on and self._door is not None:
+            speaker = self._door.speaker(connection.peer_key, connection.hello)
+            hello = {} if speaker.replaces is None else {"replaces": speaker.replaces}
+            connection.stand_for(speaker.caller, speaker.session_id, hello)
         key = connection.peer_key
         # Counted from here without a pause, so that many handshakes at once cannot slip past the limit together.
         self._open[key] += 1
         try:
-            await self._serve(connection)
+            await self._serve(connection, is_passed_on=is_passed_on)
         except Exception as error:
             self._refusals.note(error)
             await connection.close("internal")
@@ -308,7 +403,7 @@ class Daemon:
             if not self._open[key]:
                 del self._open[key]
 
-    async def _serve(self, connection: Connection) -> None:
+    async def _serve(self, connection: Connection, *, is_passed_on: bool) -> None:
         caller = self._callers.current(connection.peer_key)
         is_too_many = (
             self._open[connection.peer_key] > self._callers.most_sessions(connection.peer_key, connection.hello)
@@ -319,11 +414,28 @@ class Daemon:
             return
         with self._rates.of(connection.peer_key) as rate:
             try:
-                with self.spaces.used(caller.space_id):
-                    await self._serve_caller(connection, caller, rate)
+                await self._serve_here_or_elsewhere(connection, caller, rate, is_passed_on=is_passed_on)
             except ConfideError as error:
                 log.error("space %s cannot be opened: %s", caller.space_id, error, extra={"space": caller.space_id})
                 await self._explain(connection, error, rate)
+
+    async def _serve_here_or_elsewhere(
+        self, connection: Connection, caller: Caller, rate: Rate, *, is_passed_on: bool
+    ) -> None:
+        """At this node, or at the one that holds the space. Raises StorageError where it cannot be opened."""
+        for _ in range(OPENED_AT_ONCE):
+            # What a node has passed on is not passed on again: two that take each other for the holder would do so without end.
+            relays = None if is_passed_on else self._relays
+            if relays is not None and await relays.serve(connection, caller.space_id, rate):
+                return
+            try:
+                with self.spaces.used(caller.space_id):
+                    await self._serve_caller(connection, caller, rate)
+                return
+            except FencedError:
+                if self._relays is None:
+                    raise
+        await connection.close("restart")
 
     async def _serve_caller(self, connection: Connection, caller: Caller, rate: Rate) -> None:
         """Run the session of a caller. Raises StorageError where its space cannot be opened."""
@@ -461,9 +573,14 @@ class Daemon:
     async def _apply_registry(self, number: int) -> int:
         """Give every session its caller's rights as they are now, where these changed behind that change; the number of the newest."""
         connected = {session.connection.peer_key for session in self._sessions}
+        passed_on = self._relays.callers if self._relays is not None else set()
         newest, changed = await asyncio.get_running_loop().run_in_executor(
-            self._reading, self._callers.changed_since, number, connected
+            self._reading, self._callers.changed_since, number, connected | passed_on
         )
+        if self._relays is not None:
+            for key in passed_on:
+                if key in changed and changed[key] is None:
+                    self._relays.shut_out({key}, self._callers.why_closed(key))
         for session in self._sessions:
             key = session.connection.peer_key
             if key in connected and key not in changed:
@@ -489,21 +606,36 @@ class Daemon:
             extra = {"event": f"session shut out: {word}", "session": name, "space": session.caller.space_id}
             log.info("session %s: %s is shut out: %s", name, alias, word, extra=extra)
             session.ended_by = word
-            task = asyncio.create_task(session.shut_out(word))
-            self._leaving.add(task)
-            task.add_done_callback(self._leaving.discard)
+            self._beside_all(session.shut_out(word))
 
     def _is_live(self, public_key: bytes, session_id: str) -> bool:
-        return any(
+        is_here = any(
             session.connection.session_id == session_id
             and session.connection.peer_key == public_key
             and session.ended_by is None
             for session in self._sessions
         )
+        return is_here or (self._relays is not None and self._relays.is_live(public_key, session_id))
+
+    def _send_elsewhere(self, space_id: str) -> None:
+        """Another node holds the space: its sessions have to go there, by coming again."""
+        for session in self._sessions:
+            if session.caller.space_id == space_id and session.ended_by is None:
+                self._beside_all(session.close("restart"))
+
+    def _beside_all(self, work: Coroutine[Any, Any, None]) -> None:
+        """Something that nobody waits for, before the end."""
+        task = asyncio.create_task(work)
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
 
     async def _close_sessions(self) -> None:
-        goodbyes = [session.close("shutdown") for session in self._sessions]
-        goodbyes += [connection.close("shutdown") for connection in self._explained]
+        # Where there are other nodes, whoever comes again is served.
+        word = "shutdown" if self._relays is None else "restart"
+        goodbyes = [session.close(word) for session in self._sessions]
+        goodbyes += [connection.close(word) for connection in self._explained]
+        if self._relays is not None:
+            goodbyes.append(self._relays.close())
         closing = [asyncio.create_task(goodbye) for goodbye in goodbyes]
         if not closing:
             return

@@ -32,7 +32,14 @@ from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.server.beside import Beside
 from confide_daemon.server.mcp.agent_server import AgentServer, Incoming, nobody
 from confide_daemon.server.mcp.sdk import SessionMessage
-from confide_daemon.server.mcp.tool_calls import call_again, catalogue, definitions, look_up, unknown
+from confide_daemon.server.mcp.tool_calls import (
+    call_again,
+    catalogue,
+    definitions,
+    look_up,
+    may_be_asked_again,
+    unknown,
+)
 from confide_daemon.server.rates import Rate
 from confide_daemon.server.replicas import Change, ConnectedMachine, Copies
 from confide_daemon.server.requests import Operation
@@ -124,6 +131,8 @@ class Session:
         self._misanswered: set[str] = set()
         """What the machine answered in another form than was agreed, and was logged."""
         self._is_closing = False
+        self._goes_elsewhere = False
+        """It is told to connect anew, where it is served at once: what comes from now on is asked again there."""
         self.ended = asyncio.Event()
         """Nothing of it runs any more."""
         self.ended_by: str | None = None
@@ -262,7 +271,7 @@ class Session:
 
     async def close(self, code: str) -> None:
         """Let running calls finish (a few seconds at most), then close the channel."""
-        self._is_closing = True
+        self._is_closing, self._goes_elsewhere = True, code == "restart"
         self._agent.close()
         with contextlib.suppress(ConnectionLost, TimeoutError):
             async with asyncio.timeout(DRAIN_DEADLINE_S):
@@ -288,6 +297,8 @@ class Session:
     async def _on_message(self, data: bytes) -> None:
         try:
             await self._rate.pass_message(data)
+            if self._goes_elsewhere and may_be_asked_again(data):
+                return
             message = await _parsed(data)
         except RequestError as refusal:
             await self.connection.send_message(_refused(refusal))
@@ -469,7 +480,7 @@ class Session:
 
     def _refusal(self) -> RequestError | None:
         """Why no call of the agent's is taken now; None: it is."""
-        if self._is_closing:
+        if self._is_closing and not self._goes_elsewhere:
             return RequestError("internal", "the daemon is stopping; this call was not run", "try again in a moment")
         if self._space is None:
             return RequestError.of(LockedError())

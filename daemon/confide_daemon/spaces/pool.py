@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_daemon.access import space_removal
@@ -20,7 +21,7 @@ from confide_daemon.datadir.disk import Disk
 from confide_daemon.datadir.key_state import Custody, Keeper, KeyName
 from confide_daemon.documents.history import DELETED_DAYS
 from confide_daemon.embedding import Model
-from confide_daemon.errors import CrowdedError, EngineError, LockedError, StorageError, WrongKeyError
+from confide_daemon.errors import CrowdedError, EngineError, FencedError, LockedError, StorageError, WrongKeyError
 from confide_daemon.sealing.rosters import Rosters
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.spaces.custodian import Custodian, sweep
@@ -113,6 +114,8 @@ class Spaces:
         self.rosters = Rosters(state.registry)
         self.on_news: Callable[[str], None] = lambda _space_id: None
         """Told of a space whose machines should look again: it is unlocked, or a key is needed."""
+        self.on_elsewhere: Callable[[str], None] = lambda _space_id: None
+        """Told of a space that another node holds: whoever uses it here has to go there."""
         self.around: Callable[[str], tuple[int | None, bool | None]] = lambda _space_id: (None, None)
         """What is known of a space outside of it: credentials in clear, and whether there is a proven backup."""
         sweep(state.folder.spaces)
@@ -166,6 +169,16 @@ class Spaces:
         finally:
             entry.users -= 1
             self._lock_later(space_id, entry)
+            is_closed = (
+                entry.space is None and entry.closing is None and (entry.opening is None or entry.opening.done())
+            )
+            if self._leases is not None and not entry.users and is_closed:
+                self._beside(self._leases.leave(space_id))
+
+    @property
+    def leases(self) -> Leases | None:
+        """Of the logs of the spaces; None: there is no store."""
+        return self._leases
 
     @asynccontextmanager
     async def still(self, space_id: str) -> AsyncIterator[bytes | None]:
@@ -374,10 +387,13 @@ class Spaces:
         try:
             async with entry.door:
                 return await self._open_in_room(space_id, entry)
-        except BaseException:
+        except BaseException as error:
             self._room.left(space_id)
-            if self._leases is not None:
+            # Whoever brings the key of one that is locked has to come to where the others wait.
+            if self._leases is not None and not (isinstance(error, LockedError) and entry.users):
                 await self._leases.leave(space_id)
+            if isinstance(error, FencedError):
+                self.on_elsewhere(space_id)
             raise
 
     async def _open_in_room(self, space_id: str, entry: Entry) -> Space:
@@ -428,7 +444,15 @@ class Spaces:
             await asyncio.to_thread(entry.custodian.adopt, custody)
         return held
 
-    def _lost(self, space_id: str) -> None:
+    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Something that nobody waits for, before the end."""
+        task = asyncio.create_task(work)
+        self._renewing.add(task)
+        task.add_done_callback(self._renewing.discard)
+
+    def _lost(self, space_id: str, is_elsewhere: bool) -> None:
+        if is_elsewhere:
+            self.on_elsewhere(space_id)
         if (entry := self._entries.get(space_id)) is not None:
             self._renew(space_id, entry)
 
@@ -495,7 +519,11 @@ class Spaces:
         finally:
             self._room.left(space_id)
             if self._leases is not None:
-                await self._leases.leave(space_id, space.lease)
+                entry = self._entries.get(space_id)
+                if entry is not None and entry.users:
+                    self._leases.keep(space_id, space.lease)  # its sessions would have to move, for having been idle
+                else:
+                    await self._leases.leave(space_id, space.lease)
 
     # Locking
 

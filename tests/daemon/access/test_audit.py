@@ -237,7 +237,7 @@ def test_a_log_from_before_is_counted_once(tmp_path: Path, clock: Clock) -> None
         database.execute("DROP TABLE audit_counts")
         # What came after it.
         database.execute("DROP TABLE migration")
-        for table in ("applications", "registration", "sign_ins", "codes", "tokens"):
+        for table in ("applications", "registration", "sign_ins", "codes", "tokens", "daemon_keys", "removed_spaces"):
             database.execute(f"DROP TABLE {table}")
         database.execute("DROP TRIGGER caller_added; DROP TRIGGER caller_removed; DROP TRIGGER caller_changed")
         database.execute("DROP TABLE caller_changes")

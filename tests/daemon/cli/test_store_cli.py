@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.daemon.postgres import Postgres, server
+from tests.support.network.reverse_proxies import free_port
 from tests.support.programs.confided import Confided
 from tests.support.programs.processes import NO_MODEL, SERVER_KEEPS, wait_until
 
@@ -28,9 +29,12 @@ PAGE = (Path(__file__).parents[3] / "docs" / "cluster.md").read_text(encoding="u
 ADDRESS = "postgresql://confide@db.example.org/confide?sslmode=verify-full"
 
 
-def configure(program: Confided, url: str) -> None:
-    """Name a store in daemon.toml, or none."""
+def configure(program: Confided, url: str, *, is_node: bool = False) -> None:
+    """Name a store in daemon.toml, or none. `is_node`: other nodes pass sessions on to it."""
     said = f'[store]\nurl = "{url}"\nlease_s = 3\n' if url else ""
+    if is_node:
+        port = free_port()
+        said += f'[node]\nlisten = "127.0.0.1:{port}"\naddress = "127.0.0.1:{port}"\n'
     (program.home / "daemon.toml").write_text(NO_MODEL + SERVER_KEEPS + said)
 
 
@@ -67,7 +71,9 @@ def test_a_memory_goes_into_a_store_and_comes_back(ready: Confided, postgres: Po
     found = ready.json("store", "status")
     assert [(one["space"], one["node"] is None) for one in found["spaces"]] == [("laptop", False)]
     assert found["spaces"][0]["behindSnapshot"] >= 1
-    assert len(found["nodes"]) == 1
+    assert [one["address"] for one in found["nodes"]] == [None]
+    assert found["registry"]["entries"] >= 1
+    assert "registry: " in ready.run("store", "status").stdout
     assert ready.run("status").returncode == 0
     doctor = ready.run("doctor", code=1)  # the test's server does not force writes to its disk
     assert "a power cut loses what was acknowledged" in doctor.stdout + doctor.stderr
@@ -99,7 +105,10 @@ def test_a_removed_space_leaves_nothing_in_the_store(ready: Confided, postgres: 
     asyncio.run(put(ready, identity, "memory/a.md", "text\n"))
     ready.run("revoke", "laptop")
     ready.run("space", "rm", "laptop", "--yes")
-    assert postgres.sql("SELECT (SELECT count(*) FROM log), (SELECT count(*) FROM entry)", url=url) == [(0, 0)]
+    left = (
+        "SELECT (SELECT count(*) FROM log WHERE id <> 'registry'), (SELECT count(*) FROM entry WHERE log <> 'registry')"
+    )
+    assert postgres.sql(left, url=url) == [(0, 0)]
 
 
 def test_a_password_is_read_from_its_file_and_shown_nowhere(
@@ -122,32 +131,47 @@ def test_a_password_is_read_from_its_file_and_shown_nowhere(
     ready.run("store", "status")
 
 
-def test_the_page_is_followed(ready: Confided, postgres: Postgres) -> None:
-    """Every command of docs/cluster.md, in order, around a memory that is written to all along; the last part is back in its file."""
+def test_the_page_is_followed(ready: Confided, postgres: Postgres, tmp_path: Path) -> None:
+    """Every command of docs/cluster.md, in order, on one machine and on the second one, around a memory that is written to all along.
+
+    The last part is back in its file.
+    """
     url = postgres.database()
     identity = ready.enroll("home")
     ready.serve()
     asyncio.run(put(ready, identity, "memory/a.md", "before\n"))
+    second = Confided(tmp_path / "second")
     blocks = "".join(re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
-    commands = [shlex.split(line.removeprefix("$ confided "), comments=True) for line in blocks.splitlines()]
-    assert ["store", "move", "--to", ADDRESS] in commands
-    for number, command in enumerate(commands):
-        if command[0] == "serve":
-            configure(ready, url)
-            ready.serve()
-            asyncio.run(put(ready, identity, "memory/b.md", f"at {number}\n"))
-        elif command[0] == "doctor":
-            ready.run(*command, code=1)  # the test's server does not force writes to its disk
-        else:
-            ready.run(*(url if part == ADDRESS else part for part in command))
+    lines = [line.partition("$ confided ")[::2] for line in blocks.splitlines()]
+    commands = [(second if where else ready, shlex.split(line, comments=True)) for where, line in lines]
+    assert (ready, ["store", "move", "--to", ADDRESS]) in commands
+    assert (second, ["store", "status"]) in commands
+    served: list[int] = []
+    try:
+        for number, (program, command) in enumerate(commands):
+            if command[0] == "serve":
+                if program is second:
+                    second.data.mkdir(mode=0o700)
+                    shutil.copy(ready.data / "master.key", second.data)
+                configure(program, url, is_node=True)
+                program.serve()
+                asyncio.run(put(program, identity, f"memory/{number}.md", "at a node\n"))
+                served.append(number)
+            elif command[0] == "doctor":
+                program.run(*command, code=1)  # the test's server does not force writes to its disk
+            else:
+                program.run(*(url if part == ADDRESS else part for part in command))
+    finally:
+        second.end()
     configure(ready, "")
     ready.serve()
     assert asyncio.run(pull(ready, identity, "memory/a.md")) == "before\n"
-    assert asyncio.run(pull(ready, identity, "memory/b.md")).startswith("at ")
+    for number in served:
+        assert asyncio.run(pull(ready, identity, f"memory/{number}.md")) == "at a node\n"
 
 
 def test_a_second_machine_takes_over(ready: Confided, postgres: Postgres, tmp_path: Path) -> None:
-    """With the keys and the registry, and no file of the space: refused while the first one lives, and there when that was killed."""
+    """With the master key alone: refused while the first one lives, and there when that was killed."""
     url = postgres.database()
     configure(ready, url)
     identity = ready.enroll("home")
@@ -156,10 +180,7 @@ def test_a_second_machine_takes_over(ready: Confided, postgres: Postgres, tmp_pa
     second = Confided(tmp_path / "second")
     try:
         second.data.mkdir(mode=0o700)
-        for part in ready.data.iterdir():
-            if part.is_file() and part.name not in ("daemon.node", "daemon.lock", "daemon.address"):
-                shutil.copy(part, second.data)
-        (second.data / "spaces").mkdir(mode=0o700)
+        shutil.copy(ready.data / "master.key", second.data)
         configure(second, url)
         second.serve()
         with pytest.raises((RequestError, ConnectionLost, UnreachableError)):

@@ -6,7 +6,11 @@ import subprocess
 import sys
 
 UNUSED = (
+    "confide_crypto.handshake.speaking",
     "confide_daemon.gateway",
+    "confide_daemon.server.nodes",
+    "confide_daemon.server.relay",
+    "confide_daemon.spaces.joining",
     "confide_daemon.store.log",
     "confide_door",
     "h11",

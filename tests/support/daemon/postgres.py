@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import util
 from pathlib import Path
@@ -38,16 +38,36 @@ def programs() -> Path | None:
 class Postgres:
     """A server with a database for whoever asks for one."""
 
-    def __init__(self, folder: Path, bin_folder: Path, user: dict[str, Any], *, is_forced: bool = False) -> None:
-        """`folder`: the user's own; `user`: for `subprocess`, who that is; `is_forced`: what is written is forced to the disk."""
+    _settings: Mapping[str, str] = {}
+
+    def __init__(
+        self,
+        folder: Path,
+        bin_folder: Path,
+        user: dict[str, Any],
+        *,
+        is_forced: bool = False,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """`folder`: the user's own; `user`: for `subprocess`, who that is; `is_forced`: what is written is forced to the disk.
+
+        `settings`: of the server, in place of those that tests have.
+        """
+        self._settings = settings or {}
+        self._prepare(folder / "data", bin_folder, user, is_forced=is_forced)
+        self._run("initdb", "-D", str(self._data), "-U", SUPERUSER, "-A", "trust", "--no-sync", "-E", "UTF8")
+        self._start_somewhere()
+
+    def _prepare(self, data: Path, bin_folder: Path, user: dict[str, Any], *, is_forced: bool) -> None:
         self._fsync = "on" if is_forced else "off"
-        self._data = folder / "data"
+        self._data = data
         self._bin = bin_folder
         self._user = user
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
-        self._env = {"PATH": os.environ["PATH"], "LC_ALL": "C", "HOME": str(folder)}
-        self._run("initdb", "-D", str(self._data), "-U", SUPERUSER, "-A", "trust", "--no-sync", "-E", "UTF8")
+        self._env = {"PATH": os.environ["PATH"], "LC_ALL": "C", "HOME": str(data.parent)}
+
+    def _start_somewhere(self) -> None:
         for attempt in range(_ATTEMPTS):
             self.port = _free_port()
             try:
@@ -81,9 +101,25 @@ class Postgres:
         """A database as `pg_dump` writes it."""
         return self._run("pg_dump", url)
 
+    def standby(self) -> Postgres:
+        """A second server that has all that this one has, and from now on before it is acknowledged here; nobody else ends it."""
+        data = self._data.with_name(f"{self._data.name}-standby")
+        where = ("-h", "127.0.0.1", "-p", str(self.port), "-U", SUPERUSER)
+        self._run("pg_basebackup", *where, "-D", str(data), "-R", "-X", "stream", "-c", "fast", "--no-sync")
+        found = Postgres.__new__(Postgres)
+        found._prepare(data, self._bin, self._user, is_forced=self._fsync == "on")
+        found._start_somewhere()
+        self.sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        self.sql("SELECT pg_reload_conf()")
+        end = time.monotonic() + DEADLINE_S
+        while self.sql("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") != [(1,)]:
+            assert time.monotonic() < end, "the standby does not follow"
+            time.sleep(0.02)
+        return found
+
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        with open(self._data.parent / "log", "ab") as log:
+        with open(self._data.parent / f"{self._data.name}.log", "ab") as log:
             self._process = subprocess.Popen(
                 [
                     str(self._bin / "postgres"),
@@ -98,6 +134,7 @@ class Postgres:
                     ),
                     *("-c", "max_connections=40", "-c", "shared_buffers=16MB", "-c", "autovacuum=off"),
                     *("-c", "dynamic_shared_memory_type=mmap"),
+                    *(part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")),
                 ],
                 env=self._env,
                 stdin=subprocess.DEVNULL,
@@ -135,11 +172,11 @@ class Postgres:
 
 
 @contextmanager
-def server(*, is_forced: bool = False) -> Iterator[Postgres]:
+def server(*, is_forced: bool = False, settings: Mapping[str, str] | None = None) -> Iterator[Postgres]:
     """A server of its own; skips the test, with the reason, where there can be none.
 
     `is_forced`: on a disk, to which what is written is forced, as for people; else in memory where there is room, since nothing in the
-    tests cuts the power.
+    tests cuts the power. `settings`: of the server, in place of those that tests have.
     """
     bin_folder = programs()
     if bin_folder is None:
@@ -163,7 +200,7 @@ def server(*, is_forced: bool = False) -> Iterator[Postgres]:
                     pytest.skip(
                         f"PostgreSQL does not run as root, and the user {_ORDINARY} cannot run it from {folder}"
                     )
-        found = Postgres(folder, bin_folder, user, is_forced=is_forced)
+        found = Postgres(folder, bin_folder, user, is_forced=is_forced, settings=settings)
         try:
             yield found
         finally:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import json
 import logging
 import re
 import time
@@ -243,6 +244,23 @@ def groups(toolsets: Sequence[str]) -> tuple[str, ...]:
     memory away. `unknown` tells of it.
     """
     return tuple(group for group in TOOLSETS if group in toolsets or "all" in toolsets) or ("core",)
+
+
+def may_be_asked_again(data: bytes) -> bool:
+    """Whether whoever has sent this message, and is not answered before its connection ends, asks again (PROTOCOL.md 12.4).
+
+    A call of a tool that neither only reads nor waits on a machine may not: nobody could tell whether it was made.
+    """
+    try:
+        message = json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    match message:
+        case {"id": _, "method": "tools/call", "params": {"name": str(name)}}:
+            return any(one.name == name and (one.read_only or one.offline == "queue") for one in definitions(("all",)))
+        case {"id": _, "method": str(method)}:
+            return method != "tools/call"
+    return False
 
 
 def unknown(toolsets: Sequence[str]) -> tuple[str, ...]:

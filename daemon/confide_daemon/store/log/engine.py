@@ -36,6 +36,12 @@ OLDEST_VERSION: Final = 150_000
 _MIGRATING: Final = 0x636F6E66  # of the advisory lock: "conf"
 
 
+DriverError: Final = psycopg.Error
+"""What the driver raises within a connection; from the outside it is an EngineError."""
+Far = psycopg.Connection[Any]
+"""A connection to the engine, for whoever is handed one."""
+
+
 class _Dated(psycopg.Connection[Any]):
     """A connection whose every wait ends when its time is over."""
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Final
+
+import apsw
 
 from confide_daemon.errors import LogError, StorageError
 from confide_daemon.store.database import connect, create_private, storage_errors
@@ -71,8 +74,19 @@ def upload(log: Log, sealing: Sealing, copy: Path, found: Shipped) -> int:
     return snapshot
 
 
-def fetch(log: Log, sealing: Sealing, snapshot: int, path: Path, key: bytes) -> None:
-    """Put the snapshot in the place of the file, which nobody has open. Raises LogError: it is not what was brought there."""
+def fetch(
+    log: Log,
+    sealing: Sealing,
+    snapshot: int,
+    path: Path,
+    key: bytes,
+    *,
+    settle: Callable[[apsw.Connection], None] = shipped.settle,
+) -> None:
+    """Put the snapshot in the place of the file, which nobody has open. Raises LogError: it is not what was brought there.
+
+    `settle`: makes what another node had open a copy that nobody has.
+    """
     copy = path.with_name(path.name + _FETCHING)
     copy.unlink(missing_ok=True)
     parts = log.parts(snapshot)
@@ -95,7 +109,7 @@ def fetch(log: Log, sealing: Sealing, snapshot: int, path: Path, key: bytes) -> 
                 hint="rows were changed, left out or put back in the engine: restore its database from a backup",
             )
         with closing(connect(copy, key, writer=True)) as connection, storage_errors("open what was fetched"):
-            shipped.settle(connection)
+            settle(connection)
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         remove(path)
         copies.put_in_place(copy, path)
@@ -103,6 +117,15 @@ def fetch(log: Log, sealing: Sealing, snapshot: int, path: Path, key: bytes) -> 
         raise StorageError(f"cannot fetch the space: {error.strerror}", hint="is the disk full?") from None
     finally:
         remove(copy)
+
+
+def digest_of(copy: Path) -> str:
+    """BLAKE2b-256 of a file, in hexadecimal."""
+    digest = hashlib.blake2b(digest_size=32)
+    with copy.open("rb") as file:
+        while data := file.read(PART_BYTES):
+            digest.update(data)
+    return digest.hexdigest()
 
 
 def remove(path: Path) -> None:

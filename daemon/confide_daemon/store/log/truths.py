@@ -21,12 +21,16 @@ OWN_MARKS: Final = ("open", "checked_at")
 """Rows of `mark` that are about this copy: that a daemon has it open, and when it was looked at."""
 
 
-def truths(connection: apsw.Connection) -> list[str]:
+REGISTRY_DERIVED: Final = re.compile(r"sqlite_\w+|jobs|caller_changes|migration|shipped")
+"""The same of the registry: what a trigger makes anew on each node, and what was asked of the process beside this copy."""
+
+
+def truths(connection: apsw.Connection, derived: re.Pattern[str] = DERIVED) -> list[str]:
     """The tables that are in the log."""
     rows = connection.execute(
         "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' ORDER BY name"
     )
-    return [name for (name,) in rows if not DERIVED.fullmatch(name)]
+    return [name for (name,) in rows if not derived.fullmatch(name)]
 
 
 def rows_of(connection: apsw.Connection, table: str) -> Iterator[tuple[Any, ...]]:
@@ -41,9 +45,10 @@ def rows_of(connection: apsw.Connection, table: str) -> Iterator[tuple[Any, ...]
 class Recorder:
     """What a connection changes in truths, from one entry to the next."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: apsw.Connection, derived: re.Pattern[str] = DERIVED) -> None:
+        """`derived`: the tables that are in no log."""
         self._connection = connection
-        self._tables = truths(connection)
+        self._tables = truths(connection, derived)
         self._derived = {
             table: frozenset(
                 position

@@ -1,0 +1,495 @@
+"""A small database that every node has whole and any of them writes to: the registry (docs/decisions/0030).
+
+Who writes takes the row of its log, for which others wait; applies what this copy lacks; makes its change; and has the entry committed in
+the engine before it commits here. So the row decides who comes first, and no lease is needed: of two that use one invite at once, the
+second one finds it used. A statement that nobody has answered holds the row until its fate is settled, so whoever takes the row next finds
+what is there; nothing is concluded from silence here either.
+
+Between writes each node asks for the end of the log a few times a second, and applies what is new.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import apsw
+
+from confide_daemon.errors import EngineError, LogError, StorageError
+from confide_daemon.store.database import connect, storage_errors, transaction
+from confide_daemon.store.log import snapshot
+from confide_daemon.store.log.engine import DriverError, Engine, Far
+from confide_daemon.store.log.entry import GENESIS, TAG_BYTES, Manifest, Place, Sealing, tag_of
+from confide_daemon.store.log.outbox import SNAPSHOT_ENTRIES
+from confide_daemon.store.log.replay import Replay
+from confide_daemon.store.log.shipped import Shipped
+from confide_daemon.store.log.tables import PART_BYTES, PARTS_S, Entry, Log
+from confide_daemon.store.log.truths import REGISTRY_DERIVED, Recorder, truths
+
+log = logging.getLogger(__name__)
+
+REGISTRY: Final = "registry"
+"""The id of its log; those of spaces are hexadecimal."""
+WAIT_S: Final = 2
+"""For the row, while another node writes."""
+STALL_S: Final = 5
+"""A node that has the row and is not heard of, since it was stopped, loses it: a change takes milliseconds."""
+_TRIES: Final = 4
+"""While others bring entries and snapshots, what was asked for may be gone when it is fetched."""
+_SNAPSHOT_LOCK: Final = 0x636F6E67
+_LEASE: Final = 0  # of its entries: the row decides
+_FETCHED: Final = ".fetched"
+_KEPT: Final = {"ahead": ".ahead", "before": ".before"}
+_STANDING: Final = """
+    SELECT head, base, tag, snapshot, schema,
+           (SELECT substring(body FROM length(body) - %(last)s) FROM entry WHERE log = log.id AND number = log.head),
+           (SELECT substring(body FROM length(body) - %(last)s) FROM entry WHERE log = log.id AND number = %(number)s)
+    FROM log WHERE id = %(id)s
+"""
+_APPEND: Final = """
+    WITH moved AS (
+        UPDATE log SET head = %(number)s, schema = %(schema)s WHERE id = %(id)s AND head = %(number)s - 1 RETURNING id
+    )
+    INSERT INTO entry SELECT id, %(number)s, %(lease)s, %(schema)s, %(body)s FROM moved
+"""
+_POSITION: Final = """
+    CREATE TABLE IF NOT EXISTS shipped (
+        id     INTEGER PRIMARY KEY CHECK (id = 1),
+        number INTEGER NOT NULL,                  -- of the last entry that is in this copy
+        tag    BLOB    NOT NULL                   -- of that entry
+    )
+"""
+
+Upgrade = Callable[[apsw.Connection], None]
+"""Brings a copy that an older version has made to this version's schema; called in a transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """How the log stands, and what it has at the place where this copy is."""
+
+    head: int
+    base: int
+    tag: bytes  # of the last entry
+    snapshot: int | None
+    schema: int
+    here: bytes | None  # of the entry that this copy has last; None: it is in no entry any more
+
+
+def is_copy(connection: apsw.Connection) -> bool:
+    """Whether a database is a copy of a log's, so that nobody may write to it alone."""
+    return bool(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'shipped'").fetchall())
+
+
+def stand_alone(connection: apsw.Connection) -> None:
+    """Have the database be no copy any more; in the caller's transaction."""
+    connection.execute("DROP TABLE IF EXISTS shipped")
+
+
+class SharedLog:
+    """The log of the registry, for one process; one caller at a time may use a connection with it."""
+
+    def __init__(self, engine: Engine, path: Path, key: bytes, *, schema: int, upgrade: Upgrade) -> None:
+        """What it is about.
+
+        Args:
+            path: of the copy here.
+            key: of it, 32 bytes.
+            schema: the newest step of this version.
+            upgrade: see `Upgrade`.
+        """
+        self._engine = engine
+        self._log = Log(engine, REGISTRY, lambda: 0, 0.0)
+        self._sealing = Sealing(REGISTRY, key)
+        self._path = path
+        self._key = key
+        self._schema = schema
+        self._upgrade = upgrade
+        self.failure: StorageError | None = None
+        """Why it could not be followed the last time, if it could not; read from any thread."""
+
+    def close(self) -> None:
+        self._engine.close()
+
+    @property
+    def kept(self) -> list[Path]:
+        """What this node had and the log has not, or had before it was a copy, until somebody moves it away."""
+        return sorted(self._path.parent.glob(f"{self._path.name}{_KEPT['ahead']}*"))
+
+    def exists(self) -> bool:
+        """Whether the store has a registry. Raises EngineError."""
+        self._engine.ready()
+        return self._look(None) is not None
+
+    def begin(
+        self, connection: apsw.Connection, *, holds: Callable[[apsw.Connection], bool]
+    ) -> Literal["brought", "fetched", "followed"]:
+        """Have this copy and the log be one, before anybody uses it; what had to be done.
+
+        `holds`: whether a database that is no copy has something in it that could be lost.
+
+        Raises EngineError; LogError: the log is not what was written there; StorageError: it is of a newer version, or the engine has
+        nothing of what this is a copy of.
+        """
+        snapshot.sweep(self._path)
+        snapshot.remove(self._path.with_name(self._path.name + _FETCHED))
+        self._engine.ready()
+        standing = self._look(connection)
+        if standing is None:
+            if is_copy(connection):
+                raise StorageError(
+                    "cannot use the registry: the store has nothing of it, and this machine has",
+                    hint="is url of [store] the right one? then stop the daemon, and say confided store move --to with that address",
+                )
+            self.bring(connection)
+            return "brought"
+        self._require_known(standing.schema)
+        if not is_copy(connection):
+            if holds(connection):
+                log.warning("the registry is the store's; what was here is kept as %s", self._keep("before").name)
+            self._fetch(connection)
+            return "fetched"
+        if standing.schema < self._schema and self._position(connection).number < standing.head:
+            # What older versions wrote is applied to a copy that is as theirs, before that takes the steps to this version.
+            self._fetch(connection)
+        self.follow(connection)
+        if standing.schema < self._schema:
+            self.take_snapshot()
+        return "followed"
+
+    def follow(self, connection: apsw.Connection) -> bool:
+        """Apply what is new in the log; whether anything was. Raises as `begin`."""
+        try:
+            was_new = self._follow(connection)
+            self.failure = None
+            return was_new
+        except StorageError as error:
+            self.failure = error
+            raise
+
+    @contextmanager
+    def transaction(self, connection: apsw.Connection) -> Iterator[None]:
+        """All that is written inside, on the engine's disk and then here, or nothing.
+
+        Raises EngineError: nobody knows yet whether it is there, or it cannot be asked; it is not here then.
+        """
+        _require_copy(connection)
+        failure: BaseException | None = None
+        body: bytes | None = None
+        with self._engine.connection() as far:
+            _begin(far)
+            standing = self._standing(far, connection, locked=True)
+            if standing is None:
+                raise StorageError("cannot use the registry: the store has nothing of it")
+            position = self._caught_up(far, connection, standing)
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                with closing(Recorder(connection, REGISTRY_DERIVED)) as recorder:
+                    yield
+                    patchset = recorder.patchset()
+                if patchset:
+                    place = Place(position.number + 1, _LEASE, self._schema, position.tag)
+                    body = self._sealing.seal(place, patchset)
+                    _write(connection, place.number, tag_of(body))  # before it is sent: the disk may have no room
+                    values = {
+                        "id": REGISTRY,
+                        "number": place.number,
+                        "lease": _LEASE,
+                        "schema": self._schema,
+                        "body": body,
+                    }
+                    if far.execute(_APPEND, values).rowcount != 1:
+                        raise EngineError(
+                            "cannot write to the registry: its log was changed meanwhile", hint="try again"
+                        )
+                    far.execute("COMMIT")
+                else:
+                    far.execute("ROLLBACK")
+            except BaseException as error:
+                _undo(connection)
+                if isinstance(error, DriverError):
+                    raise  # what became of it, nobody knows: the connection is closed, and the next one waits for the row
+                failure = error
+                far.execute("ROLLBACK")
+        if failure is not None:
+            raise failure
+        try:
+            connection.execute("COMMIT")
+        except BaseException:
+            _undo(connection)  # it is in the log, and comes from there
+            raise
+
+    def bring(self, connection: apsw.Connection) -> None:
+        """Have the database that is here be the log's beginning, where there is none.
+
+        Raises EngineError: there is one by now.
+        """
+        with transaction(connection):
+            connection.execute("DROP TABLE IF EXISTS shipped")
+            _place(connection, 0, GENESIS)
+        try:
+            self._upload(is_first=True)
+        except BaseException:
+            with transaction(connection):
+                stand_alone(connection)
+            raise
+
+    def take_snapshot(self) -> None:
+        """Bring a snapshot of what is committed; entries that are in it go. Another node may be at it: then nothing is done."""
+        self._upload(is_first=False)
+
+    def is_snapshot_due(self) -> bool:
+        """Whether a new node would have much to apply. Raises EngineError."""
+        _, rows = self._engine.run("SELECT head - base FROM log WHERE id = %(id)s", {"id": REGISTRY})
+        return bool(rows) and int(rows[0][0]) >= SNAPSHOT_ENTRIES
+
+    def forget(self, connection: apsw.Connection) -> None:
+        """Have the file be all there is, and remove the log. Raises EngineError."""
+        self.follow(connection)
+        with transaction(connection):
+            stand_alone(connection)
+        with self._engine.connection(deadline_s=PARTS_S) as far, far.transaction():
+            for table, column in (("log", "id"), ("entry", "log"), ("part", "log")):
+                far.execute(f"DELETE FROM {table} WHERE {column} = %s".encode(), (REGISTRY,))  # noqa: S608 - ours
+
+    # Following
+
+    def _follow(self, connection: apsw.Connection) -> bool:
+        _require_copy(connection)
+        for _ in range(_TRIES):
+            standing = self._look(connection)
+            if standing is None:
+                raise StorageError("cannot follow the registry: the store has nothing of it any more")
+            self._require_known(standing.schema)
+            position = self._position(connection)
+            if (position.number, position.tag) == (standing.head, standing.tag):
+                return False
+            if position.number < standing.base:
+                self._fetch(connection)
+                return True
+            if position.number > standing.head or standing.here != position.tag:
+                kept = self._keep("ahead")
+                log.error("the registry here has what the store has not: it is kept as %s", kept.name)
+                self._fetch(connection)
+                return True
+            entries = list(self._log.entries(position.number))
+            if entries and entries[0].number == position.number + 1:
+                self._apply(connection, entries)
+                return True
+        raise EngineError("cannot follow the registry: its log changes all the time", hint="it is tried again")
+
+    def _caught_up(self, far: Far, connection: apsw.Connection, standing: _Standing) -> Shipped:
+        """Apply what this copy lacks, while nobody else writes. Raises EngineError: the copy has to be fetched, which takes longer."""
+        self._require_known(standing.schema)
+        position = self._position(connection)
+        if position.number < standing.head and position.number >= standing.base and standing.here == position.tag:
+            rows = far.execute(
+                "SELECT number, lease, schema, body FROM entry WHERE log = %s AND number > %s ORDER BY number",
+                (REGISTRY, position.number),
+            ).fetchall()
+            self._apply(connection, [Entry(number, lease, schema, bytes(body)) for number, lease, schema, body in rows])
+            position = self._position(connection)
+        if (position.number, position.tag) != (standing.head, standing.tag):
+            raise EngineError("cannot write to the registry: it is brought up to date", hint="try again in a moment")
+        return position
+
+    def _apply(self, connection: apsw.Connection, entries: list[Entry]) -> None:
+        with storage_errors("apply the log of the registry"), transaction(connection):
+            # Another process of this machine may have applied some of them meanwhile.
+            position = self._position(connection)
+            number, tag = self._replayed(connection, entries, position)
+            if number != position.number:
+                _write(connection, number, tag)
+
+    def _replayed(self, connection: apsw.Connection, entries: list[Entry], position: Shipped) -> tuple[int, bytes]:
+        """In the caller's transaction: apply those behind a position; the number and the tag of the last one."""
+        number, tag = position.number, position.tag
+        replay = Replay(connection)
+        for entry in entries:
+            if entry.number <= number:
+                continue
+            self._require_known(entry.schema)
+            if entry.number != number + 1:
+                raise LogError("cannot use the log of the registry: an entry is missing in it")
+            replay.apply(self._sealing.open(Place(entry.number, entry.lease, entry.schema, tag), entry.body))
+            number, tag = entry.number, tag_of(entry.body)
+        return number, tag
+
+    def _fetch(self, connection: apsw.Connection) -> None:
+        """Have the rows here be those of the log: its snapshot, with what is behind it, taken over in one transaction."""
+        copy = self._path.with_name(self._path.name + _FETCHED)
+        for attempt in range(_TRIES):
+            try:
+                self._fetch_copy(copy)
+                break
+            except LogError:
+                # Another node may have brought a new snapshot while this one was fetched.
+                if attempt == _TRIES - 1:
+                    raise
+        try:
+            with (
+                closing(connect(copy, self._key, writer=True)) as fetched,
+                storage_errors("take over the registry of the store"),
+            ):
+                with transaction(fetched):
+                    self._upgrade(fetched)
+                position = self._position(fetched)
+                with transaction(connection):
+                    _take_over(fetched, connection)
+                    _place(connection, position.number, position.tag)
+        finally:
+            snapshot.remove(copy)
+
+    def _fetch_copy(self, copy: Path) -> None:
+        standing = self._look(None)
+        if standing is None or standing.snapshot is None:
+            raise LogError("cannot use the log of the registry: it has no beginning")
+        snapshot.remove(copy)
+        snapshot.fetch(self._log, self._sealing, standing.snapshot, copy, self._key, settle=lambda _connection: None)
+        with (
+            closing(connect(copy, self._key, writer=True)) as fetched,
+            storage_errors("apply the log of the registry"),
+            transaction(fetched),
+        ):
+            position = self._position(fetched)
+            number, tag = self._replayed(fetched, list(self._log.entries(position.number)), position)
+            _write(fetched, number, tag)
+
+    def _keep(self, why: Literal["ahead", "before"]) -> Path:
+        """A copy of what is here beside it, under the name that says why."""
+        copy = snapshot.copied(self._path, self._key)
+        name = self._path.name + _KEPT[why]
+        kept = next(
+            place
+            for number in range(1, 1000)
+            if not (place := self._path.with_name(f"{name}{'' if number == 1 else f'.{number}'}")).exists()
+        )
+        copy.rename(kept)
+        return kept
+
+    # Snapshots
+
+    def _upload(self, *, is_first: bool) -> None:
+        """In one transaction of the engine, so that a snapshot is there whole or not at all."""
+        copy = snapshot.copied(self._path, self._key)
+        try:
+            with closing(connect(copy, self._key, writer=False)) as connection:
+                found = self._position(connection)
+            number, size = secrets.randbits(62), copy.stat().st_size
+            manifest = Manifest(found.number, found.tag.hex(), size, snapshot.digest_of(copy))
+            values = {
+                "id": REGISTRY,
+                "snapshot": number,
+                "base": found.number,
+                "tag": found.tag,
+                "schema": self._schema,
+                "manifest": self._sealing.seal_manifest(manifest),
+            }
+            with self._engine.connection(deadline_s=PARTS_S) as far, far.transaction():
+                free = far.execute("SELECT pg_try_advisory_xact_lock(%s)", (_SNAPSHOT_LOCK,)).fetchone()
+                if free is None or not free[0]:
+                    if is_first:
+                        raise EngineError("cannot bring the registry: another node does", hint="try again in a moment")
+                    return
+                statement = (
+                    """INSERT INTO log (id, head, base, tag, snapshot, schema)
+                       VALUES (%(id)s, 0, 0, %(tag)s, %(snapshot)s, %(schema)s) ON CONFLICT DO NOTHING"""
+                    if is_first
+                    else """UPDATE log SET base = %(base)s, tag = %(tag)s, snapshot = %(snapshot)s, schema = greatest(schema, %(schema)s)
+                            WHERE id = %(id)s AND base <= %(base)s AND head >= %(base)s"""
+                )
+                if not far.execute(statement, values).rowcount:
+                    if is_first:
+                        raise EngineError(
+                            "cannot bring the registry: the store has one by now", hint="try again in a moment"
+                        )
+                    return
+                far.execute("INSERT INTO part VALUES (%(id)s, %(snapshot)s, 0, %(manifest)s)", values)
+                with copy.open("rb") as file:
+                    for part, data in enumerate(iter(lambda: file.read(PART_BYTES), b""), 1):
+                        far.execute("INSERT INTO part VALUES (%s, %s, %s, %s)", (REGISTRY, number, part, data))
+                far.execute("DELETE FROM part WHERE log = %(id)s AND snapshot <> %(snapshot)s", values)
+                far.execute("DELETE FROM entry WHERE log = %(id)s AND number <= %(base)s", values)
+        finally:
+            copy.unlink(missing_ok=True)
+
+    # Where both are
+
+    def _look(self, connection: apsw.Connection | None) -> _Standing | None:
+        with self._engine.connection() as far:
+            found = self._standing(far, connection)
+        self._engine.on_answer()
+        return found
+
+    def _standing(self, far: Far, connection: apsw.Connection | None, *, locked: bool = False) -> _Standing | None:
+        """How the log stands; None: there is none. `locked`: nobody else writes until the transaction ends."""
+        position = self._position(connection) if connection is not None and is_copy(connection) else Shipped()
+        if locked:
+            far.execute("SELECT 1 FROM log WHERE id = %s FOR UPDATE", (REGISTRY,))
+        values = {"id": REGISTRY, "number": position.number, "last": TAG_BYTES - 1}
+        row = far.execute(_STANDING, values).fetchone()
+        if row is None:
+            return None
+        head, base, tag, parts, schema, last, here = row
+        tag = GENESIS if tag is None else bytes(tag)
+        newest = bytes(last) if last is not None else tag if head == base else b""
+        there = bytes(here) if here is not None else tag if position.number == base else None
+        return _Standing(head, base, newest, parts, schema, there)
+
+    def _position(self, connection: apsw.Connection) -> Shipped:
+        rows: list[Any] = (
+            connection.execute("SELECT number, tag FROM shipped").fetchall() if is_copy(connection) else []
+        )
+        return Shipped(int(rows[0][0]), bytes(rows[0][1])) if rows else Shipped()
+
+    def _require_known(self, schema: int) -> None:
+        if schema > self._schema:
+            raise StorageError(
+                "cannot use the registry: a newer version of confide has written it",
+                hint="upgrade confide on this machine",
+            )
+
+
+def _require_copy(connection: apsw.Connection) -> None:
+    if not is_copy(connection):
+        raise StorageError(
+            "cannot use the registry: it is no copy of the store's yet", hint="start confided once, and say it again"
+        )
+
+
+def _begin(far: Far) -> None:
+    said = f"BEGIN; SET LOCAL lock_timeout = '{WAIT_S}s'; SET LOCAL idle_in_transaction_session_timeout = '{STALL_S}s'"
+    far.execute(said.encode())
+
+
+def _place(connection: apsw.Connection, number: int, tag: bytes) -> None:
+    """In the caller's transaction: this is a copy, and so far."""
+    connection.execute(_POSITION)
+    connection.execute("INSERT OR REPLACE INTO shipped (id, number, tag) VALUES (1, ?, ?)", (number, tag))
+
+
+def _write(connection: apsw.Connection, number: int, tag: bytes) -> None:
+    connection.execute("UPDATE shipped SET number = ?, tag = ?", (number, tag))
+
+
+def _take_over(fetched: apsw.Connection, connection: apsw.Connection) -> None:
+    """In the caller's transaction: all truths are those of another database."""
+    connection.execute("PRAGMA defer_foreign_keys = ON")
+    tables = truths(connection, REGISTRY_DERIVED)
+    for table in tables:
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608 - of the schema
+    for table in tables:
+        names = [str(name) for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))]
+        said, marks = ", ".join(names), ", ".join("?" * len(names))
+        rows = fetched.execute(f"SELECT {said} FROM {table}")  # noqa: S608 - of the schema
+        connection.executemany(f"INSERT INTO {table} ({said}) VALUES ({marks})", rows)  # noqa: S608 - of the schema
+
+
+def _undo(connection: apsw.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")

@@ -1,0 +1,447 @@
+"""The registry as one log: what one node changes, all have; of two that do the same at once, one wins; nothing is believed unread."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.daemon.logged import Store
+
+from confide_crypto.errors import DeniedError
+from confide_crypto.keys.identity import Identity
+from confide_daemon.access import space_removal
+from confide_daemon.access.authorization import Callers
+from confide_daemon.access.callers import Grants
+from confide_daemon.access.invites import Invites, Joined, Refused
+from confide_daemon.access.registry import Registry, State, create, open_state
+from confide_daemon.config import StoreConfig
+from confide_daemon.datadir.credentials import MasterKey
+from confide_daemon.datadir.identity import load
+from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.errors import EngineError, LogError, RotationError, StorageError, TakenError
+from confide_daemon.spaces import joining
+from confide_daemon.store.database import connect
+from confide_daemon.store.log.truths import REGISTRY_DERIVED, rows_of, truths
+
+KEYS = [bytes([number]) * 32 for number in range(40)]
+
+
+class Nodes:
+    """Data folders that have the master key of the first in common, and nothing else."""
+
+    def __init__(self, store: Store, stack: ExitStack) -> None:
+        self.store = store
+        self.config = StoreConfig(url=store.url)
+        self._stack = stack
+        self.first = DataFolder(store.root / "first")
+        create(self.first)
+
+    def folder(self, name: str) -> DataFolder:
+        folder = DataFolder(self.store.root / name)
+        if not folder.root.exists():
+            folder.root.mkdir(mode=0o700)
+            shutil.copy(self.first.master, folder.master)
+        return folder
+
+    def join(self, name: str = "first") -> State:
+        """The opened state of a node, as a daemon has it when it begins."""
+        folder = self.folder(name)
+        joining.join(folder, self.config)
+        return self._stack.enter_context(closing(open_state(folder, store=self.config)))
+
+
+@pytest.fixture
+def nodes(store: Store) -> Iterator[Nodes]:
+    with ExitStack() as stack:
+        yield Nodes(store, stack)
+
+
+def rows(state: State) -> dict[str, list[str]]:
+    """All truths of a registry."""
+    with closing(connect(state.folder.registry, state.master.registry_key(), writer=False)) as connection:
+        return {table: list(map(repr, rows_of(connection, table))) for table in truths(connection, REGISTRY_DERIVED)}
+
+
+def test_a_node_needs_the_master_key_alone(nodes: Nodes) -> None:
+    """The registry and the daemon's own key come from the store; what each node changes, the other one has."""
+    first = nodes.join()
+    first.registry.add_caller(KEYS[0], Grants("laptop"), space="home", added_by="line")
+    second = nodes.join("second")
+    assert second.identity.public_key == first.identity.public_key
+    assert second.registry.caller_named("laptop") is not None
+    assert second.registry.revoke("laptop") is not None
+    assert first.registry.follow()
+    known = first.registry.caller(KEYS[0])
+    assert known is not None
+    assert known.revoked_at is not None
+    assert not first.registry.follow()
+    assert rows(first) == rows(second)
+
+
+def test_a_folder_without_keys_is_no_node_of_an_empty_store(nodes: Nodes) -> None:
+    with pytest.raises(StorageError.__base__, match="not set up"):  # type: ignore[type-var]
+        joining.join(nodes.folder("second"), nodes.config)
+    assert not nodes.folder("second").registry.exists()
+    assert nodes.store.sql("SELECT count(*) FROM log") == [(0,)]
+
+
+def test_another_master_key_opens_nothing(nodes: Nodes) -> None:
+    nodes.join()
+    stranger = nodes.folder("stranger")
+    stranger.master.unlink()
+    MasterKey.create(stranger.master)
+    with pytest.raises(LogError):
+        joining.join(stranger, nodes.config)
+
+
+def use(start: threading.Barrier, state: State, token: bytes, key: bytes, outcomes: list[Any]) -> None:
+    start.wait()
+    outcomes.append(Invites(state.registry).join(token, key))
+
+
+def test_one_invite_lets_one_machine_in_whichever_node_it_comes_to(nodes: Nodes) -> None:
+    """Used at two nodes at the same moment, many times over: it is spent once, and the other one is told by whom."""
+    states = [nodes.join(name) for name in ("first", "second")]
+    for number in range(8):
+        token = bytes([number]) * 16
+        Invites(states[0].registry).add(token, bytes(32), Grants(f"m{number}"), space="home", ttl_s=60.0)
+        outcomes: list[Any] = []
+        start = threading.Barrier(2)
+        threads = [
+            threading.Thread(target=use, args=(start, state, token, KEYS[2 * number + at], outcomes))
+            for at, state in enumerate(states)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        joined = [one for one in outcomes if isinstance(one, Joined)]
+        refused = [one for one in outcomes if isinstance(one, Refused)]
+        assert (len(joined), len(refused)) == (1, 1)
+        assert refused[0].reason == "used"
+        assert refused[0].used is not None
+        assert refused[0].used.public_key == joined[0].caller.public_key
+    for state in states:
+        state.registry.follow()
+    assert rows(states[0]) == rows(states[1])
+    assert len(states[0].registry.callers()) == 8
+
+
+def test_what_nodes_do_in_turn_leaves_equal_copies(nodes: Nodes) -> None:
+    """New keys in the place of old ones, renamed, revoked and enrolled again; also at a node that was away and fetches a snapshot."""
+    one, other = (nodes.join(name) for name in ("first", "second"))
+    for number in range(6):
+        one.registry.add_caller(KEYS[number], Grants(f"m{number}"), space=f"s{number % 3}", added_by="line")
+    other.registry.rename("m0", "n0")
+    one.registry.rename("m1", "m0")
+    other.registry.name_successor(KEYS[2], KEYS[20], session="s")
+    one.registry.succeed(KEYS[20])
+    other.registry.revoke("m3")
+    one.registry.add_caller(KEYS[3], Grants("m3"), space="s1", added_by="line")
+    other.registry.grant("m4", lambda was: (Grants("m4", "read", frozenset({"p"})), None))
+    with pytest.raises(TakenError):
+        other.registry.add_caller(KEYS[30], Grants("m4"), space="s1", added_by="line")
+    third = nodes.join("third")
+    assert one.registry.shared is not None
+    one.registry.follow()
+    one.registry.shared.take_snapshot()
+    assert nodes.store.sql("SELECT head - base FROM log WHERE id = 'registry'") == [(0,)]
+    other.registry.revoke("m5")
+    for number in range(6, 10):
+        other.registry.add_caller(KEYS[number], Grants(f"m{number}"), space="s9", added_by="line")
+    other.registry.shared.take_snapshot()  # type: ignore[union-attr]
+    third.registry.revoke("m6") if third.registry.follow() else pytest.fail("it was up to date")
+    for state in (one, other):
+        state.registry.follow()
+    assert rows(one) == rows(other) == rows(third)
+    # A daemon asks for whom something has changed: it is told of all that came from elsewhere too.
+    last, changed = third.registry.changes_since(0)
+    assert changed is None or set(KEYS[:10]) <= changed
+    assert last
+
+
+CHANGED = {
+    "a byte": "UPDATE entry SET body = set_byte(body, 40, get_byte(body, 40) # 1) WHERE number = 2",
+    "left out": "DELETE FROM entry WHERE number = 2",
+    "of another schema": "UPDATE entry SET schema = schema - 1 WHERE number = 2",
+    "a byte of the snapshot": "UPDATE part SET body = set_byte(body, 5000, get_byte(body, 5000) # 1) WHERE part = 1",
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_what_is_changed_in_the_engine_is_refused(nodes: Nodes, what: str) -> None:
+    """A node that begins, and one that follows: neither believes it, and the one that serves says so."""
+    first = nodes.join()
+    reader = nodes.join("second")
+    for number in range(3):
+        first.registry.add_caller(KEYS[number], Grants(f"m{number}"), space="home", added_by="line")
+    nodes.store.sql(CHANGED[what])
+    with pytest.raises(StorageError):
+        nodes.join("third")
+    if "snapshot" not in what:
+        with pytest.raises(StorageError):
+            reader.registry.follow()
+        assert reader.registry.shared is not None
+        assert reader.registry.shared.failure is not None
+        assert reader.registry.caller_named("m2") is None
+
+
+def test_what_the_engine_has_lost_is_kept_beside(nodes: Nodes) -> None:
+    """It came back from an older copy: all nodes go on from there, and what one had more is in a file of its own."""
+    first = nodes.join()
+    first.registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
+    ((head,),) = nodes.store.sql("SELECT head FROM log")
+    first.registry.add_caller(KEYS[1], Grants("m1"), space="home", added_by="line")
+    nodes.store.sql("DELETE FROM entry WHERE number > %s", head)
+    nodes.store.sql("UPDATE log SET head = %s", head)
+    second = nodes.join("second")
+    second.registry.add_caller(KEYS[2], Grants("m2"), space="home", added_by="line")
+    with pytest.raises(EngineError):
+        first.registry.revoke("m0")  # it does not go on beside the others
+    assert first.registry.follow()
+    assert [one.alias for one in first.registry.callers()] == ["m0", "m2"]
+    assert first.registry.shared is not None
+    (kept,) = first.registry.shared.kept
+    assert kept.stat().st_mode & 0o077 == 0
+    with closing(connect(kept, first.master.registry_key(), writer=False)) as connection:
+        assert connection.execute("SELECT count(*) FROM callers WHERE alias = 'm1'").get == 1
+
+
+def test_nobody_writes_to_a_copy_alone(nodes: Nodes) -> None:
+    """As a command would that finds no store in daemon.toml: it may read, and what it wants to write is refused."""
+    nodes.join().registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
+    with closing(open_state(nodes.first)) as alone:
+        assert alone.registry.caller_named("m0") is not None
+        with pytest.raises(StorageError, match="names none"):
+            alone.registry.revoke("m0")
+
+
+def test_a_store_that_has_nothing_of_it_is_not_begun_anew(nodes: Nodes) -> None:
+    nodes.join().registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
+    nodes.store.sql("TRUNCATE log, entry, part")
+    with pytest.raises(StorageError, match="has nothing of it"):
+        nodes.join()
+
+
+def test_a_registry_from_before_is_kept_beside(nodes: Nodes) -> None:
+    """As one that was put back from a backup: the store's is right."""
+    state = nodes.join()
+    state.registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
+    second = nodes.join("second")
+    second.registry.stand_alone()
+    first = nodes.join("second")
+    assert first.registry.caller_named("m0") is not None
+    assert (first.folder.root / "registry.db.before").exists()
+
+
+def _lost(state: State, monkeypatch: pytest.MonkeyPatch, *, is_committed: bool) -> None:
+    """The next commit is not answered: it was carried out, or never will be."""
+    import psycopg
+
+    real = psycopg.Connection.execute
+
+    def execute(self: Any, query: Any, *values: Any, **more: Any) -> Any:
+        if query == "COMMIT":
+            monkeypatch.setattr(psycopg.Connection, "execute", real)
+            if is_committed:
+                real(self, query)
+            raise psycopg.OperationalError("the connection was closed")
+        return real(self, query, *values, **more)
+
+    monkeypatch.setattr(psycopg.Connection, "execute", execute)
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_commit_that_is_not_answered_is_not_reasoned_about(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, is_committed: bool
+) -> None:
+    """The caller is told that nobody knows, nothing is here, and what became of it comes from the log."""
+    state = nodes.join()
+    _lost(state, monkeypatch, is_committed=is_committed)
+    with pytest.raises(EngineError):
+        state.registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
+    assert state.registry.caller_named("m0") is None
+    assert state.registry.follow() is is_committed
+    assert (state.registry.caller_named("m0") is not None) is is_committed
+    state.registry.add_caller(KEYS[1], Grants("m1"), space="home", added_by="line")
+    other = nodes.join("second")
+    assert rows(state) == rows(other)
+
+
+def test_one_that_stands_still_in_a_change_keeps_nobody_waiting_for_long(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a process that is stopped while it has the row: others go on after some seconds, and what it had begun is in no log."""
+    from confide_daemon.store.log import shared
+
+    monkeypatch.setattr(shared, "STALL_S", 1)
+    one, other = nodes.join(), nodes.join("second")
+    has_row, may_go_on = threading.Event(), threading.Event()
+    failures: list[BaseException] = []
+
+    def stand_still() -> None:
+        try:
+            with one.registry.transaction() as database:
+                database.execute("INSERT INTO spaces VALUES ('half', 'half', 0.0)")
+                has_row.set()
+                may_go_on.wait(30)
+        except EngineError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=stand_still)
+    thread.start()
+    has_row.wait(30)
+    other.registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
+    may_go_on.set()
+    thread.join()
+    assert len(failures) == 1
+    assert "half" not in one.registry.spaces()
+    one.registry.follow()
+    assert rows(one) == rows(other)
+
+
+def test_a_new_key_of_the_daemon_is_one_on_all_nodes(nodes: Nodes) -> None:
+    """Rotated on one, ended on another; of two nodes that begin a rotation at once, one does."""
+    first = nodes.join()
+    second = nodes.join("second")
+    joining.rotate(first.folder, nodes.config, keep_s=3600.0)
+    second.registry.follow()
+    assert joining.follow_keys(second.registry, second.folder)
+    here, there = load(first.folder), load(second.folder)
+    assert here.current.public_key == there.current.public_key != first.identity.public_key
+    assert there.rotation is not None
+    assert there.rotation.old.public_key == first.identity.public_key
+    with pytest.raises(RotationError):
+        joining.rotate(second.folder, nodes.config, keep_s=3600.0)
+    joining.retire(second.folder, nodes.config)
+    first.registry.follow()
+    joining.follow_keys(first.registry, first.folder)
+    assert load(first.folder).rotation is None
+    assert not first.folder.previous.exists()
+    assert load(first.folder).current.public_key == here.current.public_key
+
+
+def test_a_key_that_was_changed_meanwhile_is_not_overwritten(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = nodes.join(), nodes.join("second")
+    real: Callable[..., Any] = joining.identity.rotate
+    again = [lambda: joining.rotate(second.folder, nodes.config, keep_s=3600.0)]
+
+    def rotate(folder: DataFolder, *, keep_s: float) -> Any:
+        done = real(folder, keep_s=keep_s)
+        if again:
+            again.pop()()
+        return done
+
+    monkeypatch.setattr(joining.identity, "rotate", rotate)
+    with pytest.raises(RotationError, match="another node"):
+        joining.rotate(first.folder, nodes.config, keep_s=3600.0)
+    first.registry.follow()
+    joining.follow_keys(first.registry, first.folder)
+    assert load(first.folder).current.public_key == load(second.folder).current.public_key
+
+
+def test_the_engine_reads_nothing_of_it(nodes: Nodes) -> None:
+    """Neither names nor keys are in what it has on its disk."""
+    state = nodes.join()
+    state.registry.add_caller(KEYS[7], Grants("canary-name"), space="canary-space", added_by="line")
+    state.registry.shared.take_snapshot()  # type: ignore[union-attr]
+    dump = nodes.store.postgres.dump(nodes.store.url)
+    for secret in (b"canary-name", b"canary-space", KEYS[7], state.identity.public_key, bytes(state.identity.seed)):
+        assert secret not in dump
+        assert secret.hex().encode() not in dump
+
+
+def test_a_lost_registry_is_fetched(nodes: Nodes, tmp_path: Path) -> None:
+    state = nodes.join()
+    state.registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
+    state.close()
+    for name in ("registry.db", "registry.db-wal", "registry.db-shm", "identity.key"):
+        (nodes.first.root / name).unlink(missing_ok=True)
+    again = nodes.join()
+    assert again.registry.caller_named("m0") is not None
+    assert isinstance(again.identity, Identity)
+    assert isinstance(again.registry, Registry)
+
+
+def test_what_a_node_has_of_a_space_that_was_removed_elsewhere_goes(nodes: Nodes) -> None:
+    """And not what it has of one of which the registry merely knows nothing: the store may have lost that."""
+    first, second = nodes.join(), nodes.join("second")
+    first.registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
+    space_id = first.registry.spaces()["home"]
+    second.registry.follow()
+    for name in (f"{space_id}.db", f"{space_id}.custody", "0123456789abcdef.db"):
+        (second.folder.spaces / name).touch(mode=0o600)
+    first.registry.revoke("m0")
+    space_removal.remove(first, "home")
+    second.registry.follow()
+    space_removal.finish_elsewhere(second)
+    assert [path.name for path in second.folder.spaces.iterdir()] == ["0123456789abcdef.db"]
+
+
+@pytest.mark.parametrize("at", ["before the entry", "before its commit", "before the commit here"])
+def test_a_node_that_is_killed_in_a_change_has_made_it_everywhere_or_nowhere(nodes: Nodes, at: str) -> None:
+    """Whoever comes next has not to wait for it, and what was committed there comes from there."""
+    state = nodes.join()
+    other = nodes.join("second")
+    if (pid := os.fork()) == 0:
+        try:
+            _killed_in_a_change(nodes, at)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == KILLED
+    other.registry.add_caller(KEYS[1], Grants("m1"), space="home", added_by="line")
+    state.registry.follow()
+    is_made = at == "before the commit here"
+    assert (state.registry.caller_named("m0") is not None) is is_made
+    assert rows(state) == rows(other)
+
+
+KILLED = 9
+
+
+def _killed_in_a_change(nodes: Nodes, at: str) -> None:
+    import psycopg
+
+    real: Any = psycopg.Connection.execute
+
+    def execute(self: Any, query: Any, *values: Any, **more: Any) -> Any:
+        is_entry, is_commit = "INSERT INTO entry" in str(query), query == "COMMIT"
+        if (at == "before the entry" and is_entry) or (at == "before its commit" and is_commit):
+            os._exit(KILLED)
+        done = real(self, query, *values, **more)
+        if at == "before the commit here" and is_commit:
+            os._exit(KILLED)
+        return done
+
+    psycopg.Connection.execute = execute  # type: ignore[method-assign]
+    with closing(open_state(nodes.first, store=nodes.config)) as mine:
+        mine.registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
+
+
+async def test_a_machine_that_another_node_took_in_is_known_at_once_or_told_to_come_again(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looks for it, and also where somebody else has looked meanwhile; never that it is unknown, while nobody can tell."""
+    first, second = nodes.join(), nodes.join("second")
+    callers = Callers(second.registry, second.folder.authorized, sessions_of=lambda _key: 0, max_sessions=8)
+    first.registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
+    assert (await callers.admit(KEYS[0], {}, None))["caller"] == "m0"
+    first.registry.add_caller(KEYS[1], Grants("m1"), space="home", added_by="line")
+    real = second.registry.follow
+
+    def by_another(*, asked_at: float | None = None) -> bool:
+        real()
+        return real(asked_at=asked_at)
+
+    monkeypatch.setattr(second.registry, "follow", by_another)
+    assert (await callers.admit(KEYS[1], {}, None))["caller"] == "m1"
+    monkeypatch.setattr(second.registry, "follow", lambda **_asked: (_ for _ in ()).throw(EngineError("it is away")))
+    with pytest.raises(DeniedError) as refused:
+        await callers.admit(KEYS[2], {}, None)
+    assert refused.value.reason == "busy"
