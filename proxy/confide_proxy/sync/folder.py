@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import fnmatch
+import hashlib
 import os
 import stat
 import time
@@ -60,12 +61,13 @@ class Content:
 
     Attributes:
         text, hash: with a placeholder for each credential where the folder has a sealer; as the file holds it where it has none.
-        size, mtime_ns: of the file, by which it is known as the one that was read.
+        size, mtime_ns: of the file, by which it is mostly known as the one that was read.
         secrets: the daemon has to have their records before it has the text.
         values: what each placeholder stands for in the file.
         mark: with what it was sealed.
         is_waiting: something is redacted only because this machine has no keys.
         is_to_be_sent: it was written in the place of a text of the daemon's, and is to be sent as it seals now.
+        own_hash: of what the file itself holds; "" where that was not looked at.
     """
 
     text: str = field(repr=False)
@@ -77,6 +79,7 @@ class Content:
     mark: str = ""
     is_waiting: bool = False
     is_to_be_sent: bool = False
+    own_hash: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +214,24 @@ class Folder:
 
     def _content(self, path: str, text: str, size: int, mtime_ns: int) -> Content:
         if self.sealer is None:
-            return Content(text, text_hash(text), size, mtime_ns)
+            digest = text_hash(text)
+            return Content(text, digest, size, mtime_ns, own_hash=digest)
         sealed, mark, is_waiting = self.sealer.seal(path, text)
         if sealed.values and len(sealed.text.encode("utf-8")) > MAX_TEXT_BYTES:
             problem = f"would be larger than {MAX_TEXT_BYTES // 1024:,} KiB with placeholders for its {len(sealed.values):,} credentials"
             raise FolderError(path, problem, hint="split it")
         digest = text_hash(sealed.text)
-        return Content(sealed.text, digest, size, mtime_ns, sealed.secrets, sealed.values, mark, is_waiting)
+        return Content(
+            sealed.text,
+            digest,
+            size,
+            mtime_ns,
+            sealed.secrets,
+            sealed.values,
+            mark,
+            is_waiting,
+            own_hash=text_hash(text),
+        )
 
     def _read(self, path: str) -> tuple[str, int, int] | None:
         """The file's text as it is, its size and its time."""
@@ -420,9 +434,20 @@ def _put_in_place(part: str, name: str, parent: int, path: str, over: Content | 
 
 
 def _check_unchanged(name: str, parent: int, path: str, over: Content) -> None:
-    """Look whether a file is as it was read. Raises ChangedMeanwhileError."""
-    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-    if (status.st_size, status.st_mtime_ns) != (over.size, over.mtime_ns):
+    """Look whether a file is as it was read, also by what it holds: a program may give it the time that it had.
+
+    Raises ChangedMeanwhileError, OSError.
+    """
+    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or (status.st_size, status.st_mtime_ns) != (over.size, over.mtime_ns):
+            raise ChangedMeanwhileError(path)
+        with open(fd, "rb", closefd=False) as file:
+            data = file.read(over.size + 1)
+    finally:
+        os.close(fd)
+    if over.own_hash and hashlib.blake2b(data, digest_size=32).hexdigest() != over.own_hash:
         raise ChangedMeanwhileError(path)
 
 

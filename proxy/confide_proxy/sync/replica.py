@@ -457,6 +457,10 @@ class Replica:
             if known and is_had and known.revision < revision:
                 await self._write(path, None, revision, local)
                 report.removed += 1
+                return
+        if self.folder.is_watched(path):
+            # One that is here after all, though the comparison did not see it, may be known to nobody else.
+            await self._send(path, report, is_asked=local is not None and not is_had)
 
     async def _write(self, path: str, text: str | None, revision: int, local: Content | None) -> None:
         if self._before_write:

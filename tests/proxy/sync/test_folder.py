@@ -320,3 +320,19 @@ def test_names_that_the_rule_refuses_are_told_of(folder: Folder) -> None:
     assert set(told) == {"memory/a?.md", "memory/a?b.md", "memory/?.md", "memory/b .md/x.md", f"{deep}x.md"}
     assert all(why.startswith("has a name that is not allowed: ") for why in told.values())
     assert paths(folder) == []
+
+
+def test_a_save_that_leaves_size_and_time_as_they_were_is_seen_before_its_file_is_replaced(folder: Folder) -> None:
+    """A program may give a file the time that it had; what it holds is looked at, and a person's text neither overwritten nor deleted."""
+    file = folder.root / "memory/a.md"
+    file.write_text("only 4\n")
+    over = folder.read("memory/a.md")
+    assert over is not None
+    status = file.stat()
+    file.write_text("only 7\n")
+    os.utime(file, ns=(status.st_mtime_ns, status.st_mtime_ns))
+    with pytest.raises(ChangedMeanwhileError):
+        folder.delete("memory/a.md", over=over)
+    with pytest.raises(ChangedMeanwhileError):
+        folder.write("memory/a.md", "only 9\n", over=over)
+    assert file.read_text() == "only 7\n"

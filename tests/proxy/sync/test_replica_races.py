@@ -11,6 +11,7 @@ from typing import Any
 from tests.support.daemon.loopback import Machine, machine, serving, text_hash
 from tests.support.deadline import DEADLINE_S
 
+from confide_memory.documents import REMOVED
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import Confirmed, Ledger
 from confide_proxy.sync.replica import Replica
@@ -123,6 +124,46 @@ async def test_what_a_daemon_that_was_put_back_has_lost_is_not_overwritten_where
         assert "newest" in file.read_text()
         answer = await desktop.request("pull", {"project": "proj", "path": "memory/a.md"})
         assert "newest" in answer["text"]
+
+
+class Interrupted(Ledger):
+    """Something happens just before a deletion is noted that is about to be told."""
+
+    happening: Callable[[], Awaitable[None]] | None = None
+
+    def __init__(self, folder: Path, root: Path) -> None:
+        super().__init__(folder, "s", root)
+        self._loop = asyncio.get_running_loop()
+
+    def note_sent(self, path: str, digest: str) -> None:
+        if digest == REMOVED and self.happening is not None:
+            happening, self.happening = self.happening, None
+            asyncio.run_coroutine_threadsafe(happening(), self._loop).result(DEADLINE_S)
+        super().note_sent(path, digest)
+
+
+async def test_a_file_that_is_back_before_its_deletion_is_told_is_sent(tmp_path: Path) -> None:
+    """A program takes it away and puts it back as it was, which the watcher finds to be nothing new: but the comparison saw it gone."""
+    root = tmp_path / "project"
+    (root / "memory").mkdir(parents=True)
+    file = root / "memory/a.md"
+    file.write_text("text\n")
+    async with serving(tmp_path / "data") as daemon, machine(daemon) as laptop:
+        await laptop.attach("proj")
+        ledger = Interrupted(tmp_path / "ledgers", root)
+        replica = Replica(Folder("proj", root), ledger, laptop.connection)
+        assert (await replica.compare()).sent == 1
+        file.unlink()
+
+        async def put_back() -> None:
+            file.write_text("text\n")
+            assert (await replica.changed(["memory/a.md"])).sent == 0
+
+        ledger.happening = put_back
+        await replica.compare()
+        assert file.read_text() == "text\n"
+        answer = await laptop.request("pull", {"project": "proj", "path": "memory/a.md"})
+        assert answer["text"] == "text\n"
 
 
 class Held:
