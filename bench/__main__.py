@@ -29,6 +29,7 @@ BENCHES = (
     "saved",
     "note_store",
     "nodes",
+    "scale",
     "transcript_append",
     "transcript_load",
     "two_machines",

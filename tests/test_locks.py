@@ -64,6 +64,7 @@ def test_there_is_one_for_each_program_and_one_to_build_them() -> None:
         "confide-gateway.txt",
         "confide-runner.txt",
         "confide.txt",
+        "confided-postgres.txt",
         "confided.txt",
     ]
 
@@ -88,13 +89,19 @@ def test_the_versions_are_those_that_were_tested(lock: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lock", "extra"),
-    [("confide", None), ("confide-gateway", "gateway"), ("confide-runner", "runner"), ("confided", "daemon")],
+    ("lock", "extras"),
+    [
+        ("confide", []),
+        ("confide-gateway", ["gateway"]),
+        ("confide-runner", ["runner"]),
+        ("confided", ["daemon"]),
+        ("confided-postgres", ["daemon", "postgres"]),
+    ],
 )
-def test_nothing_that_a_program_needs_is_missing(lock: str, extra: str | None) -> None:
+def test_nothing_that_a_program_needs_is_missing(lock: str, extras: list[str]) -> None:
     """Of the dependencies in pyproject.toml, and of theirs as they are installed here."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    roots = project["dependencies"] + (project["optional-dependencies"][extra] if extra else [])
+    roots = project["dependencies"] + [each for extra in extras for each in project["optional-dependencies"][extra]]
     assert needed(map(Requirement, roots)) <= set(entries(ROOT / "locks" / f"{lock}.txt"))
 
 

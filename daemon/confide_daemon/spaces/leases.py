@@ -344,8 +344,10 @@ def standing_of(engine: Engine) -> dict[str, Any]:
         "SELECT id, version, extract(epoch FROM now() - seen_at)::float, address FROM node ORDER BY id"
     )
     _, logs = engine.run(
-        """SELECT id, lease, holder, head, base, (SELECT coalesce(sum(length(body)), 0) FROM entry e WHERE e.log = log.id)::bigint
-           FROM log WHERE id <> 'registry' ORDER BY id"""
+        # Added up in one pass: a look at each log for itself took two seconds of a processor for 100,000 (bench.scale).
+        """SELECT id, lease, holder, head, base, coalesce(bytes, 0)::bigint
+           FROM log LEFT JOIN (SELECT log, sum(length(body)) AS bytes FROM entry GROUP BY log) tail ON tail.log = log.id
+           WHERE id <> 'registry' ORDER BY id"""
     )
     _, settings = engine.run(
         """SELECT current_setting('synchronous_standby_names') <> '', current_setting('fsync') = 'on',

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import util
 from pathlib import Path
@@ -38,8 +38,22 @@ def programs() -> Path | None:
 class Postgres:
     """A server with a database for whoever asks for one."""
 
-    def __init__(self, folder: Path, bin_folder: Path, user: dict[str, Any], *, is_forced: bool = False) -> None:
-        """`folder`: the user's own; `user`: for `subprocess`, who that is; `is_forced`: what is written is forced to the disk."""
+    _settings: Mapping[str, str] = {}
+
+    def __init__(
+        self,
+        folder: Path,
+        bin_folder: Path,
+        user: dict[str, Any],
+        *,
+        is_forced: bool = False,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """`folder`: the user's own; `user`: for `subprocess`, who that is; `is_forced`: what is written is forced to the disk.
+
+        `settings`: of the server, in place of those that tests have.
+        """
+        self._settings = settings or {}
         self._prepare(folder / "data", bin_folder, user, is_forced=is_forced)
         self._run("initdb", "-D", str(self._data), "-U", SUPERUSER, "-A", "trust", "--no-sync", "-E", "UTF8")
         self._start_somewhere()
@@ -120,6 +134,7 @@ class Postgres:
                     ),
                     *("-c", "max_connections=40", "-c", "shared_buffers=16MB", "-c", "autovacuum=off"),
                     *("-c", "dynamic_shared_memory_type=mmap"),
+                    *(part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")),
                 ],
                 env=self._env,
                 stdin=subprocess.DEVNULL,
@@ -157,11 +172,11 @@ class Postgres:
 
 
 @contextmanager
-def server(*, is_forced: bool = False) -> Iterator[Postgres]:
+def server(*, is_forced: bool = False, settings: Mapping[str, str] | None = None) -> Iterator[Postgres]:
     """A server of its own; skips the test, with the reason, where there can be none.
 
     `is_forced`: on a disk, to which what is written is forced, as for people; else in memory where there is room, since nothing in the
-    tests cuts the power.
+    tests cuts the power. `settings`: of the server, in place of those that tests have.
     """
     bin_folder = programs()
     if bin_folder is None:
@@ -185,7 +200,7 @@ def server(*, is_forced: bool = False) -> Iterator[Postgres]:
                     pytest.skip(
                         f"PostgreSQL does not run as root, and the user {_ORDINARY} cannot run it from {folder}"
                     )
-        found = Postgres(folder, bin_folder, user, is_forced=is_forced)
+        found = Postgres(folder, bin_folder, user, is_forced=is_forced, settings=settings)
         try:
             yield found
         finally:

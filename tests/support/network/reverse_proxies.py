@@ -92,7 +92,7 @@ def front(
             env={"HOME": str(folder), "PATH": "/usr/bin:/bin"},
         )
     try:
-        wait_until(f"{kind} to listen", lambda: _listens(port) or process.poll() is not None)
+        wait_until(f"{kind} to listen", lambda: listens(port) or process.poll() is not None)
         assert process.poll() is None, log.read_text()
         yield f"{scheme}://localhost:{port}{PREFIX}"
     finally:
@@ -107,7 +107,8 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
+    """Whether somebody takes connections at a port of this machine."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
