@@ -84,6 +84,7 @@ chaos: $(STAMP)
 	CONFIDE_REKEY_STRIDE=1 CONFIDE_MIGRATION_STRIDE=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/store/test_rekeying.py \
 		tests/daemon/store/test_migration_kills.py
 	CONFIDE_TASK_NIGHTS=2000 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/tasks/test_drawn_nights.py
+	CONFIDE_SIGN_IN_KILLS=50 $(BIN)/python -m pytest --timeout 1200 tests/daemon/gateway/test_signing_in_killed.py
 	CONFIDE_CLOSING_STRIDE=1 $(BIN)/python -m pytest --timeout 1200 tests/daemon/spaces/test_idle_spaces.py -k kill
 	CONFIDE_RUNS=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/proxy/runner tests/e2e/runner
 	CONFIDE_STANDBY=1 $(BIN)/python -m pytest --timeout 1200 tests/e2e/nodes/test_standby.py

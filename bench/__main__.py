@@ -50,6 +50,7 @@ BENCHES = (
     "hooks",
     "hook_prompts",
     "gateway",
+    "gateway_attacks",
     "panel",
     "learning.rules",
 )

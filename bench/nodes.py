@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 from tests.support.daemon.logged import Node, Store
@@ -26,6 +27,8 @@ from tests.support.programs.nodes import LEASE_S, Nodes, Wire, news, several
 
 from bench.texts import documentation, pieces
 from confide_crypto.keys.identity import Identity
+from confide_daemon.access.registry import open_state
+from confide_daemon.config import StoreConfig
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.store.log import snapshot
 from confide_daemon.store.log.engine import Engine
@@ -41,6 +44,7 @@ LOGS = 64
 GOAL_APPEND, GOAL_SEARCH, GOAL_BYTES, GOAL_RATE, GOAL_S = 1.35, 1.05, 2048, 4000, 3.0
 CALLS = 300
 KILLS, STOPS, HANGS = 20, 10, 3
+REVOKED, GOAL_REVOKED_S = 20, 1.0
 GOAL_CALL_MS, GOAL_NEWS_MS, GOAL_STOPPED_S, GOAL_VANISHED_S = 3.0, 200.0, 1.0, 3.0  # the last one behind lease_s
 TAIL = 100  # entries behind the snapshot
 
@@ -183,9 +187,26 @@ async def together(nodes: Nodes, texts: list[str]) -> None:
     print(
         f"news, with the write that they are of: {p95(heard):.0f} ms p95, {statistics.median(heard):.0f} median (goal {GOAL_NEWS_MS:.0f})"
     )
+    ends = [await revoked(nodes, f"guest{number}") for number in range(REVOKED)]
+    print(
+        f"revoked beside one node → out of the other: {p95(ends):.2f} s p95, {max(ends):.2f} at most (goal {GOAL_REVOKED_S:.0f})"
+    )
     await away(nodes, identity, "killed", KILLS, GOAL_S)
     await away(nodes, identity, "stopped", STOPS, GOAL_STOPPED_S)
     await away(nodes, identity, "standing still", HANGS, LEASE_S + GOAL_VANISHED_S)
+
+
+async def revoked(nodes: Nodes, name: str) -> float:
+    """Seconds from the end of a revocation beside one node to the end of the session at the other one."""
+    holder, door = nodes.nodes
+    identity = holder.enroll(name)
+    async with await holder.connect(identity) as machine:
+        await machine.attach("proj")
+        with closing(open_state(door.folder, store=StoreConfig(url=nodes.url))) as state:
+            await asyncio.to_thread(state.registry.revoke, name)
+        started = time.perf_counter()
+        await machine.ended_within(60)
+        return time.perf_counter() - started
 
 
 async def away(nodes: Nodes, identity: Identity, how: str, times: int, goal_s: float) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.requests import Request
@@ -131,6 +132,25 @@ async def test_nobody_keeps_others_out_with_connections() -> None:
         late = await Visitor.come(port, address=OTHER)
         assert await late.is_answered()
         for each in (*flood, friend, late):
+            each.writer.close()
+
+
+async def test_room_is_made_without_a_look_at_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait for the same loop: where each that came was a look at all there were, a thousand took a daemon three seconds."""
+    looks = 0
+    waits: Any = serving.Patient.waits
+
+    def looked_at(one: serving.Patient) -> bool:
+        nonlocal looks
+        looks += 1
+        return bool(waits.fget(one))
+
+    monkeypatch.setattr(serving.Patient, "waits", property(looked_at))
+    async with listening() as port, asyncio.timeout(DEADLINE_S):
+        flood = [await Visitor.come(port) for _ in range(5 * MOST)]
+        assert await flood[-1].is_answered()
+        assert 0 < looks <= len(flood)
+        for each in flood:
             each.writer.close()
 
 

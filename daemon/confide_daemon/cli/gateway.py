@@ -110,6 +110,14 @@ def gateway_open(
         applications = Applications(state.registry)
         known = {one.id for one in applications.all()}
         found: list[Application] = []
+
+        def look() -> None:
+            for one in applications.all():
+                if one.id not in known:
+                    known.add(one.id)
+                    found.append(one)
+                    say(f"registered: {one.name}, which sends people back to {', '.join(one.redirects)}")
+
         ends = time.monotonic() + 60 * minutes
         applications.keep_open(space, for_s=KEPT_OPEN_S)
         say(f"programs may register themselves for the space {space}, for {minutes} minutes; Ctrl-C ends it")
@@ -117,15 +125,12 @@ def gateway_open(
             while time.monotonic() < ends:
                 time.sleep(POLL_S)
                 applications.keep_open(space, for_s=KEPT_OPEN_S)
-                for one in applications.all():
-                    if one.id not in known:
-                        known.add(one.id)
-                        found.append(one)
-                        say(f"registered: {one.name}, which sends people back to {', '.join(one.redirects)}")
+                look()
         except KeyboardInterrupt:
             pass
         finally:
             applications.close(space)
+        look()  # who came just before the end is told as well
     return Output([application_facts(one) for one in found], [f"registered: {len(found)}"])
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.door_attacks import ACCEPTS, ENVELOPE, LATER, LISTEN, METADATA, DoorAttacks, listen
 from tests.support.programs.server_gateway import ServerGateway, served
 
-from confide_daemon.gateway.limits import MAX_SESSIONS_EACH
+from confide_daemon.gateway.limits import MAX_CONNECTIONS, MAX_SESSIONS_EACH
 
 CANARY = "quetzal-canary"
 OPEN = ("/health", METADATA, f"{METADATA}/mcp")
@@ -113,6 +116,19 @@ def test_sessions_have_places(gateway: ServerGateway, many: str) -> None:
         for _ in range(MAX_SESSIONS_EACH + 1)
     ]
     assert opened == [200] * MAX_SESSIONS_EACH + [503]
+
+
+async def test_half_requests_keep_nobody_out(gateway: ServerGateway, writer: str) -> None:
+    """More of them than there is room for: a program with a token is answered meanwhile, and so is a machine over its channel."""
+    machine = gateway.confided.enroll("beside")
+    with ExitStack() as stack:
+        for _ in range(MAX_CONNECTIONS + 60):
+            one = stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), DEADLINE_S))
+            one.send(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n" % gateway.port)
+        assert call(gateway, writer, "memory_status").status == 200
+        async with await gateway.confided.connect(machine) as connected:
+            await connected.attach()
+            await connected.put("MEMORY.md", "Somebody is at the door.\n")
 
 
 def test_large_bodies_are_refused(gateway: ServerGateway, reader: str) -> None:

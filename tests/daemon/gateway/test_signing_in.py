@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,11 +11,16 @@ from typing import Any
 
 import pytest
 from tests.daemon.gateway.test_server_attacks import call
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.confided import Confided
 from tests.support.programs.door_attacks import LISTEN, listen
 from tests.support.programs.processes import Machine, wait_until
 from tests.support.programs.server_gateway import ServerGateway, serve
 from tests.support.programs.signing_in import NAVIGATION, REDIRECT, Program, error_of, returned
+
+from confide_crypto.errors import RequestError
+from confide_daemon.server.requests.sign_ins import MOST_GUESSES
+from confide_proxy.link import identity as identities
 
 MARKUP = '<script>alert(1)</script> & "Co"'
 
@@ -66,15 +72,22 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         machine = Machine(root, name, is_set_up=False)
         machine.allow("project")
         machine.run("join", confided.json("invite", name, "--url", url, *options)["invite"])
-        machine.run("sync")
         machines.append(machine)
+    machines[0].run("sync")
     yield House(gateway, *machines)
     confided.end()
 
 
+@pytest.fixture(scope="module")
+def added(house: House) -> str:
+    """The id of an application."""
+    return house.program().identifier
+
+
 @pytest.fixture
-def chat(house: House) -> Program:
-    return house.program()
+def chat(house: House, added: str) -> Program:
+    """One that signs in anew, with a verifier of its own."""
+    return Program(house.gateway, added)
 
 
 async def test_a_program_is_let_in_by_words_that_a_device_approves(house: House, chat: Program) -> None:
@@ -108,6 +121,7 @@ async def test_a_program_is_let_in_by_words_that_a_device_approves(house: House,
     assert not house.is_let_in(second["access_token"])
     assert error_of(chat.refresh(second["refresh_token"])) == (400, "invalid_grant")
     assert "nobody reaches this space" in house.device.run("gateway", "ls")
+    assert "no program of this name" in house.device.run("gateway", "rm", "chat", code=7)
 
 
 def test_less_than_was_asked_is_what_it_gets(house: House, chat: Program) -> None:
@@ -261,13 +275,27 @@ def test_words_are_approved_by_a_device_of_the_space_that_decides(house: House, 
     assert chat.exchange(chat.code(page)).status == 200
 
 
+async def test_wrong_words_are_few(house: House, chat: Program) -> None:
+    """Of one connection; words that are right count no more there, and do on another."""
+    words = chat.words(chat.page())
+    machine = await house.gateway.confided.connect(identities.identity(house.device.home / "proxy/identity.key"))
+    codes = []
+    async with machine:
+        for guess in (*(f"{'abandon ' * 5}guess{number}" for number in range(MOST_GUESSES)), words):
+            with pytest.raises(RequestError) as refused:
+                await machine.connection.request("sign-in", {"words": guess})
+            codes.append(refused.value.code)
+    assert codes == ["not_found"] * MOST_GUESSES + ["busy"]
+    house.approve(words)
+
+
 def register(house: House, **said: Any) -> Any:
     body = {"client_name": "Self", "redirect_uris": [REDIRECT], "token_endpoint_auth_method": "none", **said}
     return house.gateway.request("POST", "/register", body)
 
 
 def test_programs_register_themselves_only_while_it_is_open(house: House) -> None:
-    """Then with exact addresses, by TLS or of the same machine; and each is approved like any other."""
+    """Then with exact addresses, by TLS or of the same machine; each is approved like any other, and whoever opened is told of each."""
     described = "/.well-known/oauth-authorization-server"
     assert register(house).status == 403
     assert "registration_endpoint" not in house.gateway.request("GET", described).json
@@ -296,9 +324,14 @@ def test_programs_register_themselves_only_while_it_is_open(house: House) -> Non
         assert "It has registered itself" in house.gateway.request("GET", page).body.decode()
         house.approve(program.words(page))
         assert house.is_let_in(program.exchange(program.code(page)).json["access_token"])
+        assert REDIRECT in house.gateway.confided.run("gateway", "client", "ls").stdout
+        opened.send_signal(signal.SIGINT)
+        told, _ = opened.communicate(timeout=DEADLINE_S)
     finally:
         opened.kill()
-    wait_until("it to be closed", lambda: register(house).status == 403)
+    assert told == "registered: 1\n"
+    assert f"registered: Self, which sends people back to {REDIRECT}" in house.gateway.confided.log
+    assert register(house).status == 403
     house.gateway.confided.run("gateway", "client", "rm", program.identifier)
 
 

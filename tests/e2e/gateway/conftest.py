@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 from tests.support.programs.gateway import Gateway, serving
-from tests.support.programs.processes import Machine
+from tests.support.programs.panel import Visit
+from tests.support.programs.processes import Machine, wait_until
 
 
 @pytest.fixture(scope="session")
@@ -29,3 +30,15 @@ def writer(gateway: Gateway) -> str:
 @pytest.fixture
 def reader(gateway: Gateway) -> str:
     return gateway.token("reader")
+
+
+@pytest.fixture(scope="module")
+def filled(gateway: Gateway) -> Gateway:
+    """Once the daemon has the first file."""
+    wait_until("the first file", lambda: gateway.machine.json("ls")["documents"])
+    return gateway
+
+
+@pytest.fixture
+def visit(filled: Gateway) -> Visit:
+    return Visit.begin(filled)

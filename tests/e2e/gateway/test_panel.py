@@ -12,7 +12,6 @@ import subprocess
 import urllib.parse
 from pathlib import Path
 
-import pytest
 from tests.support.deadline import DEADLINE_S
 from tests.support.programs.forked import Program
 from tests.support.programs.gateway import Gateway, serving
@@ -36,18 +35,6 @@ EVIL = (
     '```\n</code><script src="//evil.example"></script>\n```\n\n| a<script> |\n|:-:|\n| "onclick=1 |\n'
 )
 SECRET = "ghp_R4tZq8LmVx2Kc7WnYb5Jd9Hs3Fg6PaQe1TuX"
-
-
-@pytest.fixture(scope="module")
-def filled(gateway: Gateway) -> Gateway:
-    """Once the daemon has the first file."""
-    wait_until("the first file", lambda: gateway.machine.json("ls")["documents"])
-    return gateway
-
-
-@pytest.fixture
-def visit(filled: Gateway) -> Visit:
-    return Visit.begin(filled)
 
 
 def note(gateway: Gateway, content: str, title: str, **fields: str) -> str:

@@ -11,20 +11,8 @@ import pytest
 from tests.support.deadline import DEADLINE_S
 from tests.support.programs.gateway import Gateway
 from tests.support.programs.panel import FORM, Visit, link, text_of, words_of
-from tests.support.programs.processes import wait_until
 
 MARKUP = "\"><script>alert(1)</script></text><svg onload=alert(2)>'{{7*7}}"
-
-
-@pytest.fixture(scope="module")
-def filled(gateway: Gateway) -> Gateway:
-    wait_until("the first file", lambda: gateway.machine.json("ls")["documents"])
-    return gateway
-
-
-@pytest.fixture
-def visit(filled: Gateway) -> Visit:
-    return Visit.begin(filled)
 
 
 def raw(gateway: Gateway, head: str, body: bytes = b"") -> bytes:

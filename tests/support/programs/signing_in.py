@@ -65,18 +65,23 @@ class Program:
         assert (said["state"], said["iss"]) == ("of-the-program", self.gateway.url)
         return said["code"]
 
-    def ask(self, **said: str | None) -> Answer:
-        """A request at the token endpoint."""
+    def form(self, **said: str | None) -> bytes:
+        """The body of a request at the token endpoint."""
         asked = {"client_id": self.identifier, "client_secret": self.secret, **said}
-        body = urlencode({name: value for name, value in asked.items() if value is not None}).encode()
-        return self.gateway.request("POST", "/token", body, headers=FORM)
+        return urlencode({name: value for name, value in asked.items() if value is not None}).encode()
+
+    def form_of_code(self, code: str, **said: str | None) -> bytes:
+        asked = {"redirect_uri": self.redirect, "code_verifier": self.verifier, **said}
+        return self.form(grant_type="authorization_code", code=code, **asked)
+
+    def form_of_refresh(self, token: str, **said: str | None) -> bytes:
+        return self.form(grant_type="refresh_token", refresh_token=token, **said)
 
     def exchange(self, code: str, **said: str | None) -> Answer:
-        asked = {"redirect_uri": self.redirect, "code_verifier": self.verifier, **said}
-        return self.ask(grant_type="authorization_code", code=code, **asked)
+        return self.gateway.request("POST", "/token", self.form_of_code(code, **said), headers=FORM)
 
     def refresh(self, token: str, **said: str | None) -> Answer:
-        return self.ask(grant_type="refresh_token", refresh_token=token, **said)
+        return self.gateway.request("POST", "/token", self.form_of_refresh(token, **said), headers=FORM)
 
 
 def returned(answer: Answer) -> dict[str, str]:

@@ -257,10 +257,12 @@ class DocumentTable(Table):
 
     def newest(self, project: str, *, below: str, limit: int) -> list[ListedRow]:
         """The living documents of a project's memory, the last changed first; `below`: of this path or folder, "" for all."""
-        sql = f"""SELECT d.id, d.path, d.revision, d.author, d.updated_at, d.clash, coalesce(r.bytes, length(r.text), 0), n.id, n.title,
-                  d.class FROM document d JOIN project p ON p.id = d.project JOIN revision r ON r.document = d.id AND r.number = d.revision
-                  LEFT JOIN note n ON n.document = d.id WHERE p.name = ? AND NOT d.deleted AND {_BELOW}
-                  ORDER BY d.updated_at DESC, d.path LIMIT ?"""
+        # Chosen by the short rows of documents alone: what is told of each is looked up for the few that are given.
+        sql = f"""WITH last AS MATERIALIZED (SELECT d.id FROM document d JOIN project p ON p.id = d.project
+                  WHERE p.name = ? AND NOT d.deleted AND {_BELOW} ORDER BY d.updated_at DESC, d.path LIMIT ?)
+                  SELECT d.id, d.path, d.revision, d.author, d.updated_at, d.clash, coalesce(r.bytes, length(r.text), 0), n.id, n.title,
+                  d.class FROM last CROSS JOIN document d ON d.id = last.id JOIN revision r ON r.document = d.id AND r.number = d.revision
+                  LEFT JOIN note n ON n.document = d.id ORDER BY d.updated_at DESC, d.path"""
         rows = self._rows(sql, (project, *_below(below), limit))
         return [ListedRow(*row) for row in rows]
 
@@ -354,9 +356,14 @@ class ProjectTable(Table):
 
     def listed(self, names: frozenset[str] | None, sources: frozenset[str] | None, *, limit: int) -> list[ProjectRow]:
         """The projects that hold a living document of these sources, the last changed first."""
-        sql = "SELECT p.name, count(*), max(d.updated_at) FROM document d JOIN project p ON p.id = d.project WHERE NOT d.deleted"
-        (reached, values), (chosen, more) = within("p.name", names), within("d.source", sources)
-        sql += f"{reached}{chosen} GROUP BY p.id ORDER BY max(d.updated_at) DESC, p.name LIMIT ?"
+        reached, values = "", []
+        if names is not None:
+            reached, values = f" AND project IN (SELECT id FROM project WHERE name {AMONG})", [_names(names)]
+        chosen, more = within("source", sources)
+        # Grouped by what the index is in order by, which takes half the time that sorting does.
+        sql = f"""SELECT p.name, files, changed_at FROM (SELECT project, count(*) files, max(updated_at) changed_at FROM document
+                  WHERE NOT deleted{reached}{chosen} GROUP BY project) JOIN project p ON p.id = project
+                  ORDER BY changed_at DESC, p.name LIMIT ?"""
         return [ProjectRow(*row) for row in self._rows(sql, (*values, *more, limit))]
 
     def names(self) -> list[str]:

@@ -60,6 +60,7 @@ async def test_what_is_not_answered_for_is_made_once(
     async with store.node() as node:
         await append(node, "first\n")
         first = await node.space()
+        await first.tasks._looked.wait()  # what a space writes by itself once it is open
         monkeypatch.setattr(Log, "append", unanswered)
         with pytest.raises(EngineError):
             await append(node, "second\n", OPERATION)

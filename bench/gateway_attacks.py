@@ -1,0 +1,194 @@
+"""What a machine of a daemon feels while strangers, and a program with a token, attack its gateway; and whether any of them gets through.
+
+    python -m bench.gateway_attacks [--guesses 10000] [--held 1000] [--nice 19]
+
+Ten thousand guesses, of tokens, codes, refresh tokens and pages of sign-ins; a thousand connections with half a request, which come back
+when they are cut; a thousand streams of one token, of which some are let in and the others come again. The attackers are processes of their
+own, as in `bench.hostile`; a machine's tool calls over its channel are measured meanwhile, and in quiet before and after each. Budgets:
+none through, and the 99th percentile of a call within twice the quiet one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import http.client
+import itertools
+import json
+import multiprocessing
+import os
+import re
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from tests.support.daemon.loopback import Machine
+from tests.support.deadline import DEADLINE_S
+from tests.support.programs.door_attacks import LATER, LISTEN
+from tests.support.programs.processes import Daemon, running_daemon
+from tests.support.programs.signing_in import FORM, REDIRECT
+
+from bench.hostile import Attack, Counted, begun, call_for, percentile, under
+from confide_crypto.keys.identity import Identity, format_public_key, parse_daemon_key
+from confide_crypto.transport.open import connect
+
+GUESSES: Final = 10_000
+HELD: Final = 1000
+QUIET_S: Final = 5.0
+ATTACK_S: Final = 10.0
+MOST_S: Final = 180.0
+"""For all guesses."""
+MAX_RATIO: Final = 2.0
+CONFIG: Final = '[embedding]\nprovider = "none"\n[at_rest]\ncustody = "server"\n[gateway]\nlisten = "127.0.0.1:0"\n'
+
+
+def guess(_port: int, _static: bytes, count: Counted, *, port: int, client: str, through: Counted) -> None:
+    """Wrong tokens, codes, refresh tokens and pages in turn, as fast as they are answered."""
+    form = f"client_id={client}&redirect_uri={REDIRECT}&code_verifier={'v' * 43}&grant_type="
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
+    for number in itertools.count(os.getpid() * 1_000_000):
+        text = f"{number:043}"
+        method, path, body, headers = (
+            ("POST", "/mcp", json.dumps(LISTEN), LATER | {"Authorization": f"Bearer cfd_{text}"}),
+            ("POST", "/token", f"{form}authorization_code&code={text}", FORM),
+            ("POST", "/token", f"{form}refresh_token&refresh_token=cfd_{text}", FORM),
+            ("GET", f"/consent/{text}", None, {}),
+        )[number % 4]
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            answer.read()
+        except (OSError, http.client.HTTPException):
+            connection.close()
+            continue
+        through.value += answer.status not in (400, 401, 404, 429)
+        count.value += 1
+
+
+def hold(_port: int, _static: bytes, count: Counted, *, port: int, held: int) -> None:
+    """Connections with half a request; each that is cut comes back."""
+    waiting: list[socket.socket] = []
+    while True:
+        kept = []
+        for each in waiting:
+            try:
+                each.send(b"X")
+                kept.append(each)
+            except OSError:
+                each.close()
+        waiting = kept
+        while len(waiting) < held:
+            with suppress(OSError):
+                one = socket.create_connection(("127.0.0.1", port), 1.0)
+                one.setblocking(False)
+                one.send(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n" % port)
+                waiting.append(one)
+            count.value += 1
+        time.sleep(0.2)
+
+
+def listen(_port: int, _static: bytes, count: Counted, *, port: int, token: str, held: int, through: Counted) -> None:
+    """Streams of one token: what is let in stays open, and the rest comes again, a thousand at a time."""
+    body = json.dumps(LISTEN).encode()
+    head = "".join(f"{name}: {value}\r\n" for name, value in (LATER | {"Authorization": f"Bearer {token}"}).items())
+    request = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    open_: list[socket.socket] = []
+    while True:
+        for _ in range(held - len(open_)):
+            one = socket.create_connection(("127.0.0.1", port), DEADLINE_S)
+            try:
+                one.sendall(request.encode() + body)
+                said = one.recv(16)
+            except OSError:
+                said = b""
+            count.value += 1
+            if said.startswith(b"HTTP/1.1 200"):
+                open_.append(one)
+                through.value = max(through.value, len(open_))
+            else:
+                one.close()
+
+
+async def measured(client: Any, attacks: Sequence[Attack], nice: int, *, until: int) -> tuple[list[float], float]:
+    """Milliseconds of calls while the attackers are at it, until they have counted so many (0: for a while); what they did in a second."""
+    with under(attacks, 0, b"", nice) as counts:
+        await begun(counts)
+        began, at_first = time.perf_counter(), sum(each.value for each in counts)
+        calls_ms = []
+        while time.perf_counter() - began < (MOST_S if until else ATTACK_S):
+            calls_ms += await call_for(client, 1.0)
+            if until and sum(each.value for each in counts) >= until:
+                break
+        arrived = sum(each.value for each in counts)
+    assert arrived >= until, f"{arrived} of {until} in {MOST_S:g} s"
+    return calls_ms, (arrived - at_first) / (time.perf_counter() - began)
+
+
+async def run(daemon: Daemon, said: argparse.Namespace) -> int:
+    """Each attack once, with quiet before and behind it."""
+    (found,) = re.findall(r"the gateway listens on 127\.0\.0\.1 port (\d+)", daemon.log.read_text())
+    port, caller = int(found), Identity.generate()
+    daemon.run("callers", "add", format_public_key(caller.public_key, "caller"), "--scope", "write")
+    made = json.loads(daemon.run("gateway", "allow", "busy", "--space", "caller", "--json"))
+    program = json.loads(
+        daemon.run("gateway", "client", "add", "Chat", "--space", "caller", "--redirect", REDIRECT, "--json")
+    )
+    context = multiprocessing.get_context("spawn")
+    through, opened = (context.RawValue("l") for _ in range(2))
+    guessing = partial(guess, port=port, client=program["id"], through=through)
+    holding = partial(hold, port=port, held=said.held)
+    listening = partial(listen, port=port, token=made["token"], held=said.held, through=opened)
+    scenes: dict[str, tuple[tuple[Attack, ...], int]] = {
+        f"{said.guesses:,} guesses": ((guessing, guessing), said.guesses),
+        f"{said.held:,} half-open": ((holding,), 0),
+        f"{said.held:,} streams of a token": ((listening,), 0),
+        "all of them": ((guessing, holding, listening), 0),
+    }
+    worst = 0.0
+    static = parse_daemon_key(daemon.run("key", "show").strip())
+    async with Machine(await connect(f"ws://127.0.0.1:{daemon.port}/", caller, static)) as machine:
+        await machine.attach()
+        await machine.put("MEMORY.md", "The parcel API listens on port 8010.\n")
+        async with machine.mcp() as client:
+            await call_for(client, 1)
+            for name, (attacks, until) in scenes.items():
+                quiet = await call_for(client, QUIET_S)
+                calls, rate = await measured(client, attacks, said.nice, until=until)
+                quiet += await call_for(client, QUIET_S)
+                p99, before = percentile(calls, 98), percentile(quiet, 98)
+                worst = max(worst, p99 / before)
+                print(
+                    f"{name:26} p50 {statistics.median(calls):6.2f} ms (quiet {statistics.median(quiet):.2f})  p99 {p99:6.2f} ms"
+                    f" (quiet {before:.2f})  {p99 / before:5.2f} x  {rate:6,.0f} a second  load {os.getloadavg()[0]:.1f}"
+                )
+    print(f"guesses through: {through.value}; streams of one token open at a time: {opened.value}")
+    print(f"the 99th percentile must be within {MAX_RATIO:g} times the quiet one: {worst:.2f}")
+    return 0 if worst <= MAX_RATIO and not through.value else 1
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    """Print the table; 1 if a budget is not met."""
+    parser = argparse.ArgumentParser(prog="python -m bench.gateway_attacks", description=__doc__.partition("\n")[0])
+    parser.add_argument("--guesses", type=int, default=GUESSES)
+    parser.add_argument("--held", type=int, default=HELD)
+    parser.add_argument("--nice", type=int, default=19, help="of the attackers; 0 where others keep this machine busy")
+    said = parser.parse_args(arguments)
+    gc.freeze()  # as the daemon does
+    with tempfile.TemporaryDirectory(prefix="confide-bench-") as folder:
+        root = Path(folder)
+        (root / "server-home").mkdir()
+        (root / "server-home" / "daemon.toml").write_text(CONFIG)
+        with running_daemon(root, has_model=True) as daemon:
+            return asyncio.run(run(daemon, said))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
