@@ -19,7 +19,7 @@ from tests.chaos.book import IS_LONG, Book
 from tests.chaos.fleet import Fleet, fleet
 from tests.chaos.schedules import SAFE, Scene, perform_at_once, scenes
 
-SCHEDULES = int(os.environ.get("CONFIDE_CHAOS", "4"))
+SCHEDULES = int(os.environ.get("CONFIDE_CHAOS", "2"))
 SEED = int(os.environ.get("CONFIDE_CHAOS_SEED", "3"))
 MOST_STEPS = 24 if IS_LONG else 10
 MOST_SCENES = 3 if IS_LONG else 1

@@ -19,7 +19,7 @@ from tests.chaos.book import MARK, Book
 from tests.chaos.fleet import Fleet, fleet
 from tests.chaos.schedules import SAFE, Step, perform, steps
 
-SCHEDULES = int(os.environ.get("CONFIDE_CHAOS", "8")) // 4
+SCHEDULES = int(os.environ.get("CONFIDE_CHAOS", "4")) // 4
 SEED = int(os.environ.get("CONFIDE_CHAOS_SEED", "107"))
 pytestmark = pytest.mark.timeout(120 + 60 * SCHEDULES)
 numbers = itertools.count()

@@ -41,7 +41,7 @@ from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.server import replicas
 from confide_daemon.store.store import Store
 
-SCHEDULES = int(os.environ.get("CONFIDE_CHAOS", "2"))
+SCHEDULES = int(os.environ.get("CONFIDE_CHAOS", "1"))
 SEED = int(os.environ.get("CONFIDE_CHAOS_SEED", "1"))
 MACHINES = 3
 pytestmark = pytest.mark.timeout(300 + 30 * SCHEDULES)

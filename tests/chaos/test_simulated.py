@@ -24,7 +24,7 @@ from tests.support.daemon.loopback import Serving, serving
 
 from confide_daemon.server import replicas
 
-SCHEDULES = int(os.environ.get("CONFIDE_CHAOS", "8"))
+SCHEDULES = int(os.environ.get("CONFIDE_CHAOS", "4"))
 SEED = int(os.environ.get("CONFIDE_CHAOS_SEED", "1"))
 pytestmark = pytest.mark.timeout(300 + 30 * SCHEDULES)
 numbers = itertools.count()

@@ -54,15 +54,16 @@ class Speaker:
         """
         match hello:
             case {"node": int(node), "at": int(at), "proof": str(proof), "key": str(key), "session": str(session)}:
-                signature = from_hex(proof, SIGNATURE_LENGTH)
-                is_fresh = abs(now - at) <= FRESH_S and 0 < node < 2**63 and not isinstance(node, bool)
-                if is_fresh and any(verify(one, _LABEL, _signed(node_key, node, at), signature) for one in daemons):
-                    replaces = hello.get("replaces")
-                    from_hex(session, _SESSION_LENGTH)
-                    return cls(
-                        node, from_hex(key, KEY_LENGTH), session, replaces if isinstance(replaces, str) else None
-                    )
-        raise ValueError("no node of this daemon")
+                pass
+            case _:
+                raise ValueError("no node of this daemon")
+        signature = from_hex(proof, SIGNATURE_LENGTH)
+        is_fresh = abs(now - at) <= FRESH_S and 0 < node < 2**63 and not isinstance(node, bool)
+        if not (is_fresh and any(verify(one, _LABEL, _signed(node_key, node, at), signature) for one in daemons)):
+            raise ValueError("no node of this daemon")
+        replaces = hello.get("replaces")
+        from_hex(session, _SESSION_LENGTH)
+        return cls(node, from_hex(key, KEY_LENGTH), session, replaces if isinstance(replaces, str) else None)
 
 
 def _signed(node_key: bytes, node: int, at: int) -> bytes:

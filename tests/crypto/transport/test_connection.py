@@ -213,3 +213,13 @@ def test_importing_the_light_modules_loads_nothing_heavy() -> None:
     code = "import sys; import confide_crypto.transport.open; print('websockets.asyncio.client' in sys.modules, 'nacl' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False True"
+
+
+async def test_a_node_s_channel_stands_for_the_caller_whose_session_it_passes_on(door: Door) -> None:
+    """What asks who is at the other end is told the caller and not the node (PROTOCOL.md 12.3)."""
+    async with hosting(door, echo) as host:
+        connection = await dial(host.url)
+        connection.stand_for(LAPTOP.public_key, "ab" * 16, {"machine": "laptop"})
+        assert (connection.peer_key, connection.session_id) == (LAPTOP.public_key, "ab" * 16)
+        assert connection.hello == {"machine": "laptop"}
+        await connection.close()

@@ -30,7 +30,7 @@ from confide_daemon.store.upkeep.replacement import COPY, Rekeying
 
 KILLS = Path(__file__).parents[2] / "support" / "kills" / "rekey_kills.py"
 # 1 tries every point; the suite, which runs often, some of them.
-STRIDE = os.environ.get("CONFIDE_REKEY_STRIDE", "5")
+STRIDE = os.environ.get("CONFIDE_REKEY_STRIDE", "9")
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
 
 

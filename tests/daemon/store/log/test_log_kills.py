@@ -14,7 +14,7 @@ from tests.support.daemon.postgres import SUPERUSER, Postgres
 ROOT = Path(__file__).parents[4]
 KILLS = ROOT / "tests" / "support" / "kills" / "log_kills.py"
 # 1 tries every point; the suite, which runs often, some of them.
-STRIDE = os.environ.get("CONFIDE_LOG_STRIDE", "40")
+STRIDE = os.environ.get("CONFIDE_LOG_STRIDE", "80")
 
 
 def killed(folder: Path, postgres: Postgres, when: str, stride: str) -> list[dict[str, Any]]:
