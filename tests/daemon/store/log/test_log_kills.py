@@ -37,5 +37,5 @@ def test_what_was_acknowledged_outlives_a_kill_at_every_statement(postgres: Post
 
 def test_it_would_be_noticed_if_an_entry_were_brought_after_its_answer(postgres: Postgres, tmp_path: Path) -> None:
     """The same schedules find losses in a program that answers first."""
-    found = killed(tmp_path, postgres, "late", "64")
+    found = killed(tmp_path, postgres, "late", "11")
     assert any("is lost" in wrong for one in found for wrong in one["wrong"])
