@@ -9,10 +9,12 @@ import pty
 import re
 import select
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -52,10 +54,11 @@ class Server:
 
 @contextmanager
 def server(trial: Trial) -> Iterator[Server]:
-    """On ports of its own."""
-    homes = {name: trial.root / f"at-the-server-{name}" for name in ("server", "device")}
+    """With a memory and ports of its own: one trial has several."""
+    root = Path(tempfile.mkdtemp(prefix="at-the-server-", dir=trial.root))
+    homes = {name: root / name for name in ("server", "device")}
     for home in homes.values():
-        home.mkdir(exist_ok=True)
+        home.mkdir()
     operator, device = (trial.environment("nobody") | {"CONFIDE_HOME": str(home)} for home in homes.values())
     (homes["server"] / "daemon.toml").write_text('[gateway]\nlisten = "127.0.0.1:0"\n')
     _must(trial, operator, "confided", "init")

@@ -29,6 +29,8 @@ from confide_proxy.clients.hooks import PLUGIN
 
 ROUNDS: Final = 7
 MOST_MS: Final = 150.0
+OWN_MS: Final = 50.0
+"""What ours may add where any plugin takes a client nearly as long: that part is the client's, and nobody's hooks are faster."""
 MOST_TIMES_EMPTY: Final = 1.5
 """Processor time of a whole session to that of one whose plugin does nothing. Ours starts a link to a daemon and answers hooks."""
 KINDS: Final = ("bare", "empty", "plugin")
@@ -65,11 +67,12 @@ def session(trial: Trial) -> None:
     print(
         f"     claude: a bare session takes {bare:.0f} ms, one with a plugin that does nothing {over['empty']:.0f} more"
     )
-    told = f"{over['plugin']:.0f} of {MOST_MS:.0f} ms more at load {os.getloadavg()[0]:.1f}"
+    most_ms = max(MOST_MS, over["empty"] + OWN_MS)
+    told = f"{over['plugin']:.0f} of {most_ms:.0f} ms more at load {os.getloadavg()[0]:.1f}"
     if is_busy():
         print(f"     claude: one with ours {told}, which is not judged on {os.cpu_count()} processors")
     else:
-        trial.check("claude: a session with the plugin is hardly longer", over["plugin"] <= MOST_MS, told)
+        trial.check("claude: a session with the plugin is hardly longer", over["plugin"] <= most_ms, told)
     trial.check(
         "claude: nor does it need much more of the processor than with a plugin that does nothing",
         times_empty <= MOST_TIMES_EMPTY,
