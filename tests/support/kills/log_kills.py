@@ -3,10 +3,11 @@
     python log_kills.py FOLDER URL WHEN STRIDE
 
 URL: an address without a database, which one is made for; WHEN `first`, or `late`: an entry is brought to the log after its write was
-answered, as a faulty program would; it ends with the first loss. A point is a moment before or behind a statement, a part of a snapshot, a file that is renamed,
-removed or brought to the disk, or a commit. At every STRIDEth of them a process is forked that writes, takes a snapshot and changes the
-key, and kills itself there. What it has acknowledged has to be there once, for who opens the space in the same folder, and for who has no
-file of it. The last one is not killed. For each a JSON line: the point, how many writes were acknowledged, and what is wrong.
+answered, as a faulty program would; it ends with the first loss. A point is a moment before or behind a statement, a part of a snapshot,
+a file that is renamed, removed or brought to the disk, or a commit. At every STRIDEth of them a process is forked that writes, takes a
+snapshot and changes the key, and kills itself there. What it has acknowledged has to be there once, for who opens the space in the same
+folder, and for who has no file of it. The last one is not killed. For each a JSON line: the point, how many writes were acknowledged, and
+what is wrong.
 """
 
 from __future__ import annotations
