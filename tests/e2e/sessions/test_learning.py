@@ -183,6 +183,7 @@ def test_what_was_stored_behind_words_of_strangers_is_lowered(machine: Machine) 
 
 def test_a_transcript_alone_teaches_nothing(machine: Machine) -> None:
     """Without a pointer of a hook a session is not read: where nobody switched hooks on, nothing is learned."""
+    configure(machine, "suggest")
     projects = Path(machine.env["HOME"]) / ".claude" / "projects"
     ClaudeSession(projects, machine.project, "no-hooks").user("Always ask the walrus first.")
     assert machine.json("learn")["sessions"] == 0
