@@ -28,7 +28,7 @@ channel: $(STAMP)
 
 # The inner loop, within a minute: all that starts no program, and neither draws nor waits for long (tests/conftest.py).
 test-quick: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal --quick
+	$(BIN)/python -m pytest -n 3 --dist worksteal --quick
 
 # A program that is started a hundred times is compiled once, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=

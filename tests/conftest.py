@@ -38,7 +38,7 @@ SLOW = {
         "test_sealed_titles.py",
     ),
     *("test_generations.py", "test_rates.py", "test_embed.py", "test_row_scaled.py", "test_untaken_revisions.py"),
-    *("test_sealed_files.py", "test_folder_put_back.py", "test_rewrite.py"),
+    *("test_sealed_files.py", "test_folder_put_back.py", "test_rewrite.py", "test_task_times.py"),
     *("test_streams.py", "test_classes.py", "test_session.py", "test_deleting.py", "test_dedupe.py", "test_dialing.py"),
     *("test_goodbye.py", "test_session_ends.py", "test_jobs.py", "test_duplicates.py", "test_dear_requests.py"),
     *(
