@@ -53,7 +53,7 @@ from confide_daemon.datadir.identity import Keys
 from confide_daemon.datadir.identity import load as load_keys
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import DataFolderError, StorageError, TakenError, UpgradeNeededError
-from confide_daemon.store.database import connect, storage_errors, transaction
+from confide_daemon.store.database import connect, is_copy, stand_alone, storage_errors, transaction
 
 if TYPE_CHECKING:
     from confide_daemon.store.log.shared import SharedLog
@@ -140,7 +140,7 @@ class Registry:
     def is_copy(self) -> bool:
         """Whether the file is a copy of a log's."""
         with self.reading() as database:
-            return bool(database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'shipped'").fetchall())
+            return is_copy(database)
 
     def follow(self, *, asked_at: float | None = None) -> bool:
         """Apply what other nodes have changed; whether there was something. Raises StorageError, EngineError.
@@ -168,7 +168,7 @@ class Registry:
     def stand_alone(self) -> None:
         """Have the file be no copy of a log's any more, as one that was put back. Raises StorageError."""
         with self._write_lock, storage_errors("write to the registry"), transaction(self._database):
-            self._database.execute("DROP TABLE IF EXISTS shipped")
+            stand_alone(self._database)
 
     def version(self) -> int:
         """A number that changes when anybody, this process included, has changed the registry. It costs a few microseconds."""
@@ -471,7 +471,7 @@ class Registry:
                 return
             # Immediate: the write lock is taken before the first read, so what was read still holds when it is written.
             with transaction(self._database):
-                if self._database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'shipped'").fetchall():
+                if is_copy(self._database):
                     raise StorageError(
                         "cannot write to the registry: it is a copy of what is in a store, and daemon.toml names none",
                         hint="set url of [store] again, or bring it back: confided store move --to-files",

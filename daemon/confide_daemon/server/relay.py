@@ -127,10 +127,10 @@ class Relays:
             await asyncio.sleep(LOOK_S)
         return False
 
-    def shut_out(self, keys: frozenset[bytes] | set[bytes], word: str) -> None:
-        """End the sessions of these callers."""
+    def shut_out(self, key: bytes, word: str) -> None:
+        """End the sessions of a caller."""
         for one in self._passed:
-            if one.near.peer_key in keys:
+            if one.near.peer_key == key:
                 log.info("session %s: its caller is shut out: %s", one.near.session_id, word)
                 task = asyncio.create_task(one.near.close(word))
                 self._leaving.add(task)

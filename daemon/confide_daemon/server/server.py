@@ -580,7 +580,7 @@ class Daemon:
         if self._relays is not None:
             for key in passed_on:
                 if key in changed and changed[key] is None:
-                    self._relays.shut_out({key}, self._callers.why_closed(key))
+                    self._relays.shut_out(key, self._callers.why_closed(key))
         for session in self._sessions:
             key = session.connection.peer_key
             if key in connected and key not in changed:
@@ -606,7 +606,7 @@ class Daemon:
             extra = {"event": f"session shut out: {word}", "session": name, "space": session.caller.space_id}
             log.info("session %s: %s is shut out: %s", name, alias, word, extra=extra)
             session.ended_by = word
-            self._beside_all(session.shut_out(word))
+            self._in_background(session.shut_out(word))
 
     def _is_live(self, public_key: bytes, session_id: str) -> bool:
         is_here = any(
@@ -621,10 +621,10 @@ class Daemon:
         """Another node holds the space: its sessions have to go there, by coming again."""
         for session in self._sessions:
             if session.caller.space_id == space_id and session.ended_by is None:
-                self._beside_all(session.close("restart"))
+                self._in_background(session.close("restart"))
 
-    def _beside_all(self, work: Coroutine[Any, Any, None]) -> None:
-        """Something that nobody waits for, before the end."""
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin what nobody waits for before the end."""
         task = asyncio.create_task(work)
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)

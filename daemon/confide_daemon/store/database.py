@@ -148,6 +148,16 @@ def connect(path: Path, key: bytes, *, writer: bool, damaged: bool = False) -> a
     return connection
 
 
+def is_copy(connection: apsw.Connection) -> bool:
+    """Whether a database is a copy of what a store has the log of (docs/cluster.md), so that nobody may write to it alone."""
+    return bool(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'shipped'").fetchall())
+
+
+def stand_alone(connection: apsw.Connection) -> None:
+    """Have it be no copy any more; in the caller's transaction."""
+    connection.execute("DROP TABLE IF EXISTS shipped")
+
+
 def give_key(connection: apsw.Connection, key: bytes) -> None:
     """Says how the pages of a connection are encrypted, before the first of them is read or written."""
     connection.execute("PRAGMA cipher = 'aegis'")

@@ -35,5 +35,5 @@ def test_no_slot_is_started_twice_and_each_ends_once(first: int, tmp_path: Path)
         finally:
             world.close()
     # Nights in which nothing happens prove nothing.
-    assert started
+    assert started >= AT_ONCE
     assert ended[Slot.SUCCEEDED] > 0

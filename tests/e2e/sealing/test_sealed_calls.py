@@ -39,12 +39,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 @pytest.fixture
-def relay(daemon: Daemon) -> Iterator[RecordingRelay]:
-    with RecordingRelay(daemon.port) as cable:
-        yield cable
-
-
-@pytest.fixture
 def ann(tmp_path: Path, daemon: Daemon, relay: RecordingRelay) -> Machine:
     machine = prepared(tmp_path, f"ann-{secrets.token_hex(4)}")
     machine.run("join", daemon.invite(machine.name, port=relay.port))

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 import apsw
 
 from confide_daemon.errors import EngineError, LogError, StorageError
-from confide_daemon.store.database import connect, storage_errors, transaction
+from confide_daemon.store.database import connect, is_copy, stand_alone, storage_errors, transaction
 from confide_daemon.store.log import snapshot
 from confide_daemon.store.log.engine import DriverError, Engine, Far
 from confide_daemon.store.log.entry import GENESIS, TAG_BYTES, Manifest, Place, Sealing, tag_of
@@ -79,16 +79,6 @@ class _Standing:
     snapshot: int | None
     schema: int
     here: bytes | None  # of the entry that this copy has last; None: it is in no entry any more
-
-
-def is_copy(connection: apsw.Connection) -> bool:
-    """Whether a database is a copy of a log's, so that nobody may write to it alone."""
-    return bool(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'shipped'").fetchall())
-
-
-def stand_alone(connection: apsw.Connection) -> None:
-    """Have the database be no copy any more; in the caller's transaction."""
-    connection.execute("DROP TABLE IF EXISTS shipped")
 
 
 class SharedLog:
@@ -230,7 +220,7 @@ class SharedLog:
         Raises EngineError: there is one by now.
         """
         with transaction(connection):
-            connection.execute("DROP TABLE IF EXISTS shipped")
+            stand_alone(connection)
             _place(connection, 0, GENESIS)
         try:
             self._upload(is_first=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import apsw
 
+from confide_daemon.store.database import is_copy
 from confide_daemon.store.log.entry import GENESIS
 
 _LIFE = "(SELECT id FROM life ORDER BY number DESC LIMIT 1)"
@@ -39,7 +40,7 @@ class Shipped:
 
 def read(connection: apsw.Connection) -> Shipped | None:
     """None: this was never a copy of a log's."""
-    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'shipped'").fetchall():
+    if not is_copy(connection):
         return None
     sql = f"SELECT number, tag, pending, life IS NOT {_LIFE} FROM shipped"  # noqa: S608 - a constant
     rows: list[Any] = connection.execute(sql).fetchall()
