@@ -70,7 +70,8 @@ hypothesis.settings.load_profile("suite")
 
 def pytest_configure(config: pytest.Config) -> None:
     """One of the processes that run the tests forks programs where all do."""
-    gc.disable()  # until all is loaded, of which nothing goes
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        gc.disable()  # until all is loaded, of which nothing goes; whoever only hands out tests loads none
     forked.share(getattr(config, "workerinput", {}).get("zygotes", {}))
     use_memory()
 
