@@ -87,6 +87,12 @@ def settings(
     return found
 
 
+def holder_of(host: str) -> Address:
+    """Whoever is at an address, as far as one of them can have many; `host`: as ASGI has it of a client."""
+    address = ip_address(host) if host else ""
+    return address.packed[:_NETWORK_BYTES] if isinstance(address, IPv6Address) else str(address)
+
+
 class Server(uvicorn.Server):
     """uvicorn inside a process that has other things to do."""
 
@@ -160,7 +166,7 @@ class Patient(H11Protocol):
     """When its client last said something, as the loop tells the time."""
 
     address: Address = ""
-    """Of whoever is at the other end, as far as one of them can have many."""
+    """Of whoever is at the other end (`holder_of`)."""
 
     def __init__(
         self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any], crowd: Crowd
@@ -172,13 +178,13 @@ class Patient(H11Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether nothing is done here: its client has asked nothing, or does not take what it is given."""
-        return self.cycle is None or self.cycle.response_complete or self.flow.write_paused
+        """Whether nothing is done here: its client has asked nothing, or not all of it yet, or does not take what it is given."""
+        cycle = self.cycle
+        return cycle is None or cycle.response_complete or cycle.more_body or self.flow.write_paused
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        address = ip_address(self.client[0]) if self.client else ""
-        self.address = address.packed[:_NETWORK_BYTES] if isinstance(address, IPv6Address) else str(address)
+        self.address = holder_of(self.client[0] if self.client else "")
         self._heard()
         self._watch()
         if len(self.connections) >= self._most:

@@ -102,8 +102,9 @@ class Visitor:
     async def come(cls, port: int, *, address: str = "127.0.0.1") -> Visitor:
         return cls(*await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0)), port)
 
-    def ask(self, path: str = "/") -> None:
-        self.writer.write(b"GET %s HTTP/1.1\r\nHost: localhost:%d\r\n\r\n" % (path.encode(), self.port))
+    def ask(self, path: str = "/", *, more: bytes = b"") -> None:
+        """`more`: lines of the head."""
+        self.writer.write(b"GET %s HTTP/1.1\r\nHost: localhost:%d\r\n%s\r\n" % (path.encode(), self.port, more))
 
     async def is_answered(self) -> bool:
         """Whether a request is, on the connection that there is."""
@@ -166,6 +167,20 @@ async def test_who_takes_no_answer_keeps_no_place() -> None:
             again = await Visitor.come(port)
         for each in (*mute, again):
             each.writer.transport.abort()
+
+
+async def test_who_does_not_bring_its_body_keeps_no_place() -> None:
+    """Nothing is at work there, but waits for its client."""
+    async with listening() as port, asyncio.timeout(DEADLINE_S):
+        slow = []
+        for _ in range(2 * MOST):
+            slow.append(await Visitor.come(port))
+            slow[-1].ask(more=b"Content-Length: 9\r\nExpect: 100-continue\r\n")
+            assert await slow[-1].reader.readuntil(b"100 Continue\r\n")  # it is waited for
+        again = await Visitor.come(port)
+        assert await again.is_answered()
+        for each in (*slow, again):
+            each.writer.close()
 
 
 async def test_where_all_are_at_work_who_comes_is_not_let_in() -> None:

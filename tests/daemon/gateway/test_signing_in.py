@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -16,9 +18,11 @@ from tests.support.programs.confided import Confided
 from tests.support.programs.door_attacks import LISTEN, listen
 from tests.support.programs.processes import Machine, wait_until
 from tests.support.programs.server_gateway import ServerGateway, serve
-from tests.support.programs.signing_in import NAVIGATION, REDIRECT, Program, error_of, returned
+from tests.support.programs.signing_in import FORM, NAVIGATION, REDIRECT, Program, error_of, returned
 
 from confide_crypto.errors import RequestError
+from confide_daemon.access.by_http.sign_in import MOST_ASKED_EACH
+from confide_daemon.gateway.oauth.routes import MOST_AT_ONCE
 from confide_daemon.server.requests.sign_ins import MOST_GUESSES
 from confide_proxy.link import identity as identities
 
@@ -368,6 +372,35 @@ def test_nothing_of_it_is_in_the_log_and_a_token_of_one_kind_is_none_of_the_othe
     assert "cfd_" not in log
     assert "Traceback" not in log
     assert "of-the-program" not in log
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="it has one address of its own")
+def test_requests_from_one_address_keep_nobody_from_signing_in(house: House) -> None:
+    """Whoever knows the id of a program can ask in its name, and more than it has places for."""
+    program = house.program("Crowded")
+    elsewhere = replace(program, gateway=replace(house.gateway, come_from="127.0.0.2"))
+    for _ in range(MOST_ASKED_EACH):
+        elsewhere.page()
+    assert returned(elsewhere.authorize())["error"] == "temporarily_unavailable"
+    page = program.page()
+    assert returned(elsewhere.authorize())["error"] == "temporarily_unavailable"
+    house.approve(program.words(page))
+    assert program.exchange(program.code(page)).status == 200
+
+
+def test_bodies_that_do_not_come_keep_nobody_from_signing_in(house: House, chat: Program) -> None:
+    """A place is for what is looked up, and not for what has not come."""
+    page = chat.page()
+    house.approve(chat.words(page))
+    code = chat.code(page)
+    with ExitStack() as stack:
+        for _ in range(MOST_AT_ONCE + 8):
+            slow = stack.enter_context(closing(house.gateway.connection()))
+            slow.putrequest("POST", "/token")
+            for name, value in (FORM | {"Content-Length": "1000"}).items():
+                slow.putheader(name, value)
+            slow.endheaders(b"grant_type=")
+        assert chat.exchange(code).status == 200
 
 
 def test_wrong_codes_are_few(house: House, chat: Program) -> None:
