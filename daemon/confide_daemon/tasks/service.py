@@ -26,7 +26,7 @@ from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
 from confide_daemon.tasks import claims, desk, moving, watch
 from confide_daemon.tasks.claims import Ending, Lease, Name, Runner
-from confide_daemon.tasks.ledger import order_of
+from confide_daemon.tasks.ledger import order_in
 from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import text_hash
 from confide_memory.errors import NotFoundError
@@ -109,7 +109,7 @@ class Tasks:
 
         def work(store: Store) -> float | None:
             now = self._clock()
-            if not store.tasks.count_living() and not store.slots.held():
+            if watch.is_idle(store):
                 return None
             with store.writing():
                 if moving.rests(store):
@@ -344,7 +344,7 @@ class Tasks:
 
 
 def _draft(task: TaskRow, slot: SlotRow, text: str, now: float) -> Draft:
-    order = order_of(task.ordered)
+    order = order_in(task)
     heading = order.description.strip().splitlines()[0][:80] if order.description.strip() else "task"
     return Draft(
         text,

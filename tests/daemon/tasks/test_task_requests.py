@@ -223,6 +223,24 @@ async def test_a_device_signs_a_task_anew_and_changes_nothing_of_it(daemon: Serv
     await desktop.__aexit__(None, None, None)
 
 
+async def test_a_task_that_is_sent_again_with_a_new_key_is_the_same(daemon: Serving, laptop: Device) -> None:
+    """As by a machine that had no answer and has changed its key since; it does not have to sign its orders anew before that."""
+    desktop = await another(daemon, laptop, "desktop")
+    whole, ended = order(laptop.identity), order(laptop.identity)
+    for one in (whole, ended):
+        await laptop.add(one)
+    await laptop.cancel(ended.id)
+    for one in (whole, ended):
+        again = replace(one, signer=desktop.identity.public_key.hex())
+        with pytest.raises(RequestError, match="another task of that id"):
+            await desktop.add(replace(again, priority=10))
+        assert (await desktop.add(again))["id"] == one.id
+    listed = {one["id"]: one["status"] for one in (await laptop.look_up("task_list"))["tasks"]}
+    assert listed == {whole.id: "pending", ended.id: "cancelled"}
+    assert (await laptop.request("task-show", {"task": whole.id}))["device"] == "desktop"
+    await desktop.__aexit__(None, None, None)
+
+
 async def test_a_runner_that_connects_again_is_told_what_to_kill(daemon: Serving, laptop: Device) -> None:
     """It claims nothing while it runs something; its first word about that is enough."""
     whole = order(laptop.identity)
