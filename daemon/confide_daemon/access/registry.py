@@ -189,6 +189,13 @@ class Registry:
         """The caller whose key may be replaced by this one."""
         return self._first("WHERE successor = ? AND revoked_at IS NULL", public_key)
 
+    def earlier_keys(self, public_key: bytes) -> list[bytes]:
+        """The keys that this caller had before, the last one first (PROTOCOL.md 7.10)."""
+        sql = """WITH RECURSIVE way(key) AS (SELECT ? UNION SELECT public_key FROM callers JOIN way ON successor = key
+                   WHERE revoked_at IS NOT NULL) SELECT key FROM way LIMIT -1 OFFSET 1"""
+        with self.reading() as database:
+            return [bytes(row[0]) for row in database.execute(sql, (public_key,))]
+
     def callers(self) -> list[Caller]:
         """All machines that are not revoked, by name."""
         with self.reading() as database:

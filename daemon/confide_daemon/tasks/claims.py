@@ -179,6 +179,15 @@ def name_of(roster: Roster | None, key: str) -> str:
     return next((one.name for one in known if one.key.hex() == key), "unknown")
 
 
+def take_over(store: Store, earlier: Collection[str], runner: str) -> None:
+    """What a runner has that was given to it under an earlier key of its machine: it is the same one, and goes on with it."""
+    for slot in store.slots.held():
+        if slot.runner is not None and slot.runner in earlier:
+            store.slots.write(replace(slot, runner=runner))
+            if (known := store.runners.find(slot.runner)) is not None:
+                store.runners.note(replace(known, key=runner))
+
+
 def begin(store: Store, name: Name, runner: str, *, is_repeatable: bool, now: float) -> None:
     """The runner is about to begin what it was given. Raises RequestError: it must not."""
     slot = _held(store, name, runner)

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -201,6 +201,11 @@ class Tasks:
         found = await self._threads.write(work)
         self.wake()  # a lease ends at a moment that nobody has waited for yet
         return found
+
+    async def take_over(self, earlier: Collection[str], runner: str) -> None:
+        """A runner's machine has a new key, and it goes on with what it was given under an `earlier` one. Raises StorageError."""
+        if await self._threads.read(lambda store: any(one.runner in earlier for one in store.slots.held())):
+            await self._changed(lambda store, _now: claims.take_over(store, earlier, runner))
 
     async def started(self, name: Name, runner: str, *, is_repeatable: bool) -> None:
         """A runner is about to begin. Raises RequestError, NotFoundError: it must not; StorageError."""

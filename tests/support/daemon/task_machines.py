@@ -40,6 +40,8 @@ class Machines:
         self.roster, self.keys = _founded()
         self.identity = dict(zip(NAMES, (LAPTOP, DESKTOP, PHONE), strict=True))
         self.leaving: dict[str, Identity] = {}
+        self.earlier: dict[str, set[str]] = {name: set() for name in NAMES}
+        """In hex, of keys that were changed; a machine that comes again is another one."""
 
     def are_on(self, *names: str) -> bool:
         return all(self.identity[name].public_key in self.roster.devices for name in names)
@@ -53,6 +55,7 @@ class Machines:
         old, new = self.identity[name], Identity(self._draw.randbytes(32))
         self.roster = self.roster.add(old, device(new, name), self.keys, now=START)
         self.identity[name], self.leaving[name] = new, old
+        self.earlier[name].add(old.public_key.hex())
 
     def finish(self, name: str) -> None:
         """The old key has left."""
@@ -71,6 +74,7 @@ class Machines:
     def invite(self, name: str) -> None:
         """One that was removed comes again: it is a new device."""
         self.identity[name] = Identity(self._draw.randbytes(32))
+        self.earlier[name].clear()
         by = self.identity["laptop"]
         self.roster = self.roster.add(by, device(self.identity[name], name), self.keys, now=START)
 

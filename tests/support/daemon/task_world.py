@@ -137,6 +137,7 @@ class World:
         with store.writing():
             if moving.rests(store):
                 raise OutOfReach  # `unavailable`: it is asked again
+            claims.take_over(store, self.machines.earlier[runner.label], runner.key.hex())
             found = work(store)
         self.check()
         if self.draw.random() < 0.03:
