@@ -12,14 +12,15 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Final
 
 import psycopg
-from psycopg import sql
+from psycopg import generators, sql
 from psycopg.conninfo import make_conninfo
+from psycopg.pq import ExecStatus
 
 from confide_daemon import __version__
 from confide_daemon.errors import EngineError, StorageError
@@ -42,14 +43,78 @@ Far = psycopg.Connection[Any]
 """A connection to the engine, for whoever is handed one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A statement that is prepared once in each connection, for what is on everybody's way.
+
+    Attributes:
+        name: in the connection.
+        types: of its values, as SQL names them.
+        text: with `$1` for the first value.
+    """
+
+    name: str
+    types: tuple[str, ...]
+    text: str
+
+    @property
+    def formats(self) -> list[int]:
+        """How libpq is handed each value: bytes as they are (1), the others as text (0)."""
+        return [int(one == "bytea") for one in self.types]
+
+
 class _Dated(psycopg.Connection[Any]):
     """A connection whose every wait ends when its time is over."""
 
     until = 0.0
+    _statements: frozenset[str] = frozenset()
+
+    def begin(self, statement: Prepared, values: Sequence[bytes]) -> None:
+        """Send it, and wait for nothing, but that it is prepared the first time."""
+        if statement.name not in self._statements:
+            types = ", ".join(statement.types)
+            self.execute(f"PREPARE {statement.name} ({types}) AS {statement.text}".encode())
+            self._statements |= {statement.name}
+        self.pgconn.send_query_prepared(statement.name.encode(), values, statement.formats)
+        self.pgconn.flush()  # what the socket does not take now, `finish` sends
+
+    def finish(self) -> int:
+        """How many rows the statement that was begun has changed."""
+        results = self.wait(generators.execute(self.pgconn))
+        for result in results:
+            if result.status != ExecStatus.COMMAND_OK:
+                raise psycopg.errors.error_from_result(result)
+        return results[-1].command_tuples or 0
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         left = max(0.0, self.until - time.monotonic())
         return super().wait(gen, interval, left if timeout is None else min(timeout, left))
+
+
+class Sent:
+    """A statement that is on its way, while whoever has sent it does something else; its connection is its own until then."""
+
+    def __init__(self, held: ExitStack, connection: _Dated, on_answer: Callable[[], None]) -> None:
+        """`held`: gives the connection back."""
+        self._held = held
+        self._connection = connection
+        self._on_answer = on_answer
+        self._is_over = False
+
+    def answer(self) -> int:
+        """How many rows it has changed; they are on the engine's disk. Raises EngineError: nobody knows what became of it."""
+        self._is_over = True
+        with self._held:
+            count = self._connection.finish()
+        self._on_answer()
+        return count
+
+    def drop(self) -> None:
+        """Nobody waits for it: what becomes of it, nobody knows. Nothing is done where it was answered for, or is known to be lost."""
+        if not self._is_over:
+            self._is_over = True
+            self._connection.close()
+            self._held.close()
 
 
 @dataclass
@@ -111,6 +176,13 @@ class Engine:
             count = answer.rowcount
         self.on_answer()
         return count, rows
+
+    def send(self, statement: Prepared, values: Sequence[bytes]) -> Sent:
+        """The same for one whose answer is asked for later. Raises EngineError: it was not sent, or nobody knows whether it was."""
+        with ExitStack() as held:
+            connection = held.enter_context(self.connection())
+            connection.begin(statement, values)
+            return Sent(held.pop_all(), connection, self.on_answer)
 
     def ready(self) -> None:
         """Bring the database's own schema to this version. Raises EngineError; StorageError: a newer confide has changed it."""
