@@ -39,10 +39,6 @@ _MIGRATING: Final = 0x636F6E66  # of the advisory lock: "conf"
 
 DriverError: Final = psycopg.Error
 """What the driver raises within a connection; from the outside it is an EngineError."""
-Far = psycopg.Connection[Any]
-"""A connection to the engine, for whoever is handed one."""
-
-
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A statement that is prepared once in each connection, for what is on everybody's way.
@@ -78,17 +74,32 @@ class _Dated(psycopg.Connection[Any]):
         self.pgconn.send_query_prepared(statement.name.encode(), values, statement.formats)
         self.pgconn.flush()  # what the socket does not take now, `finish` sends
 
+    def ask(self, statements: bytes) -> None:
+        """Send several that take no values, and wait for nothing."""
+        self.pgconn.send_query(statements)
+        self.pgconn.flush()
+
+    def is_answered(self, within_s: float) -> bool:
+        """Whether there is an answer to what was sent, or its end, after so long at most."""
+        poller = select.poll()
+        poller.register(self.fileno(), select.POLLIN)
+        return bool(poller.poll(within_s * 1000))
+
     def finish(self) -> int:
-        """How many rows the statement that was begun has changed."""
+        """How many rows the last statement that was sent has changed or found."""
         results = self.wait(generators.execute(self.pgconn))
         for result in results:
-            if result.status != ExecStatus.COMMAND_OK:
+            if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
                 raise psycopg.errors.error_from_result(result)
         return results[-1].command_tuples or 0
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         left = max(0.0, self.until - time.monotonic())
         return super().wait(gen, interval, left if timeout is None else min(timeout, left))
+
+
+Far = _Dated
+"""A connection to the engine, for whoever is handed one."""
 
 
 class Sent:
@@ -151,6 +162,20 @@ class Engine:
         until = time.monotonic() + allowed
         if not self._free.acquire(timeout=allowed):
             raise EngineError("cannot reach the database of the store: all connections to it are in use")
+        with self._acquired(until) as connection:
+            yield connection
+
+    @contextmanager
+    def spare(self) -> Iterator[_Dated | None]:
+        """As `connection`, for what can be left undone: None where all are in use."""
+        if not self._free.acquire(blocking=False):
+            yield None
+            return
+        with self._acquired(time.monotonic() + self.deadline_s) as connection:
+            yield connection
+
+    @contextmanager
+    def _acquired(self, until: float) -> Iterator[_Dated]:
         try:
             with _explained():
                 connection = self._taken(until)
