@@ -12,7 +12,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Final
@@ -57,6 +57,10 @@ class Prepared:
     def formats(self) -> list[int]:
         """How libpq is handed each value: bytes as they are (1), the others as text (0)."""
         return [int(one == "bytea") for one in self.types]
+
+
+class _InUseError(EngineError):
+    """All connections that there may be are in use."""
 
 
 class _Dated(psycopg.Connection[Any]):
@@ -105,19 +109,17 @@ Far = _Dated
 class Sent:
     """A statement that is on its way, while whoever has sent it does something else; its connection is its own until then."""
 
-    def __init__(self, held: ExitStack, connection: _Dated, on_answer: Callable[[], None]) -> None:
-        """`held`: gives the connection back."""
-        self._held = held
+    def __init__(self, engine: Engine, connection: _Dated) -> None:
+        self._engine = engine
         self._connection = connection
-        self._on_answer = on_answer
         self._is_over = False
 
     def answer(self) -> int:
         """How many rows it has changed; they are on the engine's disk. Raises EngineError: nobody knows what became of it."""
         self._is_over = True
-        with self._held:
+        with self._engine.using(self._connection):
             count = self._connection.finish()
-        self._on_answer()
+        self._engine.on_answer()
         return count
 
     def drop(self) -> None:
@@ -125,7 +127,7 @@ class Sent:
         if not self._is_over:
             self._is_over = True
             self._connection.close()
-            self._held.close()
+            self._engine.give_back(self._connection)
 
 
 @dataclass
@@ -159,35 +161,55 @@ class Engine:
         Raises EngineError: none is to be had, or the engine has not answered; nobody knows then what became of what was asked.
         """
         allowed = self.deadline_s if deadline_s is None else deadline_s
-        until = time.monotonic() + allowed
-        if not self._free.acquire(timeout=allowed):
-            raise EngineError("cannot reach the database of the store: all connections to it are in use")
-        with self._acquired(until) as connection:
+        connection = self._acquired(allowed, wait_s=allowed)
+        with self.using(connection):
             yield connection
 
     @contextmanager
     def spare(self) -> Iterator[_Dated | None]:
         """As `connection`, for what can be left undone: None where all are in use."""
-        if not self._free.acquire(blocking=False):
+        try:
+            connection = self._acquired(self.deadline_s, wait_s=0.0)
+        except _InUseError:
             yield None
             return
-        with self._acquired(time.monotonic() + self.deadline_s) as connection:
+        with self.using(connection):
             yield connection
 
     @contextmanager
-    def _acquired(self, until: float) -> Iterator[_Dated]:
+    def using(self, connection: _Dated) -> Iterator[None]:
+        """Around the last that is done with a connection. It is closed where that fails, else kept. Raises EngineError."""
+        try:
+            with _explained():
+                yield
+        except BaseException:
+            connection.close()
+            raise
+        finally:
+            self.give_back(connection)
+
+    def give_back(self, connection: _Dated) -> None:
+        """Have others use the connection, if it is open."""
+        with self._lock:
+            is_kept = not (self._is_closed or connection.closed)
+            if is_kept:
+                self._idle.append(connection)
+        if not is_kept:
+            connection.close()
+        self._free.release()
+
+    def _acquired(self, allowed_s: float, *, wait_s: float) -> _Dated:
+        until = time.monotonic() + allowed_s
+        if not self._free.acquire(timeout=wait_s):
+            raise _InUseError("cannot reach the database of the store: all connections to it are in use")
         try:
             with _explained():
                 connection = self._taken(until)
-                connection.until = until
-                try:
-                    yield connection
-                except BaseException:
-                    connection.close()
-                    raise
-            self._keep(connection)
-        finally:
+        except BaseException:
             self._free.release()
+            raise
+        connection.until = until
+        return connection
 
     def run(self, statement: str, values: dict[str, Any] | None = None) -> tuple[int, list[tuple[Any, ...]]]:
         """One statement, committed when it is answered: how many rows it has changed or found, and what it gives. Raises EngineError.
@@ -204,10 +226,15 @@ class Engine:
 
     def send(self, statement: Prepared, values: Sequence[bytes]) -> Sent:
         """The same for one whose answer is asked for later. Raises EngineError: it was not sent, or nobody knows whether it was."""
-        with ExitStack() as held:
-            connection = held.enter_context(self.connection())
-            connection.begin(statement, values)
-            return Sent(held.pop_all(), connection, self.on_answer)
+        connection = self._acquired(self.deadline_s, wait_s=self.deadline_s)
+        try:
+            with _explained():
+                connection.begin(statement, values)
+        except BaseException:
+            connection.close()
+            self.give_back(connection)
+            raise
+        return Sent(self, connection)
 
     def ready(self) -> None:
         """Bring the database's own schema to this version. Raises EngineError; StorageError: a newer confide has changed it."""
@@ -235,13 +262,6 @@ class Engine:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
-
-    def _keep(self, connection: _Dated) -> None:
-        with self._lock:
-            if not self._is_closed:
-                self._idle.append(connection)
-                return
-        connection.close()
 
     def _taken(self, until: float) -> _Dated:
         while True:

@@ -140,11 +140,13 @@ class Outbox:
             nonlocal sent
             if not is_derived and sent is None and (patchset := self._recorder.patchset()):
                 sent = self._send(patchset)
-                self._recorder.restart()
+                self._recorder.restart(is_deriving=True)
 
         try:
             yield send
             send()
+            if sent is not None:
+                self._recorder.derived()
             if rest := self._recorder.patchset():
                 shipped.keep(connection, rest)
             if sent is not None and not sent.appending.is_stored():

@@ -7,7 +7,7 @@ is what SQLite's sessions know rows by (https://sqlite.org/sessionintro.html); `
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, Final
 
 import apsw
@@ -80,20 +80,29 @@ class Recorder:
                     is_some = True
         return builder.output() if is_some else b""
 
-    def restart(self) -> None:
-        """What was changed so far is in the log."""
+    def restart(self, *, is_deriving: bool = False) -> None:
+        """What was changed so far is in the log, or never was.
+
+        `is_deriving`: until `derived` what changes in tables that have derived columns is taken for that alone, which spares a look at it.
+        """
         self.close()
         self._carried = b""
-        self._session = self._begun()
+        self._session = self._begun(DERIVED_COLUMNS if is_deriving else ())
+
+    def derived(self) -> None:
+        """All that was derived is; a change of any truth counts again."""
+        for table in DERIVED_COLUMNS:
+            self._session.attach(table)
 
     def close(self) -> None:
         self._session.close()
 
-    def _begun(self) -> apsw.Session:
+    def _begun(self, left_out: Container[str] = ()) -> apsw.Session:
         session = apsw.Session(self._connection, "main")
         session.config(apsw.SQLITE_SESSION_OBJCONFIG_ROWID, 1)
         for table in self._tables:
-            session.attach(table)
+            if table not in left_out:
+                session.attach(table)
         return session
 
     def _is_derived(self, change: apsw.TableChange) -> bool:
