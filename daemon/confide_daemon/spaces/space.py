@@ -244,7 +244,7 @@ class Space:
             space = cls(
                 space_id,
                 threads,
-                Writer(store, derivation.keep),
+                Writer(store, derivation.judge),
                 [embedder] if isinstance(embedder, Model) else list(embedder),
                 settings,
                 derivation,

@@ -45,8 +45,18 @@ class Derivation:
 
     def keep(self, store: Store, row: DocumentRow, text: str | None, now: float) -> PieceChanges:
         """The document has this text now; None: it is deleted, and all that was derived of it goes."""
+        return self.judge(store, row, text, now)()
+
+    def judge(self, store: Store, row: DocumentRow, text: str | None, now: float) -> Callable[[], PieceChanges]:
+        """What the text counts as is written down, which is no derived row; gives what makes those. See `keep`."""
+        judged = None if text is None else provenance.judge(store, row, text)
+        return lambda: self._make(store, row, text, judged, now)
+
+    def _make(
+        self, store: Store, row: DocumentRow, text: str | None, judged: provenance.Judged | None, now: float
+    ) -> PieceChanges:
         found = note.read(row.project, row.path, text) if text is not None and is_note(row.path) else None
-        pieces = [] if text is None else _judged(self._pieces(text, found), text, provenance.judge(store, row, text))
+        pieces = [] if text is None or judged is None else _judged(self._pieces(text, found), text, judged)
         words = "" if found is None else found.words
         changes = store.pieces.replace(row, pieces, chunking=self.chunking, now=now, words=words)
         if is_note(row.path):

@@ -25,7 +25,7 @@ from confide_daemon.store.database import connect, is_copy, stand_alone, storage
 from confide_daemon.store.log import snapshot
 from confide_daemon.store.log.engine import DriverError, Engine, Far
 from confide_daemon.store.log.entry import GENESIS, TAG_BYTES, Manifest, Place, Sealing, tag_of
-from confide_daemon.store.log.outbox import SNAPSHOT_ENTRIES
+from confide_daemon.store.log.outbox import LEAST_BYTES, SNAPSHOT_SHARE
 from confide_daemon.store.log.replay import Replay
 from confide_daemon.store.log.shipped import Shipped
 from confide_daemon.store.log.tables import PART_BYTES, PARTS_S, Entry, Log
@@ -39,12 +39,23 @@ WAIT_S: Final = 2
 """For the row, while another node writes."""
 STALL_S: Final = 5
 """A node that has the row and is not heard of, since it was stopped, loses it: a change takes milliseconds."""
+MOST_ENTRIES: Final = 20_000
+"""Behind a snapshot, whatever the size of both: three seconds of applying. Before, entries of a quarter of the registry's size are enough:
+one of hundreds of megabytes was written anew behind every thousand of them, which are half a megabyte."""
 _TRIES: Final = 4
 """While others bring entries and snapshots, what was asked for may be gone when it is fetched."""
+_FEW: Final = 8
+"""Entries that are left until the row is held: together they take as long as three do one by one."""
+_MEANWHILE_S: Final = 0.005
+"""Between two looks at what others write, while this waits for the row."""
 _SNAPSHOT_LOCK: Final = 0x636F6E67
 _LEASE: Final = 0  # of its entries: the row decides
 _FETCHED: Final = ".fetched"
 _KEPT: Final = {"ahead": ".ahead", "before": ".before"}
+_TAKE_ROW: Final = """
+    BEGIN; SET LOCAL lock_timeout = '{wait_s}s'; SET LOCAL idle_in_transaction_session_timeout = '{stall_s}s';
+    SELECT 1 FROM log WHERE id = '{registry}' FOR UPDATE
+"""
 _STANDING: Final = """
     SELECT head, base, tag, snapshot, schema,
            (SELECT substring(body FROM length(body) - %(last)s) FROM entry WHERE log = log.id AND number = log.head),
@@ -100,6 +111,7 @@ class SharedLog:
         self._key = key
         self._schema = schema
         self._upgrade = upgrade
+        self._has_news = False  # applied for a change of this node's, and nobody was told yet
         self.failure: StorageError | None = None
         """Why it could not be followed the last time, if it could not; read from any thread."""
 
@@ -153,10 +165,10 @@ class SharedLog:
         return "followed"
 
     def follow(self, connection: apsw.Connection) -> bool:
-        """Apply what is new in the log; whether anything was. Raises as `begin`."""
+        """Apply what is new in the log; whether anything was, since this was asked the last time. Raises as `begin`."""
         try:
-            was_new = self._follow(connection)
-            self.failure = None
+            was_new = self._follow(connection) or self._has_news
+            self._has_news, self.failure = False, None
             return was_new
         except StorageError as error:
             self.failure = error
@@ -172,11 +184,8 @@ class SharedLog:
         failure: BaseException | None = None
         body: bytes | None = None
         with self._engine.connection() as far:
-            _begin(far)
-            standing = self._standing(far, connection, locked=True)
-            if standing is None:
-                raise StorageError("cannot use the registry: the store has nothing of it")
-            position = self._caught_up(far, connection, standing)
+            position = self._take_row(far, connection)
+            _rely_on_log(connection)
             connection.execute("BEGIN IMMEDIATE")
             try:
                 with closing(Recorder(connection, REGISTRY_DERIVED)) as recorder:
@@ -234,9 +243,13 @@ class SharedLog:
         self._upload(is_first=False)
 
     def is_snapshot_due(self) -> bool:
-        """Whether a new node would have much to apply. Raises EngineError."""
-        _, rows = self._engine.run("SELECT head - base FROM log WHERE id = %(id)s", {"id": REGISTRY})
-        return bool(rows) and int(rows[0][0]) >= SNAPSHOT_ENTRIES
+        """Whether a new node would have much to apply, for what another snapshot would write. Raises EngineError."""
+        statement = """SELECT head - base, (SELECT coalesce(sum(length(body)), 0)::bigint FROM entry WHERE log = log.id AND number > base)
+                       FROM log WHERE id = %(id)s"""
+        _, rows = self._engine.run(statement, {"id": REGISTRY})
+        entries, size_bytes = rows[0] if rows else (0, 0)
+        enough = max(LEAST_BYTES, self._path.stat().st_size // SNAPSHOT_SHARE)
+        return int(entries) >= MOST_ENTRIES or int(size_bytes) >= enough
 
     def forget(self, connection: apsw.Connection) -> None:
         """Have the file be all there is, and remove the log. Raises EngineError."""
@@ -273,28 +286,53 @@ class SharedLog:
                 return True
         raise EngineError("cannot follow the registry: its log changes all the time", hint="it is tried again")
 
-    def _caught_up(self, far: Far, connection: apsw.Connection, standing: _Standing) -> Shipped:
-        """Apply what this copy lacks, while nobody else writes. Raises EngineError: the copy has to be fetched, which takes longer."""
+    def _take_row(self, far: Far, connection: apsw.Connection) -> Shipped:
+        """Have nobody else write until the transaction over there ends, and have here all that was written before.
+
+        What others have written is applied before, and while this waits for them, so that it is little once this has the row and they wait.
+        Raises EngineError: the copy has to be fetched, which takes longer.
+        """
+        self._apply_new(far, connection, self._standing(far, connection), most_left=_FEW)
+        far.ask(_TAKE_ROW.format(wait_s=WAIT_S, stall_s=STALL_S, registry=REGISTRY).encode())
+        while not far.is_answered(_MEANWHILE_S):
+            with self._engine.spare() as other:
+                if other is not None:
+                    self._apply_new(other, connection, self._standing(other, connection), most_left=_FEW)
+        far.finish()
+        standing = self._standing(far, connection)
+        if standing is None:
+            raise StorageError("cannot use the registry: the store has nothing of it")
         self._require_known(standing.schema)
+        self._apply_new(far, connection, standing)
         position = self._position(connection)
-        if position.number < standing.head and position.number >= standing.base and standing.here == position.tag:
-            rows = far.execute(
-                "SELECT number, lease, schema, body FROM entry WHERE log = %s AND number > %s ORDER BY number",
-                (REGISTRY, position.number),
-            ).fetchall()
-            self._apply(connection, [Entry(number, lease, schema, bytes(body)) for number, lease, schema, body in rows])
-            position = self._position(connection)
         if (position.number, position.tag) != (standing.head, standing.tag):
             raise EngineError("cannot write to the registry: it is brought up to date", hint="try again in a moment")
         return position
 
+    def _apply_new(
+        self, far: Far, connection: apsw.Connection, standing: _Standing | None, *, most_left: int = 0
+    ) -> None:
+        """Apply what this copy lacks, if it has nothing which the log has not, and the log goes back so far; `most_left` may be left."""
+        position = self._position(connection)
+        if standing is None or standing.here != position.tag or position.number < standing.base:
+            return
+        if standing.head - position.number <= most_left:
+            return
+        rows = far.execute(
+            "SELECT number, lease, schema, body FROM entry WHERE log = %s AND number > %s ORDER BY number",
+            (REGISTRY, position.number),
+        ).fetchall()
+        self._apply(connection, [Entry(number, lease, schema, bytes(body)) for number, lease, schema, body in rows])
+
     def _apply(self, connection: apsw.Connection, entries: list[Entry]) -> None:
+        _rely_on_log(connection)
         with storage_errors("apply the log of the registry"), transaction(connection):
             # Another process of this machine may have applied some of them meanwhile.
             position = self._position(connection)
             number, tag = self._replayed(connection, entries, position)
             if number != position.number:
                 _write(connection, number, tag)
+                self._has_news = True
 
     def _replayed(self, connection: apsw.Connection, entries: list[Entry], position: Shipped) -> tuple[int, bytes]:
         """In the caller's transaction: apply those behind a position; the number and the tag of the last one."""
@@ -416,11 +454,9 @@ class SharedLog:
         self._engine.on_answer()
         return found
 
-    def _standing(self, far: Far, connection: apsw.Connection | None, *, locked: bool = False) -> _Standing | None:
-        """How the log stands; None: there is none. `locked`: nobody else writes until the transaction ends."""
+    def _standing(self, far: Far, connection: apsw.Connection | None) -> _Standing | None:
+        """How the log stands; None: there is none."""
         position = self._position(connection) if connection is not None and is_copy(connection) else Shipped()
-        if locked:
-            far.execute("SELECT 1 FROM log WHERE id = %s FOR UPDATE", (REGISTRY,))
         values = {"id": REGISTRY, "number": position.number, "last": TAG_BYTES - 1}
         row = far.execute(_STANDING, values).fetchone()
         if row is None:
@@ -452,9 +488,9 @@ def _require_copy(connection: apsw.Connection) -> None:
         )
 
 
-def _begin(far: Far) -> None:
-    said = f"BEGIN; SET LOCAL lock_timeout = '{WAIT_S}s'; SET LOCAL idle_in_transaction_session_timeout = '{STALL_S}s'"
-    far.execute(said.encode())
+def _rely_on_log(connection: apsw.Connection) -> None:
+    """What is committed next is on the engine's disk: what a power cut takes of it here, comes from there."""
+    connection.execute("PRAGMA synchronous = NORMAL")
 
 
 def _place(connection: apsw.Connection, number: int, tag: bytes) -> None:
