@@ -12,6 +12,7 @@ from confide_daemon.gateway.admission import Bearer
 from confide_daemon.gateway.clients import Clients
 from confide_daemon.gateway.limits import BODY_S
 from confide_door.limits import body_of, replayed
+from confide_door.serving import KNOWN
 
 LISTEN: Final = "subscriptions/listen"
 
@@ -32,6 +33,7 @@ class Endpoint:
         is_stream = request.method == "GET" or request.headers.get("mcp-method") == LISTEN
         places = self._clients.streams if is_stream else self._clients.requests
         with places.place(caller.public_key):
+            scope["state"][KNOWN] = True
             client = self._clients.of(caller)
             body = await body_of(request, within_s=BODY_S)
             await client.pay(body)

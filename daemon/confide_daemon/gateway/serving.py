@@ -33,6 +33,7 @@ from confide_daemon.gateway.oauth.routes import OPEN_TO_LINKS, SignInRoutes
 from confide_daemon.server.replicas import Change
 from confide_daemon.server.server import Daemon
 from confide_door.guard import Guard, Names
+from confide_door.pacing import Turns
 from confide_door.refusals import handlers
 from confide_door.serving import Server, listen, settings
 
@@ -81,7 +82,7 @@ class Gateway:
                 Names(hosts, open_to_links=OPEN_TO_LINKS),
                 hint="whoever runs the daemon finds it in its log",
             )
-            self._server = Server(_settings(guarded, self._config))
+            self._server = Server(_settings(guarded, self._config), turns=Turns())
         except BaseException:
             listening.close()
             raise

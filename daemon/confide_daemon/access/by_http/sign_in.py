@@ -13,6 +13,8 @@ import hashlib
 import hmac
 import json
 import secrets
+from collections import Counter
+from collections.abc import Hashable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
@@ -126,21 +128,30 @@ class SignIns:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        # Of what waits, by digest. In memory alone: an address is nobody's to keep.
+        self._sources: dict[bytes, Hashable] = {}
 
-    def ask(self, application: Application, asked: Asked) -> str:
-        """Note what is asked; its id, which is nowhere else. Raises TakenError: too many wait."""
+    def ask(self, application: Application, asked: Asked, source: Hashable = None) -> str:
+        """Note what is asked; its id, which is nowhere else.
+
+        An application's id is no secret, so anybody can ask in its name. Where all places are taken, the oldest of whoever holds most of
+        them makes way for one who holds fewer: nobody keeps others out from one address.
+
+        `source`: who asks, as far as one of them can be told from others.
+
+        Raises TakenError: too many wait.
+        """
         identifier = secrets.token_urlsafe(32)
         with self._registry.transaction() as database:
             now = self._registry.clock()
             _tidy(database, now)
-            count = "SELECT count(*) FROM sign_ins"
-            mine: Any = database.execute(f"{count} WHERE application = ?", (application.id,)).get
-            if mine >= MOST_ASKED_EACH or int(database.execute(count).get or 0) >= MOST_ASKED:
-                raise TakenError("too many sign-ins wait already", hint="wait ten minutes, or approve one of them")
+            self._make_room(database, application.id, source)
+            digest = _digest(identifier)
+            self._sources[digest] = source
             database.execute(
                 "INSERT INTO sign_ins VALUES (?, ?, ?, ?, NULL, ?)",
                 (
-                    _digest(identifier),
+                    digest,
                     _digest(words_of(identifier)),
                     application.id,
                     json.dumps(asdict(asked)),
@@ -148,6 +159,24 @@ class SignIns:
                 ),
             )
         return identifier
+
+    def _make_room(self, database: apsw.Connection, application: str, source: Hashable) -> None:
+        """Raises TakenError: there is no place, and nobody holds more than `source` would."""
+        rows: list[Any] = database.execute(
+            "SELECT digest, application = ?, granted IS NULL FROM sign_ins ORDER BY expires_at", (application,)
+        ).fetchall()
+        self._sources = {digest: self._sources.get(digest) for digest, _, _ in rows}
+        mine = [row for row in rows if row[1]]
+        if len(mine) < MOST_ASKED_EACH and len(rows) < MOST_ASKED:
+            return
+        crowded = mine if len(mine) >= MOST_ASKED_EACH else rows
+        unanswered = [digest for digest, _, is_open in crowded if is_open]
+        held = Counter(self._sources[digest] for digest in unanswered)
+        fullest, count = max(held.items(), key=lambda one: one[1], default=(None, 0))
+        if held[source] + 1 >= count:
+            raise TakenError("too many sign-ins wait already", hint="wait ten minutes, or approve one of them")
+        oldest = next(digest for digest in unanswered if self._sources[digest] == fullest)
+        database.execute("DELETE FROM sign_ins WHERE digest = ?", (oldest,))
 
     def waiting(self, identifier: str) -> Waiting | None:
         """The request of this id, while it is good."""
