@@ -101,10 +101,14 @@ class Following:
 class Door:
     """Who may come in at the address for nodes: another node of this daemon, for a caller that may (PROTOCOL.md 12.2)."""
 
-    def __init__(self, keys: Callable[[], Keys], callers: Callers, *, is_stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self, keys: Callable[[], Keys], callers: Callers, *, is_stopping: Callable[[], bool], has_gateway: bool
+    ) -> None:
+        """`has_gateway`: whether callers who come by HTTP are served."""
         self._keys = keys
         self._callers = callers
         self._is_stopping = is_stopping
+        self._has_gateway = has_gateway
 
     def invite_psk(self, _invite_id: bytes) -> None:
         """Nobody joins here."""
@@ -123,5 +127,9 @@ class Door:
         speaker = self.speaker(public_key, hello)
         if self._is_stopping():
             raise DeniedError("restart", fingerprint_words(public_key))
+        if speaker.is_by_http:
+            if not self._has_gateway:
+                raise denied("unknown", public_key)
+            return await self._callers.admit_by_http(speaker.caller)
         asked = {} if speaker.replaces is None else {"replaces": speaker.replaces}
         return await self._callers.admit(speaker.caller, asked, None)
