@@ -7,6 +7,7 @@ Loaded where `[store]` is set.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -15,12 +16,14 @@ from typing import Any, Final
 from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.handshake.speaking import Speaker
 from confide_crypto.keys.identity import fingerprint_words
+from confide_crypto.transport.open import Connection
 from confide_daemon.access import space_removal
 from confide_daemon.access.authorization import Callers, denied
 from confide_daemon.access.registry import State
 from confide_daemon.datadir.identity import Keys
 from confide_daemon.errors import EngineError
 from confide_daemon.spaces import joining
+from confide_daemon.spaces.leases import Leases
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +101,27 @@ class Following:
         self._complaint = why
 
 
+class Contact:
+    """Whether this node knows what the others have changed: nobody new is let in while it may not."""
+
+    def __init__(self, leases: Leases, following: Following, *, lease_s: float) -> None:
+        self._leases = leases
+        self._following = following
+        self._lease_s = lease_s
+
+    @property
+    def is_lost(self) -> bool:
+        return not self._leases.is_confirmed or self._following.is_behind(self._lease_s)
+
+    async def stays_lost(self) -> bool:
+        """The same, after a look: a process that was stopped for a while has asked nobody meanwhile, and is answered now."""
+        if self.is_lost and self._leases.failure is None:
+            with contextlib.suppress(ConfideError):
+                await self._leases.confirm()
+                await self._following.follow()
+        return self.is_lost
+
+
 class Door:
     """Who may come in at the address for nodes: another node of this daemon, for a caller that may (PROTOCOL.md 12.2)."""
 
@@ -121,6 +145,12 @@ class Door:
             return Speaker.read(hello, public_key, daemons, now=time.time())
         except ValueError:
             raise denied("unknown", public_key) from None
+
+    def stand_for_caller(self, connection: Connection) -> None:
+        """From now on the channel, a node's, is the session of the caller that it speaks for."""
+        speaker = self.speaker(connection.peer_key, connection.hello)
+        hello = {} if speaker.replaces is None else {"replaces": speaker.replaces}
+        connection.stand_for(speaker.caller, speaker.session_id, hello)
 
     async def admit(self, public_key: bytes, hello: dict[str, Any], _invite_id: bytes | None) -> dict[str, Any]:
         """The welcome for the caller that the node speaks for. Raises DeniedError, BusyError."""
