@@ -146,11 +146,12 @@ class Door:
         except ValueError:
             raise denied("unknown", public_key) from None
 
-    def stand_for_caller(self, connection: Connection) -> None:
-        """From now on the channel, a node's, is the session of the caller that it speaks for."""
+    def stand_for_caller(self, connection: Connection) -> bool:
+        """From now on the channel, a node's, is the session of the caller that it speaks for; whether that one comes by HTTP."""
         speaker = self.speaker(connection.peer_key, connection.hello)
         hello = {} if speaker.replaces is None else {"replaces": speaker.replaces}
         connection.stand_for(speaker.caller, speaker.session_id, hello)
+        return speaker.is_by_http
 
     async def admit(self, public_key: bytes, hello: dict[str, Any], _invite_id: bytes | None) -> dict[str, Any]:
         """The welcome for the caller that the node speaks for. Raises DeniedError, BusyError."""

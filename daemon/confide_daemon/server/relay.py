@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -46,10 +45,8 @@ class _Passed:
 class Relays:
     """One for a daemon; on the event loop."""
 
-    def __init__(self, holders: Holders, *, is_stopping: Callable[[], bool]) -> None:
-        """`is_stopping`: whether nothing is to be begun any more."""
+    def __init__(self, holders: Holders) -> None:
         self._holders = holders
-        self._is_stopping = is_stopping
         self._passed: set[_Passed] = set()
         self._leaving: set[asyncio.Task[None]] = set()
 

@@ -47,6 +47,7 @@ from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 
 if TYPE_CHECKING:
+    from confide_daemon.server.holders import Holders
     from confide_daemon.server.nodes import Contact, Door, Following
     from confide_daemon.server.relay import Relays
 
@@ -134,7 +135,7 @@ class Daemon:
             state,
             config.server,
             self._refusals,
-            is_cut_off=self._stays_cut_off,
+            is_cut_off=self.is_cut_off,
             is_live=self._is_live,
             on_refused=self._audit.refused,
         )
@@ -154,18 +155,25 @@ class Daemon:
 
             self._following = Following(state)
             self.operator.also(self._following.ailments)
+        self.holders: Holders | None = None
+        """The way to other nodes; None: there are none."""
         self._relays: Relays | None = None
         self._contact: Contact | None = None
         self._door: Door | None = None
         self._nodes: Listener | None = None
         if config.node.listen and spaces.leases is not None:
+            from confide_daemon.server.holders import Holders
             from confide_daemon.server.nodes import Contact, Door
             from confide_daemon.server.relay import Relays
 
-            self._relays = Relays(spaces.leases, self._keys.in_force, self._timers, is_stopping=self._stop.is_set)
+            is_stopping = self._stop.is_set
+            self.holders = Holders(spaces.leases, self._keys.in_force, self._timers, is_stopping=is_stopping)
+            self._relays = Relays(self.holders)
             if self._following is not None:
                 self._contact = Contact(spaces.leases, self._following, lease_s=config.store.lease_s)
-            self._door = Door(self._keys.in_force, self._callers, is_stopping=self._stop.is_set)
+            self._door = Door(
+                self._keys.in_force, self._callers, is_stopping=is_stopping, has_gateway=self._beside is not None
+            )
             self._nodes = Listener(
                 self._door,
                 self._let_in_node,
@@ -258,7 +266,8 @@ class Daemon:
             return "stopping"
         return "store" if self._contact is not None and self._contact.is_lost else None
 
-    async def _stays_cut_off(self) -> bool:
+    async def is_cut_off(self) -> bool:
+        """Whether what other nodes have changed may not be known here: then nobody new is let in."""
         return self._contact is not None and await self._contact.stays_lost()
 
     async def _let_in(self, connection: Connection) -> None:
@@ -266,7 +275,10 @@ class Daemon:
 
     async def _let_in_node(self, connection: Connection) -> None:
         assert self._door is not None
-        self._door.stand_for_caller(connection)
+        if self._door.stand_for_caller(connection):
+            assert self._beside is not None
+            await self._admission.let_in_node(connection, self._beside.serve)
+            return
         await self._admission.let_in(connection, partial(self._serve, is_passed_on=True))
 
     async def _serve(self, connection: Connection, caller: Caller, rate: Rate, *, is_passed_on: bool) -> None:
@@ -479,6 +491,8 @@ class Daemon:
         for session in self._sessions:
             if session.caller.space_id == space_id and session.ended_by is None:
                 self._in_background(session.close("restart"))
+        if self._beside is not None:
+            self._beside.elsewhere(space_id)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Begin what nobody waits for before the end."""
