@@ -112,7 +112,7 @@ class Client:
         self.ended.set()
 
     def tidy(self) -> None:
-        """Close what nobody has used for a while."""
+        """Close what leads to other nodes, and is of no use any more."""
         if self._elsewhere is not None:
             self._elsewhere.tidy()
 

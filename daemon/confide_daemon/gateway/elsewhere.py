@@ -78,9 +78,9 @@ class Elsewhere:
         raise _unreachable()
 
     def tidy(self) -> None:
-        """Close what nobody has used for a while."""
+        """Close what nobody has used for a while, and what its holder wants closed."""
         channel = self._channel
-        if channel is not None and channel.is_idle:
+        if channel is not None and (channel.is_idle or not channel.is_good):
             self._channel = None
             self._let_go(channel)
 

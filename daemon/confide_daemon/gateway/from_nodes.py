@@ -21,6 +21,8 @@ from confide_door.refusals import refusal_of
 
 log = logging.getLogger(__name__)
 
+HEARD_S: Final = 2.0
+"""Within which a node has heard that it is to ask elsewhere, and closes the channel."""
 _AHEAD: Final = 8
 """Pieces of an answer that wait for the channel; what makes them waits then."""
 
@@ -32,6 +34,7 @@ class FromNode:
         self._connection = connection
         self._endpoint = endpoint
         self._exchanges: dict[int, _Exchange] = {}
+        self._has_ended = asyncio.Event()
 
     async def serve(self) -> None:
         """Until the channel ends; what is not answered by then is given up."""
@@ -39,13 +42,18 @@ class FromNode:
             await self._connection.serve(on_request=self._asked, on_stream=self._answer)
         except ConnectionLost as error:
             log.info("gateway: the channel of a node ended: %s", error)
+        finally:
+            self._has_ended.set()
 
     async def leave(self) -> None:
-        """Have the node ask elsewhere from now on; return once what it has asked is answered."""
-        with contextlib.suppress(ConnectionLost):
+        """Have the node ask elsewhere from now on; return once what it has asked is answered, and the channel has ended."""
+        with contextlib.suppress(ConnectionLost, TimeoutError):
             await self._connection.go_away("restart")
+            # The node closes it when it has heard this: what crosses that on the way is answered as well.
+            async with asyncio.timeout(HEARD_S):
+                await self._has_ended.wait()
         while self._exchanges:
-            await asyncio.wait([one.has_ended for one in self._exchanges.values()], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([one.has_ended for one in self._exchanges.values()])
         await self._connection.close("restart")
 
     async def _asked(self, op: str, said: dict[str, Any]) -> dict[str, Any]:
