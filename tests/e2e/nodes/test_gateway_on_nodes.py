@@ -84,7 +84,9 @@ async def test_a_token_that_is_made_at_one_node_is_good_at_the_other(nodes: Node
         text = token(first, space)
         async with at(second).session(text, era) as client:
             assert "Ida" in await text_of(client, "memory_search", query="hen called")
-            await text_of(client, "memory_store", content="The goat is called Otto.", path="memory/goat.md", project="farm")
+            await text_of(
+                client, "memory_store", content="The goat is called Otto.", path="memory/goat.md", project="farm"
+            )
             assert "Otto" in (await machine.applied.get())["text"]
             refused = await client.call_tool("memory_read", {"path": "memory/none.md", "project": "farm"})
             assert refused.is_error
@@ -232,7 +234,7 @@ def test_a_holder_that_is_killed_is_followed(nodes: Nodes) -> None:
     identity = first.enroll("killed")
     asyncio.run(written(Wire(first, identity), "memory/a.md", "The tide table hangs in the hall.\n"))
     text = token(first, "killed")
-    connection, stream = listen(at(first), text)  # so that the space stays there
+    connection, _ = listen(at(first), text)  # so that the space stays there
     holder = nodes.holder("killed")
     assert holder is not None
     other = second if holder is first else first
