@@ -79,6 +79,7 @@ async def test_no_call_fails_while_nodes_become_of_a_newer_version(postgres: Pos
             assert "upgrade confide on this machine" in first.log
             refused = await asyncio.to_thread(first.run, "serve", "--listen", "127.0.0.1:0", code=EXIT_STORAGE)
             assert "a newer version of confide has written it" in refused.stderr
+            assert "nothing to do" in (await asyncio.to_thread(second.run, "upgrade", "--check")).stdout
             desktop = second.enroll("desktop", "--space", "boats")
             await upgraded(first, program, calls)
             await asyncio.to_thread(wait_until, "it to be ready", lambda: first.ask("/ready")[0] == 200)
@@ -109,6 +110,8 @@ async def upgraded(node: Node, program: str, calls: Any) -> None:
     while running(node):
         await calls()
     node.program = program
+    told = await asyncio.to_thread(node.run, "upgrade", "--check")
+    assert "those of an older version end when this one serves" in told.stdout
     for copy in (node.data / "spaces").glob(
         "*.db*"
     ):  # as of a pod that is made anew; else it wants a snapshot, or a word
