@@ -20,7 +20,7 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
@@ -57,6 +57,8 @@ from confide_daemon.store.database import connect, is_copy, stand_alone, storage
 
 if TYPE_CHECKING:
     from confide_daemon.store.log.shared import SharedLog
+
+_T = TypeVar("_T")
 
 
 class Registry:
@@ -156,6 +158,19 @@ class Registry:
             was_new = self.shared.follow(self._database)
             self._followed_at = began
             return was_new
+
+    def sought(self, look: Callable[[], _T | None]) -> _T | None:
+        """What a look finds; where nothing, it looks once more behind what other nodes have written meanwhile.
+
+        Raises StorageError, EngineError: nobody can tell whether there is something.
+        """
+        asked_at = time.monotonic()
+        found = look()
+        if found is None and self.shared is not None:
+            # Also where nothing was new: another thread may have applied it between the two.
+            self.follow(asked_at=asked_at)
+            found = look()
+        return found
 
     def leave_store(self) -> None:
         """Have the file be all there is, and remove its log, while nobody serves. Raises StorageError, EngineError."""

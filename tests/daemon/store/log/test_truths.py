@@ -130,7 +130,9 @@ def derived(path: Path, key: bytes) -> list[Any]:
     """What a database has of its documents beside them, that no order of writing changes."""
     with closing(connect(path, key, writer=False)) as connection:
         names = [connection.execute(f"SELECT * FROM {one} ORDER BY 1, 2, 3").fetchall() for one in LISTS]
-        found = "SELECT id, mentions, words, importance, pieces, class FROM document WHERE source = 'memory' ORDER BY id"
+        found = (
+            "SELECT id, mentions, words, importance, pieces, class FROM document WHERE source = 'memory' ORDER BY id"
+        )
         pieces = "SELECT document, position, start_line, end_line, heading, text, doubted FROM chunk ORDER BY 1, 2"
         return [*names, connection.execute(found).fetchall(), connection.execute(pieces).fetchall()]
 
