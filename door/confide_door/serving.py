@@ -73,9 +73,17 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def settings(
-    application: Any, *, most_connections: int, cert: Path | None = None, key: Path | None = None
+    application: Any,
+    *,
+    most_connections: int,
+    finish_s: int = 1,
+    cert: Path | None = None,
+    key: Path | None = None,
 ) -> uvicorn.Config:
-    """How an application is served; by TLS where there is a certificate. Raises OSError, ssl.SSLError: that cannot be used."""
+    """How an application is served; by TLS where there is a certificate. Raises OSError, ssl.SSLError: that cannot be used.
+
+    `finish_s`: for what is under way when it is told to end.
+    """
     for name in _TALKATIVE:
         quiet = logging.getLogger(name)
         quiet.propagate, quiet.handlers = False, [logging.NullHandler()]
@@ -92,7 +100,7 @@ def settings(
         proxy_headers=False,
         limit_concurrency=most_connections,
         timeout_keep_alive=IDLE_S,
-        timeout_graceful_shutdown=1,
+        timeout_graceful_shutdown=finish_s,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         ssl_certfile=cert,
         ssl_keyfile=key,

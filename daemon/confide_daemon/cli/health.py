@@ -340,7 +340,7 @@ def _store(found: Paths) -> Iterator[Check]:
         yield Check(
             "what the store has lost of the registry",
             f"kept in the data folder: {', '.join(had[:3])}",
-            "see with confided callers ls and confided audit what is missing, and do it again; then move the file away",
+            "see with confided callers and confided audit what is missing, and do it again; then move the file away",
         )
     if kept := sorted(path.name for path in found.data.spaces.glob("*.db.ahead*")):
         yield Check(

@@ -28,7 +28,7 @@ from confide_daemon.backup.service import Backups
 from confide_daemon.config import DaemonConfig, parse_listen
 from confide_daemon.datadir import instance
 from confide_daemon.datadir.identity import LiveKeys
-from confide_daemon.errors import FencedError, LockedError
+from confide_daemon.errors import FencedError, LockedError, OvertakenError
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.server.beside import Beside
 from confide_daemon.server.listening.admission import Admission
@@ -42,11 +42,13 @@ from confide_daemon.server.operator.jobs import Work
 from confide_daemon.server.rates import Rate
 from confide_daemon.server.replicas import Change
 from confide_daemon.server.session import Session
+from confide_daemon.spaces.leases import Leases
 from confide_daemon.spaces.maintenance import LOOK_S
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 
 if TYPE_CHECKING:
+    from confide_daemon.server.holders import Holders
     from confide_daemon.server.nodes import Contact, Door, Following
     from confide_daemon.server.relay import Relays
 
@@ -134,7 +136,7 @@ class Daemon:
             state,
             config.server,
             self._refusals,
-            is_cut_off=self._stays_cut_off,
+            is_cut_off=self.is_cut_off,
             is_live=self._is_live,
             on_refused=self._audit.refused,
         )
@@ -148,24 +150,32 @@ class Daemon:
             answer=Answers(self.operator.ailments, self._why_unready),
         )
         self._beside = beside(self) if beside else None
+        self._overtaken: OvertakenError | None = None
         self._following: Following | None = None
         if state.registry.shared is not None:
             from confide_daemon.server.nodes import Following
 
-            self._following = Following(state)
+            self._following = Following(state, on_overtaken=self._be_overtaken)
             self.operator.also(self._following.ailments)
+        self.holders: Holders | None = None
+        """The way to other nodes; None: there are none."""
         self._relays: Relays | None = None
         self._contact: Contact | None = None
         self._door: Door | None = None
         self._nodes: Listener | None = None
         if config.node.listen and spaces.leases is not None:
+            from confide_daemon.server.holders import Holders
             from confide_daemon.server.nodes import Contact, Door
             from confide_daemon.server.relay import Relays
 
-            self._relays = Relays(spaces.leases, self._keys.in_force, self._timers, is_stopping=self._stop.is_set)
+            is_stopping = self._stop.is_set
+            self.holders = Holders(spaces.leases, self._keys.in_force, self._timers, is_stopping=is_stopping)
+            self._relays = Relays(self.holders)
             if self._following is not None:
                 self._contact = Contact(spaces.leases, self._following, lease_s=config.store.lease_s)
-            self._door = Door(self._keys.in_force, self._callers, is_stopping=self._stop.is_set)
+            self._door = Door(
+                self._keys.in_force, self._callers, is_stopping=is_stopping, has_gateway=self._beside is not None
+            )
             self._nodes = Listener(
                 self._door,
                 self._let_in_node,
@@ -199,7 +209,7 @@ class Daemon:
     async def run(self, listen: Listen, *, on_ready: Callable[[str], None] | None = None) -> None:
         """Serve; `on_ready` gets the address (`confide://host:port`) once connections are taken.
 
-        Raises ListenError where the address cannot be bound.
+        Raises ListenError where the address cannot be bound; OvertakenError: nodes of a newer version are to go on in its place.
         """
         # First of all: whoever reads the address may stop the daemon that same moment.
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -252,13 +262,18 @@ class Daemon:
             self._reading.shutdown()
             self._refusals.report(is_last=True)
             log.info("confided ended")
+        if self._overtaken is not None:
+            raise self._overtaken
 
     def _why_unready(self) -> str | None:
         if self._stop.is_set():
             return "stopping"
+        if self._overtaken is not None:
+            return "version"
         return "store" if self._contact is not None and self._contact.is_lost else None
 
-    async def _stays_cut_off(self) -> bool:
+    async def is_cut_off(self) -> bool:
+        """Whether what other nodes have changed may not be known here: then nobody new is let in."""
         return self._contact is not None and await self._contact.stays_lost()
 
     async def _let_in(self, connection: Connection) -> None:
@@ -266,7 +281,10 @@ class Daemon:
 
     async def _let_in_node(self, connection: Connection) -> None:
         assert self._door is not None
-        self._door.stand_for_caller(connection)
+        if self._door.stand_for_caller(connection):
+            assert self._beside is not None
+            await self._admission.let_in_node(connection, self._beside.serve)
+            return
         await self._admission.let_in(connection, partial(self._serve, is_passed_on=True))
 
     async def _serve(self, connection: Connection, caller: Caller, rate: Rate, *, is_passed_on: bool) -> None:
@@ -479,6 +497,23 @@ class Daemon:
         for session in self._sessions:
             if session.caller.space_id == space_id and session.ended_by is None:
                 self._in_background(session.close("restart"))
+        if self._beside is not None:
+            self._beside.elsewhere(space_id)
+
+    def _be_overtaken(self, error: OvertakenError) -> None:
+        """What nodes of a newer version change is not known here from now on: nobody is let in, and all goes to one of them."""
+        log.error("this node ends: %s", error)
+        self._overtaken = error
+        self._in_background(self._stop_for_successor())
+
+    async def _stop_for_successor(self) -> None:
+        """Stop, as soon as a node of another version serves; and in time, since nobody knows here who is revoked."""
+        leases = self.spaces.leases
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.config.store.lease_s):
+                while leases is not None and not await _is_succeeded(leases):  # noqa: ASYNC110 - some times, once in a run
+                    await asyncio.sleep(REGISTRY_POLL_S)
+        self._stop.set()
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Begin what nobody waits for before the end."""
@@ -499,3 +534,9 @@ class Daemon:
         _, late = await asyncio.wait(closing, timeout=STOP_DEADLINE_S)
         for task in late:
             task.cancel()
+
+
+async def _is_succeeded(leases: Leases) -> bool:
+    with suppress(ConfideError):
+        return await leases.is_succeeded()
+    return False

@@ -53,11 +53,18 @@ class Admission:
 
     async def let_in(self, connection: Connection, serve: Serve) -> None:
         """Count a channel that has just been opened, and serve it for as long as `serve` takes; one too many is closed."""
+        await self._counted(connection, self._let_in(connection, serve))
+
+    async def let_in_node(self, connection: Connection, serve: Callable[[Connection], Awaitable[None]]) -> None:
+        """The same of a channel by which another node passes on what a caller asks by HTTP (PROTOCOL.md 12.5)."""
+        await self._counted(connection, serve(connection))
+
+    async def _counted(self, connection: Connection, serving: Awaitable[None]) -> None:
         key = connection.peer_key
         # Counted from here without a pause, so that many handshakes at once cannot slip past the limit together.
         self._open[key] += 1
         try:
-            await self._let_in(connection, serve)
+            await serving
         except Exception as error:
             self._refusals.note(error)
             await connection.close("internal")
