@@ -12,8 +12,8 @@ from tests.support.network.reverse_proxies import free_port
 
 from confide_crypto.limits import DEFAULT_TIMERS
 from confide_daemon.errors import EngineError
-from confide_daemon.server import holders
-from confide_daemon.server.relay import Relays
+from confide_daemon.server.relay import holders
+from confide_daemon.server.relay.sessions import Relays
 from confide_daemon.spaces.leases import Holder
 
 
