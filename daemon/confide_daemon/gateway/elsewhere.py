@@ -22,8 +22,8 @@ from confide_crypto.transport.inbox import Body
 from confide_daemon import figures
 from confide_daemon.access.callers import Caller
 from confide_daemon.gateway.carried import ANSWER, LEFT, REQUEST, headers_of, number_of, request_of, status_of
-from confide_daemon.server.holders import Far, Holders
 from confide_daemon.server.mcp.tool_calls import may_be_asked_again
+from confide_daemon.server.relay.holders import Far, Holders
 from confide_door.refusals import RefusalError
 
 log = logging.getLogger(__name__)
