@@ -24,7 +24,8 @@ LOST_HINT = (
 Derive = Callable[[Store, DocumentRow, str | None, float], PieceChanges]
 """Keeps what is derived of a document in step with its text (None: it is deleted), at this time; the index hands it in."""
 Judge = Callable[[Store, DocumentRow, str | None, float], Callable[[], PieceChanges]]
-"""Does so in two steps: writes down what a document counts as that has this text now (None: it is deleted), and gives what keeps all that is derived in step."""
+"""Does so in two steps: writes down what a document counts as that has this text now (None: it is deleted), and gives what keeps all
+that is derived in step."""
 Gone = tuple[str, int, str | None]
 """A file that a machine has no more: its path, the revision that was confirmed, and the hash of that text where it says so."""
 Made = TypeVar("Made", PutResult, PutResult | None)

@@ -181,6 +181,15 @@ class Leases:
         """Its number in the store. Raises EngineError."""
         return await self._ready()
 
+    async def is_succeeded(self) -> bool:
+        """Whether a node of another version is alive. Raises EngineError."""
+        node = await self._ready()
+        statement = """SELECT 1 FROM node WHERE id <> %(node)s AND version <> %(version)s
+                       AND seen_at > now() - make_interval(secs => %(lease_s)s)"""
+        values = {"node": node, "version": __version__, "lease_s": float(self._config.lease_s)}
+        _, rows = await asyncio.to_thread(self._engine.run, statement, values)
+        return bool(rows)
+
     async def holder(self, space_id: str) -> Holder | None:
         """The other node that holds a space; None: this one does, or nobody who is alive. Raises EngineError."""
         if space_id in self._held and self.is_confirmed:
@@ -254,7 +263,14 @@ class Leases:
     async def _ready(self) -> int:
         async with self._beginning:
             if self._node == NOBODY:
-                self._node = await asyncio.to_thread(begin_node, self._engine, self._folder, self._address)
+                beginning = asyncio.create_task(
+                    asyncio.to_thread(begin_node, self._engine, self._folder, self._address)
+                )
+                try:
+                    self._node = await asyncio.shield(beginning)
+                except asyncio.CancelledError:
+                    self._node = await beginning  # it ends all the same, and `close` takes it back
+                    raise
                 log.info("this daemon is node %d of its store", self._node)
             return self._node
 

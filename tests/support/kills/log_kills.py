@@ -179,7 +179,7 @@ def main(folder: Path, url: str, when: str, stride: int) -> None:
     """Until a process has come through."""
     for point in itertools.count(0, stride):
         with database(url, point) as of_this:
-            store = Store(None, of_this, folder / "data")  # type: ignore[arg-type]
+            store = Store(None, of_this, folder / "data", embeds=False)  # type: ignore[arg-type]
             store.root.mkdir()
             store.folder("one")
             store.folder("two")

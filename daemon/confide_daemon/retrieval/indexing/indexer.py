@@ -195,6 +195,7 @@ class Indexer:
         self.waits_for_room = False  # what there is to do is left until the disk has room
         self.waiting = 0  # pieces without a vector of the model that serves, as last seen
         self.idle = False  # nothing left to do that can be done now
+        self.computed = 0  # pieces that models have given a vector, since this began
         self.moves = 0  # how often something was indexed, or the work came to rest
 
     def start(self) -> None:
@@ -409,7 +410,7 @@ class Indexer:
         )
         if found is None:
             return
-        filling = Filling(self._write, self._budget, found, self._providers[place])  # type: ignore[arg-type]
+        filling = Filling(self._write, self._budget, found, self._providers[place], self._count)  # type: ignore[arg-type]
         has_moved = False
         while not self._closing and (generation, place) in self._plan.fill and await filling.round():
             has_moved = True
@@ -419,6 +420,9 @@ class Indexer:
         if not has_moved:
             # What is counted as missing could not be found, as in a damaged index: its healing is not to be outrun.
             await asyncio.sleep(SHORTEST_PAUSE_S)
+
+    def _count(self, pieces: int) -> None:
+        self.computed += pieces
 
     async def _probe(self, provider: Provider) -> None:
         await in_thread(provider.probe)

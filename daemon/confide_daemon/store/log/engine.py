@@ -39,6 +39,8 @@ _MIGRATING: Final = 0x636F6E66  # of the advisory lock: "conf"
 
 DriverError: Final = psycopg.Error
 """What the driver raises within a connection; from the outside it is an EngineError."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A statement that is prepared once in each connection, for what is on everybody's way.

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 import apsw
 
-from confide_daemon.errors import EngineError, LogError, StorageError
+from confide_daemon.errors import EngineError, LogError, OvertakenError, StorageError
 from confide_daemon.store.database import connect, is_copy, stand_alone, storage_errors, transaction
 from confide_daemon.store.log import snapshot
 from confide_daemon.store.log.engine import DriverError, Engine, Far
@@ -156,12 +156,9 @@ class SharedLog:
                 log.warning("the registry is the store's; what was here is kept as %s", self._keep("before").name)
             self._fetch(connection)
             return "fetched"
-        if standing.schema < self._schema and self._position(connection).number < standing.head:
-            # What older versions wrote is applied to a copy that is as theirs, before that takes the steps to this version.
-            self._fetch(connection)
-        self.follow(connection)
         if standing.schema < self._schema:
-            self.take_snapshot()
+            self._take_step(connection)
+        self.follow(connection)
         return "followed"
 
     def follow(self, connection: apsw.Connection) -> bool:
@@ -240,6 +237,25 @@ class SharedLog:
     def take_snapshot(self) -> None:
         """Bring a snapshot of what is committed; entries that are in it go. Another node may be at it: then nothing is done."""
         self._upload(is_first=False)
+
+    def _take_step(self, connection: apsw.Connection) -> None:
+        """Have the log be of this version from now on: older nodes can neither read nor write it any more.
+
+        What they wrote is applied to a copy that is as theirs, before that takes the steps to this version; behind the snapshot there is
+        nothing of theirs. Raises EngineError: they write all the time.
+        """
+        for _ in range(_TRIES):
+            standing = self._look(connection)
+            if standing is None or standing.schema >= self._schema:
+                return  # another node has done it
+            if (self._position(connection).number, self._position(connection).tag) != (standing.head, standing.tag):
+                self._fetch(connection)
+            if self._upload(is_first=False):
+                log.warning("the registry is of this version from now on: nodes of an older one end")
+                return
+        raise EngineError(
+            "cannot upgrade the registry: other nodes write to it all the time", hint="try again in a moment"
+        )
 
     def is_snapshot_due(self) -> bool:
         """Whether a new node would have much to apply, for what another snapshot would write. Raises EngineError."""
@@ -401,8 +417,11 @@ class SharedLog:
 
     # Snapshots
 
-    def _upload(self, *, is_first: bool) -> None:
-        """In one transaction of the engine, so that a snapshot is there whole or not at all."""
+    def _upload(self, *, is_first: bool) -> bool:
+        """In one transaction of the engine, so that a snapshot is there whole or not at all; whether it was brought.
+
+        One of a newer schema than the log's ends with its last entry: what is behind it must not be of an older version.
+        """
         copy = snapshot.copied(self._path, self._key)
         try:
             with closing(connect(copy, self._key, writer=False)) as connection:
@@ -422,26 +441,28 @@ class SharedLog:
                 if free is None or not free[0]:
                     if is_first:
                         raise EngineError("cannot bring the registry: another node does", hint="try again in a moment")
-                    return
+                    return False
                 statement = (
                     """INSERT INTO log (id, head, base, tag, snapshot, schema)
                        VALUES (%(id)s, 0, 0, %(tag)s, %(snapshot)s, %(schema)s) ON CONFLICT DO NOTHING"""
                     if is_first
                     else """UPDATE log SET base = %(base)s, tag = %(tag)s, snapshot = %(snapshot)s, schema = greatest(schema, %(schema)s)
-                            WHERE id = %(id)s AND base <= %(base)s AND head >= %(base)s"""
+                            WHERE id = %(id)s AND base <= %(base)s AND head >= %(base)s
+                                  AND (head = %(base)s OR schema >= %(schema)s)"""
                 )
                 if not far.execute(statement, values).rowcount:
                     if is_first:
                         raise EngineError(
                             "cannot bring the registry: the store has one by now", hint="try again in a moment"
                         )
-                    return
+                    return False
                 far.execute("INSERT INTO part VALUES (%(id)s, %(snapshot)s, 0, %(manifest)s)", values)
                 with copy.open("rb") as file:
                     for part, data in enumerate(iter(lambda: file.read(PART_BYTES), b""), 1):
                         far.execute("INSERT INTO part VALUES (%s, %s, %s, %s)", (REGISTRY, number, part, data))
                 far.execute("DELETE FROM part WHERE log = %(id)s AND snapshot <> %(snapshot)s", values)
                 far.execute("DELETE FROM entry WHERE log = %(id)s AND number <= %(base)s", values)
+            return True
         finally:
             copy.unlink(missing_ok=True)
 
@@ -474,7 +495,7 @@ class SharedLog:
 
     def _require_known(self, schema: int) -> None:
         if schema > self._schema:
-            raise StorageError(
+            raise OvertakenError(
                 "cannot use the registry: a newer version of confide has written it",
                 hint="upgrade confide on this machine",
             )

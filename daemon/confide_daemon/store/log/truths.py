@@ -15,9 +15,7 @@ import apsw
 DERIVED: Final = re.compile(
     r"sqlite_\w+|chunk|keyword(_\w+)?|generation|vector(_\w+)?|note|note_tag|note_relation|document_(name|tag|link)|breach|migration|shipped"
 )
-DERIVED_COLUMNS: Final = {
-    "document": frozenset({"chunking", "cut_hash", "pieces", "mentions", "words", "importance"})
-}
+DERIVED_COLUMNS: Final = {"document": frozenset({"chunking", "cut_hash", "pieces", "mentions", "words", "importance"})}
 """Of truths: how far what is derived has followed, and what it says of itself. A change of nothing else is none."""
 OWN_MARKS: Final = ("open", "checked_at")
 """Rows of `mark` that are about this copy: that a daemon has it open, and when it was looked at."""

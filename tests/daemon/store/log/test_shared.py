@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import threading
 import time
@@ -17,7 +18,7 @@ from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.errors import DeniedError
 from confide_crypto.keys.identity import Identity
-from confide_daemon.access import space_removal
+from confide_daemon.access import space_removal, upgrades
 from confide_daemon.access.authorization import Callers
 from confide_daemon.access.callers import Grants
 from confide_daemon.access.invites import Invites, Joined, Refused
@@ -26,9 +27,11 @@ from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.credentials import MasterKey
 from confide_daemon.datadir.identity import load
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.errors import EngineError, LogError, RotationError, StorageError, TakenError
+from confide_daemon.errors import EngineError, LogError, OvertakenError, RotationError, StorageError, TakenError
 from confide_daemon.spaces import joining
+from confide_daemon.store import migrations
 from confide_daemon.store.database import connect
+from confide_daemon.store.log import snapshot
 from confide_daemon.store.log.truths import REGISTRY_DERIVED, rows_of, truths
 
 KEYS = [bytes([number]) * 32 for number in range(40)]
@@ -486,6 +489,43 @@ def test_what_a_node_has_of_a_space_that_was_removed_elsewhere_goes(nodes: Nodes
     second.registry.follow()
     space_removal.finish_elsewhere(second)
     assert [path.name for path in second.folder.spaces.iterdir()] == ["0123456789abcdef.db"]
+
+
+def test_a_step_of_the_registry_is_taken_behind_all_that_older_nodes_have_written(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One writes while the newer node is about to bring its snapshot: the step is done to that too, and then the older one is out."""
+    first = nodes.join()
+    nodes.join("second").registry.close()
+    first.registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
+    every = migrations.migrations("confide_daemon.access")
+    step = (len(every) + 1, "ALTER TABLE callers ADD COLUMN colour TEXT; UPDATE callers SET colour = 'of ' || alias")
+    real = migrations.migrations
+    monkeypatch.setattr(upgrades, "migrations", lambda *of: (*every, step) if of else real())
+    copied, late = snapshot.copied, iter([KEYS[1]])
+
+    def copied_and_overtaken(path: Path, key: bytes) -> Path:
+        copy = copied(path, key)
+        for caller in late:
+            first.registry.add_caller(caller, Grants("m1"), space="home", added_by="line")
+        return copy
+
+    monkeypatch.setattr(snapshot, "copied", copied_and_overtaken)
+    second = nodes.join("second")
+    with second.registry.reading() as database:
+        assert database.execute("SELECT colour FROM callers ORDER BY alias").fetchall() == [("of m0",), ("of m1",)]
+    assert nodes.store.sql("SELECT head - base, schema FROM log WHERE id = 'registry'") == [(0, len(every) + 1)]
+    with pytest.raises(OvertakenError):
+        first.registry.add_caller(KEYS[2], Grants("m2"), space="home", added_by="line")
+    with pytest.raises(OvertakenError):
+        first.registry.follow()
+
+
+def test_a_step_of_the_registry_is_the_same_on_every_node() -> None:
+    """A node takes it on its own copy: what it makes of the rows may hang on nothing else."""
+    chance = re.compile(r"random|\bnow\b|current_|julianday|unixepoch|strftime|\bdate(time)?\(", re.IGNORECASE)
+    for _, step in migrations.migrations("confide_daemon.access"):
+        assert not chance.search(re.sub(r"--.*", "", step))
 
 
 @pytest.mark.parametrize("at", ["before the entry", "before its commit", "before the commit here"])

@@ -96,11 +96,14 @@ def test_what_sqlite_would_leave_out_is_refused(connection: apsw.Connection, tmp
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_after_drawn_operations_two_copies_have_the_same_truths(store: Store, tmp_path: Path, seed: int) -> None:
+async def test_after_drawn_operations_two_copies_have_the_same_truths(
+    store: Store, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One that wrote them, and one that has them from the log alone; a document in both is found by the same pieces and names.
 
     An entry has all that is true of its write: nothing that was derived meanwhile waits for the next one.
     """
+    monkeypatch.setattr("confide_daemon.documents.service.WRITTEN_AFTER_S", 3600.0)  # not between two operations
     draw = random.Random(seed)
     async with store.node() as node:
         outbox: Any = (await node.space())._outbox
@@ -109,7 +112,7 @@ async def test_after_drawn_operations_two_copies_have_the_same_truths(store: Sto
             with suppress(ConfideError):  # what is not there cannot be deleted
                 await operate(node, draw, number)
             assert outbox._number == before or not outbox.has_pending
-        # Seconds later, in a transaction of what is derived.
+        # In a transaction of what is derived.
         await (await node.space()).usage._write()
     copy = tmp_path / "copy.db"
     engine = Engine(store.url)
@@ -130,7 +133,9 @@ def derived(path: Path, key: bytes) -> list[Any]:
     """What a database has of its documents beside them, that no order of writing changes."""
     with closing(connect(path, key, writer=False)) as connection:
         names = [connection.execute(f"SELECT * FROM {one} ORDER BY 1, 2, 3").fetchall() for one in LISTS]
-        found = "SELECT id, mentions, words, importance, pieces, class FROM document WHERE source = 'memory' ORDER BY id"
+        found = (
+            "SELECT id, mentions, words, importance, pieces, class FROM document WHERE source = 'memory' ORDER BY id"
+        )
         pieces = "SELECT document, position, start_line, end_line, heading, text, doubted FROM chunk ORDER BY 1, 2"
         return [*names, connection.execute(found).fetchall(), connection.execute(pieces).fetchall()]
 
