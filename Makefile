@@ -14,12 +14,12 @@ demo: $(STAMP)
 	./demo/run
 
 # Every branch of the channel is covered by its own tests, or this fails. The others are six at a time, since most of them wait for programs;
-# beside their beginning go the types and the channel, whose words come at the end. The long forms of fuzzing and of tampering are `make fuzz`,
+# beside their beginning goes the channel, whose words come at the end. The long forms of fuzzing and of tampering are `make fuzz`,
 # those of cuts and kills `make chaos`. What of the channel's tests takes long (tests/crypto/conftest.py) goes with the others.
 test:
 	$(MAKE) --jobs=2 --output-sync=target $(STAMP) $(INSPECTOR)/.tried
-	$(MAKE) --jobs=2 --output-sync=target style bytecode
-	+$(MAKE) --jobs=2 types channel > $(VENV)/.checks 2>&1 & checks=$$!; \
+	$(MAKE) --jobs=2 --output-sync=target bytecode types style
+	+$(MAKE) channel > $(VENV)/.checks 2>&1 & checks=$$!; \
 	$(BIN)/python -m pytest -n 6 --dist worksteal -m 'not channel' tests; suite=$$?; \
 	wait $$checks; checked=$$?; cat $(VENV)/.checks; exit $$((suite + checked))
 

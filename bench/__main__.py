@@ -22,6 +22,7 @@ BENCHES = (
     "search_while_indexing",
     "notes_listing",
     "tasks",
+    "nights",
     "at_rest",
     "rekey",
     "entities",

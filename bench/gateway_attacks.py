@@ -3,9 +3,9 @@
     python -m bench.gateway_attacks [--guesses 10000] [--held 1000] [--nice 19]
 
 Ten thousand guesses, of tokens, codes, refresh tokens and pages of sign-ins; a thousand connections with half a request, which come back
-when they are cut; a thousand streams of one token, of which some are let in and the others come again. The attackers are processes of their
-own, as in `bench.hostile`; a machine's tool calls over its channel are measured meanwhile, and in quiet before and after each. Budgets:
-none through, and the 99th percentile of a call within twice the quiet one.
+when they are cut; a thousand streams of one token, of which some are let in and the others come again; bodies of 5 MiB, and a thousand that
+come a byte at a time. The attackers are processes of their own, as in `bench.hostile`; a machine's tool calls over its channel are measured
+meanwhile, and in quiet before and after each. Budgets: none through, and the 99th percentile of a call within twice the quiet one.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import json
 import multiprocessing
 import os
 import re
+import select
 import socket
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,7 @@ from typing import Any, Final
 
 from tests.support.daemon.loopback import Machine
 from tests.support.deadline import DEADLINE_S
-from tests.support.programs.door_attacks import LATER, LISTEN
+from tests.support.programs.door_attacks import ACCEPTS, LATER, LISTEN
 from tests.support.programs.processes import Daemon, running_daemon
 from tests.support.programs.signing_in import FORM, REDIRECT
 
@@ -46,6 +47,8 @@ QUIET_S: Final = 5.0
 ATTACK_S: Final = 10.0
 MOST_S: Final = 180.0
 """For all guesses."""
+BODY: Final = 5 * 2**20
+PART: Final = 2**16
 MAX_RATIO: Final = 2.0
 CONFIG: Final = '[embedding]\nprovider = "none"\n[at_rest]\ncustody = "server"\n[gateway]\nlisten = "127.0.0.1:0"\n'
 
@@ -75,6 +78,11 @@ def guess(_port: int, _static: bytes, count: Counted, *, port: int, client: str,
 
 def hold(_port: int, _static: bytes, count: Counted, *, port: int, held: int) -> None:
     """Connections with half a request; each that is cut comes back."""
+    _hold(count, port, held, itertools.repeat(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n" % port))
+
+
+def _hold(count: Counted, port: int, held: int, begin: Iterator[bytes]) -> None:
+    """So many connections that begin so and go on by a byte now and then."""
     waiting: list[socket.socket] = []
     while True:
         kept = []
@@ -89,7 +97,7 @@ def hold(_port: int, _static: bytes, count: Counted, *, port: int, held: int) ->
             with suppress(OSError):
                 one = socket.create_connection(("127.0.0.1", port), 1.0)
                 one.setblocking(False)
-                one.send(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n" % port)
+                one.send(next(begin))
                 waiting.append(one)
             count.value += 1
         time.sleep(0.2)
@@ -115,6 +123,39 @@ def listen(_port: int, _static: bytes, count: Counted, *, port: int, token: str,
                 through.value = max(through.value, len(open_))
             else:
                 one.close()
+
+
+def fill(_port: int, _static: bytes, count: Counted, *, port: int, token: str, through: Counted) -> None:
+    """Bodies of 5 MiB, of a stranger and of a program with a token in turn, of a length that is said and of one that is not."""
+    part = b"x" * PART
+    for number in itertools.count():
+        is_known, is_chunked = number % 2, number // 2 % 2
+        length = "Transfer-Encoding: chunked" if is_chunked else f"Content-Length: {BODY}"
+        piece = b"%x\r\n%b\r\n" % (PART, part) if is_chunked else part
+        said = b""
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), DEADLINE_S) as one:
+            one.sendall(
+                _head("/mcp", port, f"Authorization: Bearer {token if is_known else 'cfd_' + 'x' * 43}", length)
+            )
+            for _ in range(BODY // PART):
+                one.sendall(piece)
+                if select.select([one], (), (), 0)[0]:  # it is answered before its end
+                    break
+            said = one.recv(12)
+        through.value += said not in (b"", b"HTTP/1.1 401", b"HTTP/1.1 413", b"HTTP/1.1 429")
+        count.value += 1
+
+
+def dribble(_port: int, _static: bytes, count: Counted, *, port: int, token: str, held: int) -> None:
+    """Bodies that come a byte at a time, half of them of strangers for a token; each that is ended comes back."""
+    form = _head("/token", port, "Content-Type: application/x-www-form-urlencoded", "Content-Length: 1000")
+    call = _head("/mcp", port, f"Authorization: Bearer {token}", "Content-Length: 1000")
+    _hold(count, port, held, itertools.cycle((form, call)))
+
+
+def _head(path: str, port: int, *lines: str) -> bytes:
+    more = "".join(f"{line}\r\n" for line in (*lines, *(f"{name}: {value}" for name, value in ACCEPTS.items())))
+    return f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{more}\r\n".encode()
 
 
 async def measured(client: Any, attacks: Sequence[Attack], nice: int, *, until: int) -> tuple[list[float], float]:
@@ -146,11 +187,16 @@ async def run(daemon: Daemon, said: argparse.Namespace) -> int:
     guessing = partial(guess, port=port, client=program["id"], through=through)
     holding = partial(hold, port=port, held=said.held)
     listening = partial(listen, port=port, token=made["token"], held=said.held, through=opened)
+    filling = partial(fill, port=port, token=made["token"], through=through)
+    dribbling = partial(dribble, port=port, token=made["token"], held=said.held)
     scenes: dict[str, tuple[tuple[Attack, ...], int]] = {
         f"{said.guesses:,} guesses": ((guessing, guessing), said.guesses),
         f"{said.held:,} half-open": ((holding,), 0),
         f"{said.held:,} streams of a token": ((listening,), 0),
-        "all of them": ((guessing, holding, listening), 0),
+        "these three at once": ((guessing, holding, listening), 0),
+        "bodies of 5 MiB": ((filling,), 0),
+        f"{said.held:,} slow bodies": ((dribbling,), 0),
+        "all of them": ((guessing, holding, listening, filling, dribbling), 0),
     }
     worst = 0.0
     static = parse_daemon_key(daemon.run("key", "show").strip())
@@ -169,7 +215,7 @@ async def run(daemon: Daemon, said: argparse.Namespace) -> int:
                     f"{name:26} p50 {statistics.median(calls):6.2f} ms (quiet {statistics.median(quiet):.2f})  p99 {p99:6.2f} ms"
                     f" (quiet {before:.2f})  {p99 / before:5.2f} x  {rate:6,.0f} a second  load {os.getloadavg()[0]:.1f}"
                 )
-    print(f"guesses through: {through.value}; streams of one token open at a time: {opened.value}")
+    print(f"guesses and bodies through: {through.value}; streams of one token open at a time: {opened.value}")
     print(f"the 99th percentile must be within {MAX_RATIO:g} times the quiet one: {worst:.2f}")
     return 0 if worst <= MAX_RATIO and not through.value else 1
 

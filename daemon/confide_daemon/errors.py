@@ -4,6 +4,7 @@
     ├── StorageError                the disk or the database: wrong key, full, not writable, newer schema
     │   ├── DamagedError            a part of it cannot be read any more
     │   ├── WrongKeyError           a key that does not open a database
+    │   ├── OvertakenError          a newer version has written what all nodes have in common: this one is to be upgraded
     │   ├── LogError                the log of a space in PostgreSQL is not what was written there
     │   └── EngineError             PostgreSQL, which holds the logs of the spaces, cannot be used now
     │       └── FencedError         another node holds the space
@@ -72,6 +73,10 @@ class DamagedError(StorageError):
 
 class WrongKeyError(StorageError):
     """The key is not the one that the database was written with, or the file is no database."""
+
+
+class OvertakenError(StorageError):
+    """A newer version of Confide has written the registry that all nodes have in common, which this one cannot read any more."""
 
 
 class LogError(StorageError):

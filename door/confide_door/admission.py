@@ -30,6 +30,11 @@ class Guesses:
         self._clock = clock
         self._at: deque[float] = deque(maxlen=MOST_GUESSES)
 
+    @property
+    def are_spent(self) -> bool:
+        """Whether there were so many that the next one is answered without being looked at."""
+        return len(self._at) == MOST_GUESSES and self._clock() - self._at[0] <= WINDOW_S
+
     def count(self) -> None:
         """One more. Raises RefusalError, 429: there were too many."""
         now = self._clock()

@@ -2,7 +2,8 @@
 
 uvicorn waits for the head of a request for ever, and answers everybody with 503 once so many connections are open, whoever holds them. Here
 a connection that brings nothing ends soon, and a full house makes room: of what waits for its client, the one that has waited longest of
-whoever holds most goes. So nobody keeps others out with connections alone; what a request holds is bounded by `limits.Places`.
+whoever holds most goes. So nobody keeps others out with connections alone; what a request holds is bounded by `limits.Places`, and what
+strangers take of the loop by `pacing`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import socket
 from collections.abc import Iterator
 from ipaddress import IPv6Address, ip_address
@@ -17,13 +19,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-BACKLOG: Final = 128
-"""In the kernel's queue."""
-ACCEPTED_AT_ONCE: Final = 8
+from confide_door.pacing import Rests, Turns
+
+BACKLOG: Final = 1024
+"""In the kernel's queue: whoever finds it full tries again after a second."""
+ACCEPTED_AT_ONCE: Final = 2
 """Taken in before anything else is looked at: a flood brings them without end, and others wait for the same loop."""
 HANDSHAKE_S: Final = 5.0
 """Within which TLS is agreed on."""
@@ -34,6 +39,15 @@ HEAD_S: Final = 10.0
 IDLE_S: Final = 30
 """After which a connection that asks nothing is closed."""
 MAX_HEAD_BYTES: Final = 32 * 1024
+FREE_READS: Final = 8
+"""Pieces in which a body may come before its connection rests behind each. A head comes in one, or has time."""
+READ_BYTES: Final = 2048
+"""Each of which earns one more: what flows is not held up."""
+LINGER_S: Final = 1.0
+"""For a client that is refused in the middle of its body, to read the answer."""
+KNOWN: Final = "confide.known"
+"""In the state of a request whose token was good: the next one of its connection begins without waiting for its turn."""
+_HEAD_END: Final = re.compile(rb"\n\r?\n")
 _NETWORK_BYTES: Final = 8
 """Of an IPv6 address, which whoever has one has 2^64 of."""
 _TALKATIVE: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "sse_starlette", "mcp")
@@ -59,9 +73,17 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def settings(
-    application: Any, *, most_connections: int, cert: Path | None = None, key: Path | None = None
+    application: Any,
+    *,
+    most_connections: int,
+    finish_s: int = 1,
+    cert: Path | None = None,
+    key: Path | None = None,
 ) -> uvicorn.Config:
-    """How an application is served; by TLS where there is a certificate. Raises OSError, ssl.SSLError: that cannot be used."""
+    """How an application is served; by TLS where there is a certificate. Raises OSError, ssl.SSLError: that cannot be used.
+
+    `finish_s`: for what is under way when it is told to end.
+    """
     for name in _TALKATIVE:
         quiet = logging.getLogger(name)
         quiet.propagate, quiet.handlers = False, [logging.NullHandler()]
@@ -78,7 +100,7 @@ def settings(
         proxy_headers=False,
         limit_concurrency=most_connections,
         timeout_keep_alive=IDLE_S,
-        timeout_graceful_shutdown=1,
+        timeout_graceful_shutdown=finish_s,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         ssl_certfile=cert,
         ssl_keyfile=key,
@@ -87,12 +109,21 @@ def settings(
     return found
 
 
+def holder_of(host: str) -> Address:
+    """Whoever is at an address, as far as one of them can have many; `host`: as ASGI has it of a client."""
+    address = ip_address(host) if host else ""
+    return address.packed[:_NETWORK_BYTES] if isinstance(address, IPv6Address) else str(address)
+
+
 class Server(uvicorn.Server):
     """uvicorn inside a process that has other things to do."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, *, turns: Turns | None = None) -> None:
+        """`turns`: in which requests of strangers begin; None where nobody else waits for this loop."""
         super().__init__(config)
         self._crowd = Crowd()
+        self._turns = turns
+        self._rests = Rests()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -118,7 +149,7 @@ class Server(uvicorn.Server):
         self.started = True
 
     def _connection(self) -> Patient:
-        return Patient(self.config, self.server_state, {}, self._crowd)
+        return Patient(self.config, self.server_state, {}, self._crowd, self._rests, self._turns)
 
 
 class Crowd:
@@ -156,29 +187,40 @@ class Patient(H11Protocol):
 
     _timer: asyncio.TimerHandle | None = None
     _has_begun = False
+    _is_known = False
+    _waits_its_turn = False
+    _reads = FREE_READS
     used = 0.0
     """When its client last said something, as the loop tells the time."""
 
     address: Address = ""
-    """Of whoever is at the other end, as far as one of them can have many."""
+    """Of whoever is at the other end (`holder_of`)."""
 
     def __init__(
-        self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any], crowd: Crowd
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        crowd: Crowd,
+        rests: Rests,
+        turns: Turns | None,
     ) -> None:
         super().__init__(config, server_state, app_state)
         assert config.limit_concurrency is not None
         self._most = config.limit_concurrency
         self._crowd = crowd
+        self._rests = rests
+        self._turns = turns
 
     @property
     def waits(self) -> bool:
-        """Whether nothing is done here: its client has asked nothing, or does not take what it is given."""
-        return self.cycle is None or self.cycle.response_complete or self.flow.write_paused
+        """Whether nothing is done here: its client has asked nothing, or not all of it yet, or does not take what it is given."""
+        cycle = self.cycle
+        return cycle is None or cycle.response_complete or cycle.more_body or self.flow.write_paused
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        address = ip_address(self.client[0]) if self.client else ""
-        self.address = address.packed[:_NETWORK_BYTES] if isinstance(address, IPv6Address) else str(address)
+        self.address = holder_of(self.client[0] if self.client else "")
         self._heard()
         self._watch()
         if len(self.connections) >= self._most:
@@ -191,11 +233,54 @@ class Patient(H11Protocol):
             self._has_begun = True
             self._unwatch()
         self._watch()
+        self._reads = min(self._reads + len(data) // READ_BYTES - 1, FREE_READS)
+        has_half_a_head = self.conn.their_state is h11.IDLE
+        if (has_half_a_head or self._reads < 0) and not self._waits_its_turn:
+            self.transport.pause_reading()
+            self._rests.rest(self._read_on)
+
+    def handle_events(self) -> None:
+        """Go on with what has come; a request that is whole enough to begin may have to wait for its turn."""
+        if self._waits_its_turn:
+            return
+        is_stranger = self._turns is not None and not self._is_known
+        # Until the head has an end nothing begins; then its costs do.
+        if is_stranger and self.conn.their_state is h11.IDLE and _HEAD_END.search(self.conn.trailing_data[0]):
+            assert self._turns is not None
+            self._waits_its_turn = True
+            self.transport.pause_reading()
+            self._turns.wait(self.address, self._begin)
+        else:
+            super().handle_events()
+
+    def on_response_complete(self) -> None:
+        self._is_known = KNOWN in self.scope["state"]
+        self._reads = FREE_READS
+        if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
+            # It was refused before its body had come; whoever goes on sending is not listened to.
+            self.transport.pause_reading()
+            self.loop.call_later(LINGER_S, self.transport.close)
+        else:
+            super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
         self._crowd.left(self)
+        self._rests.leave(self._read_on)
+        if self._turns is not None:
+            self._turns.leave(self.address, self._begin)
         super().connection_lost(exc)
+
+    def _begin(self) -> None:
+        """It is its turn."""
+        self._waits_its_turn = False
+        self._read_on()
+        super().handle_events()
+        self._watch()
+
+    def _read_on(self) -> None:
+        if not self.flow.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def _heard(self) -> None:
         self.used = self.loop.time()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from tests.support.network.certificates import certificate
 
 from confide_door import limits, serving
 from confide_door.guard import LOOPBACK, Guard, Names
+from confide_door.pacing import Rests, Turns
 
 MOST = 8
 WHOLE = b"GET / HTTP/1.1\r\nHost: localhost:%d\r\n\r\n"
@@ -32,6 +33,10 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
         raise ValueError("cfd_ a canary of what was stored")
     if scope["path"] == "/works":
         await asyncio.Event().wait()
+    if scope["path"] == "/refused":
+        return await PlainTextResponse("no", 401)(scope, receive, send)
+    if scope["path"] == "/known":
+        scope["state"][serving.KNOWN] = True
     if scope["path"] == "/large":
         parts = (b"x" * 2**18 for _ in range(64))
         return await StreamingResponse(parts)(scope, receive, send)
@@ -40,12 +45,12 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def listening() -> AsyncIterator[int]:
+async def listening(turns: Turns | None = None) -> AsyncIterator[int]:
     """A server of ours with that application, and room for few; its port."""
     opened = serving.listen("127.0.0.1", 0)
     port = opened.getsockname()[1]
     names = Names({f"{name}:{port}" for name in LOOPBACK})
-    running = serving.Server(serving.settings(Guard(app, names, hint="the log"), most_connections=MOST))
+    running = serving.Server(serving.settings(Guard(app, names, hint="the log"), most_connections=MOST), turns=turns)
     task = asyncio.create_task(running.serve(sockets=[opened]))
     try:
         yield port
@@ -102,12 +107,13 @@ class Visitor:
     async def come(cls, port: int, *, address: str = "127.0.0.1") -> Visitor:
         return cls(*await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0)), port)
 
-    def ask(self, path: str = "/") -> None:
-        self.writer.write(b"GET %s HTTP/1.1\r\nHost: localhost:%d\r\n\r\n" % (path.encode(), self.port))
+    def ask(self, path: str = "/", *, more: bytes = b"") -> None:
+        """`more`: lines of the head."""
+        self.writer.write(b"GET %s HTTP/1.1\r\nHost: localhost:%d\r\n%s\r\n" % (path.encode(), self.port, more))
 
-    async def is_answered(self) -> bool:
+    async def is_answered(self, path: str = "/") -> bool:
         """Whether a request is, on the connection that there is."""
-        self.ask()
+        self.ask(path)
         try:
             head = await self.reader.readuntil(b"\r\n\r\n")
             return head.startswith(b"HTTP/1.1 200") and await self.reader.readexactly(1) == b"x"
@@ -168,6 +174,20 @@ async def test_who_takes_no_answer_keeps_no_place() -> None:
             each.writer.transport.abort()
 
 
+async def test_who_does_not_bring_its_body_keeps_no_place() -> None:
+    """Nothing is at work there, but waits for its client."""
+    async with listening() as port, asyncio.timeout(DEADLINE_S):
+        slow = []
+        for _ in range(2 * MOST):
+            slow.append(await Visitor.come(port))
+            slow[-1].ask(more=b"Content-Length: 9\r\nExpect: 100-continue\r\n")
+            assert await slow[-1].reader.readuntil(b"100 Continue\r\n")  # it is waited for
+        again = await Visitor.come(port)
+        assert await again.is_answered()
+        for each in (*slow, again):
+            each.writer.close()
+
+
 async def test_where_all_are_at_work_who_comes_is_not_let_in() -> None:
     """What somebody waits for is not given up; and there is room again once one of them leaves."""
     async with listening() as port, asyncio.timeout(DEADLINE_S):
@@ -186,6 +206,81 @@ async def test_where_all_are_at_work_who_comes_is_not_let_in() -> None:
         late.writer.close()
         again.writer.close()
         await again.writer.wait_closed()
+
+
+class Asked(Turns):
+    """Turns that are given by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
+
+    def wait(self, holder: Hashable, begin: Callable[[], None]) -> None:
+        self.waiting.put_nowait(begin)
+
+
+async def test_requests_of_strangers_wait_for_their_turn_and_those_of_the_known_do_not() -> None:
+    """Who has shown a good token on a connection goes on there."""
+    turns = Asked()
+    async with listening(turns) as port, asyncio.timeout(DEADLINE_S):
+        stranger, known = await Visitor.come(port), await Visitor.come(port)
+        stranger.ask()
+        held = await turns.waiting.get()
+        known.ask("/known")
+        (await turns.waiting.get())()
+        assert await known.reader.readuntil(b"\r\n\r\nx")
+        assert await known.is_answered("/known")
+        assert not stranger.reader._buffer  # type: ignore[attr-defined]
+        held()
+        assert await stranger.reader.readuntil(b"\r\n\r\nx")
+        stranger.ask()
+        (await turns.waiting.get())()
+        assert await stranger.reader.readuntil(b"\r\n\r\nx")
+        for each in (stranger, known):
+            each.writer.close()
+
+
+async def test_half_a_head_is_read_on_after_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever comes meanwhile is left where it is, until it is read in one."""
+    resting: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
+    reads: list[bytes] = []
+    receive = serving.Patient.data_received
+
+    def received(one: serving.Patient, data: bytes) -> None:
+        reads.append(data)
+        receive(one, data)
+
+    monkeypatch.setattr(serving.Patient, "data_received", received)
+    monkeypatch.setattr(Rests, "rest", lambda _self, resume: resting.put_nowait(resume))
+    async with listening() as port, asyncio.timeout(DEADLINE_S):
+        slow, other = await Visitor.come(port), await Visitor.come(port)
+        slow.writer.write(b"GET / HT")
+        resume = await resting.get()
+        for each in b"TP/1.1\r\nHost: localhost:%d\r\n\r\n" % port:
+            slow.writer.write(bytes([each]))
+            await slow.writer.drain()
+        assert await other.is_answered()
+        assert len(reads) == 2
+        resume()
+        assert await slow.reader.readuntil(b"\r\n\r\nx")
+        assert len(reads) == 3
+        for one in (slow, other):
+            one.writer.close()
+
+
+async def test_what_is_sent_behind_a_refusal_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is refused before the body has come can read why, and is cut off."""
+    monkeypatch.setattr(serving, "LINGER_S", 0.2)
+    monkeypatch.setattr(serving, "HEAD_S", 1000)
+    async with listening() as port, asyncio.timeout(DEADLINE_S):
+        one = await Visitor.come(port)
+        one.ask("/refused", more=b"Content-Length: 9000000\r\n")
+        assert (await one.reader.readuntil(b"\r\n\r\nno")).startswith(b"HTTP/1.1 401")
+        with suppress(OSError):
+            while not one.reader.at_eof():
+                one.writer.write(b"x" * 65536)
+                await one.writer.drain()
+        one.writer.close()
 
 
 async def test_a_handshake_of_tls_is_not_waited_for_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

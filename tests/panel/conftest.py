@@ -7,12 +7,19 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.programs.gateway import Gateway, serving
 from tests.support.programs.processes import Machine, wait_until
+
+from confide_daemon.access.by_http import tokens
+from confide_daemon.access.by_http.applications import Applications
+from confide_daemon.access.by_http.sign_in import Asked, SignIns, words_of
+from confide_daemon.access.registry import open_state
+from confide_daemon.datadir.paths import DataFolder
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 AXE = Path(os.environ.get("CONFIDE_AXE", ""))
@@ -50,6 +57,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
             wait_until("the first file", lambda: machine.json("ls")["documents"])
             _fill(machine)
             _relate(found)
+            _let_in(machine)
             yield found
     finally:
         machine.stop_local_daemon()
@@ -91,6 +99,23 @@ def _relate(gateway: Gateway) -> None:
     body = {"relatedId": other, "relation": "depends_on"}
     token = gateway.token("relates", "--scope", "write", "--trusted")
     assert gateway.request("POST", f"/api/memories/{one}/links", body, token=token).status == 200
+
+
+def _let_in(machine: Machine) -> None:
+    """A program that comes by the daemon's gateway."""
+    with closing(open_state(DataFolder(machine.home / "daemon"))) as state:
+        (space,) = state.registry.spaces()
+        tokens.allow(state.registry, "chat", space=space, scope="write", projects=(), days=90, gateway="untrusted")
+
+
+def asks_to_sign_in(machine: Machine) -> str:
+    """The six words of a program that asks to be let in."""
+    redirect = "https://chat.example/callback"
+    with closing(open_state(DataFolder(machine.home / "daemon"))) as state:
+        (space,) = state.registry.spaces()
+        program = Applications(state.registry).add("Chat", space=space, redirects=[redirect], is_registered=True)
+        asked = Asked(redirect, True, None, "write", "C" * 43, "https://memory.example.org/mcp")
+        return words_of(SignIns(state.registry).ask(program, asked))
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.panel.conftest import AXE, SECRET
+from tests.panel.conftest import AXE, SECRET, asks_to_sign_in
 from tests.support.programs.gateway import Gateway
 from tests.support.programs.panel import link
 
@@ -25,6 +25,7 @@ SCHEMES = ("light", "dark")
 class Tour:
     """A page of Chromium that has come in; `wrong` has what must not happen: dialogs, requests elsewhere, what the policy stopped."""
 
+    gateway: Gateway
     page: Any
     base: str
     wrong: list[str] = field(default_factory=list)
@@ -58,7 +59,7 @@ def touring(chromium: Any, gateway: Gateway, **options: Any) -> Iterator[Tour]:
     page.goto(link(gateway))
     page.wait_for_url(re.compile(r"/panel/[\w-]+/$"))
     try:
-        yield Tour(page, page.url.rstrip("/"), wrong)
+        yield Tour(gateway, page, page.url.rstrip("/"), wrong)
     finally:
         context.close()
     assert wrong == []
@@ -107,6 +108,15 @@ def invited(tour: Tour) -> None:
         tour.page.click("button:has-text('Make an invite')")
 
 
+def asked_by_a_program(tour: Tour) -> None:
+    tour.go("devices")
+    for summary in tour.page.query_selector_all("main details > summary"):
+        summary.click()
+    tour.page.fill("#program-words", asks_to_sign_in(tour.gateway.machine))
+    with tour.page.expect_navigation():
+        tour.page.click("button:has-text('Look who asks')")
+
+
 def tokened(tour: Tour) -> None:
     tour.go("devices")
     for summary in tour.page.query_selector_all("main details > summary"):
@@ -149,6 +159,7 @@ PAGES: dict[str, Any] = {
     "task": tasked,
     "devices": "devices",
     "invited": invited,
+    "program": asked_by_a_program,
     "tokened": tokened,
     "health": "health",
     "missing": "nothing",

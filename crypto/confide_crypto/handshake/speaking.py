@@ -16,6 +16,7 @@ FRESH_S: Final = 600
 """By how much a certificate's time may be off: the clocks of two machines, and the way."""
 _LABEL: Final = b"confide-node/1"
 _SESSION_LENGTH: Final = 16
+_HTTP: Final = "http"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,14 @@ class Speaker:
         caller: the caller's Ed25519 key, 32 bytes, which it has proven to that node.
         session_id: of the caller's channel with that node, 32 hex digits.
         replaces: what the caller's hello says of it (PROTOCOL.md 7.9), if it does.
+        is_by_http: the caller has come by HTTP (PROTOCOL.md 12.5): `caller` is what the registry knows it by, and it has proven a token.
     """
 
     node: int
     caller: bytes
     session_id: str
     replaces: str | None = None
+    is_by_http: bool = False
 
     def hello(self, daemon: Identity, node_key: bytes, *, now: int) -> dict[str, Any]:
         """What goes into the hello of a handshake with `node_key`; `now` in seconds since 1970."""
@@ -43,7 +46,11 @@ class Speaker:
             "key": self.caller.hex(),
             "session": self.session_id,
         }
-        return said if self.replaces is None else {**said, "replaces": self.replaces}
+        if self.replaces is not None:
+            said["replaces"] = self.replaces
+        if self.is_by_http:
+            said["by"] = _HTTP
+        return said
 
     @classmethod
     def read(cls, hello: dict[str, Any], node_key: bytes, daemons: Iterable[bytes], *, now: float) -> Self:
@@ -63,7 +70,8 @@ class Speaker:
             raise ValueError("no node of this daemon")
         replaces = hello.get("replaces")
         from_hex(session, _SESSION_LENGTH)
-        return cls(node, from_hex(key, KEY_LENGTH), session, replaces if isinstance(replaces, str) else None)
+        replaced = replaces if isinstance(replaces, str) else None
+        return cls(node, from_hex(key, KEY_LENGTH), session, replaced, hello.get("by") == _HTTP)
 
 
 def _signed(node_key: bytes, node: int, at: int) -> bytes:

@@ -100,6 +100,19 @@ class Callers:
             self._on_refused(public_key, error.reason)
             raise
 
+    async def admit_by_http(self, key: bytes) -> dict[str, Any]:
+        """The welcome for a caller who has come to another node by HTTP (PROTOCOL.md 12.5). Raises DeniedError."""
+        if self._is_full():
+            raise denied("busy", key, "as many machines are connected as it serves at once; try again later")
+        if await self._is_cut_off():
+            raise denied("busy", key, CUT_OFF)
+        caller = await asyncio.to_thread(self._registry.sought, lambda: self._registry.gateway_client(key))
+        if caller is None:
+            raise denied("unknown", key)
+        if (why := caller.closed(self._registry.clock())) is not None:
+            raise denied("revoked" if why == "rotated" else why, key)
+        return {"caller": caller.alias, "space": caller.space, "scope": caller.scope, "daemonVersion": __version__}
+
     def most_sessions(self, public_key: bytes, hello: Mapping[str, Any]) -> int:
         """How many connections the key may have with this one: one more while it replaces a live one of the same key."""
         replaced = hello.get("replaces")

@@ -20,7 +20,7 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
@@ -57,6 +57,8 @@ from confide_daemon.store.database import connect, is_copy, stand_alone, storage
 
 if TYPE_CHECKING:
     from confide_daemon.store.log.shared import SharedLog
+
+_T = TypeVar("_T")
 
 
 class Registry:
@@ -157,6 +159,19 @@ class Registry:
             self._followed_at = began
             return was_new
 
+    def sought(self, look: Callable[[], _T | None]) -> _T | None:
+        """What a look finds; where nothing, it looks once more behind what other nodes have written meanwhile.
+
+        Raises StorageError, EngineError: nobody can tell whether there is something.
+        """
+        asked_at = time.monotonic()
+        found = look()
+        if found is None and self.shared is not None:
+            # Also where nothing was new: another thread may have applied it between the two.
+            self.follow(asked_at=asked_at)
+            found = look()
+        return found
+
     def leave_store(self) -> None:
         """Have the file be all there is, and remove its log, while nobody serves. Raises StorageError, EngineError."""
         if self.shared is not None:
@@ -188,6 +203,13 @@ class Registry:
     def predecessor(self, public_key: bytes) -> Caller | None:
         """The caller whose key may be replaced by this one."""
         return self._first("WHERE successor = ? AND revoked_at IS NULL", public_key)
+
+    def earlier_keys(self, public_key: bytes) -> list[bytes]:
+        """The keys that this caller had before, the last one first (PROTOCOL.md 7.10)."""
+        sql = """WITH RECURSIVE way(key) AS (SELECT ? UNION SELECT public_key FROM callers JOIN way ON successor = key
+                   WHERE revoked_at IS NOT NULL) SELECT key FROM way LIMIT -1 OFFSET 1"""
+        with self.reading() as database:
+            return [bytes(row[0]) for row in database.execute(sql, (public_key,))]
 
     def callers(self) -> list[Caller]:
         """All machines that are not revoked, by name."""

@@ -130,6 +130,7 @@ def examine(
     if checks[-1].is_ok:
         checks.append(_room(found))
         checks.append(_check_versions(found))
+        checks += _gateway_clients(found, space)
         for name, space_id in spaces_of(found, space).items():
             follow(f"{name}: checking", 0, 0)
             checks += _database(found, name, space_id)
@@ -179,6 +180,18 @@ def _check_versions(found: Paths) -> Check:
     if behind:
         return Check("versions of machines", f"{far}: {behind}", "upgrade confide on these machines")
     return Check("versions of machines", detail=f"{far}, so this daemon is to be upgraded: {ahead}" if ahead else None)
+
+
+def _gateway_clients(found: Paths, space: str | None) -> Iterator[Check]:
+    """Whoever comes by HTTP. None is a fault, but end to end ends with each: who runs the daemon is to know of them."""
+    with closing(open_state(found.data)) as state:
+        now = state.registry.clock()
+        clients = [one for one in state.registry.gateway_clients() if not one.closed(now)]
+    for one in clients:
+        if space in (None, one.space):
+            what = "reads and writes" if one.grants.may_write else "reads"
+            said = f"{what} {one.space} by HTTP, {one.gateway}; its vendor reads what it asks and finds"
+            yield Check(f"gateway client {one.alias}", detail=said)
 
 
 def _database(found: Paths, name: str, space_id: str) -> Iterator[Check]:
@@ -327,7 +340,7 @@ def _store(found: Paths) -> Iterator[Check]:
         yield Check(
             "what the store has lost of the registry",
             f"kept in the data folder: {', '.join(had[:3])}",
-            "see with confided callers ls and confided audit what is missing, and do it again; then move the file away",
+            "see with confided callers and confided audit what is missing, and do it again; then move the file away",
         )
     if kept := sorted(path.name for path in found.data.spaces.glob("*.db.ahead*")):
         yield Check(

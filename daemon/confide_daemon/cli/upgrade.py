@@ -28,9 +28,11 @@ def upgrade(
 def _outlook(here: Here) -> Output:
     from confide_daemon.access.registry import look_at_upgrade
 
-    target = here.config().backup.to
+    config = here.config()
+    target = config.backup.to
     found = look_at_upgrade(here.paths.data)
     pending = found.pending
+    ends_others = bool(config.store.url) and pending is not None and pending.registry > 0
     behind = {name: version for name, version in found.proxies.items() if is_behind(version, __version__)}
     told = {
         "version": __version__,
@@ -40,6 +42,7 @@ def _outlook(here: Here) -> Output:
         "spaceSteps": pending.spaces if pending else 0,
         "spaces": list(found.spaces),
         "target": target or None,
+        "endsOlderNodes": ends_others,
         "behind": [{"name": name, "version": version} for name, version in behind.items()],
     }
     lines = [f"data: {here.paths.data.root}"]
@@ -51,6 +54,10 @@ def _outlook(here: Here) -> Output:
         lines.append(f"spaces: {len(found.spaces)}, {_steps(pending.spaces)} each, when it is opened next")
         none = "none, for no target is configured: confided upgrade --no-snapshot goes on without"
         lines.append(f"snapshot before: {f'in {target}' if target else none}")
+    if ends_others:
+        lines.append(
+            "other nodes: those of an older version end when this one serves; nobody goes back behind what it writes"
+        )
     lines += [
         f"machine {name} has confide {version}: more than {WINDOW} minor versions behind"
         for name, version in behind.items()

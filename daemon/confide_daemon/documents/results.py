@@ -20,7 +20,7 @@ class PutResult:
     changed: bool  # False: it was so already, no new revision
     merged: bool
     clash: bool  # both sides had changed the same lines; what lost is in the history
-    queued: int  # pieces of the space that wait for their vectors
+    queued: int = 0  # pieces of the space that wait for their vectors
     previous_hash: str | None = None  # of the document before; None: there was none
     lines_written: int = 0
     # it was done before, under the same id; the document is as it is now, its hash "" where it is gone

@@ -23,6 +23,9 @@ LOST_HINT = (
 )
 Derive = Callable[[Store, DocumentRow, str | None, float], PieceChanges]
 """Keeps what is derived of a document in step with its text (None: it is deleted), at this time; the index hands it in."""
+Judge = Callable[[Store, DocumentRow, str | None, float], Callable[[], PieceChanges]]
+"""Does so in two steps: writes down what a document counts as that has this text now (None: it is deleted), and gives what keeps all
+that is derived in step."""
 Gone = tuple[str, int, str | None]
 """A file that a machine has no more: its path, the revision that was confirmed, and the hash of that text where it says so."""
 Made = TypeVar("Made", PutResult, PutResult | None)
@@ -67,7 +70,7 @@ class Writer:
     """The write operations of a space, run in the writer's thread; `store` is the connection that writes, for those who run in it."""
 
     store: Store
-    _derive: Derive
+    _judge: Judge
     _overtaken: dict[tuple[str, str, str], Overtaken] = field(default_factory=dict)  # by project, path, machine
 
     def put(
@@ -98,18 +101,21 @@ class Writer:
             row = self.store.documents.find(project, path)
             known = ancestor_of(self.store, row, base, base_hash) if row is not None else 0
             is_late = self._is_late(key, digest, known, sent)
+            result: PutResult | None = None
             if not is_late or (row is not None and not row.deleted):
                 result = self._put(
                     row, project, path, text, base=known, sent=sent, author=author, by=by, is_late=is_late
                 )
                 if not is_late:
                     self._note_overtaken(key, digest, known, sent)
-                return result
-            saved = self._save(row, project, path, text, author=author, by=by)
-            self._save(saved, project, path, None, author=author, by=by)
-            # A second time it is believed: another folder of the machine's, which knows nothing of the deletion, may have such a file.
-            self._overtaken[key] = replace(self._overtaken[key], hashes=self._overtaken[key].hashes - {digest})
-        raise NotFoundError("the file was deleted on this machine after this was sent")
+            else:
+                saved = self._save(row, project, path, text, author=author, by=by)
+                self._save(saved, project, path, None, author=author, by=by)
+                # A second time it is believed: another folder of the machine's, which knows nothing of the deletion, may have such a file.
+                self._overtaken[key] = replace(self._overtaken[key], hashes=self._overtaken[key].hashes - {digest})
+        if result is None:
+            raise NotFoundError("the file was deleted on this machine after this was sent")
+        return replace(result, queued=self._queued())
 
     def _put(
         self,
@@ -254,8 +260,10 @@ class Writer:
     def create_within(
         self, project: str, path: str, text: str, *, author: str, by: str = UNTRUSTED
     ) -> PutResult | None:
-        """As `create`, in a transaction that has begun."""
-        return self._created(self.store.documents.find(project, path), project, path, text, author, by)
+        """As `create`, in a transaction that has begun, and goes on with what is derived of it."""
+        made = self._created(self.store.documents.find(project, path), project, path, text, author, by)
+        self.store.derive()
+        return made
 
     def _created(
         self, row: DocumentRow | None, project: str, path: str, text: str, author: str, by: str
@@ -403,11 +411,11 @@ class Writer:
             revision = self.store.documents.revision(row.id, row.revision) if row is not None else None
             if row is None or revision is None or revision.text is None:
                 return PieceChanges(0, 0, 0)  # deleted meanwhile, or its text is lost, which the upkeep tells
-            return self._derive(self.store, row, revision.text, time.time())
+            return self._judge(self.store, row, revision.text, time.time())()
 
     def _tombstone(self, row: DocumentRow, author: str) -> DocumentRow:
         buried = self._save(row, row.project, row.path, None, author=author, by=row.made)
-        self._derive(self.store, buried, None, time.time())
+        self.store.behind(self._judge(self.store, buried, None, time.time()))
         return buried
 
     def _edit(
@@ -441,12 +449,11 @@ class Writer:
         """Makes a change, unless that was done before under the operation's id."""
         with self.store.writing():
             row = self.store.documents.find(project, path)
-            if known := self._known(operation):
-                return self._repeated(row, known)
-            result = make(row)
-            if operation and result:
+            known = self._known(operation)
+            result = make(row) if known is None else self._repeated(row, known)
+            if known is None and operation and result:
                 self._note(operation, result.revision, result.hash, result.previous_hash, result.lines_written)
-            return result
+        return result if result is None else replace(result, queued=self._queued())
 
     def _known(self, operation: Operation | None) -> OperationRow | None:
         known = self.store.operations.find(operation.id) if operation else None
@@ -462,10 +469,7 @@ class Writer:
     def _repeated(self, row: DocumentRow | None, known: OperationRow) -> PutResult:
         """What a change came to that was made before. The text is today's: an older one must not reach a disk again."""
         if row is None or row.deleted:
-            queued = self._queued()
-            return PutResult(
-                known.revision, "", "", False, False, False, queued, lines_written=known.lines, repeated=True
-            )
+            return PutResult(known.revision, "", "", False, False, False, lines_written=known.lines, repeated=True)
         previous = known.previous if row.revision == known.revision else known.hash
         result = self._result(row, self._text(row), changed=False, previous=previous, lines=known.lines)
         return replace(result, repeated=True)
@@ -485,7 +489,7 @@ class Writer:
     ) -> PutResult:
         previous = None if row is None or row.deleted else row.hash
         saved = self._save(row, project, path, text, author=author, by=by)
-        self._derive(self.store, saved, text, time.time())
+        self.store.behind(self._judge(self.store, saved, text, time.time()))
         return self._result(saved, text, changed=True, merged=merged, clash=clash, previous=previous, lines=lines)
 
     def _save(
@@ -518,7 +522,7 @@ class Writer:
 
     def _judged_again(self, row: DocumentRow, text: str) -> str:
         for known in self.store.documents.by_id([row.id]):
-            self._derive(self.store, known, text, time.time())
+            self.store.behind(self._judge(self.store, known, text, time.time()))
         return self.store.documents.by_id([row.id])[0].class_
 
     def _result(
@@ -532,7 +536,7 @@ class Writer:
         previous: str | None = None,
         lines: int = 0,
     ) -> PutResult:
-        return PutResult(row.revision, row.hash, text, changed, merged, clash, self._queued(), previous, lines)
+        return PutResult(row.revision, row.hash, text, changed, merged, clash, 0, previous, lines)
 
     def _queued(self) -> int:
         live = next((one for one in self.store.vectors.generations() if one.live), None)

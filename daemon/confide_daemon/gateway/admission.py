@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,13 +45,16 @@ class Bearer:
         self._guesses = Guesses(clock=clock)
         self.challenge = Challenge(lambda: origin, SCOPES, hint=_HINT)
 
-    def __call__(self, request: Request) -> Admitted:
-        """Raises RefusalError: 400 for two of them, 401 for none or a wrong, an expired or a revoked one, 429 after too many wrong ones."""
+    async def __call__(self, request: Request) -> Admitted:
+        """Raises RefusalError: 400 for two of them, 401 for none or a wrong, an expired or a revoked one, 429 after too many wrong ones;
+        EngineError: nobody can tell whether another node has just let it in."""
         text = bearer_of(request)
         if text is None:
             raise self.challenge.without()
         digest = digest_of(text)
         admitted = self._admitted(digest) if digest is not None else None
+        if admitted is None and digest is not None and not self._guesses.are_spent:
+            admitted = await asyncio.to_thread(self._registry.sought, lambda: self._admitted(digest))
         if admitted is None:
             self._guesses.count()
             raise self.challenge.unknown()
@@ -65,6 +69,10 @@ class Bearer:
         if access is None or access.caller.closed(now):
             return None
         return Admitted(access.caller, access.until - now)
+
+    async def known(self, key: bytes) -> Caller | None:
+        """The same as `good`, of one that another node has let in a moment ago. Raises EngineError."""
+        return await asyncio.to_thread(self._registry.sought, lambda: self.good(key))
 
     def good(self, key: bytes) -> Caller | None:
         """The caller with this key, as the registry has it now: of a token its SHA-256. None where it may not come (any more)."""

@@ -1,6 +1,7 @@
 """One client of the gateway: the MCP server that its token has, which is a channel's, and what of its space it may use.
 
-All of its sessions and requests share it. It has no machine: nothing is written to a disk, and no file is asked for.
+All of its sessions and requests share it. It has no machine: nothing is written to a disk, and no file is asked for. Where another node
+holds the space, its requests are passed on to that one's client of this token (`elsewhere`).
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ from starlette.types import Receive, Scope, Send
 from confide_crypto.errors import ConfideError, RequestError
 from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.documents.results import PutResult
+from confide_daemon.errors import FencedError, LockedError
+from confide_daemon.gateway.elsewhere import Elsewhere
 from confide_daemon.gateway.limits import MAX_SESSIONS_EACH
 from confide_daemon.server.mcp.agent_server import AgentServer, nobody
 from confide_daemon.server.mcp.tool_calls import Origin, definitions
 from confide_daemon.server.rates import TokenBucket, price_of
 from confide_daemon.server.replicas import Change
-from confide_daemon.server.server import Daemon
+from confide_daemon.server.server import OPENED_AT_ONCE, Daemon
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ConnectionFacts, SealingFacts, ToolContext, WrittenBack
-from confide_door.limits import MAX_BODY_BYTES, MAX_STREAMS_EACH
+from confide_door.limits import MAX_BODY_BYTES, MAX_STREAMS_EACH, replayed
 from confide_door.refusals import RefusalError
 from confide_memory.classes import AGENT, UNTRUSTED
 
@@ -51,8 +54,13 @@ class Client:
         self.caller = caller
         self.used = time.monotonic()
         self.ended = asyncio.Event()
-        """Set when the token is good no more, or the gateway ends: streams end with it."""
-        self._is_over = False
+        """Set when the token is good no more, the gateway ends or the space is elsewhere: streams end with it."""
+        self.is_over = asyncio.Event()
+        """Set when the token is good no more: requests end with it too."""
+        self._elsewhere = Elsewhere(daemon.holders, lambda: self.caller) if daemon.holders is not None else None
+        self._under_way = 0
+        self._is_quiet = asyncio.Event()
+        self._is_quiet.set()
         self._daemon = daemon
         self._space: Space | None = None
         self._bucket = TokenBucket(REQUESTS_PER_S, BURST)
@@ -79,24 +87,34 @@ class Client:
     @property
     def grants(self) -> Grants:
         """What it may do, as it is now; nothing once its access has ended."""
-        return self.caller.grants.without_any() if self._is_over else self.caller.grants
+        return self.caller.grants.without_any() if self.is_over.is_set() else self.caller.grants
 
     async def run(self) -> None:
-        """Keep its sessions until `ended`."""
+        """Keep its sessions until `ended`, and what it has asked by then is answered."""
         async with self._manager.run():
             telling = asyncio.create_task(self._agent.tell())
             self._ready.set()
             try:
                 await self.ended.wait()
+                self._agent.close()  # its streams end
+                await self._answered()
             finally:
                 self._agent.close()
+                if self._elsewhere is not None:
+                    await self._elsewhere.close()
                 telling.cancel()
                 await asyncio.gather(telling, return_exceptions=True)
 
     def end(self, *, is_revoked: bool) -> None:
-        """No more requests; those that wait for an answer get none. What was begun is finished, unless its access is gone."""
-        self._is_over = self._is_over or is_revoked
+        """No more streams, and of requests those that were begun; none where its access is gone."""
+        if is_revoked:
+            self.is_over.set()
         self.ended.set()
+
+    def tidy(self) -> None:
+        """Close what leads to other nodes, and is of no use any more."""
+        if self._elsewhere is not None:
+            self._elsewhere.tidy()
 
     async def pay(self, body: bytes) -> None:
         """Return when a request may be parsed. Raises RefusalError: 429, it comes too fast; RequestError: it holds too many values."""
@@ -105,11 +123,47 @@ class Client:
             raise RefusalError(429, "busy", "this client asks faster than the daemon answers")
         await asyncio.sleep(wait_s)
 
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request of HTTP. Raises RefusalError: the space cannot be used now."""
-        self._require_space()
-        await self._ready.wait()
-        await self._manager.handle_request(scope, receive, send)
+    async def handle(self, scope: Scope, body: bytes, receive: Receive, send: Send, *, is_passed_on: bool) -> None:
+        """Answer a request of HTTP, or have the node answer it that holds the space.
+
+        `is_passed_on`: another node has passed it on, so it is not passed on again. Raises RefusalError: the space cannot be used now;
+        EngineError.
+        """
+        self._under_way += 1
+        self._is_quiet.clear()
+        try:
+            await self._ready.wait()
+            if self._daemon.spaces.leases is None:
+                self._require_space()
+                await self._manager.handle_request(scope, replayed(body, receive), send)
+            else:
+                await self._handle_on_nodes(scope, body, receive, send, is_passed_on=is_passed_on)
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._is_quiet.set()
+
+    async def _handle_on_nodes(
+        self, scope: Scope, body: bytes, receive: Receive, send: Send, *, is_passed_on: bool
+    ) -> None:
+        for _ in range(OPENED_AT_ONCE):
+            elsewhere = None if is_passed_on else self._elsewhere
+            if elsewhere is not None and await elsewhere.answer(scope, body, receive, send):
+                return
+            # The space stays here for as long as this lasts: who listens hears of all that happens in it.
+            with self._daemon.spaces.staying(self.caller.space_id):
+                try:
+                    async with self._daemon.spaces.held(self.caller.space_id) as self._space:
+                        pass
+                except LockedError:
+                    raise _locked() from None
+                except FencedError:
+                    if elsewhere is None:
+                        raise restarting() from None
+                    continue
+                await self._manager.handle_request(scope, replayed(body, receive), send)
+                return
+        raise restarting()
 
     def changed(self, change: Change) -> None:
         """Somebody has made this revision in its space."""
@@ -121,13 +175,21 @@ class Client:
         if self._running:
             await asyncio.wait(self._running, timeout=FINISH_S)
 
+    async def _answered(self) -> None:
+        """Wait for what it has asked, `FINISH_S` at most, and not once its access is gone."""
+        waits = [asyncio.create_task(each.wait()) for each in (self._is_quiet, self.is_over)]
+        try:
+            await asyncio.wait(waits, timeout=FINISH_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+
     # What the server of MCP asks
 
     def _require_space(self) -> None:
         """Nothing is unlocked by HTTP. Raises RefusalError, 503."""
         if self._daemon.spaces.is_locked(self.caller.space_id):
-            hint = "it opens when one of its machines connects"
-            raise RefusalError(503, "locked", "the space is locked: its machines keep its key", hint=hint)
+            raise _locked()
 
     @contextlib.asynccontextmanager
     async def _held(self) -> AsyncIterator[Space]:
@@ -140,7 +202,7 @@ class Client:
             yield space
 
     def _refusal(self) -> RequestError | None:
-        if self.ended.is_set():
+        if self.is_over.is_set():
             return RequestError("denied", "this client's access has ended")
         return self._space.moving.why_closed("") if self._space is not None else None
 
@@ -198,6 +260,16 @@ class Client:
 
     def _publish(self, change: Change) -> None:
         self._daemon.announce(self.caller.space_id, change)
+
+
+def restarting() -> RefusalError:
+    """What was asked is to be asked again: this daemon ends, or the space is on its way to another node."""
+    return RefusalError(503, "unavailable", "this daemon ends, or another node takes the space: ask again")
+
+
+def _locked() -> RefusalError:
+    hint = "it opens when one of its machines connects"
+    return RefusalError(503, "locked", "the space is locked: its machines keep its key", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

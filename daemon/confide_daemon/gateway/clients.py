@@ -28,6 +28,9 @@ class Clients:
         self._daemon = daemon
         self._by_token = by_token
         self._clients: dict[bytes, tuple[Client, asyncio.Task[None]]] = {}
+        self._running: set[asyncio.Task[None]] = (
+            set()
+        )  # also those that finish what they were asked, and have a successor
         self._used: dict[bytes, float] = {}
         self.streams = Places("streams", most=MAX_STREAMS, each=MAX_STREAMS_EACH)
         self.requests = Places("requests", most=MAX_REQUESTS, each=MAX_REQUESTS_EACH)
@@ -37,8 +40,10 @@ class Clients:
         found = self._clients.get(caller.public_key)
         if found is None or found[0].ended.is_set():
             client = Client(caller, self._daemon)
-            found = client, asyncio.create_task(self._run(client))
-            self._clients[caller.public_key] = found
+            task = asyncio.create_task(self._run(client))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+            self._clients[caller.public_key] = found = client, task
         client = found[0]
         client.caller, client.used = caller, time.monotonic()
         self._used[caller.public_key] = self._daemon.registry.clock()
@@ -48,6 +53,12 @@ class Clients:
         for client, _ in self._clients.values():
             if client.caller.space_id == space_id:
                 client.changed(change)
+
+    def elsewhere(self, space_id: str) -> None:
+        """Another node holds the space: who listens here would hear nothing any more, and asks anew."""
+        for client, _ in self._clients.values():
+            if client.caller.space_id == space_id:
+                client.end(is_revoked=False)
 
     async def settle(self, space_id: str) -> None:
         mine = [client for client, _ in self._clients.values() if client.caller.space_id == space_id]
@@ -69,19 +80,24 @@ class Clients:
                     client.end(is_revoked=True)
                     continue
                 client.caller = caller
+                client.tidy()
                 if time.monotonic() - client.used > 2 * SESSION_IDLE_S:
                     client.end(is_revoked=False)
             if time.monotonic() - kept_at > KEEP_USED_S:
                 kept_at = time.monotonic()
                 await self._keep_used()
 
+    def end_streams(self) -> None:
+        """Have all who listen ask anew; what else was asked is answered."""
+        for client, _ in self._clients.values():
+            client.end(is_revoked=False)
+
     async def close(self) -> None:
         """End all of them, and wait until nothing of them runs."""
         found = list(self._clients.values())
-        for client, _ in found:
-            client.end(is_revoked=False)
+        self.end_streams()
         await asyncio.gather(*(client.settle() for client, _ in found))
-        await asyncio.gather(*(task for _, task in found), return_exceptions=True)
+        await asyncio.gather(*self._running, return_exceptions=True)
         await self._keep_used()
 
     async def _run(self, client: Client) -> None:

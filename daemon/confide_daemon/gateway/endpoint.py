@@ -8,10 +8,15 @@ from typing import Final
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from confide_daemon.access.callers import Caller
 from confide_daemon.gateway.admission import Bearer
+from confide_daemon.gateway.client import restarting
 from confide_daemon.gateway.clients import Clients
 from confide_daemon.gateway.limits import BODY_S
-from confide_door.limits import body_of, replayed
+from confide_daemon.server.server import Daemon
+from confide_door.limits import body_of
+from confide_door.refusals import RefusalError
+from confide_door.serving import KNOWN
 
 LISTEN: Final = "subscriptions/listen"
 
@@ -19,15 +24,33 @@ LISTEN: Final = "subscriptions/listen"
 class Endpoint:
     """An ASGI application, since the SDK's is one."""
 
-    def __init__(self, clients: Clients, by_token: Bearer) -> None:
+    def __init__(self, daemon: Daemon, clients: Clients, by_token: Bearer) -> None:
+        self._daemon = daemon
         self._clients = clients
         self._by_token = by_token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raises RefusalError: it is not let in, there is no place, it is too large or too slow, or the space is locked; RequestError."""
+        """Raises RefusalError: it is not let in, there is no place, it is too large or too slow, or the space cannot be used;
+        RequestError, EngineError."""
+        if await self._daemon.is_cut_off():
+            raise RefusalError(
+                503, "unavailable", "this node cannot reach its store; another one may, or try again later"
+            )
+        admitted = await self._by_token(Request(scope, receive))
+        scope["state"][KNOWN] = True
+        await self._answer(admitted.caller, scope, receive, send, left_s=admitted.left_s, is_passed_on=False)
+
+    async def passed_on(self, key: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        """The same of what another node has let in, for the caller of this key; that node ends it when its token does."""
+        caller = await self._by_token.known(key)
+        if caller is None:
+            raise self._by_token.challenge.unknown()
+        await self._answer(caller, scope, receive, send, left_s=None, is_passed_on=True)
+
+    async def _answer(
+        self, caller: Caller, scope: Scope, receive: Receive, send: Send, *, left_s: float | None, is_passed_on: bool
+    ) -> None:
         request = Request(scope, receive)
-        admitted = self._by_token(request)
-        caller = admitted.caller
         # The header must say what the body does, which the SDK compares.
         is_stream = request.method == "GET" or request.headers.get("mcp-method") == LISTEN
         places = self._clients.streams if is_stream else self._clients.requests
@@ -35,15 +58,17 @@ class Endpoint:
             client = self._clients.of(caller)
             body = await body_of(request, within_s=BODY_S)
             await client.pay(body)
-            work = asyncio.create_task(client.handle(scope, replayed(body, receive), send))
-            end = asyncio.create_task(client.ended.wait())
+            work = asyncio.create_task(client.handle(scope, body, receive, send, is_passed_on=is_passed_on))
+            # A stream does not outlive the token that has opened it; a request is answered where its client ends for another reason.
+            end = asyncio.create_task((client.ended if is_stream else client.is_over).wait())
             try:
-                # A stream does not outlive the token that has opened it.
-                await asyncio.wait({work, end}, timeout=admitted.left_s, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({work, end}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
                 if work.done():
                     return work.result()
             finally:
                 end.cancel()
                 work.cancel()
                 await asyncio.wait({work, end})
+        if client.ended.is_set() and not client.is_over.is_set():
+            raise restarting()
         raise self._by_token.challenge.unknown()

@@ -18,14 +18,17 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from confide_crypto.keys.files import read_private_file
+from confide_crypto.transport.open import Connection
 from confide_daemon.access.by_http.applications import Applications
 from confide_daemon.access.by_http.sign_in import SignIns
 from confide_daemon.config import GatewayConfig, parse_listen
 from confide_daemon.errors import ListenError
 from confide_daemon.gateway import health
 from confide_daemon.gateway.admission import PATH, Bearer, resource_of
+from confide_daemon.gateway.client import FINISH_S
 from confide_daemon.gateway.clients import Clients
 from confide_daemon.gateway.endpoint import Endpoint
+from confide_daemon.gateway.from_nodes import FromNode
 from confide_daemon.gateway.limits import MAX_CONNECTIONS
 from confide_daemon.gateway.names import hosts_of, origin_of
 from confide_daemon.gateway.oauth.documents import Documents
@@ -33,6 +36,7 @@ from confide_daemon.gateway.oauth.routes import OPEN_TO_LINKS, SignInRoutes
 from confide_daemon.server.replicas import Change
 from confide_daemon.server.server import Daemon
 from confide_door.guard import Guard, Names
+from confide_door.pacing import Turns
 from confide_door.refusals import handlers
 from confide_door.serving import Server, listen, settings
 
@@ -50,6 +54,8 @@ class Gateway:
         self._config = config
         self._daemon = daemon
         self._clients: Clients | None = None
+        self._endpoint: Endpoint | None = None
+        self._from_nodes: set[FromNode] = set()
         self._server: Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -68,7 +74,8 @@ class Gateway:
             origin, hosts = origin_of(self._config, port), hosts_of(self._config, port)
             by_token = Bearer(self._daemon.registry, origin)
             self._clients = Clients(self._daemon, by_token)
-            mcp = Route(PATH, Endpoint(self._clients, by_token), methods=["GET", "POST", "DELETE"], name="mcp")
+            self._endpoint = Endpoint(self._daemon, self._clients, by_token)
+            mcp = Route(PATH, self._endpoint, methods=["GET", "POST", "DELETE"], name="mcp")
             registry, resource = self._daemon.registry, resource_of(origin)
             applications = Applications(registry)
             documents = Documents(applications, self._config.client_hosts, self._config.client_space)
@@ -81,7 +88,7 @@ class Gateway:
                 Names(hosts, open_to_links=OPEN_TO_LINKS),
                 hint="whoever runs the daemon finds it in its log",
             )
-            self._server = Server(_settings(guarded, self._config))
+            self._server = Server(_settings(guarded, self._config), turns=Turns())
         except BaseException:
             listening.close()
             raise
@@ -92,22 +99,40 @@ class Gateway:
         log.info("the gateway listens on %s port %d", listening.getsockname()[0], port)
 
     async def close(self) -> None:
-        """End streams, let what was begun end, and take no more."""
+        """End streams, let what was begun be answered, and take no more."""
         if self._clients is None or self._server is None:
             return
         serving, watching = self._tasks
         self._server.should_exit = True
         watching.cancel()
-        await self._clients.close()
+        self._clients.end_streams()
+        leaving = [asyncio.create_task(node.leave()) for node in self._from_nodes]
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GOODBYE_S):
-                await asyncio.shield(serving)
-        serving.cancel()
-        await asyncio.gather(serving, watching, return_exceptions=True)
+            async with asyncio.timeout(FINISH_S + GOODBYE_S):
+                await asyncio.gather(asyncio.shield(serving), *map(asyncio.shield, leaving))
+        await self._clients.close()
+        for task in (serving, *leaving):
+            task.cancel()
+        await asyncio.gather(serving, watching, *leaving, return_exceptions=True)
 
     def changed(self, space_id: str, change: Change) -> None:
         if self._clients is not None:
             self._clients.changed(space_id, change)
+
+    def elsewhere(self, space_id: str) -> None:
+        if self._clients is not None:
+            self._clients.elsewhere(space_id)
+
+    async def serve(self, connection: Connection) -> None:
+        if self._endpoint is None:  # it is about to listen
+            await connection.close("restart")
+            return
+        node = FromNode(connection, self._endpoint)
+        self._from_nodes.add(node)
+        try:
+            await node.serve()
+        finally:
+            self._from_nodes.discard(node)
 
     async def settle(self, space_id: str) -> None:
         if self._clients is not None:
@@ -126,7 +151,7 @@ def _listen(where: str) -> socket.socket:
 def _settings(application: Any, config: GatewayConfig) -> uvicorn.Config:
     cert, key = (Path(name).expanduser() if name else None for name in (config.cert, config.key))
     try:
-        return settings(application, most_connections=MAX_CONNECTIONS, cert=cert, key=key)
+        return settings(application, most_connections=MAX_CONNECTIONS, finish_s=int(FINISH_S), cert=cert, key=key)
     except (OSError, ssl.SSLError) as error:
         why = f"its certificate or the key of it cannot be used: {error.strerror or type(error).__name__}"
         raise ListenError(f"{config.listen} {_WHERE}", why, hint="cert and key of [gateway] name PEM files") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from confide_crypto.transport.open import Connection
 from confide_daemon.server.replicas import Change
 
 
@@ -16,6 +17,12 @@ class Beside(Protocol):
 
     def changed(self, space_id: str, change: Change) -> None:
         """A document of the space has a new revision."""
+
+    def elsewhere(self, space_id: str) -> None:
+        """Another node holds the space from now on: whoever waits for its news has to ask anew."""
+
+    async def serve(self, connection: Connection) -> None:
+        """Answer what another node passes on for the caller of this channel, until it ends (PROTOCOL.md 12.5)."""
 
     async def settle(self, space_id: str) -> None:
         """Wait until nothing runs in the space that was begun before; the space takes no more meanwhile."""

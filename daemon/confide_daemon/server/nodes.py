@@ -7,6 +7,7 @@ Loaded where `[store]` is set.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -15,12 +16,14 @@ from typing import Any, Final
 from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.handshake.speaking import Speaker
 from confide_crypto.keys.identity import fingerprint_words
+from confide_crypto.transport.open import Connection
 from confide_daemon.access import space_removal
 from confide_daemon.access.authorization import Callers, denied
 from confide_daemon.access.registry import State
 from confide_daemon.datadir.identity import Keys
-from confide_daemon.errors import EngineError
+from confide_daemon.errors import EngineError, OvertakenError
 from confide_daemon.spaces import joining
+from confide_daemon.spaces.leases import Leases
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +35,11 @@ SNAPSHOT_EVERY_S: Final = 60.0
 class Following:
     """The registry here, kept as its log is."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, *, on_overtaken: Callable[[OvertakenError], None]) -> None:
+        """`on_overtaken`: told once that a newer version has written the registry, which cannot be followed from then on."""
         self._state = state
+        self._on_overtaken = on_overtaken
+        self.is_overtaken = False
         self._registry = state.registry
         self._complaint = ""
         self._followed_at = time.monotonic()  # by whoever has opened the state
@@ -50,8 +56,14 @@ class Following:
     async def follow(self) -> None:
         """Have the registry here be as its log is. Raises StorageError, EngineError."""
         began = time.monotonic()
-        if await asyncio.to_thread(self._registry.follow):
-            await asyncio.to_thread(self._take_up)
+        try:
+            if await asyncio.to_thread(self._registry.follow):
+                await asyncio.to_thread(self._take_up)
+        except OvertakenError as error:
+            if not self.is_overtaken:
+                self.is_overtaken = True
+                self._on_overtaken(error)
+            raise
         self._followed_at = max(self._followed_at, began)
 
     def is_behind(self, seconds: float) -> bool:
@@ -98,13 +110,39 @@ class Following:
         self._complaint = why
 
 
+class Contact:
+    """Whether this node knows what the others have changed: nobody new is let in while it may not."""
+
+    def __init__(self, leases: Leases, following: Following, *, lease_s: float) -> None:
+        self._leases = leases
+        self._following = following
+        self._lease_s = lease_s
+
+    @property
+    def is_lost(self) -> bool:
+        is_behind = self._following.is_overtaken or self._following.is_behind(self._lease_s)
+        return is_behind or not self._leases.is_confirmed
+
+    async def stays_lost(self) -> bool:
+        """The same, after a look: a process that was stopped for a while has asked nobody meanwhile, and is answered now."""
+        if self.is_lost and self._leases.failure is None:
+            with contextlib.suppress(ConfideError):
+                await self._leases.confirm()
+                await self._following.follow()
+        return self.is_lost
+
+
 class Door:
     """Who may come in at the address for nodes: another node of this daemon, for a caller that may (PROTOCOL.md 12.2)."""
 
-    def __init__(self, keys: Callable[[], Keys], callers: Callers, *, is_stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self, keys: Callable[[], Keys], callers: Callers, *, is_stopping: Callable[[], bool], has_gateway: bool
+    ) -> None:
+        """`has_gateway`: whether callers who come by HTTP are served."""
         self._keys = keys
         self._callers = callers
         self._is_stopping = is_stopping
+        self._has_gateway = has_gateway
 
     def invite_psk(self, _invite_id: bytes) -> None:
         """Nobody joins here."""
@@ -118,10 +156,21 @@ class Door:
         except ValueError:
             raise denied("unknown", public_key) from None
 
+    def stand_for_caller(self, connection: Connection) -> bool:
+        """From now on the channel, a node's, is the session of the caller that it speaks for; whether that one comes by HTTP."""
+        speaker = self.speaker(connection.peer_key, connection.hello)
+        hello = {} if speaker.replaces is None else {"replaces": speaker.replaces}
+        connection.stand_for(speaker.caller, speaker.session_id, hello)
+        return speaker.is_by_http
+
     async def admit(self, public_key: bytes, hello: dict[str, Any], _invite_id: bytes | None) -> dict[str, Any]:
         """The welcome for the caller that the node speaks for. Raises DeniedError, BusyError."""
         speaker = self.speaker(public_key, hello)
         if self._is_stopping():
             raise DeniedError("restart", fingerprint_words(public_key))
+        if speaker.is_by_http:
+            if not self._has_gateway:
+                raise denied("unknown", public_key)
+            return await self._callers.admit_by_http(speaker.caller)
         asked = {} if speaker.replaces is None else {"replaces": speaker.replaces}
         return await self._callers.admit(speaker.caller, asked, None)

@@ -23,7 +23,7 @@ from confide_daemon.embedding.memory import heaps
 from confide_daemon.errors import BadNameError, DataFolderError, DescriptorsError, LockedError
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.server.beside import Beside
-from confide_daemon.server.limits import MAX_STRANGERS
+from confide_daemon.server.listening.strangers import MAX_STRANGERS
 from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.jobs import carry_out
 from confide_daemon.server.operator.upgrading import upgrade

@@ -1,7 +1,7 @@
 """Sessions of callers whose spaces other nodes hold, passed on to these (PROTOCOL.md 12). Loaded where `[node]` is set.
 
 A channel to the holder is one session, so nothing is told apart here: what comes on one goes out on the other, and the end of one is the
-end of the other. Who holds a space is asked for each session, and watched by the heartbeat while it lasts.
+end of the other.
 """
 
 from __future__ import annotations
@@ -9,40 +9,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confide_crypto.errors import ConfideError, ConnectionLost, DeniedError, ProtocolViolation, UnreachableError
+from confide_crypto.errors import ConnectionLost, DeniedError, ProtocolViolation
 from confide_crypto.handshake.speaking import Speaker
-from confide_crypto.keys.identity import Identity
-from confide_crypto.limits import Timers
 from confide_crypto.transport.inbox import Body
-from confide_crypto.transport.open import Connection, connect
+from confide_crypto.transport.open import Connection
 from confide_daemon import figures
-from confide_daemon.config import parse_listen
-from confide_daemon.datadir.identity import Keys
-from confide_daemon.errors import EngineError
+from confide_daemon.server.holders import LOOK_S, Far, Holders
 from confide_daemon.server.mcp.tool_calls import may_be_asked_again
 from confide_daemon.server.rates import Rate
-from confide_daemon.spaces.leases import Holder, Leases
 
 log = logging.getLogger(__name__)
 
-DIAL_S: Final = 3.0
-PATIENCE_S: Final = 6.0
-"""For a holder that ends, or does not answer: the caller's requests wait meanwhile, and have 10 s."""
-LOOK_S: Final = 0.05
-"""Between two looks at who holds a space that is about to be free."""
-REFUSALS: Final = 3
-REFUSED_FOR_S: Final = 0.5
-"""A holder's address has to refuse so often, over so long, until its space is taken from it: one refusal may be a restart."""
 LONGEST_S: Final = 3600.0
 """For an answer that is passed on: whoever has asked has a deadline of its own."""
 DRAIN_S: Final = 5.0
-_PASSED_ON: Final = frozenset({"revoked", "expired", "busy", "disabled"})
-"""Denials that are the caller's to hear, as the word of its CLOSE."""
 
 
 @dataclass(eq=False)
@@ -51,8 +34,6 @@ class _Passed:
 
     near: Connection
     far: Connection
-    space_id: str
-    node: int
     calls: int = 0  # of the caller's messages, those that are not answered yet
     is_leaving: bool = False  # what comes from now on is asked again elsewhere
 
@@ -64,19 +45,10 @@ class _Passed:
 class Relays:
     """One for a daemon; on the event loop."""
 
-    def __init__(
-        self, leases: Leases, keys: Callable[[], Keys], timers: Timers, *, is_stopping: Callable[[], bool]
-    ) -> None:
-        """`is_stopping`: whether nothing is to be begun any more."""
-        self._is_stopping = is_stopping
-        self._leases = leases
-        self._keys = keys
-        self._timers = timers
-        self._identity = Identity.generate()  # of this run, and in memory alone
+    def __init__(self, holders: Holders) -> None:
+        self._holders = holders
         self._passed: set[_Passed] = set()
         self._leaving: set[asyncio.Task[None]] = set()
-        leases.relied_on = lambda: {one.space_id: one.node for one in self._passed}
-        leases.on_moved = self._moved
 
     def __len__(self) -> int:
         return len(self._passed)
@@ -95,37 +67,22 @@ class Relays:
 
         Raises EngineError: nobody can be asked who that is, or that node takes no sessions of others.
         """
-        until = time.monotonic() + PATIENCE_S
-        while (holder := await self._leases.holder(space_id)) is not None:
-            if not holder.address:
-                raise EngineError(
-                    f"cannot use the space: node {holder.node} holds it, and takes no sessions of other nodes",
-                    hint="set [node] in the daemon.toml of that node, or connect to it",
-                )
-            try:
-                far = await self._dial(holder, connection)
-            except DeniedError as denied:
-                if denied.reason in _PASSED_ON:
-                    await connection.close(denied.reason)
-                    return True
-                if denied.reason != "restart":
-                    log.warning("node %d takes no sessions of this one: are the clocks of both right?", holder.node)
-            except UnreachableError:
-                if await refuses(holder.address) and await self._leases.free(space_id, holder):
-                    continue
-            except ConfideError as error:
-                log.warning("node %d cannot be reached: %s", holder.node, type(error).__name__)
-            else:
-                if self._is_stopping():
-                    far.abort()
-                else:
-                    await self._pass(connection, far, space_id, holder.node, rate)
-                    return True
-            if self._is_stopping() or time.monotonic() >= until:
-                await connection.close("restart")
-                return True
-            await asyncio.sleep(LOOK_S)
-        return False
+        replaces = connection.hello.get("replaces")
+        key, session_id = connection.peer_key, connection.session_id
+        replaced = replaces if isinstance(replaces, str) else None
+        try:
+            far = await self._holders.reach(space_id, lambda node: Speaker(node, key, session_id, replaced))
+        except DeniedError as denied:
+            await connection.close(denied.reason)
+            return True
+        except ConnectionLost:
+            await connection.close("restart")
+            return True
+        if far is None:
+            return False
+        with self._holders.relying_on(far):
+            await self._pass(connection, far, rate)
+        return True
 
     def shut_out(self, key: bytes, word: str) -> None:
         """End the sessions of a caller."""
@@ -140,31 +97,13 @@ class Relays:
         """End all, each as soon as nothing of it is under way, or after some seconds."""
         await asyncio.gather(*(self._drain(one) for one in list(self._passed)), return_exceptions=True)
 
-    async def _dial(self, holder: Holder, connection: Connection) -> Connection:
-        keys = self._keys()
-        replaces = connection.hello.get("replaces")
-        speaker = Speaker(
-            await self._leases.node(),
-            connection.peer_key,
-            connection.session_id,
-            replaces if isinstance(replaces, str) else None,
-        )
-        return await connect(
-            f"ws://{holder.address}",
-            self._identity,
-            keys.current.static_key,
-            daemon_key=keys.current.public_key,
-            hello=speaker.hello(keys.current, self._identity.public_key, now=int(time.time())),
-            timeout_s=DIAL_S,
-            timers=self._timers,
-        )
-
-    async def _pass(self, near: Connection, far: Connection, space_id: str, node: int, rate: Rate) -> None:
+    async def _pass(self, near: Connection, to: Far, rate: Rate) -> None:
         """Pass on what comes on either, until one of them ends; then the other one ends as it did."""
-        passed = _Passed(near, far, space_id, node)
+        far = to.connection
+        passed = _Passed(near, far)
         self._passed.add(passed)
         figures.RELAYED.inc()
-        log.info("session %s is passed on to node %d", near.session_id, node, extra={"space": space_id})
+        log.info("session %s is passed on to node %d", near.session_id, to.node, extra={"space": to.space_id})
 
         async def up(data: bytes) -> None:
             if passed.is_leaving and may_be_asked_again(data):
@@ -213,11 +152,6 @@ class Relays:
                     await asyncio.sleep(LOOK_S)
         await passed.near.close("restart")
 
-    def _moved(self, space_id: str) -> None:
-        for one in list(self._passed):
-            if one.space_id == space_id:
-                one.far.abort()
-
 
 async def _serve(one: Connection, other: Connection, on_message: Any, *, toll: Any = None) -> None:
     async def ask(op: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -233,21 +167,3 @@ async def _serve(one: Connection, other: Connection, on_message: Any, *, toll: A
 def _is_call(data: bytes) -> bool:
     """Whether a message will be answered, as far as can be told without reading it."""
     return b'"method"' in data and b'"id"' in data
-
-
-async def refuses(address: str) -> bool:
-    """Whether nobody listens at an address, at several looks. Silence is no refusal: the machine may be cut off, and serve others."""
-    host, port = parse_listen(address)
-    for look in range(REFUSALS):
-        if look:
-            await asyncio.sleep(REFUSED_FOR_S / (REFUSALS - 1))
-        try:
-            async with asyncio.timeout(REFUSED_FOR_S):
-                _, writer = await asyncio.open_connection(host, port)
-        except ConnectionRefusedError:
-            continue
-        except (OSError, TimeoutError):
-            return False
-        writer.close()
-        return False
-    return True

@@ -1,40 +1,26 @@
-"""The daemon: one port, and behind it a session for every connection that has proven an enrolled key.
-
-`GET /health` is the only thing answered to strangers, and says no more than that the daemon lives, which version it is, and which part of
-it does not work as it should, if one does not. Everything else is a websocket that begins with the handshake.
-"""
+"""The daemon: a session for every connection that has proven an enrolled key, until it is told to stop."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import http
-import json
 import logging
 import os
 import signal
-import socket
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from websockets.asyncio.server import Server as WebsocketServer
-from websockets.asyncio.server import ServerConnection, serve
-from websockets.datastructures import Headers
-from websockets.http11 import Request, Response
-
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.keys.identity import format_daemon_key
-from confide_crypto.limits import Timers, websocket_options
-from confide_crypto.transport.open import Connection, accept
-from confide_daemon import __version__, figures
+from confide_crypto.limits import Timers
+from confide_crypto.transport.open import Connection
+from confide_daemon import __version__
 from confide_daemon.access.audit import PAUSE_S, SHARED_PAUSE_S, AuditLog
-from confide_daemon.access.authorization import Callers
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.registry import Registry, State
 from confide_daemon.access.revocations import Revocations
@@ -42,23 +28,28 @@ from confide_daemon.backup.service import Backups
 from confide_daemon.config import DaemonConfig, parse_listen
 from confide_daemon.datadir import instance
 from confide_daemon.datadir.identity import LiveKeys
-from confide_daemon.errors import FencedError, ListenError, LockedError
+from confide_daemon.errors import FencedError, LockedError, OvertakenError
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.server.beside import Beside
-from confide_daemon.server.limits import HTTP_DEADLINE_S, GuardedConnection, Refusals, Strangers, limit_http, result_of
+from confide_daemon.server.listening.admission import Admission
+from confide_daemon.server.listening.answers import Answers
+from confide_daemon.server.listening.listener import Listener
+from confide_daemon.server.listening.refusals import Refusals
 from confide_daemon.server.operator.backups import BackupDesk
 from confide_daemon.server.operator.desk import OperatorDesk
 from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.jobs import Work
-from confide_daemon.server.rates import Rate, Rates
+from confide_daemon.server.rates import Rate
 from confide_daemon.server.replicas import Change
 from confide_daemon.server.session import Session
+from confide_daemon.spaces.leases import Leases
 from confide_daemon.spaces.maintenance import LOOK_S
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 
 if TYPE_CHECKING:
-    from confide_daemon.server.nodes import Door, Following
+    from confide_daemon.server.holders import Holders
+    from confide_daemon.server.nodes import Contact, Door, Following
     from confide_daemon.server.relay import Relays
 
 log = logging.getLogger(__name__)
@@ -66,13 +57,8 @@ log = logging.getLogger(__name__)
 # How soon a change made by another process (a revoked caller) is seen. Asking costs a microsecond.
 REGISTRY_POLL_S = 0.2
 STOP_DEADLINE_S = 10.0
-# Connections taken in before calls are looked at again: each costs some 0.1 ms, and a flood brings them without end.
-ACCEPTED_AT_ONCE = 8
-# In the kernel's queue: whoever finds it full tries again after a second, and after a restart all callers come at once.
-MAX_WAITING_CONNECTIONS = 1024
 # How often a space may be another node's by the time that it is opened here; then its machine comes again.
 OPENED_AT_ONCE = 3
-_Answer = Callable[[ServerConnection, Request], Response | None]
 # A proxy asks at once; whoever has not asked by then will not.
 EXPLAIN_S = 10.0
 
@@ -116,17 +102,12 @@ class Daemon:
         self.spaces = spaces
         self._sessions: set[Session] = set()
         self._explained: set[Connection] = set()
-        self._open: Counter[bytes] = Counter()
         self._stop = asyncio.Event()
         self._keys = LiveKeys(state.folder, state.keys)
         self._keys_complaint = ""
         self._revocations = revocations
         self._timers = timers or Timers.every(config.server.keepalive_s)
         self._refusals = Refusals()
-        self._strangers = Strangers(self._refusals)
-        # Of their own at the address for nodes: a flood at the other one must not keep nodes from passing sessions on.
-        self._strange_nodes = Strangers(self._refusals)
-        self._rates = Rates()
         pause_s = PAUSE_S if state.registry.shared is None else SHARED_PAUSE_S
         self._audit = AuditLog(state.registry.transaction, pause_s=pause_s)
         self._leaving: set[asyncio.Task[None]] = set()
@@ -151,32 +132,57 @@ class Daemon:
         self.desk = RosterDesk(state.registry, spaces.rosters)
         spaces.on_news = self.desk.announce
         spaces.around = self._around
-        self._callers = Callers(
-            state.registry,
-            state.folder.authorized,
-            sessions_of=lambda key: self._open[key],
-            max_sessions=config.server.max_sessions_per_caller,
-            is_full=lambda: self._open.total() >= config.server.max_sessions,
-            is_cut_off=self._stays_cut_off,
+        self._admission = Admission(
+            state,
+            config.server,
+            self._refusals,
+            is_cut_off=self.is_cut_off,
             is_live=self._is_live,
-            pass_connection=self._rates.pass_connection,
             on_refused=self._audit.refused,
         )
+        self._callers = self._admission.callers
+        self._listener = Listener(
+            self._callers,
+            self._let_in,
+            keys=self._keys.in_force,
+            timers=self._timers,
+            refusals=self._refusals,
+            answer=Answers(self.operator.ailments, self._why_unready),
+        )
         self._beside = beside(self) if beside else None
+        self._overtaken: OvertakenError | None = None
         self._following: Following | None = None
         if state.registry.shared is not None:
             from confide_daemon.server.nodes import Following
 
-            self._following = Following(state)
+            self._following = Following(state, on_overtaken=self._be_overtaken)
             self.operator.also(self._following.ailments)
+        self.holders: Holders | None = None
+        """The way to other nodes; None: there are none."""
         self._relays: Relays | None = None
+        self._contact: Contact | None = None
         self._door: Door | None = None
+        self._nodes: Listener | None = None
         if config.node.listen and spaces.leases is not None:
-            from confide_daemon.server.nodes import Door
+            from confide_daemon.server.holders import Holders
+            from confide_daemon.server.nodes import Contact, Door
             from confide_daemon.server.relay import Relays
 
-            self._relays = Relays(spaces.leases, self._keys.in_force, self._timers, is_stopping=self._stop.is_set)
-            self._door = Door(self._keys.in_force, self._callers, is_stopping=self._stop.is_set)
+            is_stopping = self._stop.is_set
+            self.holders = Holders(spaces.leases, self._keys.in_force, self._timers, is_stopping=is_stopping)
+            self._relays = Relays(self.holders)
+            if self._following is not None:
+                self._contact = Contact(spaces.leases, self._following, lease_s=config.store.lease_s)
+            self._door = Door(
+                self._keys.in_force, self._callers, is_stopping=is_stopping, has_gateway=self._beside is not None
+            )
+            self._nodes = Listener(
+                self._door,
+                self._let_in_node,
+                keys=self._keys.in_force,
+                timers=self._timers,
+                refusals=self._refusals,
+            )
             spaces.on_elsewhere = self._send_elsewhere
 
     @property
@@ -203,7 +209,7 @@ class Daemon:
     async def run(self, listen: Listen, *, on_ready: Callable[[str], None] | None = None) -> None:
         """Serve; `on_ready` gets the address (`confide://host:port`) once connections are taken.
 
-        Raises ListenError where the address cannot be bound.
+        Raises ListenError where the address cannot be bound; OvertakenError: nodes of a newer version are to go on in its place.
         """
         # First of all: whoever reads the address may stop the daemon that same moment.
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -212,10 +218,8 @@ class Daemon:
         self._seen = (self._state.registry.version(), self._state.registry.last_change())
         if self._relays is not None and self.spaces.leases is not None:
             await self.spaces.leases.confirm()  # until then nobody is let in
-        server = await self._listen(listen.host, listen.port, self._handle, self._answer_http, self._strangers)
-        nodes: WebsocketServer | None = None
-        url = _url(server)
-        self._bound = str(server.sockets[0].getsockname()[0])
+        await self._listener.open(listen.host, listen.port)
+        url, (self._bound, _) = self._listener.url, self._listener.bound
         auditing = asyncio.create_task(self._audit.run())
         looking = asyncio.create_task(self._look_at_spaces())
         if self._following is not None:
@@ -223,7 +227,8 @@ class Daemon:
         self._work.begin()
         self._backups.start()
         try:
-            nodes = await self._listen_to_nodes()
+            if self._nodes is not None:
+                await self._nodes.open(*parse_listen(self.config.node.listen))
             await self.operator.open()
             if self._beside is not None:
                 await self._beside.open()
@@ -239,19 +244,16 @@ class Daemon:
             await self.operator.close()
             if self._beside is not None:
                 await self._beside.close()
-            server.close(close_connections=False)
+            self._listener.shut()
             await self._close_sessions()
-            self._strangers.cut_all()
-            await server.wait_closed()
+            await self._listener.close()
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
             await self._backups.close()
             await self._work.close()
             await self.spaces.close()
-            if nodes is not None:  # until here it has told others that its spaces are about to be free
-                nodes.close()
-                self._strange_nodes.cut_all()
-                await nodes.wait_closed()
+            if self._nodes is not None:  # until here it has told others that its spaces are about to be free
+                await self._nodes.close()
             auditing.cancel()
             await asyncio.gather(auditing, *self._leaving, return_exceptions=True)
             await self._audit.flush()
@@ -260,164 +262,37 @@ class Daemon:
             self._reading.shutdown()
             self._refusals.report(is_last=True)
             log.info("confided ended")
+        if self._overtaken is not None:
+            raise self._overtaken
 
-    async def _listen_to_nodes(self) -> WebsocketServer | None:
-        if self._door is None:
-            return None
-        host, port = parse_listen(self.config.node.listen)
-        return await self._listen(host, port, self._handle_node, self._answer_node, self._strange_nodes)
+    def _why_unready(self) -> str | None:
+        if self._stop.is_set():
+            return "stopping"
+        if self._overtaken is not None:
+            return "version"
+        return "store" if self._contact is not None and self._contact.is_lost else None
 
-    async def _listen(
-        self,
-        host: str,
-        port: int,
-        handle: Callable[[ServerConnection], Awaitable[None]],
-        answer: _Answer,
-        strangers: Strangers,
-    ) -> WebsocketServer:
-        limit_http()
-        try:
-            server = await serve(
-                handle,
-                host,
-                port,
-                process_request=answer,
-                open_timeout=HTTP_DEADLINE_S,
-                server_header=None,
-                create_connection=strangers.connection_class(),
-                backlog=ACCEPTED_AT_ONCE,
-                logger=_quiet_logger(),
-                **websocket_options(),
-            )
-        except OSError as error:
-            where = f"{host}:{port}"
-            if error.errno == errno.EADDRINUSE:
-                hint = "is another confided running? choose another port with --listen"
-                raise ListenError(where, "the port is in use", hint=hint) from error
-            raise ListenError(
-                where, error.strerror or type(error).__name__, hint="is the host one of this machine?"
-            ) from error
-        for listener in server.sockets:
-            with socket.fromfd(listener.fileno(), listener.family, listener.type) as same:
-                same.listen(MAX_WAITING_CONNECTIONS)  # asyncio has one number for both
-        return server
+    async def is_cut_off(self) -> bool:
+        """Whether what other nodes have changed may not be known here: then nobody new is let in."""
+        return self._contact is not None and await self._contact.stays_lost()
 
-    def _answer_http(self, _connection: ServerConnection, request: Request) -> Response | None:
-        """Answer plain HTTP; None lets a websocket pass on to its handshake."""
-        path = request.path.partition("?")[0]
-        if "websocket" in request.headers.get("Upgrade", "").lower():
-            return self._refusal_of_page(request)
-        # websockets before 16 knows no other method than GET.
-        is_get = getattr(request, "method", "GET") in ("GET", "HEAD")
-        if is_get and path.rstrip("/").endswith("/health"):
-            return self._health()
-        if is_get and path.rstrip("/").endswith("/ready"):
-            return self._readiness()
-        return _response(http.HTTPStatus.NOT_FOUND, {"error": "not found"})
+    async def _let_in(self, connection: Connection) -> None:
+        await self._admission.let_in(connection, partial(self._serve, is_passed_on=False))
 
-    def _answer_node(self, _connection: ServerConnection, request: Request) -> Response | None:
-        """At the address for nodes there is nothing but their websockets."""
-        if "websocket" in request.headers.get("Upgrade", "").lower():
-            return self._refusal_of_page(request)
-        return _response(http.HTTPStatus.NOT_FOUND, {"error": "not found"})
-
-    def _refusal_of_page(self, request: Request) -> Response | None:
-        """Every browser sends `Origin` and no client of ours does: what any page could open, also to this machine, is not opened at all."""
-        if not request.headers.get_all("Origin"):
-            return None
-        self._strangers.refuse_page()
-        return _response(http.HTTPStatus.FORBIDDEN, {"error": "web pages are not served here"})
-
-    def _health(self) -> Response:
-        """The same to everybody: behind a tunnel or a proxy every stranger comes from this machine."""
-        ailments = sorted(self.operator.ailments())
-        if not ailments:
-            return _response(http.HTTPStatus.OK, {"status": "ok", "version": __version__})
-        body = {"status": "degraded", "reason": ", ".join(ailments), "version": __version__}
-        return _response(http.HTTPStatus.SERVICE_UNAVAILABLE, body)
-
-    def _readiness(self) -> Response:
-        """Whether sessions are taken now, for balancers. A damaged space is no reason to send everybody elsewhere: that is `/health`."""
-        if self._stop.is_set() or self._is_cut_off:
-            why = "stopping" if self._stop.is_set() else "store"
-            return _response(http.HTTPStatus.SERVICE_UNAVAILABLE, {"status": "unready", "reason": why})
-        return _response(http.HTTPStatus.OK, {"status": "ready"})
-
-    @property
-    def _is_cut_off(self) -> bool:
-        """Whether other nodes may have changed what this one goes by: nobody new is let in then."""
-        leases, following = self.spaces.leases, self._following
-        if self._relays is None or leases is None or following is None:
-            return False
-        return not leases.is_confirmed or following.is_behind(self.config.store.lease_s)
-
-    async def _stays_cut_off(self) -> bool:
-        """The same, after a look: a process that was stopped for a while has asked nobody meanwhile, and is answered now."""
-        leases, following = self.spaces.leases, self._following
-        if self._is_cut_off and leases is not None and following is not None and leases.failure is None:
-            with suppress(ConfideError):
-                await leases.confirm()
-                await following.follow()
-        return self._is_cut_off
-
-    async def _handle(self, ws: ServerConnection) -> None:
-        await self._take_in(ws, self._callers)
-
-    async def _handle_node(self, ws: ServerConnection) -> None:
+    async def _let_in_node(self, connection: Connection) -> None:
         assert self._door is not None
-        await self._take_in(ws, self._door)
-
-    async def _take_in(self, ws: ServerConnection, authorize: Callers | Door) -> None:
-        assert isinstance(ws, GuardedConnection)
-        keys = self._keys.in_force()
-        try:
-            connection = await accept(
-                ws,
-                keys.current,
-                authorize,
-                previous=keys.rotation,
-                slot=ws.strangers.handshake(ws),
-                timers=self._timers,
-            )
-        except Exception as error:
-            figures.HANDSHAKES.labels(result_of(error)).inc()
-            self._refusals.note(error)
+        if self._door.stand_for_caller(connection):
+            assert self._beside is not None
+            await self._admission.let_in_node(connection, self._beside.serve)
             return
-        figures.HANDSHAKES.labels("ok").inc()
-        ws.let_in()
-        is_passed_on = authorize is self._door
-        if is_passed_on and self._door is not None:
-            speaker = self._door.speaker(connection.peer_key, connection.hello)
-            hello = {} if speaker.replaces is None else {"replaces": speaker.replaces}
-            connection.stand_for(speaker.caller, speaker.session_id, hello)
-        key = connection.peer_key
-        # Counted from here without a pause, so that many handshakes at once cannot slip past the limit together.
-        self._open[key] += 1
-        try:
-            await self._serve(connection, is_passed_on=is_passed_on)
-        except Exception as error:
-            self._refusals.note(error)
-            await connection.close("internal")
-        finally:
-            self._open[key] -= 1
-            if not self._open[key]:
-                del self._open[key]
+        await self._admission.let_in(connection, partial(self._serve, is_passed_on=True))
 
-    async def _serve(self, connection: Connection, *, is_passed_on: bool) -> None:
-        caller = self._callers.current(connection.peer_key)
-        is_too_many = (
-            self._open[connection.peer_key] > self._callers.most_sessions(connection.peer_key, connection.hello)
-            or self._open.total() > self.config.server.max_sessions
-        )
-        if caller is None or is_too_many:
-            await connection.close(self._callers.why_closed(connection.peer_key) if caller is None else "busy")
-            return
-        with self._rates.of(connection.peer_key) as rate:
-            try:
-                await self._serve_here_or_elsewhere(connection, caller, rate, is_passed_on=is_passed_on)
-            except ConfideError as error:
-                log.error("space %s cannot be opened: %s", caller.space_id, error, extra={"space": caller.space_id})
-                await self._explain(connection, error, rate)
+    async def _serve(self, connection: Connection, caller: Caller, rate: Rate, *, is_passed_on: bool) -> None:
+        try:
+            await self._serve_here_or_elsewhere(connection, caller, rate, is_passed_on=is_passed_on)
+        except ConfideError as error:
+            log.error("space %s cannot be opened: %s", caller.space_id, error, extra={"space": caller.space_id})
+            await self._explain(connection, error, rate)
 
     async def _serve_here_or_elsewhere(
         self, connection: Connection, caller: Caller, rate: Rate, *, is_passed_on: bool
@@ -534,7 +409,7 @@ class Daemon:
             self._refusals.report()
             if self._keys.is_stale():
                 await self._follow_keys(url)
-            if self._open or self._work.is_busy or self._backups.is_busy:
+            if self._admission.is_anybody_in or self._work.is_busy or self._backups.is_busy:
                 busy_at = time.monotonic()
             elif idle_exit_s is not None and time.monotonic() - busy_at >= idle_exit_s:
                 log.info("nobody connected for %.0f s", idle_exit_s)
@@ -622,6 +497,23 @@ class Daemon:
         for session in self._sessions:
             if session.caller.space_id == space_id and session.ended_by is None:
                 self._in_background(session.close("restart"))
+        if self._beside is not None:
+            self._beside.elsewhere(space_id)
+
+    def _be_overtaken(self, error: OvertakenError) -> None:
+        """What nodes of a newer version change is not known here from now on: nobody is let in, and all goes to one of them."""
+        log.error("this node ends: %s", error)
+        self._overtaken = error
+        self._in_background(self._stop_for_successor())
+
+    async def _stop_for_successor(self) -> None:
+        """Stop, as soon as a node of another version serves; and in time, since nobody knows here who is revoked."""
+        leases = self.spaces.leases
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.config.store.lease_s):
+                while leases is not None and not await _is_succeeded(leases):  # noqa: ASYNC110 - some times, once in a run
+                    await asyncio.sleep(REGISTRY_POLL_S)
+        self._stop.set()
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Begin what nobody waits for before the end."""
@@ -644,22 +536,7 @@ class Daemon:
             task.cancel()
 
 
-def _response(status: http.HTTPStatus, body: dict[str, str]) -> Response:
-    data = json.dumps(body).encode() + b"\n"
-    headers = Headers({"Content-Type": "application/json", "Content-Length": str(len(data)), "Connection": "close"})
-    headers["Cache-Control"] = "no-store"
-    return Response(status, status.phrase, headers, data)
-
-
-def _quiet_logger() -> logging.Logger:
-    """websockets logs tracebacks of failed handshakes and whole frames; strangers must not be able to fill the log."""
-    quiet = logging.getLogger("confide_daemon.websockets")
-    quiet.setLevel(logging.CRITICAL)
-    return quiet
-
-
-def _url(server: WebsocketServer) -> str:
-    host, port = server.sockets[0].getsockname()[:2]
-    if host in ("0.0.0.0", "::"):  # noqa: S104 - what was bound, to be replaced by what can be reached
-        host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # noqa: S104
-    return f"confide://[{host}]:{port}" if ":" in host else f"confide://{host}:{port}"
+async def _is_succeeded(leases: Leases) -> bool:
+    with suppress(ConfideError):
+        return await leases.is_succeeded()
+    return False

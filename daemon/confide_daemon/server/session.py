@@ -146,6 +146,7 @@ class Session:
             self._ask,
             self._publish_here_too,
             lambda wake: desk.following(caller.space_id, wake),
+            registry.earlier_keys,
         )
         self._copies = Copies(self._ask, self._held, lambda: self.grants, self._publish)
         self._requests: dict[str, Operation] = {}

@@ -41,6 +41,7 @@ class Entry:
         door: held by who opens it, and by who needs it to stay closed.
         is_unlocked: set while it is open, or could be opened.
         users: how many connections and jobs need it, or wait for it.
+        listeners: how many wait for its news without using it: they keep it at this node, and neither open nor unlocked.
         holders: how many have it in hand right now: it is not closed before they are done.
         ailed: what of it did not work when it was closed (`Space.ailments`).
         timer: until its key is forgotten, while nobody does.
@@ -77,6 +78,7 @@ class Entry:
         self.door = asyncio.Lock()
         self.is_unlocked = asyncio.Event()
         self.users = 0
+        self.listeners = 0
         self.holders = 0
         self.ailed: frozenset[str] = frozenset()
         self.timer: asyncio.TimerHandle | None = None

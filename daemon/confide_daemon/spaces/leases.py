@@ -181,6 +181,15 @@ class Leases:
         """Its number in the store. Raises EngineError."""
         return await self._ready()
 
+    async def is_succeeded(self) -> bool:
+        """Whether a node of another version is alive. Raises EngineError."""
+        node = await self._ready()
+        statement = """SELECT 1 FROM node WHERE id <> %(node)s AND version <> %(version)s
+                       AND seen_at > now() - make_interval(secs => %(lease_s)s)"""
+        values = {"node": node, "version": __version__, "lease_s": float(self._config.lease_s)}
+        _, rows = await asyncio.to_thread(self._engine.run, statement, values)
+        return bool(rows)
+
     async def holder(self, space_id: str) -> Holder | None:
         """The other node that holds a space; None: this one does, or nobody who is alive. Raises EngineError."""
         if space_id in self._held and self.is_confirmed:

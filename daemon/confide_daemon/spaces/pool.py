@@ -169,11 +169,18 @@ class Spaces:
         finally:
             entry.users -= 1
             self._lock_later(space_id, entry)
-            is_closed = (
-                entry.space is None and entry.closing is None and (entry.opening is None or entry.opening.done())
-            )
-            if self._leases is not None and not entry.users and is_closed:
-                self._beside(self._leases.leave(space_id))
+            self._leave_later(space_id, entry)
+
+    @contextmanager
+    def staying(self, space_id: str) -> Iterator[None]:
+        """Within this the space stays with this node, also while it is closed or locked: somebody here waits for its news."""
+        entry = self._entry(space_id)
+        entry.listeners += 1
+        try:
+            yield
+        finally:
+            entry.listeners -= 1
+            self._leave_later(space_id, entry)
 
     @property
     def leases(self) -> Leases | None:
@@ -197,7 +204,8 @@ class Spaces:
                 yield key
         finally:
             # Of one that nobody uses, nothing is kept: there may be ten thousand.
-            is_used = entry.opening or entry.closing or entry.users or entry.holders or entry.custodian.is_holding
+            is_wanted = entry.users or entry.listeners or entry.holders
+            is_used = entry.opening or entry.closing or is_wanted or entry.custodian.is_holding
             if not is_known and not is_used:
                 self._entries.pop(space_id, None)
 
@@ -444,6 +452,12 @@ class Spaces:
             await asyncio.to_thread(entry.custodian.adopt, custody)
         return held
 
+    def _leave_later(self, space_id: str, entry: Entry) -> None:
+        """Lets other nodes have a space that was kept for those who have gone."""
+        is_closed = entry.space is None and entry.closing is None and (entry.opening is None or entry.opening.done())
+        if self._leases is not None and not entry.users and not entry.listeners and is_closed:
+            self._beside(self._leases.leave(space_id))
+
     def _beside(self, work: Coroutine[Any, Any, None]) -> None:
         """Something that nobody waits for, before the end."""
         task = asyncio.create_task(work)
@@ -520,7 +534,7 @@ class Spaces:
             self._room.left(space_id)
             if self._leases is not None:
                 entry = self._entries.get(space_id)
-                if entry is not None and entry.users:
+                if entry is not None and (entry.users or entry.listeners):
                     self._leases.keep(space_id, space.lease)  # its sessions would have to move, for having been idle
                 else:
                     await self._leases.leave(space_id, space.lease)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from confide_daemon.errors import EngineError, StorageError
@@ -18,6 +19,10 @@ from confide_daemon.store.threads import StoreThreads
 log = logging.getLogger(__name__)
 
 EVERY_S: Final = 5.0
+SNAPSHOT_VECTORS: Final = 1000
+"""So many vectors behind a snapshot, a new one is due once none waits: on another node they would be seven seconds of a core."""
+REST_VECTORS: Final = 200
+"""Of a space that is closed, so many may be left to whoever opens it next."""
 RETRY_S: Final = 60.0
 """After what could not be brought: a snapshot copies all of the space before it is sent."""
 
@@ -25,9 +30,25 @@ RETRY_S: Final = 60.0
 class Shipping:
     """One for each open space; it does nothing where there is no log."""
 
-    def __init__(self, threads: StoreThreads, outbox: Outbox | None) -> None:
+    def __init__(
+        self,
+        threads: StoreThreads,
+        outbox: Outbox | None,
+        *,
+        computed: Callable[[], int],
+        is_at_rest: Callable[[], bool],
+    ) -> None:
+        """What it does it by.
+
+        Args:
+            computed: how many pieces models have given a vector, since the space was opened.
+            is_at_rest: whether no more of them come now.
+        """
         self._threads = threads
         self._outbox = outbox
+        self._computed = computed
+        self._is_at_rest = is_at_rest
+        self._brought = 0  # of those computed
         self._task: asyncio.Task[None] | None = None
         self._snapshot: asyncio.Future[None] | None = None
 
@@ -61,10 +82,18 @@ class Shipping:
     async def _bring(self, outbox: Outbox, *, at_rest: bool) -> None:
         if outbox.has_pending:
             await self._threads.maintain(_flush)
-        if outbox.is_snapshot_due(at_rest=at_rest):
+        computed = self._computed()
+        if outbox.is_snapshot_due(at_rest=at_rest) or self._are_vectors_due(computed, at_rest=at_rest):
             # In a thread apart, which a cancellation does not end: the copy is read while others write.
             self._snapshot = asyncio.ensure_future(asyncio.to_thread(outbox.take_snapshot))
             await asyncio.shield(self._snapshot)
+            self._brought = computed
+
+    def _are_vectors_due(self, computed: int, *, at_rest: bool) -> bool:
+        """Whether a snapshot would spare another node much: they are in no entry (docs/decisions/0032)."""
+        if at_rest:
+            return computed - self._brought >= REST_VECTORS
+        return computed - self._brought >= SNAPSHOT_VECTORS and self._is_at_rest()
 
 
 def _flush(store: Store) -> None:

@@ -135,7 +135,6 @@ class Space:
         self.space_id = space_id
         self._outbox = outbox
         self._held = held
-        self.shipping = Shipping(threads, outbox)
         self._damage = damage
         self._scan = scan
         self._threads = threads
@@ -144,6 +143,9 @@ class Space:
         self._budget = Budget(clock)
         self._providers = [Provider(handle, self._budget) for handle in embedders]
         self._indexer = Indexer(threads.write, self._providers, self._budget, derivation, settings.patience, disk)
+        self.shipping = Shipping(
+            threads, outbox, computed=lambda: self._indexer.computed, is_at_rest=lambda: self.is_at_rest
+        )
         self.searcher = Searcher(
             threads,
             self._providers,
@@ -244,7 +246,7 @@ class Space:
             space = cls(
                 space_id,
                 threads,
-                Writer(store, derivation.keep),
+                Writer(store, derivation.judge),
                 [embedder] if isinstance(embedder, Model) else list(embedder),
                 settings,
                 derivation,

@@ -343,20 +343,28 @@ class Remembered:
         return cast("T", self._kept[key])
 
 
+@contextmanager
+def _alone(connection: apsw.Connection) -> Iterator[Callable[[], None]]:
+    """A transaction of a file that is all there is; as `Outbox.transaction`."""
+    with transaction(connection):
+        yield lambda: None
+
+
 class Outbox(Protocol):
     """Where what is written goes before it is committed here, of a database that is a copy of a log (`store.log`).
 
     Attributes:
         custody: who will keep the key once a change of it that is under way is done, as JSON has it.
-        has_pending: whether truths wait here that changed with what is derived.
         lease: the number under which is written.
+        has_pending: whether truths wait here that changed with what is derived.
     """
 
     custody: dict[str, Any] | None
-    has_pending: bool
     lease: int
 
-    def transaction(self, *, is_derived: bool) -> AbstractContextManager[None]: ...
+    @property
+    def has_pending(self) -> bool: ...
+    def transaction(self, *, is_derived: bool) -> AbstractContextManager[Callable[[], None]]: ...
     def flush(self) -> None: ...
     def attach(self, connection: apsw.Connection, key: bytes) -> None: ...
     def detach(self) -> None: ...
@@ -387,6 +395,7 @@ class Database:
         self.quota = UNLIMITED
         self.outbox: Outbox | None = None
         self._kept_kib = CACHE_KIB
+        self._behind: list[Callable[[], object]] = []
         self._after_commit: list[Callable[[], None]] = []
 
     def keep_pages(self, kib: int) -> None:
@@ -437,13 +446,30 @@ class Database:
     @contextmanager
     def _committing(self, *, is_derived: bool) -> Iterator[None]:
         self.remembered.forget()
+        self._behind.clear()
         self._after_commit.clear()
-        one = transaction(self.connection) if self.outbox is None else self.outbox.transaction(is_derived=is_derived)
-        with storage_errors("write to the database"), one:
+        one = _alone(self.connection) if self.outbox is None else self.outbox.transaction(is_derived=is_derived)
+        with storage_errors("write to the database"), one as send:
             yield
+            if self._behind:
+                send()
+                self.derive()
         for follow in self._after_commit:
             follow()
         self._after_commit.clear()
+
+    def behind(self, make: Callable[[], object]) -> None:
+        """Makes what is derived of truths once all of the transaction that is under way are written, before it commits.
+
+        Where there is a log, that is the time in which it takes them. A failure has nothing stored here, though it may be in the log then.
+        """
+        self._behind.append(make)
+
+    def derive(self) -> None:
+        """Makes all that is to be made behind the truths now, for who reads it in the same transaction."""
+        made, self._behind = self._behind, []
+        for make in made:
+            make()
 
     def after_commit(self, follow: Callable[[], None]) -> None:
         """Calls it once the transaction that is under way is committed."""

@@ -9,15 +9,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from confide_crypto.errors import RequestError
+from confide_crypto.errors import OrderError, RequestError
 from confide_crypto.sealing.roster import Roster
 from confide_daemon.store.queue.runners import RunnerRow
 from confide_daemon.store.queue.slots import SlotRow
 from confide_daemon.store.queue.tasks import TaskRow
 from confide_daemon.store.store import Store
 from confide_daemon.tasks import ledger, planning
-from confide_daemon.tasks.ledger import order_of
+from confide_daemon.tasks.ledger import order_in, order_of
 from confide_memory.errors import NotFoundError
+from confide_memory.tasks.order import Order
 from confide_memory.tasks.states import FINAL, Event, Slot, Task
 from confide_memory.tasks.wire import AGAIN, LEASE_S
 
@@ -102,11 +103,17 @@ def claim(store: Store, runner: Runner, roster: Roster, *, monthly: int, now: fl
         are_settled = False
         for slot in found:
             task = _task(store, slot)
-            planning.settle_due(store, task, order_of(task.ordered), now)
+            try:
+                order = order_of(task.ordered)
+            except OrderError as error:
+                store.tasks.stand(task.id, Task.PAUSED, error.message)
+                are_settled = True
+                continue
+            planning.settle_due(store, task, order, now)
             if store.slots.find(slot.task, slot.at) != slot:
                 are_settled = True  # it is not to be begun any more
                 continue
-            wanted = _price(runner, task)
+            wanted = _price(runner, task, order)
             if left >= min(wanted, LEAST_MICROUSD):
                 claimed = ledger.step(store, slot, Event.CLAIM, now=now)
                 return _leased(store, claimed, runner, min(wanted, max(left, 0)), now)
@@ -117,10 +124,9 @@ def claim(store: Store, runner: Runner, roster: Roster, *, monthly: int, now: fl
     return None
 
 
-def _price(runner: Runner, task: TaskRow) -> int:
+def _price(runner: Runner, task: TaskRow, order: Order) -> int:
     most = runner.recipes[task.recipe][0]
-    ordered = order_of(task.ordered).max_microusd
-    return most if ordered is None else min(most, ordered)
+    return most if order.max_microusd is None else min(most, order.max_microusd)
 
 
 def _leased(store: Store, slot: SlotRow, runner: Runner, limit: int, now: float) -> Lease:
@@ -173,6 +179,15 @@ def name_of(roster: Roster | None, key: str) -> str:
     return next((one.name for one in known if one.key.hex() == key), "unknown")
 
 
+def take_over(store: Store, earlier: Collection[str], runner: str) -> None:
+    """What a runner has that was given to it under an earlier key of its machine: it is the same one, and goes on with it."""
+    for slot in store.slots.held():
+        if slot.runner is not None and slot.runner in earlier:
+            store.slots.write(replace(slot, runner=runner))
+            if (known := store.runners.find(slot.runner)) is not None:
+                store.runners.note(replace(known, key=runner))
+
+
 def begin(store: Store, name: Name, runner: str, *, is_repeatable: bool, now: float) -> None:
     """The runner is about to begin what it was given. Raises RequestError: it must not."""
     slot = _held(store, name, runner)
@@ -222,7 +237,7 @@ def end(
     if slot.to_cancel is not None:
         return ledger.step(store, slot, Event.CANCEL, now=now, reason=slot.to_cancel), False
     if ending.state == AGAIN:
-        return ledger.again(store, slot, order_of(task.ordered), ending.reason, now=now, draw=draw), False
+        return ledger.again(store, slot, order_in(task), ending.reason, now=now, draw=draw), False
     event = _SAID[ending.state]
     if event is Event.SUCCEED and slot.state is not Slot.RUNNING:
         raise RequestError("invalid", "what was never begun cannot have succeeded")
@@ -244,7 +259,7 @@ def end_leases(store: Store, *, now: float, draw: random.Random) -> None:
         if slot.to_cancel is not None:
             ledger.step(store, slot, Event.CANCEL, now=now, reason=slot.to_cancel)
         elif slot.state is Slot.LEASED or slot.is_repeatable:
-            ledger.again(store, slot, order_of(_task(store, slot).ordered), LEASE_ENDED, now=now, draw=draw)
+            ledger.again(store, slot, order_in(_task(store, slot)), LEASE_ENDED, now=now, draw=draw)
         else:
             ledger.step(store, slot, Event.LOSE, now=now, reason=LEASE_ENDED)
 

@@ -10,11 +10,11 @@ from confide_crypto.sealing.orders import MAX_APPROVALS, Approval, check_approva
 from confide_crypto.sealing.roster import Roster
 from confide_daemon.access.callers import Grants
 from confide_daemon.errors import GrantError
-from confide_daemon.store.queue.tasks import TaskRow
+from confide_daemon.store.queue.tasks import LIVING, TaskRow
 from confide_daemon.store.store import Store
-from confide_daemon.tasks import planning
+from confide_daemon.tasks import planning, restored
 from confide_daemon.tasks.claims import NEEDS_APPROVAL, name_of, to_be_cancelled
-from confide_daemon.tasks.ledger import order_of, step
+from confide_daemon.tasks.ledger import order_in, order_of, step
 from confide_memory.errors import NotFoundError, ToolError
 from confide_memory.tasks import schedule
 from confide_memory.tasks.order import Order, opened
@@ -44,9 +44,7 @@ def add(
     order = _brought(grants, roster, key, data, signature, now=now)
     known = store.tasks.find(order.id)
     if known is not None:
-        if known.signer != order.signer:
-            raise RequestError("conflict", "there is another task of that id", "add it again: it gets an id of its own")
-        return known, False
+        return _sent_again(store, known, order, data, signature), False
     schedule.check_zone(order.zone)
     if order.schedule is not None:
         schedule.check(order.schedule, order.zone, now=now)
@@ -73,7 +71,20 @@ def add(
     )
     store.tasks.add(row)
     planning.plan(store, row, order, now)
-    return row, True
+    restored.note_order(store, row, order, now)
+    return store.tasks.find(row.id) or row, True
+
+
+def _sent_again(store: Store, known: TaskRow, order: Order, data: bytes, signature: bytes) -> TaskRow:
+    """The task that an order has made before; where its machine has another key by now, that is who orders it from now on.
+
+    Raises RequestError: it is another one's.
+    """
+    if known.signer == order.signer:
+        return known
+    if replace(order_in(known), signer=order.signer) != order:
+        raise RequestError("conflict", "there is another task of that id", "add it again: it gets an id of its own")
+    return _by_another(store, known, order, data, signature) if known.state in LIVING else known
 
 
 def _brought(grants: Grants, roster: Roster, key: bytes, data: bytes, signature: bytes, *, now: float) -> Order:
@@ -102,10 +113,14 @@ def sign_anew(
     order = _brought(grants, roster, key, data, signature, now=now)
     known = found(store, grants, order.id)
     _require_living(known)
-    if replace(shown_order(known), signer=order.signer) != order:
+    if replace(order_of(known.ordered), signer=order.signer) != order:
         raise RequestError("conflict", "it is another order than the task has", "add it as a task of its own")
     if known.signer == order.signer:
         return known
+    return _by_another(store, known, order, data, signature)
+
+
+def _by_another(store: Store, known: TaskRow, order: Order, data: bytes, signature: bytes) -> TaskRow:
     store.tasks.sign(known.id, data, signature, order.signer)
     if known.approvals and known.state is Task.ACTIVE:
         store.tasks.stand(known.id, Task.PROPOSED, NEEDS_APPROVAL)
@@ -159,8 +174,12 @@ def pause(store: Store, task: TaskRow, *, by: str) -> TaskRow:
 
 
 def resume(store: Store, task: TaskRow, roster: Roster | None, *, now: float) -> TaskRow:
-    """The task, which goes on from now: what was due meanwhile is not made up for, beyond what its order says. Raises RequestError."""
+    """The task, which goes on from now: what was due meanwhile is not made up for, beyond what its order says.
+
+    Raises RequestError: it is over, or its device is none any more; OrderError: its order cannot be read.
+    """
     _require_living(task)
+    order_of(task.ordered)
     if roster is None or bytes.fromhex(task.signer) not in roster.devices:
         problem = f"its device, {name_of(roster, task.signer)}, is not among the devices of the space"
         raise RequestError("conflict", problem, "give the order again on one that is: confide task add")
@@ -193,8 +212,8 @@ def next_at(store: Store, task: TaskRow) -> int | None:
 
 
 def shown_order(task: TaskRow) -> Order:
-    """What a task orders."""
-    return order_of(task.ordered)
+    """What a task orders, as far as that can be read."""
+    return order_in(task)
 
 
 def see(store: Store, task: TaskRow, at: int, *, now: float) -> None:

@@ -10,23 +10,49 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
+from confide_crypto.errors import OrderError
 from confide_daemon.store.queue.slots import SlotRow
 from confide_daemon.store.queue.tasks import TaskRow
 from confide_daemon.store.store import Store
-from confide_memory.tasks.order import Order
+from confide_memory.tasks.order import MAX_LASTS_S, Order
 from confide_memory.tasks.states import FINAL, Event, Slot, Task, after
 
 FAILURES: Final = 3
 """So many in a row pause a task."""
 FIRST_RETRY_S: Final = 60.0
 LONGEST_RETRY_S: Final = 3_600.0
+UNREADABLE: Final = "(an order that cannot be read)"
 _BROKEN: Final = frozenset({Slot.FAILED, Slot.LOST})
 
 
 @lru_cache(maxsize=1024)
 def order_of(data: bytes) -> Order:
-    """The order in bytes that were taken once."""
+    """The order in bytes that were taken once. Raises OrderError: they are damaged, or a newer version has written them."""
     return Order.parse(data)
+
+
+def order_in(task: TaskRow) -> Order:
+    """What a task orders, and where nobody can read that, what takes its place: nothing of it is begun, and what is due of it is missed.
+
+    One task that cannot be read must not keep the others from being looked after.
+    """
+    try:
+        return order_of(task.ordered)
+    except OrderError:
+        added = int(task.created_at)
+        return Order(
+            id=task.id,
+            project=task.project,
+            recipe=task.recipe,
+            description=UNREADABLE,
+            signer=task.signer,
+            added=added,
+            expires=added + MAX_LASTS_S,
+            zone="UTC",
+            at=added,
+            missed="skip",
+            retries=0,
+        )
 
 
 def step(store: Store, slot: SlotRow, event: Event, *, now: float, **changes: Any) -> SlotRow:
@@ -69,7 +95,7 @@ def _follow(store: Store, slot: SlotRow, now: float) -> None:
 
 def is_over(store: Store, task: TaskRow, now: float) -> bool:
     """Whether nothing of a task is due any more."""
-    order = order_of(task.ordered)
+    order = order_in(task)
     if store.slots.is_open(task.id):
         return False
     if now >= order.expires:

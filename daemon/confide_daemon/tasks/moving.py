@@ -2,25 +2,31 @@
 
 They go last. The daemon that is left hands them out once it is closed for good, and begins nothing from then on; the one that they go to
 rests until it has all of them. So a move that was broken off between the two leaves tasks that wait, and none that runs twice.
+
+What is damaged stays where it is: an order that nobody can read would be refused where it comes to, and the others with it.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from confide_crypto.errors import RequestError
+from confide_crypto.errors import OrderError, RequestError
 from confide_daemon.documents.moving import AWAITED, LEFT
 from confide_daemon.store.queue.runners import RunnerRow
 from confide_daemon.store.queue.slots import SlotRow
 from confide_daemon.store.queue.tasks import TaskRow
 from confide_daemon.store.store import Store
 from confide_daemon.tasks.claims import LAST_FENCE
+from confide_daemon.tasks.ledger import order_of
 from confide_memory.forms import encoded
 from confide_memory.tasks.order import Order
 from confide_memory.tasks.states import Slot, Task
-from confide_memory.tasks.wire import LEASE_S, MAX_LOG_PART, MAX_MOVED, MAX_REASON_CHARS, approvals_of
+from confide_memory.tasks.wire import LEASE_S, MAX_LOG_PART, MAX_MOVED, MAX_REASON_CHARS, approvals_of, is_log
+
+log = logging.getLogger(__name__)
 
 PAGE_BYTES: Final = 3 * 1024 * 1024
 """Of orders and logs in one page; one of each fits always."""
@@ -86,6 +92,9 @@ def page(store: Store, after: str) -> Page:
 
 def _tasks(store: Store, after: str) -> Page:
     found = store.tasks.behind(after, limit=_MOST_ORDERS)
+    whole = [row for row in found if _is_whole(row)]
+    if len(whole) < len(found):
+        log.warning("%d damaged tasks stay where the space has left", len(found) - len(whole))
     rows = [
         {
             "order": encoded(row.ordered),
@@ -97,13 +106,14 @@ def _tasks(store: Store, after: str) -> Page:
             "freshSince": _micros(row.fresh_since),
             "created": _micros(row.created_at),
         }
-        for row in found
+        for row in whole
     ]
     return Page(tasks=rows, following=f"tasks {found[-1].id}" if found else "slots")
 
 
 def _slots(store: Store, task: str, at: int) -> Page:
     found = store.slots.behind(task, at, limit=MAX_MOVED)
+    whole = _whole(store, {row.task for row in found})
     rows = [
         {
             "task": row.task,
@@ -129,15 +139,34 @@ def _slots(store: Store, task: str, at: int) -> Page:
             "seen": _maybe_micros(row.seen_at),
         }
         for row in found
+        if row.task in whole
     ]
     return Page(slots=rows, following=f"slots {found[-1].task} {found[-1].at}" if found else "logs")
 
 
 def _logs(store: Store, task: str, at: int, part: int) -> Page:
     found = store.task_logs.behind(task, at, part, limit=_MOST_LOGS)
-    rows = [{**one._asdict(), "record": encoded(one.record), "time": _micros(one.time)} for one in found]
+    whole = _whole(store, {one.task for one in found})
+    rows = [
+        {**one._asdict(), "record": encoded(one.record), "time": _micros(one.time)}
+        for one in found
+        if one.task in whole and is_log(one.record)
+    ]
     last = found[-1] if found else None
     return Page(logs=rows, following=f"logs {last.task} {last.at} {last.part}" if last else "spent")
+
+
+def _is_whole(task: TaskRow) -> bool:
+    """Whether it can be read, and is the task that it says."""
+    try:
+        return order_of(task.ordered).id == task.id
+    except OrderError:
+        return False
+
+
+def _whole(store: Store, tasks: set[str]) -> set[str]:
+    found = (store.tasks.find(task) for task in tasks)
+    return {row.id for row in found if row is not None and _is_whole(row)}
 
 
 def _runner(row: RunnerRow) -> dict[str, Any]:

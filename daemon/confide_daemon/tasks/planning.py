@@ -14,7 +14,7 @@ from confide_crypto.errors import ConfideError
 from confide_daemon.store.queue.slots import SlotRow
 from confide_daemon.store.queue.tasks import TaskRow
 from confide_daemon.store.store import Store
-from confide_daemon.tasks.ledger import is_over, order_of, step
+from confide_daemon.tasks.ledger import is_over, order_in, order_of, step
 from confide_memory.tasks.order import Order
 from confide_memory.tasks.schedule import MOST_A_DAY
 from confide_memory.tasks.states import Event, Task
@@ -106,10 +106,10 @@ def _miss(store: Store, slots: list[SlotRow], now: float) -> None:
 def look_after(store: Store, now: float) -> None:
     """Plans every task, ends what nobody is to begin any more, and sees which tasks are over."""
     for task in store.tasks.living():
-        order = order_of(task.ordered)
+        order = order_in(task)
         if task.state in (Task.ACTIVE, Task.PROPOSED):
             try:
-                plan(store, task, order, now)
+                plan(store, task, order_of(task.ordered), now)
             except ConfideError as error:
                 store.tasks.stand(task.id, Task.PAUSED, error.message)
                 continue

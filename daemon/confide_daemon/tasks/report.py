@@ -14,7 +14,7 @@ from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.store.queue.slots import SlotRow
 from confide_daemon.store.queue.tasks import TaskRow
 from confide_daemon.store.store import Store
-from confide_daemon.tasks.ledger import order_of
+from confide_daemon.tasks.ledger import order_in
 from confide_daemon.tasks.service import Tasks
 from confide_memory.tasks.states import HELD, Slot, Task
 from confide_memory.tasks.wire import COUNTED, LEASE_S, MAX_IDS, RENEW_S
@@ -137,7 +137,7 @@ def _run(slot: SlotRow, named: dict[str, TaskRow], now: float = 0.0) -> str:
 
 
 def _title(task: TaskRow) -> str:
-    first = order_of(task.ordered).description.strip().split("\n", 1)[0]
+    first = order_in(task).description.strip().split("\n", 1)[0]
     return json.dumps(_cut(first, TITLE_CHARS), ensure_ascii=False)
 
 

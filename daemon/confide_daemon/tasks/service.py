@@ -10,7 +10,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -26,7 +26,7 @@ from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
 from confide_daemon.tasks import claims, desk, moving, watch
 from confide_daemon.tasks.claims import Ending, Lease, Name, Runner
-from confide_daemon.tasks.ledger import order_of
+from confide_daemon.tasks.ledger import order_in
 from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import text_hash
 from confide_memory.errors import NotFoundError
@@ -109,7 +109,7 @@ class Tasks:
 
         def work(store: Store) -> float | None:
             now = self._clock()
-            if not store.tasks.count_living() and not store.slots.held():
+            if watch.is_idle(store):
                 return None
             with store.writing():
                 if moving.rests(store):
@@ -201,6 +201,11 @@ class Tasks:
         found = await self._threads.write(work)
         self.wake()  # a lease ends at a moment that nobody has waited for yet
         return found
+
+    async def take_over(self, earlier: Collection[str], runner: str) -> None:
+        """A runner's machine has a new key, and it goes on with what it was given under an `earlier` one. Raises StorageError."""
+        if await self._threads.read(lambda store: any(one.runner in earlier for one in store.slots.held())):
+            await self._changed(lambda store, _now: claims.take_over(store, earlier, runner))
 
     async def started(self, name: Name, runner: str, *, is_repeatable: bool) -> None:
         """A runner is about to begin. Raises RequestError, NotFoundError: it must not; StorageError."""
@@ -344,7 +349,7 @@ class Tasks:
 
 
 def _draft(task: TaskRow, slot: SlotRow, text: str, now: float) -> Draft:
-    order = order_of(task.ordered)
+    order = order_in(task)
     heading = order.description.strip().splitlines()[0][:80] if order.description.strip() else "task"
     return Draft(
         text,

@@ -94,13 +94,17 @@ def recipe(body: Mapping[str, Any], name: str) -> str:
 
 def _log_part(body: Mapping[str, Any], name: str) -> bytes:
     found: bytes = data(MAX_LOG_RECORD)(body, name)
-    try:
-        is_log = Record.parse(found).kind == LOG_KIND
-    except RecordError:
-        is_log = False
-    if not is_log:
+    if not is_log(found):
         raise RequestError("invalid", "a part of a log is no sealed record of one")
     return found
+
+
+def is_log(record: bytes) -> bool:
+    """Whether this has the form of a part of a log, as its runner sealed it; only devices see whether it opens."""
+    try:
+        return Record.parse(record).kind == LOG_KIND
+    except RecordError:
+        return False
 
 
 def _name(body: Mapping[str, Any], name: str) -> str:

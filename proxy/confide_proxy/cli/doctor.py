@@ -22,7 +22,7 @@ from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.versions import WINDOW, is_behind
 from confide_proxy import VERSION
-from confide_proxy.cli import by_http, status_lines
+from confide_proxy.cli import status_lines
 from confide_proxy.cli.console import (
     Here,
     Output,
@@ -40,6 +40,7 @@ from confide_proxy.clients import files, hooks, presence
 from confide_proxy.clients.files import Receipts
 from confide_proxy.clients.known import CLIENTS, NAME, Client, program
 from confide_proxy.clients.presence import Presence
+from confide_proxy.devices import by_http
 from confide_proxy.devices.connection import SpaceConnection
 from confide_proxy.errors import FolderError
 from confide_proxy.hooks import counts

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 import typer
 
-from confide_crypto.keys.identity import typed_words
 from confide_proxy.cli.console import Here, Output, agreed, command, remark
 
 sign_in_app = typer.Typer(help="Let programs reach the space over HTTP, and shut them out.", no_args_is_help=True)
-DEADLINE_S: Final = 15.0
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -33,39 +31,34 @@ async def gateway_approve(
     is_sure: Yes = False,
 ) -> Output:
     """Let a program in that asks in your browser: it is shown to you first."""
-    from confide_memory.answers import ask, local_time
+    from confide_memory.answers import local_time
     from confide_proxy.cli.devices import connected
+    from confide_proxy.devices import by_http
 
-    said = typed_words(" ".join(words))
+    said = " ".join(words)
     async with connected(here, needs_keys=False) as space:
-        asked = await ask(space.connection, "sign-in", {"words": said}, timeout_s=DEADLINE_S)
+        asked = await by_http.asked(space.connection, said)
         remark(
-            f"{asked['application']} asks to {_what(asked['scope'])} this space, until {local_time(asked['expires'])}."
+            f"{asked['application']} asks to {by_http.does(asked['scope'])} this space, until {local_time(asked['expires'])}."
         )
         remark(f"It would send you back to {asked['redirect']}")
         if asked["registered"]:
             remark("It has registered itself: nobody has checked that it is called so.")
         remark("Approve it only if you have asked for this yourself. Its vendor reads what it asks and finds.")
         await agreed("let it in?", is_sure=is_sure)
-        wish = {
-            "words": said,
-            "name": name,
-            "scope": scope,
-            "projects": project or None,
-            "trusted": trusted,
-            "days": days,
-        }
-        done = await ask(space.connection, "sign-in-approve", wish, timeout_s=DEADLINE_S)
-    told = {"application": asked["application"], "redirect": asked["redirect"], "scope": done["scope"], "days": days}
-    return Output(told, f"approved: {asked['application']} may {_what(done['scope'])}; the page goes on by itself")
+        given = await by_http.approve(
+            space.connection, said, scope=scope, trusted=trusted, days=days, name=name, projects=project or None
+        )
+    told = {"application": asked["application"], "redirect": asked["redirect"], "scope": given, "days": days}
+    return Output(told, f"approved: {asked['application']} may {by_http.does(given)}; the page goes on by itself")
 
 
 @sign_in_app.command("ls")
 @command
 async def gateway_ls(here: Here) -> Output:
     """List who reaches the space over HTTP."""
-    from confide_proxy.cli import by_http
     from confide_proxy.cli.devices import connected
+    from confide_proxy.devices import by_http
 
     async with connected(here, needs_keys=False) as space:
         found = await by_http.clients_of(space.connection)
@@ -79,13 +72,9 @@ async def gateway_rm(
     here: Here, name: Annotated[str, typer.Argument(help="Its name, as confide gateway ls shows it.")]
 ) -> Output:
     """Shut one out: it is refused within a second, and its streams end."""
-    from confide_memory.answers import ask
     from confide_proxy.cli.devices import connected
+    from confide_proxy.devices import by_http
 
     async with connected(here, needs_keys=False) as space:
-        await ask(space.connection, "gateway-end", {"name": name}, timeout_s=DEADLINE_S)
+        await by_http.end(space.connection, name)
     return Output({"removed": name}, f"removed: {name}")
-
-
-def _what(scope: Any) -> str:
-    return "read and write" if scope == "write" else "read"

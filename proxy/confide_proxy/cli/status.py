@@ -17,7 +17,7 @@ import typer
 from confide_crypto.errors import ConfideError, RequestError, UnreachableError
 from confide_crypto.keys.identity import fingerprint_words, format_daemon_key
 from confide_memory.answers import local_time
-from confide_proxy.cli import by_http, secrets, status_lines
+from confide_proxy.cli import secrets, status_lines
 from confide_proxy.cli.console import (
     QUESTION_S,
     AsJson,
@@ -27,6 +27,7 @@ from confide_proxy.cli.console import (
     print_json,
     row,
 )
+from confide_proxy.devices import by_http
 from confide_proxy.errors import NotSetUpError, SpaceLockedError, ToolError
 from confide_proxy.link import daemon
 from confide_proxy.link import identity as identities

@@ -64,7 +64,7 @@ class Mirror:
         """
         await asyncio.to_thread(make_private_dir, self.path.parent)
         if self.path.is_dir() and await self._is_of_url():
-            await self._git("fetch", "--quiet", "--prune", "--no-write-fetch-head", "origin", *_HEADS)
+            await self._git("fetch", "--quiet", "--prune", "--no-write-fetch-head", "origin", *_HEADS, grows=self.path)
             with contextlib.suppress(RepositoryError):  # without a HEAD on the other side the old one stays
                 await self._git("remote", "set-head", "origin", "--auto", deadline_s=_QUICK_S)
         else:
@@ -84,7 +84,7 @@ class Mirror:
             shared = self.results / "objects/info/alternates"
             await asyncio.to_thread(shared.write_text, f"{self.path / 'objects'}\n")
         fetched = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", str(bundle), f"+HEAD:refs/heads/{branch}")
-        await self._git(*fetched, place=self.results)
+        await self._git(*fetched, place=self.results, grows=self.results)
         return branch
 
     async def push(self, slot: str) -> None:
@@ -112,16 +112,18 @@ class Mirror:
                 self._url,
                 str(part),
             )
-            await self._git(*cloned, place=None, watched=part)
+            await self._git(*cloned, place=None, grows=part)
             await asyncio.to_thread(remove, self.path)
             await asyncio.to_thread(part.rename, self.path)
         finally:
             await asyncio.to_thread(remove, part)
 
     async def _git(
-        self, *words: str, place: Path | None = Path(), deadline_s: float | None = None, watched: Path | None = None
+        self, *words: str, place: Path | None = Path(), deadline_s: float | None = None, grows: Path | None = None
     ) -> str:
         """Run git with this user's own settings and keys, on a repository of ours (the mirror, if none is named); what it prints.
+
+        Of `grows`, the folder that it fetches into, the size is looked at meanwhile and at the end.
 
         Raises RepositoryError: it fails, takes too long, or writes too much.
         """
@@ -142,11 +144,12 @@ class Mirror:
         )
         try:
             async with asyncio.timeout(deadline_s or self._limits.clone_s):
-                watching = asyncio.create_task(self._watch(watched or where or self.results, process))
+                watching = asyncio.create_task(self._watch(grows, process)) if grows is not None else None
                 try:
                     out, err = await process.communicate()
                 finally:
-                    watching.cancel()
+                    if watching is not None:
+                        watching.cancel()
         except TimeoutError:
             raise RepositoryError(f"git takes too long with the repository {self.name}") from None
         finally:
@@ -154,8 +157,7 @@ class Mirror:
             # Also where this is cancelled: nothing of it lives on return.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.communicate(), _ENDED_S)
-        is_full = watching.done() and not watching.cancelled() and watching.result()
-        if is_full:
+        if grows is not None and await self._is_too_large(grows):
             problem = f"the repository {self.name} is larger than {self._limits.clone_mib:,} MiB"
             raise RepositoryError(problem, hint="clone_mib in [limits] of runner.toml is the limit")
         if process.returncode:
@@ -166,13 +168,15 @@ class Mirror:
             raise RepositoryError(f"git cannot {words[0]} the repository {self.name}: {shown[:200]}")
         return out[:_MOST_SAID].decode("utf-8", "replace")
 
-    async def _watch(self, folder: Path, process: asyncio.subprocess.Process) -> bool:
-        """Whether it was ended since the folder has grown too large."""
+    async def _watch(self, folder: Path, process: asyncio.subprocess.Process) -> None:
+        """End it once the folder has grown too large."""
         while True:
+            if await self._is_too_large(folder):
+                return _kill(process)
             await asyncio.sleep(_LOOK_S)
-            if (await asyncio.to_thread(used, folder)).size_bytes > self._limits.clone_mib * _MIB:
-                _kill(process)
-                return True
+
+    async def _is_too_large(self, folder: Path) -> bool:
+        return (await asyncio.to_thread(used, folder)).size_bytes > self._limits.clone_mib * _MIB
 
 
 def _environment(own: Mapping[str, str]) -> dict[str, str]:

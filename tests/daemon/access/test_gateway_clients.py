@@ -142,7 +142,10 @@ def test_the_commands_let_in_list_and_shut_out(ready: Confided) -> None:
     assert [one["name"] for one in ready.json("callers")] == ["home"]
     assert "by HTTP" in ready.run("audit").stdout
     assert ready.json("callers", "show", "chat")["key"] is None
+    told = {one["check"]: one["detail"] for one in ready.json("doctor")}
+    assert told["gateway client chat"].startswith("reads and writes home by HTTP, trusted;")
     assert ready.json("gateway", "rm", "chat") == {"removed": "chat"}
+    assert "gateway client chat" not in ready.run("doctor").stdout
     assert ready.json("gateway", "ls") == []
     assert "no gateway client" in ready.run("gateway", "rm", "chat", code=7).stderr
     for path in ready.data.rglob("*"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from confide_daemon.access.by_http.applications import MOST, Application, Applic
 from confide_daemon.access.by_http.sign_in import (
     ACCESS_S,
     CODE_S,
+    MOST_ASKED,
     MOST_ASKED_EACH,
     REFRESH_S,
     WORDS_S,
@@ -264,6 +266,38 @@ def test_few_wait_at_a_time(desk: Desk, clock: Clock) -> None:
         desk.asked()
     clock.now += WORDS_S
     assert desk.asked()
+
+
+def test_one_address_keeps_nobody_from_signing_in(desk: Desk) -> None:
+    """A program's id is no secret: whoever knows it could take all the places of those who sign in with it.
+
+    The oldest of whoever holds most goes, for one who holds fewer; what was approved stays, and so does the one who came.
+    """
+    ask = partial(desk.sign_ins.ask, desk.application, ASKED)
+    approved = ask("flood")
+    found = desk.sign_ins.of_words(words_of(approved), "home")
+    assert found is not None
+    assert desk.sign_ins.approve(found, GRANTED) is not None
+    flood = [ask("flood") for _ in range(MOST_ASKED_EACH - 1)]
+    person = ask("person")
+    for _ in range(3):
+        with pytest.raises(TakenError, match="too many sign-ins"):
+            ask("flood")
+    stays = [desk.sign_ins.waiting(one) is not None for one in (approved, *flood, person)]
+    assert stays == [True, False, *[True] * (len(stays) - 2)]
+
+
+def test_room_for_all_programs_together_is_made_alike(desk: Desk) -> None:
+    others = [
+        desk.applications.add(f"n{number}", space="home", redirects=[REDIRECT])
+        for number in range(MOST_ASKED // MOST_ASKED_EACH)
+    ]
+    for other in others:
+        for _ in range(MOST_ASKED_EACH):
+            desk.sign_ins.ask(other, ASKED, "flood")
+    assert desk.sign_ins.waiting(desk.sign_ins.ask(desk.application, ASKED, "person"))
+    with pytest.raises(TakenError, match="too many sign-ins"):
+        desk.sign_ins.ask(desk.application, ASKED, "flood")
 
 
 def test_no_secret_is_kept(desk: Desk, tmp_path: Path) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shlex
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.daemon.postgres import Postgres, server
+from tests.support.daemon.postgres import SUPERUSER, Postgres, programs, server
+from tests.support.deadline import DEADLINE_S
 from tests.support.network.reverse_proxies import free_port
 from tests.support.programs.confided import Confided
 from tests.support.programs.processes import NO_MODEL, SERVER_KEEPS, wait_until
@@ -25,13 +28,19 @@ def postgres() -> Iterator[Postgres]:
         yield found
 
 
-PAGE = (Path(__file__).parents[3] / "docs" / "cluster.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+PASSWORD = "of the reader's own"
 ADDRESS = "postgresql://confide@db.example.org/confide?sslmode=verify-full"
 
 
-def configure(program: Confided, url: str, *, is_node: bool = False) -> None:
-    """Name a store in daemon.toml, or none. `is_node`: other nodes pass sessions on to it."""
+def configure(program: Confided, url: str, *, is_node: bool = False, password: Path | None = None) -> None:
+    """Name a store in daemon.toml, or none. `is_node`: other nodes pass sessions on to it; `password`: its file, which is made."""
     said = f'[store]\nurl = "{url}"\nlease_s = 3\n' if url else ""
+    if password is not None:
+        password.write_text(f"{PASSWORD}\n")
+        password.chmod(0o600)
+        said += f'password_file = "{password}"\n'
     if is_node:
         port = free_port()
         said += f'[node]\nlisten = "127.0.0.1:{port}"\naddress = "127.0.0.1:{port}"\n'
@@ -131,36 +140,64 @@ def test_a_password_is_read_from_its_file_and_shown_nowhere(
     ready.run("store", "status")
 
 
+TARGET = "on another disk"
+TOLD: dict[str, tuple[str, ...] | str] = {
+    "confided custody NAME server": "tests/e2e/nodes/test_locked_on_nodes.py",
+    "confided custody NAME caller": "tests/e2e/nodes/test_locked_on_nodes.py",
+    "confided upgrade --check": "tests/e2e/nodes/test_rolling_upgrade.py",
+    "confided key rotate": ("key", "rotate"),
+    "confided rekey": ("rekey", "home"),
+    "confided reindex": ("reindex",),
+    "confided doctor --fix": ("doctor", "--fix"),
+    "confided callers": ("callers",),
+    "confided audit": ("audit",),
+    "confided backup": ("backup", "--to", TARGET),
+    "confide sync": "tests/e2e/nodes/test_gateway_on_nodes.py",
+    "confide secrets rescan": "tests/daemon/store/log/test_log_keys.py",
+}
+"""Commands that the page names in its sentences: as they are run here once two nodes serve, or the test that has them."""
+WRONG = {"doctor"}
+"""The test's server does not force writes to its disk, of which these tell."""
+
+
 def test_the_page_is_followed(ready: Confided, postgres: Postgres, tmp_path: Path) -> None:
     """Every command of docs/cluster.md, in order, on one machine and on the second one, around a memory that is written to all along.
 
     The last part is back in its file.
     """
-    url = postgres.database()
     identity = ready.enroll("home")
     ready.serve()
     asyncio.run(put(ready, identity, "memory/a.md", "before\n"))
     second = Confided(tmp_path / "second")
     blocks = "".join(re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
-    lines = [line.partition("$ confided ")[::2] for line in blocks.splitlines()]
-    commands = [(second if where else ready, shlex.split(line, comments=True)) for where, line in lines]
-    assert (ready, ["store", "move", "--to", ADDRESS]) in commands
-    assert (second, ["store", "status"]) in commands
+    lines = [re.match(r"(second)?\$ (\S+) (.*)", line) for line in blocks.splitlines()]
+    commands = [(second if one[1] else ready, one[2], shlex.split(one[3], comments=True)) for one in lines if one]
+    assert len(commands) == len(lines)
+    assert (ready, "confided", ["store", "move", "--to", ADDRESS]) in commands
+    last = max(at for at, (program, _, command) in enumerate(commands) if program is second and command[0] == "store")
+    url = ""
     served: list[int] = []
     try:
-        for number, (program, command) in enumerate(commands):
-            if command[0] == "serve":
+        for number, (program, name, command) in enumerate(commands):
+            if name != "confided":
+                url = made(postgres, name, command)
+            elif command[0] == "serve":
                 if program is second:
                     second.data.mkdir(mode=0o700)
                     shutil.copy(ready.data / "master.key", second.data)
-                configure(program, url, is_node=True)
+                configure(program, url, is_node=True, password=tmp_path / "store.password")
                 program.serve()
                 asyncio.run(put(program, identity, f"memory/{number}.md", "at a node\n"))
                 served.append(number)
-            elif command[0] == "doctor":
-                program.run(*command, code=1)  # the test's server does not force writes to its disk
             else:
-                program.run(*(url if part == ADDRESS else part for part in command))
+                run(program, *(url if part == ADDRESS else part for part in command))
+            if number == last:
+                node = holder(ready, second)
+                target = str(tmp_path / "backups")
+                node.run("backup", "init", "--to", target)
+                for told in TOLD.values():
+                    if isinstance(told, tuple):
+                        run(node, *(target if part == TARGET else part for part in told))
     finally:
         second.end()
     configure(ready, "")
@@ -168,6 +205,53 @@ def test_the_page_is_followed(ready: Confided, postgres: Postgres, tmp_path: Pat
     assert asyncio.run(pull(ready, identity, "memory/a.md")) == "before\n"
     for number in served:
         assert asyncio.run(pull(ready, identity, f"memory/{number}.md")) == "at a node\n"
+
+
+def run(program: Confided, *command: str) -> None:
+    program.run(*command, code=1 if command[0] in WRONG else 0)
+
+
+def holder(first: Confided, second: Confided) -> Confided:
+    """Of the only space, as `confided store status` says it."""
+    standing = first.json("store", "status")
+    (address,) = [one["address"] for one in standing["nodes"] if one["node"] == standing["spaces"][0]["node"]]
+    return first if f'address = "{address}"' in (first.home / "daemon.toml").read_text() else second
+
+
+def made(postgres: Postgres, name: str, command: list[str]) -> str:
+    """What PostgreSQL's own program has made of a line of the page: the address of the database, of a user with a password.
+
+    The test's server has a user `confide` already, who may do everything; this one is called otherwise.
+    """
+    program = programs()
+    assert program is not None
+    user, password = "memory", f"{PASSWORD}\n" * command.count("--pwprompt") * 2
+    done = subprocess.run(
+        [str(program / name), *(user if part == "confide" else part for part in command)],
+        env={"PATH": os.environ["PATH"], "PGHOST": "127.0.0.1", "PGPORT": str(postgres.port), "PGUSER": SUPERUSER},
+        input=password,
+        capture_output=True,
+        text=True,
+        start_new_session=True,  # it asks a terminal for the password, where there is one
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return postgres.url(user).replace(f"{SUPERUSER}@", f"{user}@")
+
+
+def test_every_command_that_the_page_names_is_run() -> None:
+    """In its blocks by the test above; in its sentences too, or by a test that says so."""
+    assert "`$" not in re.sub(r"^```console\n.*?^```", "", PAGE, flags=re.MULTILINE | re.DOTALL)
+    assert {*re.findall(r"`(confided? [^`]*)`", PAGE)} - {
+        "confided store status",
+        "confided store move --to",
+        "confided doctor",
+    } == {*TOLD}
+    for command, told in TOLD.items():
+        if isinstance(told, str):
+            words = [word for word in command.split()[1:] if word != "NAME"]
+            text = (ROOT / told).read_text(encoding="utf-8")
+            assert all(f'"{word}"' in text or f"`confide {' '.join(words)}`" in text for word in words), command
 
 
 def test_a_second_machine_takes_over(ready: Confided, postgres: Postgres, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def old_space(path: Path, key: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cut_all(store: Store) -> None:
     """As the indexing does in the background."""
-    writer = Writer(store, DERIVATION.keep)
+    writer = Writer(store, DERIVATION.judge)
     for row in store.documents.cut_otherwise(DERIVATION.chunking, limit=100):
         writer.recut(row.id)
 
@@ -76,7 +76,7 @@ def test_what_was_stored_before_gets_the_class_that_is_known(tmp_path: Path, mon
         kept = [row.path for piece, row in store.pieces.hits(everywhere).items() if piece not in out]
     assert sorted(kept) == sorted(["memory/owned.md", *(path for path in notes if found[path] != UNTRUSTED)])
     # A person trusts the import; what it was before is still what it was.
-    writer = Writer(store, DERIVATION.keep)
+    writer = Writer(store, DERIVATION.judge)
     imported = next(notes[path] for path in notes if found[path] == UNTRUSTED)
     assert writer.trust("proj", imported.path, imported.hash, author="laptop") == OWNER
     text = store.documents.revision(imported.id, 1)
@@ -92,7 +92,7 @@ def test_what_was_stored_before_gets_the_class_that_is_known(tmp_path: Path, mon
 def test_classes_go_along_where_a_space_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each revision's, the lines that are untrusted, and what was trusted; of a daemon that keeps none as after an upgrade."""
     source, target = (opened(tmp_path / name, os.urandom(32)) for name in ("one.db", "other.db"))
-    writer = Writer(source, DERIVATION.keep)
+    writer = Writer(source, DERIVATION.judge)
     writer.put(
         "p", "memory/a.md", "Ann wrote this herself about gannets and other birds.\n", base=0, author="a", by=OWNER
     )
@@ -115,7 +115,7 @@ def test_classes_go_along_where_a_space_moves(tmp_path: Path, monkeypatch: pytes
     moving = Moving(None, DERIVATION.keep, lambda: None)  # type: ignore[arg-type]  # no threads: it is called here
     moving._take(target, load)
     assert classes(target) == classes(source)
-    arrived = Writer(target, DERIVATION.keep)
+    arrived = Writer(target, DERIVATION.judge)
     arrived.put("p", "memory/moved.md", "Nobody vouches for this sentence about terns.\n", base=0, author="b", by=OWNER)
     arrived.restore("p", "memory/a.md", revision=1, author="b", by=OWNER)
     assert (classes(target)["memory/moved.md"], classes(target)["memory/a.md"]) == (UNTRUSTED, OWNER)

@@ -132,21 +132,22 @@ async def test_half_requests_keep_nobody_out(gateway: ServerGateway, writer: str
 
 
 def test_large_bodies_are_refused(gateway: ServerGateway, reader: str) -> None:
-    """By what they are, whatever they say of their length."""
-    chunked = gateway.connection()
-    chunked.putrequest("POST", "/mcp")
-    for name, value in (LATER | {"Authorization": f"Bearer {reader}", "Transfer-Encoding": "chunked"}).items():
-        chunked.putheader(name, value)
-    chunked.endheaders()
-    part = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
-    try:
-        for _ in range(5):
-            chunked.send(part)
-    except OSError:  # it has hung up
-        pass
-    else:
-        assert chunked.getresponse().status == 413
-    chunked.close()
+    """By what they are, whatever they say of their length; those of a stranger unread."""
+    for token, status in ((reader, 413), ("cfd_" + "A" * 43, 401)):
+        chunked = gateway.connection()
+        chunked.putrequest("POST", "/mcp")
+        for name, value in (LATER | {"Authorization": f"Bearer {token}", "Transfer-Encoding": "chunked"}).items():
+            chunked.putheader(name, value)
+        chunked.endheaders()
+        part = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
+        try:
+            for _ in range(5):
+                chunked.send(part)
+        except OSError:  # it has hung up
+            pass
+        else:
+            assert chunked.getresponse().status == status
+        chunked.close()
     nested = gateway.request("POST", "/mcp", b"[" * 3_000_000, token=reader, headers=LATER)
     assert nested.status in (400, 413)
     assert gateway.request("GET", "/health").status == 200

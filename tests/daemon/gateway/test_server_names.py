@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -58,7 +59,8 @@ def test_it_is_called_as_it_listens_and_as_configured(config: GatewayConfig, hos
 
 async def test_who_asks_too_fast_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     nobody: Any = None
-    client = Client(nobody, nobody)
+    daemon: Any = SimpleNamespace(holders=None)
+    client = Client(nobody, daemon)
     client._bucket = TokenBucket(20.0, 2.0, clock=lambda: 0.0)
     monkeypatch.setattr(clients, "MAX_WAIT_S", 0.0)
     await client.pay(b"{}")

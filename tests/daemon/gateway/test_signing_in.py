@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -14,11 +17,15 @@ from tests.daemon.gateway.test_server_attacks import call
 from tests.support.deadline import DEADLINE_S
 from tests.support.programs.confided import Confided
 from tests.support.programs.door_attacks import LISTEN, listen
+from tests.support.programs.gateway import serving
+from tests.support.programs.panel import Visit, text_of, words_of
 from tests.support.programs.processes import Machine, wait_until
 from tests.support.programs.server_gateway import ServerGateway, serve
-from tests.support.programs.signing_in import NAVIGATION, REDIRECT, Program, error_of, returned
+from tests.support.programs.signing_in import FORM, NAVIGATION, REDIRECT, Program, error_of, returned
 
 from confide_crypto.errors import RequestError
+from confide_daemon.access.by_http.sign_in import MOST_ASKED_EACH
+from confide_daemon.gateway.oauth.routes import MOST_AT_ONCE
 from confide_daemon.server.requests.sign_ins import MOST_GUESSES
 from confide_proxy.link import identity as identities
 
@@ -122,6 +129,35 @@ async def test_a_program_is_let_in_by_words_that_a_device_approves(house: House,
     assert error_of(chat.refresh(second["refresh_token"])) == (400, "invalid_grant")
     assert "nobody reaches this space" in house.device.run("gateway", "ls")
     assert "no program of this name" in house.device.run("gateway", "rm", "chat", code=7)
+
+
+def listed(visit: Visit) -> set[str]:
+    """Who can be shut out there."""
+    return set(re.findall(r"Shut out<span[^>]*> ([^<]+)</span>", text_of(visit.get("devices"))))
+
+
+def test_a_program_is_let_in_from_the_panel(house: House, chat: Program) -> None:
+    """Words that are wrong let nobody in; who asks is shown first; and one that is shut out there is out within a second."""
+    page = chat.page()
+    words = chat.words(page)
+    with serving(house.device) as panel:
+        visit = Visit.begin(panel)
+        before = listed(visit)
+        assert visit.post("programs/look", words=words.rpartition("-")[0]).status == 404
+        shown = words_of(visit.post("programs/look", words=words.upper().replace("-", " ")))
+        assert "Let Chat in? It asks to read and write this space" in shown
+        assert REDIRECT in shown
+        for wrong in ({"scope": "admin", "days": "3"}, {"scope": "read", "days": "0"}):
+            assert visit.post("programs/approve", words=words, **wrong).status == 400
+        told = visit.follow(visit.post("programs/approve", words=words, scope="read", days="3"))
+        assert "it may read." in words_of(told)
+        tokens = chat.exchange(chat.code(page)).json
+        assert tokens["scope"] == "memory:read"
+        assert house.is_let_in(tokens["access_token"])
+        (name,) = listed(visit) - before
+        assert f"{name} reaches this space no more" in words_of(visit.follow(visit.post("programs/end", name=name)))
+        assert listed(visit) == before
+        wait_until("it to be shut out", lambda: not house.is_let_in(tokens["access_token"]))
 
 
 def test_less_than_was_asked_is_what_it_gets(house: House, chat: Program) -> None:
@@ -368,6 +404,35 @@ def test_nothing_of_it_is_in_the_log_and_a_token_of_one_kind_is_none_of_the_othe
     assert "cfd_" not in log
     assert "Traceback" not in log
     assert "of-the-program" not in log
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="it has one address of its own")
+def test_requests_from_one_address_keep_nobody_from_signing_in(house: House) -> None:
+    """Whoever knows the id of a program can ask in its name, and more than it has places for."""
+    program = house.program("Crowded")
+    elsewhere = replace(program, gateway=replace(house.gateway, come_from="127.0.0.2"))
+    for _ in range(MOST_ASKED_EACH):
+        elsewhere.page()
+    assert returned(elsewhere.authorize())["error"] == "temporarily_unavailable"
+    page = program.page()
+    assert returned(elsewhere.authorize())["error"] == "temporarily_unavailable"
+    house.approve(program.words(page))
+    assert program.exchange(program.code(page)).status == 200
+
+
+def test_bodies_that_do_not_come_keep_nobody_from_signing_in(house: House, chat: Program) -> None:
+    """A place is for what is looked up, and not for what has not come."""
+    page = chat.page()
+    house.approve(chat.words(page))
+    code = chat.code(page)
+    with ExitStack() as stack:
+        for _ in range(MOST_AT_ONCE + 8):
+            slow = stack.enter_context(closing(house.gateway.connection()))
+            slow.putrequest("POST", "/token")
+            for name, value in (FORM | {"Content-Length": "1000"}).items():
+                slow.putheader(name, value)
+            slow.endheaders(b"grant_type=")
+        assert chat.exchange(code).status == 200
 
 
 def test_wrong_codes_are_few(house: House, chat: Program) -> None:

@@ -75,7 +75,7 @@ class Purse:
     """What a caller has left to ask with. Time stands, so nothing comes back by itself."""
 
     def __init__(self, daemon: Serving) -> None:
-        self._rates = daemon.daemon._rates
+        self._rates = daemon.daemon._admission.rates
         self._clock = self._rates._clock = Clock(1000.0)
 
     def fill(self) -> None:

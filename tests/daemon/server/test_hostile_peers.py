@@ -28,7 +28,7 @@ from tests.support.programs.processes import Daemon, Machine, running_daemon, wa
 from tests.support.programs.wire import Wire
 
 from confide_crypto.keys.identity import Identity, format_public_key, parse_daemon_key
-from confide_daemon.server.limits import HANDSHAKES_AT_ONCE, HANDSHAKES_PER_S, MAX_STRANGERS
+from confide_daemon.server.listening.strangers import HANDSHAKES_AT_ONCE, HANDSHAKES_PER_S, MAX_STRANGERS
 
 ROUNDS = 3
 RSS_GROWTH = 6 * 2**20

@@ -21,7 +21,7 @@ from confide_crypto.limits import Timers
 from confide_crypto.transport.open import connect
 from confide_daemon.config import DaemonConfig, ServerConfig
 from confide_daemon.errors import StorageError
-from confide_daemon.server.limits import Refusals
+from confide_daemon.server.listening.refusals import Refusals
 from confide_daemon.server.rates import REQUESTS_PER_S, Rates
 
 AT_ONCE = partial(asyncio.timeout, 0)
@@ -37,7 +37,7 @@ async def test_a_greedy_caller_slows_down_itself_and_nobody_else(
     """Two connections of one key ask as fast as they can: all is answered, at the rate, and others are answered at once."""
     async with serving(tmp_path / "data") as daemon, machine(daemon, "modest") as modest:
         burst = 200
-        monkeypatch.setattr(daemon.daemon._rates, "_burst", burst)
+        monkeypatch.setattr(daemon.daemon._admission.rates, "_burst", burst)
         await modest.attach()
         key = daemon.enroll("greedy")
         async with Connected(await daemon.connect(key)) as first, Connected(await daemon.connect(key)) as second:
@@ -111,8 +111,8 @@ async def test_a_first_sync_of_more_files_than_the_burst_succeeds(
     """The daemon makes the proxy wait, and the proxy need not know."""
     count, burst, per_second = 400, 60, 100.0
     async with serving(tmp_path / "data") as daemon:
-        monkeypatch.setattr(daemon.daemon._rates, "_burst", burst)
-        monkeypatch.setattr(daemon.daemon._rates, "_per_second", per_second)
+        monkeypatch.setattr(daemon.daemon._admission.rates, "_burst", burst)
+        monkeypatch.setattr(daemon.daemon._admission.rates, "_per_second", per_second)
         laptop = Machine(tmp_path, "laptop")
         await asyncio.to_thread(laptop.run, "join", daemon.invite("laptop").to_string())
         for number in range(count):

@@ -220,7 +220,7 @@ async def test_a_storm_of_whole_handshakes_costs_the_handshakes_alone(
     daemon: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beyond what its key may spend no caller is looked up, no welcome sealed and no session begun; another one comes and is answered."""
-    monkeypatch.setattr(daemon.daemon._rates, "_per_second", 1e-6)
+    monkeypatch.setattr(daemon.daemon._admission.rates, "_per_second", 1e-6)
     looked_up, begun = [], []
     admitted, serve = Callers._admitted, Server._serve_caller
 
@@ -278,7 +278,7 @@ async def test_fifty_machines_and_their_sessions_come_back_at_once(daemon: Servi
         async with asyncio.timeout(DEADLINE_S):
             connections = await asyncio.gather(*(daemon.connect(identity) for identity in machines))
         assert len(connections) == 50
-        assert all(rate._bucket._tokens > 0 for rate in daemon.daemon._rates._rates.values())
+        assert all(rate._bucket._tokens > 0 for rate in daemon.daemon._admission.rates._rates.values())
         for connection in connections:
             connection.abort()
 

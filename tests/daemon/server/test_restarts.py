@@ -48,7 +48,9 @@ async def test_a_call_behind_a_restart_is_left_to_the_next_connection(
         await laptop.attach("proj")
         (session,) = daemon.daemon._sessions
         under_way = asyncio.Event()
-        session._running.add(asyncio.create_task(under_way.wait()))
+        call_under_way = asyncio.create_task(under_way.wait())
+        session._running.add(call_under_way)
+        call_under_way.add_done_callback(session._running.discard)  # as those of the session do
         closing = asyncio.create_task(session.close(word))
         async with asyncio.timeout(DEADLINE_S):
             while not laptop.connection.is_going_away:  # noqa: ASYNC110 - nothing tells when

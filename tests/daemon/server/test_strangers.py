@@ -21,7 +21,7 @@ from confide_crypto.errors import UnreachableError
 from confide_crypto.handshake.handshake import MESSAGE1_LENGTH, MESSAGE2_LENGTH, ClientHandshake
 from confide_crypto.keys.identity import Identity
 from confide_crypto.limits import CLOSE_BUSY, CLOSE_REFUSED, websocket_options
-from confide_daemon.server.limits import Stage
+from confide_daemon.server.listening.strangers import Stage
 from confide_daemon.server.rates import TokenBucket
 
 PLACES, UNDER_WAY = 8, 4
@@ -31,7 +31,7 @@ PLACES, UNDER_WAY = 8, 4
 async def daemon(tmp_path: Path) -> AsyncIterator[Serving]:
     """With few places, and rates that nothing here reaches."""
     async with serving(tmp_path / "data") as running:
-        strangers = running.daemon._strangers
+        strangers = running.daemon._listener.strangers
         strangers._most, strangers._most_under_way = PLACES, UNDER_WAY
         strangers._openings = strangers._handshakes = TokenBucket(10_000, 10_000)
         yield running
@@ -59,7 +59,7 @@ async def test_websockets_that_say_nothing_keep_nobody_out(daemon: Serving) -> N
         idle = [await squatters.enter_async_context(await open_websocket(daemon)) for _ in range(3 * PLACES)]
         for _ in range(PLACES + UNDER_WAY):
             await gets_in(daemon, laptop)
-        assert daemon.daemon._strangers.count(Stage.UNDER_WAY) <= UNDER_WAY
+        assert daemon.daemon._listener.strangers.count(Stage.UNDER_WAY) <= UNDER_WAY
         async with asyncio.timeout(DEADLINE_S):
             await idle[0].wait_closed()  # the oldest made way
         assert idle[-1].state is websockets.State.OPEN
@@ -70,7 +70,7 @@ async def test_connections_that_say_nothing_at_all_keep_nobody_out(daemon: Servi
     mute = [await asyncio.open_connection("127.0.0.1", daemon.port) for _ in range(3 * PLACES)]
     for _ in range(PLACES):
         await gets_in(daemon, laptop)
-    assert len(daemon.daemon._strangers) <= PLACES
+    assert len(daemon.daemon._listener.strangers) <= PLACES
     async with asyncio.timeout(DEADLINE_S):
         assert await mute[0][0].read() == b""
     assert not mute[-1][0].at_eof()
@@ -98,7 +98,7 @@ async def test_handshakes_that_are_not_gone_on_with_keep_nobody_out(daemon: Serv
             ws = await squatters.enter_async_context(await open_websocket(daemon))
             await ws.send(message1)
             assert len(await ws.recv()) == MESSAGE2_LENGTH
-            assert daemon.daemon._strangers.count(Stage.UNDER_WAY) <= min(number + 1, UNDER_WAY)
+            assert daemon.daemon._listener.strangers.count(Stage.UNDER_WAY) <= min(number + 1, UNDER_WAY)
         for _ in range(2 * UNDER_WAY):
             await gets_in(daemon, laptop)
 
@@ -120,7 +120,7 @@ async def test_who_has_come_further_stays_while_others_make_way(daemon: Serving)
 
 async def test_garbage_of_the_right_length_takes_no_place_and_nothing_of_the_rate(daemon: Serving) -> None:
     """Who does not know this daemon's key cannot use up what callers need."""
-    daemon.daemon._strangers._handshakes = TokenBucket(0.0001, 2)
+    daemon.daemon._listener.strangers._handshakes = TokenBucket(0.0001, 2)
     for _ in range(5):
         async with await open_websocket(daemon) as ws:
             await ws.send(os.urandom(MESSAGE1_LENGTH))
@@ -131,7 +131,7 @@ async def test_garbage_of_the_right_length_takes_no_place_and_nothing_of_the_rat
 
 
 async def test_message_1_is_bounded_per_second_and_the_next_client_is_told_to_wait(daemon: Serving) -> None:
-    daemon.daemon._strangers._handshakes = TokenBucket(0.0001, 2)
+    daemon.daemon._listener.strangers._handshakes = TokenBucket(0.0001, 2)
     message1 = recorded(daemon)
     for _ in range(2):
         async with await open_websocket(daemon) as ws:
@@ -155,7 +155,7 @@ async def test_a_flood_of_replayed_first_messages_leaves_nothing_behind(daemon: 
             await ws.send(message1)
             assert len(await ws.recv()) == MESSAGE2_LENGTH
     async with asyncio.timeout(DEADLINE_S):
-        while len(daemon.daemon._strangers):  # noqa: ASYNC110 - nothing tells when the last one is gone
+        while len(daemon.daemon._listener.strangers):  # noqa: ASYNC110 - nothing tells when the last one is gone
             await asyncio.sleep(0.01)
     await gets_in(daemon, daemon.enroll("laptop"))
 

@@ -16,6 +16,8 @@ from tests.support.daemon.task_runners import DOLLAR, Device, named, order, sign
 from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.errors import RequestError
+from confide_crypto.handshake.rotation import sign_rotation
+from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.orders import approve_order
 from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.roster_entry import Card
@@ -221,6 +223,47 @@ async def test_a_device_signs_a_task_anew_and_changes_nothing_of_it(daemon: Serv
     await laptop.cancel(whole.id)
     assert await laptop.refused("task-resign", body(whole, laptop)) == "conflict"
     await desktop.__aexit__(None, None, None)
+
+
+async def test_a_task_that_is_sent_again_with_a_new_key_is_the_same(daemon: Serving, laptop: Device) -> None:
+    """As by a machine that had no answer and has changed its key since; it does not have to sign its orders anew before that."""
+    desktop = await another(daemon, laptop, "desktop")
+    whole, ended = order(laptop.identity), order(laptop.identity)
+    for one in (whole, ended):
+        await laptop.add(one)
+    await laptop.cancel(ended.id)
+    for one in (whole, ended):
+        again = replace(one, signer=desktop.identity.public_key.hex())
+        with pytest.raises(RequestError, match="another task of that id"):
+            await desktop.add(replace(again, priority=10))
+        assert (await desktop.add(again))["id"] == one.id
+    listed = {one["id"]: one["status"] for one in (await laptop.look_up("task_list"))["tasks"]}
+    assert listed == {whole.id: "pending", ended.id: "cancelled"}
+    assert (await laptop.request("task-show", {"task": whole.id}))["device"] == "desktop"
+    await desktop.__aexit__(None, None, None)
+
+
+async def test_a_runner_goes_on_under_the_new_key_of_its_machine(daemon: Serving, laptop: Device) -> None:
+    """However often that is changed: what it was given under an old one is its own, and nobody else's."""
+    desktop = await another(daemon, laptop, "desktop")
+    await laptop.add(order(laptop.identity))
+    slot = await laptop.claim()
+    assert slot is not None
+    await laptop.start(slot)
+    before, runner = laptop.identity, laptop
+    for _ in range(2):
+        new = Identity.generate()
+        await runner.request("rotate", sign_rotation(before, new, runner.connection.session_id))
+        laptop.roster = laptop.roster.add(before, Listed(Card.of(new), "laptop"), laptop.keys, now=int(time.time()))
+        await runner.request("extend", {"entry": base64.b64encode(laptop.roster.entries[-1].encode()).decode()})
+        before, runner = new, await Device(await daemon.connect(new), new).__aenter__()
+    assert await desktop.refused("task-renew", named(slot)) == "conflict"
+    assert not (await runner.request("task-renew", named(slot)))["cancelled"]
+    shown = await desktop.request("task-show", {"task": slot["task"]})
+    assert shown["slots"][0]["runner"] == "laptop"
+    assert (await runner.end(slot))["state"] == "succeeded"
+    for device in (desktop, runner):
+        await device.__aexit__(None, None, None)
 
 
 async def test_a_runner_that_connects_again_is_told_what_to_kill(daemon: Serving, laptop: Device) -> None:

@@ -10,21 +10,24 @@ from typing import Any
 
 import pytest
 from tests.support.daemon.task_runners import DOLLAR, order
-from tests.support.sealing.rosters import LAPTOP, founded
+from tests.support.sealing.rosters import DESKTOP, KEYS, LAPTOP, founded
 
-from confide_crypto.errors import RequestError
-from confide_crypto.sealing.orders import sign_order
+from confide_crypto.errors import OrderError, RequestError
+from confide_crypto.sealing.orders import Approval, sign_order
+from confide_crypto.sealing.record import Record
 from confide_daemon.access.callers import Grants
+from confide_daemon.documents.moving import LEFT
 from confide_daemon.spaces import maintenance
 from confide_daemon.store.queue.slots import SlotRow
 from confide_daemon.store.queue.tasks import TaskRow
 from confide_daemon.store.store import Store
-from confide_daemon.tasks import claims, desk, ledger, report, watch
+from confide_daemon.tasks import claims, desk, ledger, moving, report, restored, watch
 from confide_daemon.tasks.claims import Ending, Lease, Name, Runner
 from confide_memory.errors import NotFoundError, ToolError
+from confide_memory.forms import encoded
 from confide_memory.tasks.order import ALWAYS_LASTS_S, Order
 from confide_memory.tasks.states import Slot, Task
-from confide_memory.tasks.wire import LEASE_S
+from confide_memory.tasks.wire import LEASE_S, LOG_KIND
 
 KEY = b"\x23" * 32
 ROSTER, _ = founded()
@@ -50,6 +53,20 @@ class Queue:
         with self.store.writing():
             watch.begin(self.store, now=self.now)
 
+    def copy(self) -> bytes:
+        """The database as it is now."""
+        self.store.close()
+        kept = self.path.read_bytes()
+        self.open()
+        return kept
+
+    def restore(self, kept: bytes) -> None:
+        """An older one is put back, as `confided restore` does it."""
+        self.store.close()
+        self.path.write_bytes(kept)
+        self.path.with_suffix(".restored").write_text("{}\n")
+        self.open()
+
     def add(self, **fields: Any) -> TaskRow:
         lasts_s = ALWAYS_LASTS_S if "schedule" in fields else 7 * DAY
         whole = order(LAPTOP, **{"now": self.now, "expires": int(self.now) + lasts_s, **fields})
@@ -63,6 +80,8 @@ class Queue:
 
     def look(self, at: float | None = None) -> None:
         self.now = self.now if at is None else at
+        if watch.is_idle(self.store):
+            return
         with self.store.writing():
             watch.look(self.store, ROSTER, now=self.now, draw=self.draw)
 
@@ -300,6 +319,107 @@ def test_a_folder_that_was_put_back_begins_nothing_that_was_due(queue: Queue) ->
         desk.resume(queue.store, queue.task(nightly), ROSTER, now=queue.now)
     queue.look(NIGHT + 4 * DAY + 301)
     assert queue.run("succeeded").state is Slot.SUCCEEDED
+
+
+def test_a_folder_that_was_put_back_without_tasks_takes_new_ones(queue: Queue) -> None:
+    """Only what may have been begun is lost, and not the first task that comes behind that."""
+    queue.restore(queue.copy())
+    queue.look(queue.now + HOUR)
+    queue.now += 60
+    queue.add()
+    assert queue.run("succeeded").state is Slot.SUCCEEDED
+
+
+def test_what_is_sent_again_to_a_folder_that_was_put_back_is_not_begun_again(queue: Queue) -> None:
+    """Its machine had no answer, the folder knows nothing of it any more, and another runner may have done it."""
+    queue.add(schedule="0 12 * * *")  # by which the folder knows that it was put back
+    before = queue.copy()
+    once, nightly = queue.add(at=int(queue.now) + 60), queue.add(schedule="0 2 * * *")
+    queue.look(NIGHT + 400)
+    assert {queue.run("succeeded").task for _ in range(2)} == {once.id, nightly.id}
+    queue.restore(before)
+    queue.look(queue.now + HOUR)
+    for task in (once, nightly):
+        queue.ordered(ledger.order_of(task.ordered))
+    queue.look()
+    assert queue.claim("bb") is None
+    assert (queue.states(once), queue.states(nightly)) == (["lost"], ["lost"])
+    assert queue.store.slots.of(once.id, limit=1)[0].reason == restored.RESTORED
+    queue.now += 60
+    queue.add(at=int(queue.now) + 60)
+    queue.look(queue.now + 60)
+    assert queue.run("succeeded").state is Slot.SUCCEEDED
+    queue.look(NIGHT + DAY + 400)
+    assert queue.run("succeeded").task == nightly.id
+
+
+def flip(queue: Queue, task: TaskRow, column: str, bit: int) -> None:
+    """Changes a bit of what is stored of a task."""
+    data = bytearray(bytes(queue.store.rows(f"SELECT CAST({column} AS BLOB) FROM task WHERE id = ?", (task.id,))[0][0]))
+    data[bit // 8] ^= 1 << bit % 8
+    kind = "TEXT" if column == "approvals" else "BLOB"
+    with queue.store.writing():
+        queue.store.rows(f"UPDATE task SET {column} = CAST(? AS {kind}) WHERE id = ?", (bytes(data), task.id))
+
+
+def test_an_order_that_cannot_be_read_stops_its_own_task_alone(queue: Queue) -> None:
+    """It pauses and says why, nothing of it is begun, and what runs of it ends as ever; all others go on, and both are told of."""
+    damaged = [queue.add(priority=10), queue.add(priority=9), queue.add(schedule="0 * * * *", at=None, priority=8)]
+    good = queue.add()
+    running = queue.begin(queue.claimed("bb"))
+    assert running.task.id == damaged[0].id
+    for task in damaged:
+        flip(queue, task, "ordered", 7)
+    lease = queue.claimed()  # before anything was looked at
+    assert lease.task.id == good.id
+    queue.end(queue.begin(lease), "succeeded")
+    queue.look(queue.now + 60)
+    assert queue.end(running, "again").state is Slot.FAILED, "how often it may be tried again nobody knows"
+    found = [queue.task(task) for task in damaged]
+    assert {one.state for one in found} == {Task.PAUSED}
+    assert all("damaged" in one.why for one in found)
+    with pytest.raises(OrderError, match="damaged"), queue.store.writing():
+        desk.resume(queue.store, found[1], ROSTER, now=queue.now)
+    assert desk.shown_order(found[1]).description == ledger.UNREADABLE
+    queue.look(queue.now + DAY)
+    assert {state for task in damaged[1:] for state in queue.states(task)} == {"missed"}
+    with queue.store.writing():
+        assert desk.cancel(queue.store, queue.task(damaged[1]), now=queue.now) == (True, 0)
+
+
+def test_an_approval_that_cannot_be_read_is_asked_for_again(queue: Queue) -> None:
+    task = queue.add(recipe="review")
+    with queue.store.writing():
+        queue.store.tasks.approve(task.id, (Approval(DESKTOP.public_key, bytes(64)),))
+    assert len(queue.task(task).approvals) == 1
+    flip(queue, task, "approvals", 8 * 4 + 6)
+    assert queue.task(task).approvals == ()
+
+
+def test_what_is_damaged_stays_behind_where_a_memory_moves(queue: Queue, tmp_path: Path) -> None:
+    """One damaged order, or a part of a log, does not keep the others from going along."""
+    good, damaged, another = queue.add(), queue.add(), queue.add()
+    record = Record.seal(KEYS, LOG_KIND, b"what it did").encode()
+    with queue.store.writing():
+        for part, data in enumerate((record, bytes([record[0] ^ 1]) + record[1:])):
+            queue.store.task_logs.put(good.id, good.planned_to, part, data, now=queue.now)
+        queue.store.marks.put(LEFT, queue.now)
+    flip(queue, damaged, "ordered", 7)
+    at_id = bytes(another.ordered).index(another.id.encode())
+    other_id = bytearray(another.ordered)
+    other_id[at_id] = ord("0") if other_id[at_id] != ord("0") else ord("1")
+    with queue.store.writing():
+        queue.store.tasks.sign(another.id, bytes(other_id), another.signature, another.signer)
+    told: dict[str, list[Any]] = {"tasks": [], "slots": [], "logs": []}
+    after: str | None = ""
+    while after is not None:
+        page = moving.page(queue.store, after)
+        for name, rows in told.items():
+            rows += getattr(page, name)
+        after = page.following
+    assert [encoded(good.ordered)] == [one["order"] for one in told["tasks"]]
+    assert {one["task"] for one in told["slots"]} == {good.id}
+    assert [one["record"] for one in told["logs"]] == [encoded(record)]
 
 
 def test_the_month_has_its_limit_for_all_runners(queue: Queue) -> None:

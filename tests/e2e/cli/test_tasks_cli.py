@@ -97,6 +97,32 @@ def test_a_machine_s_new_key_signs_what_the_old_one_has_ordered(tmp_path: Path, 
     assert "paused" not in laptop.run("report")
 
 
+def test_what_waited_while_the_key_was_changed_is_ordered_with_the_new_one(
+    machine: Machine, relay: RecordingRelay
+) -> None:
+    """An order is signed when it is sent; one whose answer was lost is one task all the same, and nothing is refused."""
+    (machine.home / "proxy.toml").write_text(ALL)
+    with Wire(machine) as wire:
+        wire.open()
+        assert not wire.tool("memory_status", {}).get("isError")
+        relay.mute()
+        wire.ask_tool("task_add", {"description": "unanswered", "scheduled_for": soon(days=30)})
+        wait_until("the daemon to have it", lambda: len(machine.json("task", "ls")["tasks"]) == 1)
+        relay.cut()
+        kept = wire.tool("task_add", {"description": "offline", "scheduled_for": soon(days=30)})
+        assert kept["structuredContent"]["queued"]
+    assert machine.json("queue")["queuedOffline"] == 2
+    relay.mend()
+    machine.run("key", "rotate")
+    with Wire(machine) as wire:
+        wire.open()
+        wait_until("what waited to be sent", lambda: machine.json("queue")["queuedOffline"] == 0)
+    print(machine.run("queue"))
+    tasks = machine.json("task", "ls")["tasks"]
+    assert sorted(one["title"] for one in tasks) == ["offline", "unanswered"]
+    assert {machine.json("task", "show", one["id"])["problem"] for one in tasks} == {None}
+
+
 def test_what_cannot_be_ordered_is_refused(machine: Machine) -> None:
     """Each with a sentence that says what to write; nothing of it is queued."""
     for wrong in WRONG:

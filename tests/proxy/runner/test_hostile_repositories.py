@@ -192,8 +192,11 @@ def test_a_repository_is_an_address_and_no_program(runs: Runs, url: str) -> None
         runs.settings('kind = "command"\ncommand = ["true"]', more=f"other = {json.dumps(url)}\n")
 
 
-async def test_a_repository_that_is_too_large_is_let_go(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("confide_proxy.runner.mirrors._LOOK_S", 0.0)
+@pytest.mark.parametrize("look_s", [0.0, 60.0], ids=["while it comes", "once it is there"])
+async def test_a_repository_that_is_too_large_is_let_go(
+    runs: Runs, look_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("confide_proxy.runner.mirrors._LOOK_S", look_s)
     settings = runs.settings('kind = "command"\ncommand = ["true"]', more="[limits]\nclone_mib = 1\n")
     (runs.repository / "large").write_bytes(os.urandom(8 * 2**20))
     git(runs.repository, "add", "large")

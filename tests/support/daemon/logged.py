@@ -17,6 +17,7 @@ from confide_daemon.datadir.key_state import Keeper
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
+from confide_daemon.errors import EmbedderError
 from confide_daemon.spaces.custodian import Custodian
 from confide_daemon.spaces.leases import Leases
 from confide_daemon.spaces.models import IndexSettings
@@ -75,6 +76,8 @@ class Store:
     postgres: Postgres
     url: str
     root: Path
+    embeds: bool = True
+    """Whether pieces get vectors; what counts statements has none, whose number hangs on the time that they take."""
 
     def folder(self, name: str = "one") -> DataFolder:
         """A data folder with one caller and one space; all of them have the same keys and the same registry."""
@@ -102,7 +105,7 @@ class Store:
         with closing(open_state(folder)) as state:
             config = StoreConfig(url=self.url if url is None else url, lease_s=lease_s)
             leases = Leases.configured(config, folder)
-            embedder = options.pop("embedder", None) or Model(HashedEmbedder(), name="hashed")
+            embedder = options.pop("embedder", None) or Model(HashedEmbedder if self.embeds else _none, name="hashed")
             spaces = Spaces(state, IndexSettings(), embedder, keeper=keeper, leases=leases, **options)
             try:
                 yield Node(state, spaces, leases)
@@ -111,6 +114,10 @@ class Store:
 
     def sql(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         return self.postgres.sql(statement, *values, url=self.url)
+
+
+def _none() -> HashedEmbedder:
+    raise EmbedderError("there is none here")
 
 
 def held(path: Path, key: bytes) -> dict[str, list[str]]:

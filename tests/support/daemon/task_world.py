@@ -1,7 +1,9 @@
-"""A night of tasks, drawn from a seed: one daemon over a real database, three runners that speak its protocol, and everything that can
-happen to them: kills, partitions, answers that are lost, clocks that jump, a folder that is put back, devices that are removed.
+"""A night of tasks, drawn from a seed: a daemon over a real database, three runners that speak its protocol, and everything that can
+happen to them: kills, partitions, answers that are lost or come much later, clocks that jump, a folder that is put back, devices that are
+removed and come again, keys that change, bits that flip, and a memory that moves to another daemon.
 
-Time is the world's own, so a night takes a fraction of a second. What a runner may do it does by PROTOCOL.md 9.10 and 11.4 alone.
+Time is the world's own, so a night takes a fraction of a second. What a runner may do it does by PROTOCOL.md 9.10 and 11.4 alone; what a
+machine does for its space, it does by the code of machines.
 """
 
 from __future__ import annotations
@@ -11,77 +13,49 @@ import random
 import shutil
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cache, cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.sealing.rosters import DESKTOP, LAPTOP, PHONE, device, founded
+from tests.support.daemon.task_machines import NAMES, START, Machines, PlayedRunner, Run, Wire, done
 
-from confide_crypto.errors import ConfideError, OrderError
-from confide_crypto.keys.identity import Identity
-from confide_crypto.sealing.orders import sign_order
-from confide_crypto.sealing.roster import Roster
+from confide_crypto.errors import ConfideError, ConnectionLost, OrderError, RequestError
+from confide_crypto.sealing.orders import Approval, approve_order, sign_order
+from confide_crypto.sealing.record import Record
 from confide_daemon.access.callers import Grants
+from confide_daemon.documents.moving import AWAITED, LEFT
+from confide_daemon.errors import GrantError
 from confide_daemon.spaces import maintenance
+from confide_daemon.store.queue.tasks import TaskRow
 from confide_daemon.store.store import Store
-from confide_daemon.tasks import claims, desk, watch
+from confide_daemon.tasks import claims, desk, moving, watch
 from confide_daemon.tasks.claims import Ending, Name, Runner
+from confide_memory.forms import encoded
+from confide_memory.requests import read
 from confide_memory.tasks.order import ALWAYS_LASTS_S, MISSED, ONCE_LASTS_S, OVERLAP, Order, opened
 from confide_memory.tasks.states import FINAL, Slot, Task
-from confide_memory.tasks.wire import LEASE_S, MARGIN_S, RENEW_S
+from confide_memory.tasks.wire import LEASE_S, LOG_KIND, MARGIN_S, MAX_ORDERS, RENEW_S
+from confide_proxy.devices.tasks import sign_anew
+from confide_proxy.transfer.move.tasks import bring
 
 KEY: Final = b"\x17" * 32
-START: Final = 1_800_000_000
 MONTHLY: Final = 400_000_000
 GRANTS: Final = Grants("laptop")
-RECIPES: Final = ("review", "fix", "ask")
-
-
-@cache
-def _rosters() -> tuple[Roster, Roster]:
-    """The devices of the space, and those that are left when the phone was removed."""
-    roster, keys = founded()
-    for identity, name in ((DESKTOP, "desktop"), (PHONE, "phone")):
-        roster = roster.add(LAPTOP, device(identity, name), keys, now=START)
-    return roster, roster.remove(LAPTOP, PHONE.public_key, keys, now=START)[0]
+RECIPES: Final = ("review", "fix", "ask", "publish")
+NEEDING: Final = "publish"
+"""Takes the approval of a second device."""
+LOSES: Final = 0.1
+"""So often a message of what a machine does for its space is lost."""
 
 
 class OutOfReach(Exception):  # noqa: N818 - it is the world's, and no failure of the code
     """A message was lost, on its way there or back."""
 
 
-@dataclass
-class Run:
-    """What a runner does now. `deadline` and `renew_at` are by its own monotonic clock."""
-
-    name: Name
-    order: Order
-    ends_at: float
-    deadline: float
-    renew_at: float
-    outcome: str
-    has_spawned: bool = False
-    has_told: bool = False
-
-
-@dataclass
-class PlayedRunner:
-    identity: Identity
-    label: str
-    is_up: bool = True
-    is_cut_off: bool = False
-    run: Run | None = None
-    ledger: dict[tuple[str, int, int], str] = field(default_factory=dict)
-    """Outlives its kills: what was begun, and how it ended; "" while it has not."""
-    names: dict[tuple[str, int, int], Name] = field(default_factory=dict)
-    again: set[tuple[str, int, int]] = field(default_factory=set)
-    unreported: list[tuple[str, int, int]] = field(default_factory=list)
-    next_claim: float = 0.0
-
-    @cached_property
-    def key(self) -> bytes:
-        return self.identity.public_key
+WHAT: Final = (
+    *("kill daemon", "kill runner", "cut", "jump", "back up", "put back", "add", "add", "meddle", "none"),
+    *("send again", "approve", "devices", "new key", "flip", "flip ledger", "move"),
+)
 
 
 class World:
@@ -94,14 +68,21 @@ class World:
         self.now = float(START)
         self.offset = 0.0
         """By so much the daemon's clock differs."""
-        self.roster = _rosters()[0]
-        self.runners = [PlayedRunner(LAPTOP, "laptop"), PlayedRunner(DESKTOP, "desktop"), PlayedRunner(PHONE, "phone")]
+        self.machines = Machines(self.draw)
+        self.runners = [PlayedRunner(self.machines, name) for name in NAMES]
         self.store: Store | None = None
-        self.is_looking = True
+        """Of the daemon that the space is at; None while that is dead."""
+        self.left: list[Store] = []
+        """Of those that it has left, in order."""
+        self.is_carried = False
+        """Its tasks are still on their way to where it is."""
         self.spawned: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
         self.final: dict[tuple[str, int], Slot] = {}
         self.effects: dict[tuple[str, int], int] = defaultdict(int)
         self.orders: dict[str, Order] = {}
+        """As they were given, by whichever key."""
+        self.unanswered: list[tuple[str, Order]] = []
+        """By which machine: it does not know whether the daemon has it, and sends it again some time."""
         self.backup: tuple[Path, float] | None = None
         self.wrong = ""
         self.tried: dict[str, int] = defaultdict(int)
@@ -111,7 +92,7 @@ class World:
 
     @property
     def path(self) -> Path:
-        return self.folder / "space.db"
+        return self.folder / f"space-{len(self.left)}.db"
 
     def open_daemon(self) -> None:
         self.store = Store.open(self.path, KEY, writer=True, now=self.clock)
@@ -120,7 +101,8 @@ class World:
         # A night has thousands of commits, and none of them is about power cuts.
         self.store.rows("PRAGMA synchronous = OFF")
         with self.store.writing():
-            watch.begin(self.store, now=self.clock)
+            if not moving.rests(self.store):
+                watch.begin(self.store, now=self.clock)
         self.look()
 
     def kill_daemon(self) -> None:
@@ -134,18 +116,29 @@ class World:
         return self.now + self.offset
 
     def look(self) -> None:
-        if self.store is None:
+        # As `Tasks.look` does it.
+        if self.store is None or watch.is_idle(self.store):
             return
         with self.store.writing():
-            watch.look(self.store, self.roster, now=self.clock, draw=self.draw)
+            if not moving.rests(self.store):
+                watch.look(self.store, self.machines.roster, now=self.clock, draw=self.draw)
         self.check()
 
+    def daemon_of(self, runner: PlayedRunner) -> Store | None:
+        return self.store if runner.place == len(self.left) else self.left[runner.place]
+
     def ask(self, runner: PlayedRunner, work: Callable[[Store], Any]) -> Any:
-        """A request of a runner's: it may be lost, or its answer."""
-        if self.store is None or runner.is_cut_off or self.draw.random() < 0.02:
+        """A request of a runner's: it may be lost, or its answer. Raises OutOfReach; ConfideError: as the daemon refuses."""
+        store = self.daemon_of(runner)
+        if store is None or runner.is_cut_off or self.draw.random() < 0.02:
             raise OutOfReach
-        with self.store.writing():
-            found = work(self.store)
+        if not self.machines.are_on(runner.label):
+            raise GrantError("this machine is none of the devices")
+        with store.writing():
+            if moving.rests(store):
+                raise OutOfReach  # `unavailable`: it is asked again
+            claims.take_over(store, self.machines.earlier[runner.label], runner.key.hex())
+            found = work(store)
         self.check()
         if self.draw.random() < 0.03:
             raise OutOfReach
@@ -154,21 +147,19 @@ class World:
     # People
 
     def add(self) -> None:
-        if self.store is None:
-            return
         draw, at = self.draw, None
         schedule = draw.choice((None, None, "0 2 * * *", "30 1-5 * * *", "*/30 * * * *", "*/15 * * * *"))
         if schedule is None:
             at = int(self.now + draw.uniform(-3_600, 8_000))
-        signer = draw.choice((LAPTOP, LAPTOP, DESKTOP, PHONE))
-        if signer.public_key not in self.roster.devices:
-            signer = LAPTOP
+        machine = draw.choice(("laptop", "laptop", "desktop", "phone"))
+        if not self.machines.are_on(machine):
+            machine = "laptop"
         order = Order(
             id=f"{draw.getrandbits(64):016x}",
             project="shop",
             recipe=draw.choice(RECIPES),
             description="drawn",
-            signer=signer.public_key.hex(),
+            signer=self.machines.identity[machine].public_key.hex(),
             added=int(self.now),
             expires=int(self.now) + (ONCE_LASTS_S if schedule is None else draw.choice((90_000, ALWAYS_LASTS_S))),
             zone=draw.choice(("UTC", "Europe/Berlin", "Australia/Lord_Howe")),
@@ -180,19 +171,47 @@ class World:
             priority=draw.randint(1, 10),
             retries=draw.randint(0, 3),
         )
-        data = order.encode()
-        signature = sign_order(signer, self.roster.space, data)
-        for _ in range(draw.choice((1, 1, 2))):  # its answer may be lost
-            try:
-                with self.store.writing():
-                    desk.add(self.store, GRANTS, self.roster, signer.public_key, data, signature, now=self.clock)
-            except OrderError:
-                return  # by the daemon's clock it has expired
         self.orders[order.id] = order
+        self.give(machine, order)
+        if draw.random() < 0.3:  # its answer was lost
+            self.unanswered.append((machine, order))
+
+    def give(self, machine: str, order: Order) -> None:
+        """A machine orders a task, with the key that it has now, for the first time or once more."""
+        if self.store is None or moving.rests(self.store) or not self.machines.are_on(machine):
+            return
+        identity = self.machines.identity[machine]
+        data = replace(order, signer=identity.public_key.hex()).encode()
+        signature = sign_order(identity, self.machines.roster.space, data)
+        try:
+            with self.store.writing():
+                desk.add(self.store, GRANTS, self.machines.roster, identity.public_key, data, signature, now=self.clock)
+        except OrderError:
+            pass  # by the daemon's clock it has expired
+        except RequestError as error:
+            self.wrong = self.wrong or f"the task {order.id}, sent once more, is refused: {error.in_one_line}"
+
+    def send_again(self) -> None:
+        """A machine sends what it has no answer for."""
+        if self.unanswered:
+            self.give(*self.unanswered.pop(self.draw.randrange(len(self.unanswered))))
+
+    def approve(self) -> None:
+        """A second device approves what waits for that."""
+        if self.store is None or moving.rests(self.store):
+            return
+        waiting = [row for row in self.store.tasks.living() if row.state is Task.PROPOSED]
+        machine = self.draw.choice(NAMES)
+        if not waiting or not self.machines.are_on(machine):
+            return
+        row, identity = self.draw.choice(waiting), self.machines.identity[machine]
+        approval = approve_order(identity, self.machines.roster.space, row.ordered)
+        with contextlib.suppress(OrderError), self.store.writing():  # as where it gave the order itself
+            desk.approve(self.store, row, self.machines.roster, approval)
 
     def meddle(self) -> None:
         """A person cancels, pauses or resumes one of the tasks."""
-        if self.store is None or not self.orders:
+        if self.store is None or moving.rests(self.store) or not self.orders:
             return
         identity = self.draw.choice(list(self.orders))
         row = self.store.tasks.find(identity)
@@ -206,20 +225,134 @@ class World:
                     case "pause":
                         desk.pause(self.store, row, by="laptop")
                     case "resume":
-                        desk.resume(self.store, row, self.roster, now=self.clock)
+                        desk.resume(self.store, row, self.machines.roster, now=self.clock)
             except ConfideError:
                 pass
 
-    def remove_phone(self) -> None:
-        if PHONE.public_key in self.roster.devices and self.draw.random() < 0.3:
-            self.roster = _rosters()[1]
+    # Machines and their keys
+
+    def change_devices(self) -> None:
+        """A machine is removed from the space, or comes again, or the space gets another key."""
+        name = self.draw.choice(("desktop", "phone"))
+        if not self.machines.are_on(name):
+            self.machines.invite(name)
+        elif self.draw.random() < 0.5:
+            self.machines.remove(name)
+        else:
+            self.machines.change_space_key(name)
+
+    def change_key(self) -> None:
+        """A machine gets another key; what it has ordered it signs anew, as far as its link goes."""
+        name = self.draw.choice(NAMES)
+        if self.store is not None and self.machines.are_on(name) and name not in self.machines.leaving:
+            self.machines.change_key(name)
+            self.finish_key(name)
+
+    def finish_key(self, name: str) -> None:
+        """What a machine does until its old key has left (`confide_proxy.devices.duties`); if it breaks off, another time."""
+        if self.store is None or moving.rests(self.store):
+            return
+        identity, old = self.machines.identity[name], self.machines.leaving[name]
+        link = Wire(self.draw, lambda op, body: self.answer(identity.public_key, op, body), loses=LOSES)
+
+        async def duty() -> bool:
+            await sign_anew(link, self.machines.roster, identity, old.public_key)
+            return True
+
+        if done(duty()):
+            self.machines.finish(name)
+
+    def answer(self, key: bytes, op: str, body: dict[str, Any]) -> dict[str, Any]:
+        """What the daemon answers to a machine that has changed its key. Raises as it refuses."""
+        assert self.store is not None
+        said, roster = read(op, body), self.machines.roster
+        with self.store.writing():
+            match op:
+                case "task-orders":
+                    rows = self.store.tasks.bearing(said["key"].hex(), said["after"], limit=MAX_ORDERS)
+                    return {"orders": [_told(one) for one in rows], "next": rows[-1].id if rows else None}
+                case "task-resign":
+                    order, signature = said["order"], said["signature"]
+                    return {
+                        "state": desk.sign_anew(self.store, GRANTS, roster, key, order, signature, now=self.clock).state
+                    }
+                case "task-approve":
+                    row = desk.writable(self.store, GRANTS, said["task"])
+                    approval = Approval(key, said["signature"])
+                    return {"state": desk.approve(self.store, row, roster, approval).state}
+        raise AssertionError(op)
+
+    # A memory that moves
+
+    def move(self) -> None:
+        """The laptop takes the memory to another daemon: what was there is closed for good, and its tasks are on their way."""
+        if self.store is None or self.is_carried or moving.rests(self.store) or len(self.left) > 2:
+            return
+        with self.store.writing():
+            self.store.marks.put(LEFT, self.now)
+        self.left.append(self.store)
+        self.offset = self.draw.choice((-7_200.0, -60.0, 0.0, 0.0, 90.0, 3_600.0))
+        self.backup = None  # whoever puts the folder back that was left has two memories
+        self.store = Store.open(self.path, KEY, writer=True, now=self.clock)
+        with self.store.writing():
+            self.store.marks.put(AWAITED, self.now)
+        self.kill_daemon()
+        self.open_daemon()
+        self.is_carried = True
+        self.runners[0].place = len(self.left)
+        self.carry()
+
+    def carry(self) -> None:
+        """The tasks go along, last of all (`confide_proxy.transfer.move`); if it breaks off, another time."""
+        source = Wire(self.draw, lambda _op, body: moving.page(self.left[-1], body["after"]).told(), loses=LOSES / 4)
+        target = Wire(self.draw, self.taken, loses=LOSES / 4)
+        if done(bring(source, target)) is not None:
+            self.is_carried = False
+            self.look()
+
+    def taken(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+        """What the daemon answers to tasks that come."""
+        if self.store is None:
+            raise ConnectionLost(truncated=True)
+        said = read(op, body)
+        is_last = said.pop("is_last")
+        with self.store.writing():
+            moving.take(self.store, moving.Page(**said))
+            if is_last:
+                moving.settle(self.store, now=self.clock)
+        return {}
+
+    # Bits
+
+    def flip(self) -> None:
+        """One bit of what is stored of a task is another one, in a page that opens all the same."""
+        if self.store is None:
+            return
+        found = self.store.rows("SELECT id, 'ordered' FROM task UNION ALL SELECT id, 'signature' FROM task")
+        found += self.store.rows("SELECT id, 'approvals' FROM task WHERE approvals <> '[]'")
+        found += self.store.rows("SELECT task, 'record' FROM task_log")
+        if not found:
+            return
+        task, column = (str(one) for one in self.draw.choice(sorted(found, key=str)))
+        table, name = ("task_log", "task") if column == "record" else ("task", "id")
+        sql = f"SELECT CAST({column} AS BLOB) FROM {table} WHERE {name} = ?"
+        data = bytearray(bytes(self.store.rows(sql, (task,))[0][0]))  # type: ignore[call-overload]
+        data[self.draw.randrange(len(data))] ^= 1 << self.draw.randrange(8)
+        kind = "TEXT" if column == "approvals" else "BLOB"
+        with self.store.writing():
+            self.store.rows(f"UPDATE {table} SET {column} = CAST(? AS {kind}) WHERE {name} = ?", (bytes(data), task))
+
+    def flip_ledger(self, runner: PlayedRunner) -> None:
+        """A runner whose ledger is damaged does not begin."""
+        if self.draw.random() < 0.3 and not any(one.is_broken for one in self.runners):
+            runner.is_broken = True
+            self.kill_runner(runner)
 
     # Runners
 
     def turn(self, runner: PlayedRunner) -> None:
         """What one of them does at this moment."""
-        if not runner.is_up or runner.key not in self.roster.devices:
-            runner.run = None
+        if not runner.is_up:
             return
         try:
             if runner.run is not None:
@@ -231,36 +364,40 @@ class World:
                 self.claim(runner)
         except OutOfReach:
             self.tried["lost messages"] += 1
+        except GrantError:
+            self.tried["denied"] += 1
 
     def claim(self, runner: PlayedRunner) -> None:
         said = Runner(
             runner.key.hex(),
             runner.label,
             None,
-            dict.fromkeys(self.draw.sample(RECIPES, self.draw.randint(1, 3)), (1000000, False)),
+            {name: (1_000_000, name == NEEDING) for name in self.draw.sample(RECIPES, self.draw.randint(1, 4))},
             frozenset(),
             50_000_000,
         )
         asked_at = self.now
         lease = self.ask(
             runner,
-            lambda store: watch.claim(store, said, self.roster, monthly=MONTHLY, now=self.clock, draw=self.draw),
+            lambda store: watch.claim(
+                store, said, self.machines.roster, monthly=MONTHLY, now=self.clock, draw=self.draw
+            ),
         )
         if lease is None:
             return
         slot = lease.slot
         name = Name(slot.task, slot.at, slot.attempt, slot.fence)
-        order = opened(self.roster, lease.task.ordered, lease.task.signature, lease.task.approvals)
+        try:
+            order = self.checked(lease)
+        except OrderError:
+            # Somebody has tampered, bits have flipped, or the daemon's clock is elsewhere.
+            self.tried["refused orders"] += 1
+            self.ask(runner, lambda store: self.ended(store, name, runner, "failed", "refused"))
+            return
         earlier = [key for key in runner.ledger if key[:2] == (slot.task, slot.at)]
         if any(key not in runner.again for key in earlier):
             # By its ledger it has begun that before: PROTOCOL.md 11.4.
             self.ask(runner, lambda store: self.ended(store, name, runner, "lost", "restored"))
-            return
-        try:
-            order.check_slot(slot.at, now=self.now)
-        except OrderError:
-            # The daemon's clock is elsewhere. It says nothing, and the lease ends.
-            runner.next_claim = self.now + 60
             return
         key = (slot.task, slot.at, slot.attempt)
         if key in runner.ledger:
@@ -272,6 +409,19 @@ class World:
         # From when it was asked: that is earlier than when it was given.
         runner.run = Run(name, order, self.now + lasts_s, asked_at + LEASE_S - MARGIN_S, self.now + RENEW_S, outcome)
         self.go_on(runner, runner.run)
+
+    def checked(self, lease: claims.Lease) -> Order:
+        """The order of a slot, once all has been asked that a runner asks. Raises OrderError: it is not followed."""
+        task, slot = lease.task, lease.slot
+        order = opened(self.machines.roster, task.ordered, task.signature, task.approvals, now=self.now)
+        if order.id != slot.task:
+            raise OrderError("another one's order")
+        order.check_slot(slot.at, now=self.now)
+        if order.recipe == NEEDING and not task.approvals:
+            raise OrderError("nobody has approved it")
+        if order != replace(self.orders[order.id], signer=order.signer):
+            self.wrong = self.wrong or f"{order.id} was followed, and nobody has ordered it so"
+        return order
 
     def go_on(self, runner: PlayedRunner, run: Run) -> None:
         key = (run.name.task, run.name.at, run.name.attempt)
@@ -301,6 +451,7 @@ class World:
                 state = self.ask(runner, lambda store: self.ended(store, run.name, runner, run.outcome, "drawn"))
                 if state is Slot.SUCCEEDED:
                     self.effects[run.name.task, run.name.at] += 1
+                    self.keep_log(run.name)
                 if run.outcome == "again":
                     runner.again.add(key)
                 runner.ledger[key] = run.outcome
@@ -316,8 +467,10 @@ class World:
                 if is_killed:
                     run.ends_at, run.outcome = self.now, "cancelled"
         except ConfideError:
-            # `conflict`, or unknown: it is killed, and nothing of it counts.
+            # `conflict`, or unknown: it is killed, and nothing of it counts. What was not told of never began.
             runner.ledger[key] = "killed"
+            if not run.has_told:
+                runner.again.add(key)
             runner.run = None
         except OutOfReach:
             run.renew_at = self.now + 5
@@ -338,6 +491,13 @@ class World:
         ending = Ending(state, reason, microusd=1_000)
         return claims.end(store, name, runner.key.hex(), ending, now=self.clock, draw=self.draw)[0].state
 
+    def keep_log(self, name: Name) -> None:
+        """A part of the log, sealed for the devices of the space."""
+        if self.store is not None and not moving.rests(self.store):
+            record = Record.seal(self.machines.keys, LOG_KIND, b"what it did").encode()
+            with self.store.writing():
+                self.store.task_logs.put(name.task, name.at, 0, record, now=self.clock)
+
     def spawn(self, run: Run) -> None:
         run.has_spawned = True
         place = (run.name.task, run.name.at)
@@ -352,6 +512,8 @@ class World:
         runner.run = None
 
     def start_runner(self, runner: PlayedRunner) -> None:
+        if runner.is_broken:
+            return
         runner.is_up = True
         runner.unreported = [key for key, ended in runner.ledger.items() if not ended]
 
@@ -359,21 +521,7 @@ class World:
         """Something of what goes wrong in nights."""
         draw = self.draw
         runner = draw.choice(self.runners)
-        what = draw.choice(
-            (
-                "kill daemon",
-                "kill runner",
-                "cut",
-                "jump",
-                "back up",
-                "put back",
-                "add",
-                "add",
-                "meddle",
-                "remove",
-                "none",
-            )
-        )
+        what = draw.choice(WHAT)
         self.tried[what] += 1
         match what:
             case "kill daemon":
@@ -393,8 +541,20 @@ class World:
                 self.add()
             case "meddle":
                 self.meddle()
-            case "remove":
-                self.remove_phone()
+            case "send again":
+                self.send_again()
+            case "approve":
+                self.approve()
+            case "devices":
+                self.change_devices()
+            case "new key":
+                self.change_key()
+            case "flip":
+                self.flip()
+            case "flip ledger":
+                self.flip_ledger(runner)
+            case "move":
+                self.move()
 
     def back_up(self) -> None:
         if self.store is None:
@@ -410,12 +570,14 @@ class World:
         if self.backup is None or self.draw.random() < 0.5:
             return
         self.kill_daemon()
-        for name in ("space.db-wal", "space.db-shm"):
-            (self.folder / name).unlink(missing_ok=True)
+        for ending in ("-wal", "-shm"):
+            self.path.with_name(self.path.name + ending).unlink(missing_ok=True)
         shutil.copyfile(self.backup[0], self.path)
         self.path.with_suffix(".restored").write_text("{}\n")
         self.final.clear()  # what was forgotten may end in another way
         self.open_daemon()
+        # It is as it was before its tasks had come: a person has the move finished once more.
+        self.is_carried = self.is_carried or (self.store is not None and moving.rests(self.store))
 
     # The night
 
@@ -438,7 +600,7 @@ class World:
         """When somebody has something to do."""
         moments = [self.now + 600]
         for runner in self.runners:
-            if not runner.is_up or runner.key not in self.roster.devices:
+            if not runner.is_up:
                 continue
             run = runner.run
             moments.append(min(run.renew_at, run.ends_at, run.deadline) if run else runner.next_claim)
@@ -454,6 +616,14 @@ class World:
                 self.start_runner(runner)
         if self.draw.random() < 0.2:
             self.look()
+        if self.is_carried and self.draw.random() < 0.3:
+            self.carry()
+        for name in tuple(self.machines.leaving):
+            if self.draw.random() < 0.3:
+                self.finish_key(name)
+        for runner in self.runners:
+            if runner.place < len(self.left) and self.draw.random() < 0.02:
+                runner.place = len(self.left)  # it joins where the memory has gone
         for runner in self.draw.sample(self.runners, len(self.runners)):
             self.turn(runner)
 
@@ -464,15 +634,20 @@ class World:
             self.open_daemon()
         assert self.store is not None
         for runner in self.runners:
-            runner.is_cut_off = False
+            runner.is_cut_off, runner.place = False, len(self.left)
             if not runner.is_up:
                 self.start_runner(runner)
+        while self.is_carried:
+            self.carry()
+        while self.machines.leaving:
+            self.finish_key(next(iter(self.machines.leaving)))
         with self.store.writing():
             for row in self.store.tasks.living():
                 if self.orders[row.id].schedule is not None:
                     desk.cancel(self.store, row, now=self.clock)
-                elif row.state is Task.PAUSED and bytes.fromhex(row.signer) in self.roster.devices:
-                    desk.resume(self.store, row, self.roster, now=self.clock)
+                elif row.state is Task.PAUSED:
+                    with contextlib.suppress(ConfideError):  # as of a device that was removed
+                        desk.resume(self.store, row, self.machines.roster, now=self.clock)
         for number in range(400):
             self.pass_to(self.next_moment())
             if number % 10 == 0:
@@ -504,3 +679,10 @@ class World:
 
     def close(self) -> None:
         self.kill_daemon()
+        for store in self.left:
+            store.close()
+
+
+def _told(task: TaskRow) -> dict[str, Any]:
+    approvals = [{"key": one.key.hex(), "signature": encoded(one.signature)} for one in task.approvals]
+    return {"order": encoded(task.ordered), "signature": encoded(task.signature), "approvals": approvals}

@@ -32,7 +32,7 @@ from tests.support.daemon.logged import Node, Store, held
 from confide_crypto.errors import ConfideError
 from confide_daemon.documents.writer import Operation
 from confide_daemon.store.log import shipped
-from confide_daemon.store.log.engine import Engine
+from confide_daemon.store.log.engine import Engine, Sent
 from confide_daemon.store.log.outbox import Outbox
 from confide_daemon.store.log.tables import Log
 from confide_daemon.store.upkeep.integrity import Integrity
@@ -53,6 +53,8 @@ class Killing:
             (Path, "unlink"),
             (os, "fsync"),
             (Engine, "run"),
+            (Engine, "send"),
+            (Sent, "answer"),
             (Log, "bring_part"),
             (Log, "settle"),
             (shipped, "write"),
@@ -81,11 +83,20 @@ class Killing:
 def be_late() -> None:
     """Entries go to the log when nobody waits for them any more."""
     waiting: list[Callable[[], bool]] = []
-    whole = Log.append
 
-    def append(self: Log, *values: Any) -> bool:
-        waiting.append(lambda: whole(self, *values))
-        return True
+    class Promised:
+        """An entry that nobody has sent."""
+
+        def is_stored(self) -> bool:
+            return True
+
+        def drop(self) -> None: ...
+
+    def send(self: Log, *values: Any) -> Any:
+        waiting.append(lambda: whole(self, *values).is_stored())
+        return Promised()
+
+    whole = Log.send
 
     flush = Outbox.flush
 
@@ -94,7 +105,7 @@ def be_late() -> None:
         while waiting:
             waiting.pop(0)()
 
-    Log.append = append  # type: ignore[method-assign]
+    Log.send = send  # type: ignore[method-assign]
     Outbox.flush = flushed  # type: ignore[method-assign]
 
 
@@ -168,7 +179,7 @@ def main(folder: Path, url: str, when: str, stride: int) -> None:
     """Until a process has come through."""
     for point in itertools.count(0, stride):
         with database(url, point) as of_this:
-            store = Store(None, of_this, folder / "data")  # type: ignore[arg-type]
+            store = Store(None, of_this, folder / "data", embeds=False)  # type: ignore[arg-type]
             store.root.mkdir()
             store.folder("one")
             store.folder("two")

@@ -22,6 +22,7 @@ class RecordingRelay:
         self._lock = threading.Lock()
         self._recorded = bytearray()
         self._is_cut = False
+        self._muted: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -37,6 +38,11 @@ class RecordingRelay:
             for each in self._sockets:
                 self._hang_up(each)
             self._sockets.clear()
+
+    def mute(self) -> None:
+        """Lose what the daemon says from now on over the connections of now; what is said to it arrives."""
+        with self._lock:
+            self._muted = [*self._sockets]
 
     def mend(self) -> None:
         """Let new connections through again."""
@@ -70,14 +76,15 @@ class RecordingRelay:
             with self._lock:
                 self._sockets += [near, far]
             for source, sink in ((near, far), (far, near)):
-                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+                threading.Thread(target=self._pump, args=(source, sink, sink is near), daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, is_answer: bool) -> None:
         try:
             while data := source.recv(_PIECE):
                 with self._lock:
                     self._recorded += data
-                sink.sendall(data)
+                if not (is_answer and sink in self._muted):
+                    sink.sendall(data)
         except OSError:
             pass
         finally:

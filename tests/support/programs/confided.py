@@ -21,6 +21,8 @@ from confide_crypto.transport.open import connect
 class Confided:
     """`confided` on one CONFIDE_HOME."""
 
+    program = CONFIDED
+
     def __init__(self, home: Path) -> None:
         home.mkdir()
         self.home = home
@@ -35,7 +37,7 @@ class Confided:
 
     def run(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         """Run a command; its exit code must be `code`."""
-        done = run([CONFIDED, *arguments], env=self.env, timeout=COMMAND_DEADLINE_S)
+        done = run([self.program, *arguments], env=self.env, timeout=COMMAND_DEADLINE_S)
         assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
         assert "Traceback" not in done.stderr
         return done
@@ -48,7 +50,7 @@ class Confided:
         """Start a process whose stderr goes to a file."""
         with (self.home / "log").open("a") as log:
             process = Program(
-                [CONFIDED, *arguments],
+                [self.program, *arguments],
                 env=self.env,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

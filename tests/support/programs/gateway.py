@@ -45,13 +45,17 @@ class Door:
     """Whatever answers HTTP on a port of this machine."""
 
     port: int
+    come_from: str = field(default="127.0.0.1", kw_only=True)
+    """The address of whoever speaks."""
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     def connection(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
+        return http.client.HTTPConnection(
+            "127.0.0.1", self.port, timeout=DEADLINE_S, source_address=(self.come_from, 0)
+        )
 
     def request(
         self,

@@ -47,13 +47,8 @@ class Release:
             (tree / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / path, tree / path)
         folders = [str(tree / package) for package in PACKAGES]
-        made = []
-        for name, package in (("confide", "confide_proxy"), ("confided", "confide_daemon")):
-            script = folder / name
-            script.write_text(SCRIPT.format(python=sys.executable, folders=folders, package=package))
-            script.chmod(0o755)
-            made.append(str(script))
-        return made[0], made[1]
+        proxy = script(folder / "confide", folders, "confide_proxy")
+        return proxy, script(folder / "confided", folders, "confide_daemon")
 
     def state(self, folder: Path) -> Path:
         """The data folder of its server; beside it are the files of `ann` and `carol`."""
@@ -81,6 +76,13 @@ class Release:
         pin.write_text(json.dumps(joined))
         machine.call_project((machine.project / ".confide.toml").read_text().split('"')[1])
         return machine
+
+
+def script(path: Path, folders: list[str], package: str) -> str:
+    """A program that is a package of a tree in these folders."""
+    path.write_text(SCRIPT.format(python=sys.executable, folders=folders, package=package))
+    path.chmod(0o755)
+    return str(path)
 
 
 def releases() -> list[Release]:

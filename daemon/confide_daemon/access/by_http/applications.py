@@ -55,8 +55,13 @@ class Applications:
         self._registry = registry
 
     def find(self, identifier: str) -> Application | None:
-        with self._registry.reading() as database:
-            return application_now(database, identifier)
+        """The one of this id, also where another node has added it just now."""
+
+        def look() -> Application | None:
+            with self._registry.reading() as database:
+                return application_now(database, identifier)
+
+        return self._registry.sought(look)
 
     def all(self) -> list[Application]:
         """By name."""

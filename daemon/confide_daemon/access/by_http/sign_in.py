@@ -13,6 +13,8 @@ import hashlib
 import hmac
 import json
 import secrets
+from collections import Counter
+from collections.abc import Hashable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
@@ -122,25 +124,38 @@ def words_of(identifier: str) -> str:
 
 
 class SignIns:
-    """Those of a registry. Methods block briefly."""
+    """Those of a registry. Methods block briefly.
+
+    Where several nodes have it in common, each step may be taken at another one: what is looked for, and is not there, may have been
+    written elsewhere a moment ago (`Registry.sought`). What is decided is decided in a transaction, which has all that others have written.
+    """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        # Of what waits, by digest. In memory alone: an address is nobody's to keep.
+        self._sources: dict[bytes, Hashable] = {}
 
-    def ask(self, application: Application, asked: Asked) -> str:
-        """Note what is asked; its id, which is nowhere else. Raises TakenError: too many wait."""
+    def ask(self, application: Application, asked: Asked, source: Hashable = None) -> str:
+        """Note what is asked; its id, which is nowhere else.
+
+        An application's id is no secret, so anybody can ask in its name. Where all places are taken, the oldest of whoever holds most of
+        them makes way for one who holds fewer: nobody keeps others out from one address.
+
+        `source`: who asks, as far as one of them can be told from others.
+
+        Raises TakenError: too many wait.
+        """
         identifier = secrets.token_urlsafe(32)
         with self._registry.transaction() as database:
             now = self._registry.clock()
             _tidy(database, now)
-            count = "SELECT count(*) FROM sign_ins"
-            mine: Any = database.execute(f"{count} WHERE application = ?", (application.id,)).get
-            if mine >= MOST_ASKED_EACH or int(database.execute(count).get or 0) >= MOST_ASKED:
-                raise TakenError("too many sign-ins wait already", hint="wait ten minutes, or approve one of them")
+            self._make_room(database, application.id, source)
+            digest = _digest(identifier)
+            self._sources[digest] = source
             database.execute(
                 "INSERT INTO sign_ins VALUES (?, ?, ?, ?, NULL, ?)",
                 (
-                    _digest(identifier),
+                    digest,
                     _digest(words_of(identifier)),
                     application.id,
                     json.dumps(asdict(asked)),
@@ -149,14 +164,41 @@ class SignIns:
             )
         return identifier
 
+    def _make_room(self, database: apsw.Connection, application: str, source: Hashable) -> None:
+        """Raises TakenError: there is no place, and nobody holds more than `source` would."""
+        rows: list[Any] = database.execute(
+            "SELECT digest, application = ?, granted IS NULL FROM sign_ins ORDER BY expires_at", (application,)
+        ).fetchall()
+        self._sources = {digest: self._sources.get(digest) for digest, _, _ in rows}
+        mine = [row for row in rows if row[1]]
+        if len(mine) < MOST_ASKED_EACH and len(rows) < MOST_ASKED:
+            return
+        crowded = mine if len(mine) >= MOST_ASKED_EACH else rows
+        unanswered = [digest for digest, _, is_open in crowded if is_open]
+        held = Counter(self._sources[digest] for digest in unanswered)
+        fullest, count = max(held.items(), key=lambda one: one[1], default=(None, 0))
+        if held[source] + 1 >= count:
+            raise TakenError("too many sign-ins wait already", hint="wait ten minutes, or approve one of them")
+        oldest = next(digest for digest in unanswered if self._sources[digest] == fullest)
+        database.execute("DELETE FROM sign_ins WHERE digest = ?", (oldest,))
+
     def waiting(self, identifier: str) -> Waiting | None:
         """The request of this id, while it is good."""
-        with self._registry.reading() as database:
-            return self._waiting(database, _digest(identifier))
+
+        def look() -> Waiting | None:
+            with self._registry.reading() as database:
+                return self._waiting(database, _digest(identifier))
+
+        return self._registry.sought(look)
 
     def of_words(self, words: str, space: str) -> Waiting | None:
         """The request with these words, if it is for this space and nobody has approved it yet."""
         wanted = _digest(typed_words(words))
+        found = self._registry.sought(lambda: self._of_words(wanted))
+        is_it = found is not None and found.granted is None and found.application.space == space
+        return found if is_it else None
+
+    def _of_words(self, wanted: bytes) -> Waiting | None:
         with self._registry.reading() as database:
             digests = None
             # All are looked at, and each to its end: how long it takes tells nothing of them.
@@ -165,9 +207,7 @@ class SignIns:
                 assert isinstance(kept, bytes)
                 if hmac.compare_digest(kept, wanted):
                     digests = digest
-            found = self._waiting(database, digests) if digests is not None else None
-        is_it = found is not None and found.granted is None and found.application.space == space
-        return found if is_it else None
+            return self._waiting(database, digests) if digests is not None else None
 
     def approve(self, waiting: Waiting, granted: Granted) -> Granted | None:
         """Grant what was asked, or less. None: it was approved, or has ended, meanwhile."""
@@ -210,8 +250,12 @@ class SignIns:
 
     def code(self, text: str) -> Code | None:
         """The code of this text, also one that was used or is over."""
-        with self._registry.reading() as database:
-            return _code(database, _digest(text))
+
+        def look() -> Code | None:
+            with self._registry.reading() as database:
+                return _code(database, _digest(text))
+
+        return self._registry.sought(look)
 
     def exchange(self, code: Code) -> Issued | None:
         """The first tokens, and the caller that has them, by a code that was shown to be its application's.
@@ -246,19 +290,27 @@ class SignIns:
     def refresh_of(self, text: str, application: str) -> Refresh | None:
         """The refresh token of this text, if it is good. One that comes again ends its family."""
         digest = _digest(text)
-        with self._registry.reading() as database:
-            rows: list[Any] = database.execute(
-                "SELECT family, expires_at, used_at FROM tokens WHERE digest = ? AND kind = 'refresh' AND application = ?",
-                (digest, application),
-            ).fetchall()
-            caller = caller_now(database, rows[0][0]) if rows else None
-        if caller is None or caller.closed(self._registry.clock()):
+
+        def look() -> tuple[Any, Caller] | None:
+            with self._registry.reading() as database:
+                rows: list[Any] = database.execute(
+                    "SELECT family, expires_at, used_at FROM tokens WHERE digest = ? AND kind = 'refresh' AND application = ?",
+                    (digest, application),
+                ).fetchall()
+                caller = caller_now(database, rows[0][0]) if rows else None
+            return None if caller is None else (rows[0], caller)
+
+        found = self._registry.sought(look)
+        if found is None:
             return None
-        if rows[0][2] is not None:
+        (family, expires_at, used_at), caller = found
+        if caller.closed(self._registry.clock()):
+            return None
+        if used_at is not None:
             with self._registry.transaction() as database:
-                end_family(database, rows[0][0], self._registry.clock(), "its refresh token came twice")
+                end_family(database, family, self._registry.clock(), "its refresh token came twice")
             return None
-        return Refresh(digest, application, "write" if caller.grants.may_write else "read", rows[0][1])
+        return Refresh(digest, application, "write" if caller.grants.may_write else "read", expires_at)
 
     def turn_over(self, refresh: Refresh) -> Issued | None:
         """The next tokens in the place of a refresh token. None: it is over, or comes again, which ends its family."""

@@ -7,6 +7,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+from collections.abc import Hashable
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -47,12 +48,15 @@ class OurRefresh(RefreshToken):
 
 
 class Provider:
-    """Of one gateway. `resource`: what its tokens are good for (RFC 8707)."""
+    """Of one gateway. `resource`: what its tokens are good for (RFC 8707); `source`: who asks to sign in (`SignIns.ask`)."""
 
-    def __init__(self, applications: Applications, sign_ins: SignIns, *, resource: str) -> None:
+    def __init__(
+        self, applications: Applications, sign_ins: SignIns, *, resource: str, source: Hashable = None
+    ) -> None:
         self._applications = applications
         self._sign_ins = sign_ins
         self._resource = resource
+        self._source = source
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
         found = await asyncio.to_thread(self._applications.find, client_id)
@@ -98,7 +102,7 @@ class Provider:
             resource=self._resource,
         )
         try:
-            return CONSENT + await asyncio.to_thread(self._sign_ins.ask, application, asked)
+            return CONSENT + await asyncio.to_thread(self._sign_ins.ask, application, asked, self._source)
         except TakenError as error:
             raise AuthorizeError("temporarily_unavailable", str(error)) from error
 

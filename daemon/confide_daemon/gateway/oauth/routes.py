@@ -27,6 +27,7 @@ from confide_daemon.gateway.oauth.provider import CONSENT, Authenticator, Provid
 from confide_door.admission import Guesses
 from confide_door.limits import Places, body_of, replayed
 from confide_door.refusals import RefusalError
+from confide_door.serving import holder_of
 
 AUTHORIZE: Final = "/authorize"
 TOKEN: Final = "/token"  # noqa: S105 - an address
@@ -61,7 +62,6 @@ class SignInRoutes:
         self._origin = origin
         self._resource = resource
         provider: Any = Provider(applications, sign_ins, resource=resource)
-        self._authorization = AuthorizationHandler(provider)
         self._tokens = TokenHandler(provider, Authenticator(provider, applications))
         options = ClientRegistrationOptions(enabled=True, valid_scopes=list(SCOPES), default_scopes=list(SCOPES))
         self._registration = RegistrationHandler(provider, options)
@@ -122,7 +122,10 @@ class SignInRoutes:
             problem = "invalid_request"
         if problem is not None:
             return self._back(redirect, error=problem, state=said.get("state"))
-        answer = await self._authorization.handle(request)
+        # The SDK's handler does not say who asks.
+        source = holder_of(request.client.host if request.client else "")
+        provider: Any = Provider(self._applications, self._sign_ins, resource=self._resource, source=source)
+        answer = await AuthorizationHandler(provider).handle(request)
         location = answer.headers.get("location")
         if location is None:
             raise RefusalError(400, "invalid", "the request to sign in is not one")
@@ -147,24 +150,25 @@ class SignInRoutes:
         return style()
 
     async def _token(self, request: Request) -> Response:
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
+            raise RefusalError(415, "invalid", f"this takes {_FORM}")
+        # Before a place is taken: whoever lets others wait for a body must not keep those out that bring theirs.
+        body = await body_of(request, within_s=BODY_S, most=MAX_FORM_BYTES)
+        said = _once(parse_qsl(body.decode("latin-1"), keep_blank_values=True))
+        if said.get("resource", self._resource) != self._resource:
+            return JSONResponse({"error": "invalid_target"}, status_code=400)
         with self._places.place(TOKEN):
-            if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
-                raise RefusalError(415, "invalid", f"this takes {_FORM}")
-            body = await body_of(request, within_s=BODY_S, most=MAX_FORM_BYTES)
-            said = _once(parse_qsl(body.decode("latin-1"), keep_blank_values=True))
-            if said.get("resource", self._resource) != self._resource:
-                return JSONResponse({"error": "invalid_target"}, status_code=400)
             answer: Response = await self._tokens.handle(Request(request.scope, replayed(body, request.receive)))
         if answer.status_code >= 400:
             self._guesses.count()
         return answer
 
     async def _register(self, request: Request) -> Response:
+        if await asyncio.to_thread(self._applications.open_space) is None:
+            hint = "whoever runs the daemon opens it for ten minutes: confided gateway open --space SPACE"
+            raise RefusalError(403, "denied", "programs cannot register themselves here now", hint=hint)
+        body = await body_of(request, within_s=BODY_S, most=MAX_FORM_BYTES)
         with self._places.place(REGISTER):
-            if await asyncio.to_thread(self._applications.open_space) is None:
-                hint = "whoever runs the daemon opens it for ten minutes: confided gateway open --space SPACE"
-                raise RefusalError(403, "denied", "programs cannot register themselves here now", hint=hint)
-            body = await body_of(request, within_s=BODY_S, most=MAX_FORM_BYTES)
             return await self._registration.handle(Request(request.scope, replayed(body, request.receive)))
 
     def _back(self, redirect: str, **said: str | None) -> Response:

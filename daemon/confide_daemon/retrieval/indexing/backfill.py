@@ -38,6 +38,8 @@ class Filling:
     _budget: Budget
     _generation: Generation
     _provider: Provider
+    _on_computed: Callable[[int], None] = lambda _count: None
+    """Told how many pieces have got a vector that a model has computed."""
     _after: int = 0  # pieces up to here were seen; new ones have higher ids
 
     async def round(self) -> bool:
@@ -118,6 +120,7 @@ class Filling:
         pairs = [(piece, row) for pieces, row in zip(texts, rows, strict=True) for piece in pieces]
         for start in range(0, len(pairs), STORED_AT_ONCE):
             await self._store(pairs[start : start + STORED_AT_ONCE])
+        self._on_computed(len(pairs))
 
     async def _store(self, pairs: Sequence[tuple[Waiting, Vectors]]) -> None:
         def keep(store: Store) -> None:

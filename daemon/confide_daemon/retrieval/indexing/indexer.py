@@ -45,8 +45,18 @@ class Derivation:
 
     def keep(self, store: Store, row: DocumentRow, text: str | None, now: float) -> PieceChanges:
         """The document has this text now; None: it is deleted, and all that was derived of it goes."""
+        return self.judge(store, row, text, now)()
+
+    def judge(self, store: Store, row: DocumentRow, text: str | None, now: float) -> Callable[[], PieceChanges]:
+        """What the text counts as is written down, which is no derived row; gives what makes those. See `keep`."""
+        judged = None if text is None else provenance.judge(store, row, text)
+        return lambda: self._make(store, row, text, judged, now)
+
+    def _make(
+        self, store: Store, row: DocumentRow, text: str | None, judged: provenance.Judged | None, now: float
+    ) -> PieceChanges:
         found = note.read(row.project, row.path, text) if text is not None and is_note(row.path) else None
-        pieces = [] if text is None else _judged(self._pieces(text, found), text, provenance.judge(store, row, text))
+        pieces = [] if text is None or judged is None else _judged(self._pieces(text, found), text, judged)
         words = "" if found is None else found.words
         changes = store.pieces.replace(row, pieces, chunking=self.chunking, now=now, words=words)
         if is_note(row.path):
@@ -185,6 +195,7 @@ class Indexer:
         self.waits_for_room = False  # what there is to do is left until the disk has room
         self.waiting = 0  # pieces without a vector of the model that serves, as last seen
         self.idle = False  # nothing left to do that can be done now
+        self.computed = 0  # pieces that models have given a vector, since this began
         self.moves = 0  # how often something was indexed, or the work came to rest
 
     def start(self) -> None:
@@ -399,7 +410,7 @@ class Indexer:
         )
         if found is None:
             return
-        filling = Filling(self._write, self._budget, found, self._providers[place])  # type: ignore[arg-type]
+        filling = Filling(self._write, self._budget, found, self._providers[place], self._count)  # type: ignore[arg-type]
         has_moved = False
         while not self._closing and (generation, place) in self._plan.fill and await filling.round():
             has_moved = True
@@ -409,6 +420,9 @@ class Indexer:
         if not has_moved:
             # What is counted as missing could not be found, as in a damaged index: its healing is not to be outrun.
             await asyncio.sleep(SHORTEST_PAUSE_S)
+
+    def _count(self, pieces: int) -> None:
+        self.computed += pieces
 
     async def _probe(self, provider: Provider) -> None:
         await in_thread(provider.probe)

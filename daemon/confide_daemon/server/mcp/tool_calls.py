@@ -246,10 +246,12 @@ def groups(toolsets: Sequence[str]) -> tuple[str, ...]:
     return tuple(group for group in TOOLSETS if group in toolsets or "all" in toolsets) or ("core",)
 
 
-def may_be_asked_again(data: bytes) -> bool:
+def may_be_asked_again(data: bytes, *, has_operation: bool = True) -> bool:
     """Whether whoever has sent this message, and is not answered before its connection ends, asks again (PROTOCOL.md 12.4).
 
     A call of a tool that neither only reads nor waits on a machine may not: nobody could tell whether it was made.
+
+    `has_operation`: calls that wait on a machine have an id, by which a repeat is known (PROTOCOL.md 7.12).
     """
     try:
         message = json.loads(data)
@@ -257,7 +259,8 @@ def may_be_asked_again(data: bytes) -> bool:
         return False
     match message:
         case {"id": _, "method": "tools/call", "params": {"name": str(name)}}:
-            return any(one.name == name and (one.read_only or one.offline == "queue") for one in definitions(("all",)))
+            known = next((one for one in definitions(("all",)) if one.name == name), None)
+            return known is not None and (known.read_only or (has_operation and known.offline == "queue"))
         case {"id": _, "method": str(method)}:
             return method != "tools/call"
     return False

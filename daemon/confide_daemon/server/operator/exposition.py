@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import hmac
 import http
-import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, Self
@@ -24,7 +23,9 @@ from confide_crypto.keys.files import read_private_file
 from confide_daemon.config import MetricsConfig, parse_listen
 from confide_daemon.datadir.credentials import MAX_KEY, credential
 from confide_daemon.errors import ListenError
-from confide_daemon.server.limits import HTTP_DEADLINE_S, Refusals, Strangers
+from confide_daemon.server.listening.listener import quiet_logger
+from confide_daemon.server.listening.refusals import Refusals
+from confide_daemon.server.listening.strangers import HTTP_DEADLINE_S, Strangers
 
 CREDENTIAL: Final = "confide-metrics-token"
 """As systemd hands it over."""
@@ -61,7 +62,7 @@ class Exposition:
                 open_timeout=HTTP_DEADLINE_S,
                 server_header=None,
                 create_connection=self._strangers.connection_class(),
-                logger=_quiet_logger(),
+                logger=quiet_logger(),
             )
         except OSError as error:
             why = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror or type(error).__name__
@@ -121,10 +122,3 @@ def _response(status: http.HTTPStatus, text: str, kind: str = "text/plain; chars
     if status is http.HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
     return Response(status, status.phrase, headers, data)
-
-
-def _quiet_logger() -> logging.Logger:
-    """Strangers must not be able to fill the log."""
-    quiet = logging.getLogger("confide_daemon.websockets")
-    quiet.setLevel(logging.CRITICAL)
-    return quiet

@@ -80,8 +80,11 @@ def _snapshot(folder: DataFolder, config: BackupConfig, config_file: Path) -> st
 def upgrade_spaces(folder: DataFolder, *, now: float) -> dict[str, bool]:
     """Have all spaces take their steps whose keys the server keeps: whether each has, by its name; the others do when they are unlocked.
 
+    Copies of a store's take them when they are opened, by whoever has their leases then: another node may write to their logs now.
     Nobody may serve the folder meanwhile. Raises StorageError: one of them cannot be opened.
     """
+    if folder.node.exists():
+        return {}
     with closing(open_state(folder)) as state:
         names = state.registry.spaces()
         return {name: _take(state, one, now) for name, one in names.items() if folder.space(one).exists()}

@@ -53,6 +53,7 @@ class TaskRequests:
         ask: Ask,
         publish: Callable[[Change], None],
         following: Callable[[Callable[[], None]], AbstractContextManager[None]],
+        earlier_keys: Callable[[bytes], list[bytes]],
     ) -> None:
         """What they need.
 
@@ -62,12 +63,15 @@ class TaskRequests:
             ask: makes a request of the machine.
             publish: tells the machines of the space of a new revision.
             following: within what it gives, its argument is called when the devices of the space have changed.
+            earlier_keys: those that a caller had before its present one; it may take a moment.
         """
         self._caller = caller
         self._epoch_for = epoch_for
         self._ask = ask
         self._publish = publish
         self._following = following
+        self._earlier_keys = earlier_keys
+        self._has_taken_over = False
         self._space: Space
         self._changed = asyncio.Event()
         self._is_runner = asyncio.Event()
@@ -122,7 +126,7 @@ class TaskRequests:
     # A runner's
 
     async def _claim(self, recipes: list[dict[str, Any]], busy: list[str], left_microusd: int) -> dict[str, Any]:
-        caller = await self._device()
+        caller = await self._runner()
         runner = Runner(
             caller.public_key.hex(),
             caller.alias,
@@ -171,9 +175,20 @@ class TaskRequests:
         await self._space.tasks.log(slot, caller.public_key.hex(), part, record)
         return {}
 
+    async def _runner(self) -> Caller:
+        """The caller, which is a device; what it has of an earlier key of its own is its. Raises GrantError."""
+        caller = await self._device()
+        if not self._has_taken_over:
+            # Once: the first connection with a new key has ended those of the old one, which is given nothing more.
+            earlier = await asyncio.to_thread(self._earlier_keys, caller.public_key)
+            if earlier:
+                await self._space.tasks.take_over({key.hex() for key in earlier}, caller.public_key.hex())
+            self._has_taken_over = True
+        return caller
+
     async def _runner_of(self, said: dict[str, int | str]) -> tuple[Caller, Name]:
         """The caller, and the slot that it speaks of, in whose project it may write. Raises GrantError, NotFoundError."""
-        await self._device()
+        await self._runner()
         # Also one that has connected again, and claims nothing while it runs something: it is told what to kill.
         self._is_runner.set()
         slot = Name(str(said["task"]), int(said["at"]), int(said["attempt"]), int(said["fence"]))

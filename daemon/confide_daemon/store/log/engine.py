@@ -18,8 +18,9 @@ from importlib import resources
 from typing import Any, Final
 
 import psycopg
-from psycopg import sql
+from psycopg import generators, sql
 from psycopg.conninfo import make_conninfo
+from psycopg.pq import ExecStatus
 
 from confide_daemon import __version__
 from confide_daemon.errors import EngineError, StorageError
@@ -38,18 +39,97 @@ _MIGRATING: Final = 0x636F6E66  # of the advisory lock: "conf"
 
 DriverError: Final = psycopg.Error
 """What the driver raises within a connection; from the outside it is an EngineError."""
-Far = psycopg.Connection[Any]
-"""A connection to the engine, for whoever is handed one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A statement that is prepared once in each connection, for what is on everybody's way.
+
+    Attributes:
+        name: in the connection.
+        types: of its values, as SQL names them.
+        text: with `$1` for the first value.
+    """
+
+    name: str
+    types: tuple[str, ...]
+    text: str
+
+    @property
+    def formats(self) -> list[int]:
+        """How libpq is handed each value: bytes as they are (1), the others as text (0)."""
+        return [int(one == "bytea") for one in self.types]
+
+
+class _InUseError(EngineError):
+    """All connections that there may be are in use."""
 
 
 class _Dated(psycopg.Connection[Any]):
     """A connection whose every wait ends when its time is over."""
 
     until = 0.0
+    _statements: frozenset[str] = frozenset()
+
+    def begin(self, statement: Prepared, values: Sequence[bytes]) -> None:
+        """Send it, and wait for nothing, but that it is prepared the first time."""
+        if statement.name not in self._statements:
+            types = ", ".join(statement.types)
+            self.execute(f"PREPARE {statement.name} ({types}) AS {statement.text}".encode())
+            self._statements |= {statement.name}
+        self.pgconn.send_query_prepared(statement.name.encode(), values, statement.formats)
+        self.pgconn.flush()  # what the socket does not take now, `finish` sends
+
+    def ask(self, statements: bytes) -> None:
+        """Send several that take no values, and wait for nothing."""
+        self.pgconn.send_query(statements)
+        self.pgconn.flush()
+
+    def is_answered(self, within_s: float) -> bool:
+        """Whether there is an answer to what was sent, or its end, after so long at most."""
+        poller = select.poll()
+        poller.register(self.fileno(), select.POLLIN)
+        return bool(poller.poll(within_s * 1000))
+
+    def finish(self) -> int:
+        """How many rows the last statement that was sent has changed or found."""
+        results = self.wait(generators.execute(self.pgconn))
+        for result in results:
+            if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+                raise psycopg.errors.error_from_result(result)
+        return results[-1].command_tuples or 0
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         left = max(0.0, self.until - time.monotonic())
         return super().wait(gen, interval, left if timeout is None else min(timeout, left))
+
+
+Far = _Dated
+"""A connection to the engine, for whoever is handed one."""
+
+
+class Sent:
+    """A statement that is on its way, while whoever has sent it does something else; its connection is its own until then."""
+
+    def __init__(self, engine: Engine, connection: _Dated) -> None:
+        self._engine = engine
+        self._connection = connection
+        self._is_over = False
+
+    def answer(self) -> int:
+        """How many rows it has changed; they are on the engine's disk. Raises EngineError: nobody knows what became of it."""
+        self._is_over = True
+        with self._engine.using(self._connection):
+            count = self._connection.finish()
+        self._engine.on_answer()
+        return count
+
+    def drop(self) -> None:
+        """Nobody waits for it: what becomes of it, nobody knows. Nothing is done where it was answered for, or is known to be lost."""
+        if not self._is_over:
+            self._is_over = True
+            self._connection.close()
+            self._engine.give_back(self._connection)
 
 
 @dataclass
@@ -83,21 +163,55 @@ class Engine:
         Raises EngineError: none is to be had, or the engine has not answered; nobody knows then what became of what was asked.
         """
         allowed = self.deadline_s if deadline_s is None else deadline_s
-        until = time.monotonic() + allowed
-        if not self._free.acquire(timeout=allowed):
-            raise EngineError("cannot reach the database of the store: all connections to it are in use")
+        connection = self._acquired(allowed, wait_s=allowed)
+        with self.using(connection):
+            yield connection
+
+    @contextmanager
+    def spare(self) -> Iterator[_Dated | None]:
+        """As `connection`, for what can be left undone: None where all are in use."""
+        try:
+            connection = self._acquired(self.deadline_s, wait_s=0.0)
+        except _InUseError:
+            yield None
+            return
+        with self.using(connection):
+            yield connection
+
+    @contextmanager
+    def using(self, connection: _Dated) -> Iterator[None]:
+        """Around the last that is done with a connection. It is closed where that fails, else kept. Raises EngineError."""
+        try:
+            with _explained():
+                yield
+        except BaseException:
+            connection.close()
+            raise
+        finally:
+            self.give_back(connection)
+
+    def give_back(self, connection: _Dated) -> None:
+        """Have others use the connection, if it is open."""
+        with self._lock:
+            is_kept = not (self._is_closed or connection.closed)
+            if is_kept:
+                self._idle.append(connection)
+        if not is_kept:
+            connection.close()
+        self._free.release()
+
+    def _acquired(self, allowed_s: float, *, wait_s: float) -> _Dated:
+        until = time.monotonic() + allowed_s
+        if not self._free.acquire(timeout=wait_s):
+            raise _InUseError("cannot reach the database of the store: all connections to it are in use")
         try:
             with _explained():
                 connection = self._taken(until)
-                connection.until = until
-                try:
-                    yield connection
-                except BaseException:
-                    connection.close()
-                    raise
-            self._keep(connection)
-        finally:
+        except BaseException:
             self._free.release()
+            raise
+        connection.until = until
+        return connection
 
     def run(self, statement: str, values: dict[str, Any] | None = None) -> tuple[int, list[tuple[Any, ...]]]:
         """One statement, committed when it is answered: how many rows it has changed or found, and what it gives. Raises EngineError.
@@ -111,6 +225,18 @@ class Engine:
             count = answer.rowcount
         self.on_answer()
         return count, rows
+
+    def send(self, statement: Prepared, values: Sequence[bytes]) -> Sent:
+        """The same for one whose answer is asked for later. Raises EngineError: it was not sent, or nobody knows whether it was."""
+        connection = self._acquired(self.deadline_s, wait_s=self.deadline_s)
+        try:
+            with _explained():
+                connection.begin(statement, values)
+        except BaseException:
+            connection.close()
+            self.give_back(connection)
+            raise
+        return Sent(self, connection)
 
     def ready(self) -> None:
         """Bring the database's own schema to this version. Raises EngineError; StorageError: a newer confide has changed it."""
@@ -138,13 +264,6 @@ class Engine:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
-
-    def _keep(self, connection: _Dated) -> None:
-        with self._lock:
-            if not self._is_closed:
-                self._idle.append(connection)
-                return
-        connection.close()
 
     def _taken(self, until: float) -> _Dated:
         while True:

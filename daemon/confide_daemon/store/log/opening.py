@@ -84,6 +84,8 @@ def _is_usable(space_log: Log, standing: Standing, path: Path, key: bytes) -> bo
     try:
         with closing(connect(path, key, writer=True)) as connection, storage_errors("open the copy of the space"):
             found = shipped.read(connection)
+            # It has taken a step that the log has not: what an older version has written meanwhile belongs before that.
+            is_early = 0 < standing.schema < version(connection)
             is_empty = found is None and _is_empty(connection)
     except DamagedError:
         return False
@@ -102,6 +104,8 @@ def _is_usable(space_log: Log, standing: Standing, path: Path, key: bytes) -> bo
         )
     if found is None:
         _put_aside(space_log, path, key)
+        return False
+    if is_early and found.number < standing.head:
         return False
     if found.number < standing.base or (found.pending and found.number < standing.head and not found.is_alone):
         return False

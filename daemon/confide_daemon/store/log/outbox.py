@@ -20,7 +20,7 @@ import apsw
 from confide_daemon.errors import EngineError, FencedError, StorageError
 from confide_daemon.store.log import shipped, snapshot
 from confide_daemon.store.log.entry import Place, Sealing, tag_of
-from confide_daemon.store.log.tables import Log, Standing, fenced
+from confide_daemon.store.log.tables import Appending, Log, Standing, fenced
 from confide_daemon.store.log.truths import Recorder
 from confide_daemon.store.migrations import version
 
@@ -43,6 +43,15 @@ class Tail:
     size_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """The entry of a transaction that is under way."""
+
+    appending: Appending
+    tag: bytes
+    size_bytes: int
+
+
 class Outbox:
     """One for an open space; used in its writer's thread, but for what says otherwise.
 
@@ -50,7 +59,7 @@ class Outbox:
         lease: the number under which is written; a doubt counts it up.
         schema: the newest migration of the database.
         custody: who will keep the key of the database once a change of it that is under way is done, for the log.
-        has_pending: whether truths wait here that changed with what is derived; read from any thread, as `tail`.
+        tail: read from any thread.
     """
 
     def __init__(
@@ -77,7 +86,6 @@ class Outbox:
         self.lease = standing.lease
         self.tail = tail
         self.custody: dict[str, Any] | None = None
-        self.has_pending = False
         self._is_doubtful = False
         self._is_stale = False
         self._snapshots = threading.Lock()
@@ -100,17 +108,25 @@ class Outbox:
         self._key = key
         self._number, self._tag = found.number, found.tag
         self._recorder = Recorder(connection)
+        self._pending = found.pending
         self._recorder.carry(found.pending)
-        self.has_pending = bool(found.pending)
 
     def detach(self) -> None:
         """The connection is about to be closed; what waits is in the file."""
         self._recorder.close()
         self._key = b""
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether truths wait here that changed with what is derived; read from any thread."""
+        return bool(self._pending)
+
     @contextmanager
-    def transaction(self, *, is_derived: bool) -> Iterator[None]:
-        """All that is written inside, or nothing; unless all of it is derived, it is in the log when this ends.
+    def transaction(self, *, is_derived: bool) -> Iterator[Callable[[], None]]:
+        """All that is written inside, or nothing; unless all of it is derived, its truths are in the log when this ends.
+
+        Gives what is to be called once all truths are written, if anything derived of them comes behind: they are on their way from then
+        on, and what is derived is made while the engine's disk is waited for. It counts as what is derived whatever it changes.
 
         Raises EngineError: nobody knows whether it is in the log, and it is not here.
         """
@@ -118,27 +134,38 @@ class Outbox:
             self._settle_doubt()
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
-        body: bytes | None = None
+        sent: _Sent | None = None
+
+        def send() -> None:
+            nonlocal sent
+            if not is_derived and sent is None and (patchset := self._recorder.patchset()):
+                sent = self._send(patchset)
+                self._recorder.restart(is_deriving=True)
+
         try:
-            yield
-            patchset = self._recorder.patchset()
-            if patchset and is_derived:
-                shipped.keep(connection, patchset)
-                self.has_pending = True
-            elif patchset:
-                body = self._ship(patchset)
+            yield send
+            send()
+            if sent is not None:
+                self._recorder.derived()
+            if rest := self._recorder.patchset():
+                shipped.keep(connection, rest)
+            if sent is not None and not sent.appending.is_stored():
+                raise fenced()
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            self._is_doubtful = self._is_doubtful or body is not None
+            if sent is not None:
+                sent.appending.drop()
+                self._recorder.restart()
+                self._recorder.carry(self._pending)
             raise
-        if body is not None:
-            self._number, self._tag = self._number + 1, tag_of(body)
+        self._pending = rest
+        if sent is not None:
+            self._is_doubtful = False
+            self._number, self._tag = self._number + 1, sent.tag
             self.tail.entries += 1
-            self.tail.size_bytes += len(body)
-            self._recorder.restart()
-            self.has_pending = False
+            self.tail.size_bytes += sent.size_bytes
 
     def flush(self) -> None:
         """Bring what waits to the log. Raises EngineError."""
@@ -201,20 +228,13 @@ class Outbox:
         self._is_stale = True
         self._on_stale()
 
-    def _ship(self, patchset: bytes) -> bytes:
+    def _send(self, patchset: bytes) -> _Sent:
         number = self._number + 1
         body = self._sealing.seal(Place(number, self.lease, self.schema, self._tag), patchset)
         # Here first: what the disk has no room for must not be in the log.
         shipped.write(self._connection, number, tag_of(body))
-        try:
-            is_stored = self._log.append(number, self.lease, self.schema, body)
-        except EngineError:
-            self._is_doubtful = True
-            raise
-        if not is_stored:
-            self._is_doubtful = True
-            raise fenced()
-        return body
+        self._is_doubtful = True  # until it is answered for, and committed here
+        return _Sent(self._log.send(number, self.lease, self.schema, body), tag_of(body), len(body))
 
     def _settle_doubt(self) -> None:
         if self._following is not None:

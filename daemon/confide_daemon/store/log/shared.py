@@ -20,12 +20,12 @@ from typing import Any, Final, Literal
 
 import apsw
 
-from confide_daemon.errors import EngineError, LogError, StorageError
+from confide_daemon.errors import EngineError, LogError, OvertakenError, StorageError
 from confide_daemon.store.database import connect, is_copy, stand_alone, storage_errors, transaction
 from confide_daemon.store.log import snapshot
 from confide_daemon.store.log.engine import DriverError, Engine, Far
 from confide_daemon.store.log.entry import GENESIS, TAG_BYTES, Manifest, Place, Sealing, tag_of
-from confide_daemon.store.log.outbox import SNAPSHOT_ENTRIES
+from confide_daemon.store.log.outbox import LEAST_BYTES, SNAPSHOT_SHARE
 from confide_daemon.store.log.replay import Replay
 from confide_daemon.store.log.shipped import Shipped
 from confide_daemon.store.log.tables import PART_BYTES, PARTS_S, Entry, Log
@@ -39,12 +39,23 @@ WAIT_S: Final = 2
 """For the row, while another node writes."""
 STALL_S: Final = 5
 """A node that has the row and is not heard of, since it was stopped, loses it: a change takes milliseconds."""
+MOST_ENTRIES: Final = 20_000
+"""Behind a snapshot, whatever the size of both: three seconds of applying. Before, entries of a quarter of the registry's size are enough:
+one of hundreds of megabytes was written anew behind every thousand of them, which are half a megabyte."""
 _TRIES: Final = 4
 """While others bring entries and snapshots, what was asked for may be gone when it is fetched."""
+_FEW: Final = 8
+"""Entries that are left until the row is held: together they take as long as three do one by one."""
+_MEANWHILE_S: Final = 0.005
+"""Between two looks at what others write, while this waits for the row."""
 _SNAPSHOT_LOCK: Final = 0x636F6E67
 _LEASE: Final = 0  # of its entries: the row decides
 _FETCHED: Final = ".fetched"
 _KEPT: Final = {"ahead": ".ahead", "before": ".before"}
+_TAKE_ROW: Final = """
+    BEGIN; SET LOCAL lock_timeout = '{wait_s}s'; SET LOCAL idle_in_transaction_session_timeout = '{stall_s}s';
+    SELECT 1 FROM log WHERE id = '{registry}' FOR UPDATE
+"""
 _STANDING: Final = """
     SELECT head, base, tag, snapshot, schema,
            (SELECT substring(body FROM length(body) - %(last)s) FROM entry WHERE log = log.id AND number = log.head),
@@ -100,6 +111,7 @@ class SharedLog:
         self._key = key
         self._schema = schema
         self._upgrade = upgrade
+        self._has_news = False  # applied for a change of this node's, and nobody was told yet
         self.failure: StorageError | None = None
         """Why it could not be followed the last time, if it could not; read from any thread."""
 
@@ -144,19 +156,16 @@ class SharedLog:
                 log.warning("the registry is the store's; what was here is kept as %s", self._keep("before").name)
             self._fetch(connection)
             return "fetched"
-        if standing.schema < self._schema and self._position(connection).number < standing.head:
-            # What older versions wrote is applied to a copy that is as theirs, before that takes the steps to this version.
-            self._fetch(connection)
-        self.follow(connection)
         if standing.schema < self._schema:
-            self.take_snapshot()
+            self._take_step(connection)
+        self.follow(connection)
         return "followed"
 
     def follow(self, connection: apsw.Connection) -> bool:
-        """Apply what is new in the log; whether anything was. Raises as `begin`."""
+        """Apply what is new in the log; whether anything was, since this was asked the last time. Raises as `begin`."""
         try:
-            was_new = self._follow(connection)
-            self.failure = None
+            was_new = self._follow(connection) or self._has_news
+            self._has_news, self.failure = False, None
             return was_new
         except StorageError as error:
             self.failure = error
@@ -172,11 +181,8 @@ class SharedLog:
         failure: BaseException | None = None
         body: bytes | None = None
         with self._engine.connection() as far:
-            _begin(far)
-            standing = self._standing(far, connection, locked=True)
-            if standing is None:
-                raise StorageError("cannot use the registry: the store has nothing of it")
-            position = self._caught_up(far, connection, standing)
+            position = self._take_row(far, connection)
+            _rely_on_log(connection)
             connection.execute("BEGIN IMMEDIATE")
             try:
                 with closing(Recorder(connection, REGISTRY_DERIVED)) as recorder:
@@ -233,10 +239,33 @@ class SharedLog:
         """Bring a snapshot of what is committed; entries that are in it go. Another node may be at it: then nothing is done."""
         self._upload(is_first=False)
 
+    def _take_step(self, connection: apsw.Connection) -> None:
+        """Have the log be of this version from now on: older nodes can neither read nor write it any more.
+
+        What they wrote is applied to a copy that is as theirs, before that takes the steps to this version; behind the snapshot there is
+        nothing of theirs. Raises EngineError: they write all the time.
+        """
+        for _ in range(_TRIES):
+            standing = self._look(connection)
+            if standing is None or standing.schema >= self._schema:
+                return  # another node has done it
+            if (self._position(connection).number, self._position(connection).tag) != (standing.head, standing.tag):
+                self._fetch(connection)
+            if self._upload(is_first=False):
+                log.warning("the registry is of this version from now on: nodes of an older one end")
+                return
+        raise EngineError(
+            "cannot upgrade the registry: other nodes write to it all the time", hint="try again in a moment"
+        )
+
     def is_snapshot_due(self) -> bool:
-        """Whether a new node would have much to apply. Raises EngineError."""
-        _, rows = self._engine.run("SELECT head - base FROM log WHERE id = %(id)s", {"id": REGISTRY})
-        return bool(rows) and int(rows[0][0]) >= SNAPSHOT_ENTRIES
+        """Whether a new node would have much to apply, for what another snapshot would write. Raises EngineError."""
+        statement = """SELECT head - base, (SELECT coalesce(sum(length(body)), 0)::bigint FROM entry WHERE log = log.id AND number > base)
+                       FROM log WHERE id = %(id)s"""
+        _, rows = self._engine.run(statement, {"id": REGISTRY})
+        entries, size_bytes = rows[0] if rows else (0, 0)
+        enough = max(LEAST_BYTES, self._path.stat().st_size // SNAPSHOT_SHARE)
+        return int(entries) >= MOST_ENTRIES or int(size_bytes) >= enough
 
     def forget(self, connection: apsw.Connection) -> None:
         """Have the file be all there is, and remove the log. Raises EngineError."""
@@ -273,28 +302,53 @@ class SharedLog:
                 return True
         raise EngineError("cannot follow the registry: its log changes all the time", hint="it is tried again")
 
-    def _caught_up(self, far: Far, connection: apsw.Connection, standing: _Standing) -> Shipped:
-        """Apply what this copy lacks, while nobody else writes. Raises EngineError: the copy has to be fetched, which takes longer."""
+    def _take_row(self, far: Far, connection: apsw.Connection) -> Shipped:
+        """Have nobody else write until the transaction over there ends, and have here all that was written before.
+
+        What others have written is applied before, and while this waits for them, so that it is little once this has the row and they wait.
+        Raises EngineError: the copy has to be fetched, which takes longer.
+        """
+        self._apply_new(far, connection, self._standing(far, connection), most_left=_FEW)
+        far.ask(_TAKE_ROW.format(wait_s=WAIT_S, stall_s=STALL_S, registry=REGISTRY).encode())
+        while not far.is_answered(_MEANWHILE_S):
+            with self._engine.spare() as other:
+                if other is not None:
+                    self._apply_new(other, connection, self._standing(other, connection), most_left=_FEW)
+        far.finish()
+        standing = self._standing(far, connection)
+        if standing is None:
+            raise StorageError("cannot use the registry: the store has nothing of it")
         self._require_known(standing.schema)
+        self._apply_new(far, connection, standing)
         position = self._position(connection)
-        if position.number < standing.head and position.number >= standing.base and standing.here == position.tag:
-            rows = far.execute(
-                "SELECT number, lease, schema, body FROM entry WHERE log = %s AND number > %s ORDER BY number",
-                (REGISTRY, position.number),
-            ).fetchall()
-            self._apply(connection, [Entry(number, lease, schema, bytes(body)) for number, lease, schema, body in rows])
-            position = self._position(connection)
         if (position.number, position.tag) != (standing.head, standing.tag):
             raise EngineError("cannot write to the registry: it is brought up to date", hint="try again in a moment")
         return position
 
+    def _apply_new(
+        self, far: Far, connection: apsw.Connection, standing: _Standing | None, *, most_left: int = 0
+    ) -> None:
+        """Apply what this copy lacks, if it has nothing which the log has not, and the log goes back so far; `most_left` may be left."""
+        position = self._position(connection)
+        if standing is None or standing.here != position.tag or position.number < standing.base:
+            return
+        if standing.head - position.number <= most_left:
+            return
+        rows = far.execute(
+            "SELECT number, lease, schema, body FROM entry WHERE log = %s AND number > %s ORDER BY number",
+            (REGISTRY, position.number),
+        ).fetchall()
+        self._apply(connection, [Entry(number, lease, schema, bytes(body)) for number, lease, schema, body in rows])
+
     def _apply(self, connection: apsw.Connection, entries: list[Entry]) -> None:
+        _rely_on_log(connection)
         with storage_errors("apply the log of the registry"), transaction(connection):
             # Another process of this machine may have applied some of them meanwhile.
             position = self._position(connection)
             number, tag = self._replayed(connection, entries, position)
             if number != position.number:
                 _write(connection, number, tag)
+                self._has_news = True
 
     def _replayed(self, connection: apsw.Connection, entries: list[Entry], position: Shipped) -> tuple[int, bytes]:
         """In the caller's transaction: apply those behind a position; the number and the tag of the last one."""
@@ -364,8 +418,11 @@ class SharedLog:
 
     # Snapshots
 
-    def _upload(self, *, is_first: bool) -> None:
-        """In one transaction of the engine, so that a snapshot is there whole or not at all."""
+    def _upload(self, *, is_first: bool) -> bool:
+        """In one transaction of the engine, so that a snapshot is there whole or not at all; whether it was brought.
+
+        One of a newer schema than the log's ends with its last entry: what is behind it must not be of an older version.
+        """
         copy = snapshot.copied(self._path, self._key)
         try:
             with closing(connect(copy, self._key, writer=False)) as connection:
@@ -385,26 +442,28 @@ class SharedLog:
                 if free is None or not free[0]:
                     if is_first:
                         raise EngineError("cannot bring the registry: another node does", hint="try again in a moment")
-                    return
+                    return False
                 statement = (
                     """INSERT INTO log (id, head, base, tag, snapshot, schema)
                        VALUES (%(id)s, 0, 0, %(tag)s, %(snapshot)s, %(schema)s) ON CONFLICT DO NOTHING"""
                     if is_first
                     else """UPDATE log SET base = %(base)s, tag = %(tag)s, snapshot = %(snapshot)s, schema = greatest(schema, %(schema)s)
-                            WHERE id = %(id)s AND base <= %(base)s AND head >= %(base)s"""
+                            WHERE id = %(id)s AND base <= %(base)s AND head >= %(base)s
+                                  AND (head = %(base)s OR schema >= %(schema)s)"""
                 )
                 if not far.execute(statement, values).rowcount:
                     if is_first:
                         raise EngineError(
                             "cannot bring the registry: the store has one by now", hint="try again in a moment"
                         )
-                    return
+                    return False
                 far.execute("INSERT INTO part VALUES (%(id)s, %(snapshot)s, 0, %(manifest)s)", values)
                 with copy.open("rb") as file:
                     for part, data in enumerate(iter(lambda: file.read(PART_BYTES), b""), 1):
                         far.execute("INSERT INTO part VALUES (%s, %s, %s, %s)", (REGISTRY, number, part, data))
                 far.execute("DELETE FROM part WHERE log = %(id)s AND snapshot <> %(snapshot)s", values)
                 far.execute("DELETE FROM entry WHERE log = %(id)s AND number <= %(base)s", values)
+            return True
         finally:
             copy.unlink(missing_ok=True)
 
@@ -416,11 +475,9 @@ class SharedLog:
         self._engine.on_answer()
         return found
 
-    def _standing(self, far: Far, connection: apsw.Connection | None, *, locked: bool = False) -> _Standing | None:
-        """How the log stands; None: there is none. `locked`: nobody else writes until the transaction ends."""
+    def _standing(self, far: Far, connection: apsw.Connection | None) -> _Standing | None:
+        """How the log stands; None: there is none."""
         position = self._position(connection) if connection is not None and is_copy(connection) else Shipped()
-        if locked:
-            far.execute("SELECT 1 FROM log WHERE id = %s FOR UPDATE", (REGISTRY,))
         values = {"id": REGISTRY, "number": position.number, "last": TAG_BYTES - 1}
         row = far.execute(_STANDING, values).fetchone()
         if row is None:
@@ -439,7 +496,7 @@ class SharedLog:
 
     def _require_known(self, schema: int) -> None:
         if schema > self._schema:
-            raise StorageError(
+            raise OvertakenError(
                 "cannot use the registry: a newer version of confide has written it",
                 hint="upgrade confide on this machine",
             )
@@ -452,9 +509,9 @@ def _require_copy(connection: apsw.Connection) -> None:
         )
 
 
-def _begin(far: Far) -> None:
-    said = f"BEGIN; SET LOCAL lock_timeout = '{WAIT_S}s'; SET LOCAL idle_in_transaction_session_timeout = '{STALL_S}s'"
-    far.execute(said.encode())
+def _rely_on_log(connection: apsw.Connection) -> None:
+    """What is committed next is on the engine's disk: what a power cut takes of it here, comes from there."""
+    connection.execute("PRAGMA synchronous = NORMAL")
 
 
 def _place(connection: apsw.Connection, number: int, tag: bytes) -> None:

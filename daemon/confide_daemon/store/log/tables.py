@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from confide_daemon import figures
 from confide_daemon.errors import FencedError
-from confide_daemon.store.log.engine import Engine
+from confide_daemon.store.log.engine import Engine, Prepared, Sent
 from confide_daemon.store.log.entry import GENESIS, TAG_BYTES
 
 AT_ONCE: Final = 64
@@ -31,13 +31,14 @@ _TAKE_ANEW: Final = f"""
     WHERE id = %(id)s AND (holder IS NULL OR holder = %(node)s OR NOT EXISTS ({_ALIVE}))
     RETURNING lease, head, base, tag, snapshot, schema, custody
 """  # noqa: S608 - only constants of ours
-_APPEND: Final = """
-    WITH moved AS (
-        UPDATE log SET head = %(number)s, schema = %(schema)s
-        WHERE id = %(id)s AND head = %(number)s - 1 AND lease = %(lease)s RETURNING id
-    )
-    INSERT INTO entry SELECT id, %(number)s, %(lease)s, %(schema)s, %(body)s FROM moved
-"""
+_APPEND: Final = Prepared(
+    "confide_append",
+    ("text", "bigint", "bigint", "int", "bytea"),
+    """WITH moved AS (
+           UPDATE log SET head = $2, schema = $4 WHERE id = $1 AND head = $2 - 1 AND lease = $3 RETURNING id
+       )
+       INSERT INTO entry SELECT id, $2, $3, $4, $5 FROM moved""",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,27 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Appending:
+    """An entry on its way."""
+
+    _sent: Sent
+    _since: float
+
+    def is_stored(self) -> bool:
+        """Wait until it is on the engine's disk; False: another lease was taken, or another entry is there, and nothing is stored.
+
+        Raises EngineError: nobody knows.
+        """
+        count = self._sent.answer()
+        figures.STORE_APPEND.observe(time.perf_counter() - self._since)
+        return count == 1
+
+    def drop(self) -> None:
+        """Nobody waits for it: what becomes of it, nobody knows."""
+        self._sent.drop()
+
+
+@dataclass(frozen=True, slots=True)
 class Log:
     """The log of one space, for the node that has its lease or wants it."""
 
@@ -100,13 +122,14 @@ class Log:
         statement = "UPDATE log SET holder = NULL WHERE id = %(id)s AND lease = %(lease)s AND holder = %(node)s"
         self.engine.run(statement, {"id": self.id, "lease": lease, "node": self.node()})
 
+    def send(self, number: int, lease: int, schema: int, body: bytes) -> Appending:
+        """Send an entry on its way to the engine's disk."""
+        values = [self.id.encode(), *(b"%d" % one for one in (number, lease, schema)), body]
+        return Appending(self.engine.send(_APPEND, values), time.perf_counter())
+
     def append(self, number: int, lease: int, schema: int, body: bytes) -> bool:
-        """Bring an entry to the engine's disk; False: another lease was taken, or another entry is there, and nothing is stored."""
-        started = time.perf_counter()
-        values = {"id": self.id, "number": number, "lease": lease, "schema": schema, "body": body}
-        count, _ = self.engine.run(_APPEND, values)
-        figures.STORE_APPEND.observe(time.perf_counter() - started)
-        return count == 1
+        """The same, waited for; see `Appending.is_stored`."""
+        return self.send(number, lease, schema, body).is_stored()
 
     def keep_custody(self, lease: int, custody: dict[str, Any]) -> None:
         """Note who keeps the key of the database. Raises FencedError."""

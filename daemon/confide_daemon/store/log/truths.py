@@ -7,16 +7,16 @@ is what SQLite's sessions know rows by (https://sqlite.org/sessionintro.html); `
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, Final
 
 import apsw
 
 DERIVED: Final = re.compile(
-    r"sqlite_\w+|chunk|keyword(_\w+)?|generation|vector(_\w+)?|note|note_tag|note_relation|breach|migration|shipped"
+    r"sqlite_\w+|chunk|keyword(_\w+)?|generation|vector(_\w+)?|note|note_tag|note_relation|document_(name|tag|link)|breach|migration|shipped"
 )
-DERIVED_COLUMNS: Final = {"document": frozenset({"chunking", "cut_hash", "pieces", "mentions"})}
-"""Of truths: how far what is derived has followed. A change of nothing else is none."""
+DERIVED_COLUMNS: Final = {"document": frozenset({"chunking", "cut_hash", "pieces", "mentions", "words", "importance"})}
+"""Of truths: how far what is derived has followed, and what it says of itself. A change of nothing else is none."""
 OWN_MARKS: Final = ("open", "checked_at")
 """Rows of `mark` that are about this copy: that a daemon has it open, and when it was looked at."""
 
@@ -78,20 +78,29 @@ class Recorder:
                     is_some = True
         return builder.output() if is_some else b""
 
-    def restart(self) -> None:
-        """What was changed so far is in the log."""
+    def restart(self, *, is_deriving: bool = False) -> None:
+        """What was changed so far is in the log, or never was.
+
+        `is_deriving`: until `derived` what changes in tables that have derived columns is taken for that alone, which spares a look at it.
+        """
         self.close()
         self._carried = b""
-        self._session = self._begun()
+        self._session = self._begun(DERIVED_COLUMNS if is_deriving else ())
+
+    def derived(self) -> None:
+        """All that was derived is; a change of any truth counts again."""
+        for table in DERIVED_COLUMNS:
+            self._session.attach(table)
 
     def close(self) -> None:
         self._session.close()
 
-    def _begun(self) -> apsw.Session:
+    def _begun(self, left_out: Container[str] = ()) -> apsw.Session:
         session = apsw.Session(self._connection, "main")
         session.config(apsw.SQLITE_SESSION_OBJCONFIG_ROWID, 1)
         for table in self._tables:
-            session.attach(table)
+            if table not in left_out:
+                session.attach(table)
         return session
 
     def _is_derived(self, change: apsw.TableChange) -> bool:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH
 from confide_crypto.sealing.orders import Approval
 from confide_daemon.store.database import Table, within
 from confide_memory.tasks.states import Task
@@ -140,9 +141,18 @@ def _written(approvals: tuple[Approval, ...]) -> str:
     return json.dumps([[one.key.hex(), one.signature.hex()] for one in approvals])
 
 
+def _approvals(written: str) -> tuple[Approval, ...]:
+    """Those in a column; where it is damaged none, so that they are asked for again."""
+    try:
+        found = [Approval(bytes.fromhex(key), bytes.fromhex(signature)) for key, signature in json.loads(written)]
+    except (ValueError, TypeError):
+        return ()
+    is_whole = all((len(one.key), len(one.signature)) == (KEY_LENGTH, SIGNATURE_LENGTH) for one in found)
+    return tuple(found) if is_whole else ()
+
+
 def _row(row: tuple[object, ...]) -> TaskRow:
     values = list(row)
-    found = json.loads(str(values[8]))
-    values[8] = tuple(Approval(bytes.fromhex(key), bytes.fromhex(signature)) for key, signature in found)
+    values[8] = _approvals(str(values[8]))
     values[9] = Task(str(values[9]))
     return TaskRow(*values)  # type: ignore[arg-type]

@@ -16,11 +16,12 @@ from tests.support.daemon.postgres import server
 from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.documents.writer import Operation
-from confide_daemon.errors import EngineError, FencedError
+from confide_daemon.errors import EngineError, FencedError, StorageError
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.store.log import snapshot
 from confide_daemon.store.log.engine import Engine
-from confide_daemon.store.log.tables import Log
+from confide_daemon.store.log.tables import Appending, Log
+from confide_daemon.store.tables.pieces import PieceTable
 
 OPERATION = Operation("0f" * 16, "asked")
 
@@ -45,23 +46,32 @@ async def test_what_is_not_answered_for_is_made_once(
     store: Store, monkeypatch: pytest.MonkeyPatch, is_stored: bool
 ) -> None:
     """Whether the entry had come to the engine or not; the repeat is told as one where it had."""
-    whole = Log.append
+    send, wait = Log.send, Appending.is_stored
     times = 0
 
-    def unanswered(self: Log, *values: Any) -> bool:
+    def unsent(self: Log, *values: Any) -> Appending:
         nonlocal times
         times += 1
-        if times > 1:
-            return whole(self, *values)
-        if is_stored:
-            whole(self, *values)
-        raise EngineError("the answer is lost")
+        if times == 1:
+            raise EngineError("it is lost on its way")
+        return send(self, *values)
+
+    def unanswered(self: Appending) -> bool:
+        nonlocal times
+        times += 1
+        stored = wait(self)
+        if times == 1:
+            raise EngineError("the answer is lost")
+        return stored
 
     async with store.node() as node:
         await append(node, "first\n")
         first = await node.space()
         await first.tasks._looked.wait()  # what a space writes by itself once it is open
-        monkeypatch.setattr(Log, "append", unanswered)
+        if is_stored:
+            monkeypatch.setattr(Appending, "is_stored", unanswered)
+        else:
+            monkeypatch.setattr(Log, "send", unsent)
         with pytest.raises(EngineError):
             await append(node, "second\n", OPERATION)
         assert await node.texts() == {"memory/log.md": "first\n"}
@@ -72,6 +82,42 @@ async def test_what_is_not_answered_for_is_made_once(
     snapshot.remove(node.path)
     async with store.node() as node:
         assert (await node.texts())["memory/log.md"].count("second") == 1
+
+
+async def test_what_cannot_be_derived_once_it_is_sent_is_made_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the disk is full by then: nothing is acknowledged, nothing is here, and the repeat finds it in the log."""
+    derive = PieceTable.replace
+    sent: list[bool] = []
+
+    def fail(self: PieceTable, *values: Any, **options: Any) -> Any:
+        outbox = self._database.outbox
+        assert outbox is not None
+        if not sent:
+            sent.append(outbox._is_doubtful)  # type: ignore[attr-defined]
+            raise StorageError("the disk is full")
+        return derive(self, *values, **options)
+
+    async with store.node() as node:
+        await append(node, "first\n")
+        first = await node.space()
+        await first.tasks._looked.wait()
+        first.usage.count([1])
+        await first.usage._write()  # it waits for the next entry
+        monkeypatch.setattr(PieceTable, "replace", fail)
+        with pytest.raises(StorageError, match="full"):
+            await append(node, "second\n", OPERATION)
+        assert sent == [True]
+        assert await node.texts() == {"memory/log.md": "first\n"}
+        made = await until_made(node, "second\n", OPERATION)
+        assert made.repeated
+        assert await node.texts() == {"memory/log.md": "first\n\nsecond\n"}
+        found = await (await node.space()).searcher.search(SearchQuery("second"))
+        assert "second" in str(found)
+    snapshot.remove(node.path)
+    async with store.node() as other:
+        assert (await other.texts())["memory/log.md"].count("second") == 1
 
 
 async def test_while_the_engine_is_away_searches_go_on_and_writes_are_told_so(store: Store, tmp_path: Any) -> None:

@@ -14,10 +14,11 @@ from tests.support.kills.rekey_kills import DEVICE, KEYS, rotated
 
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_daemon.errors import LockedError, StorageError
+from confide_daemon.errors import EngineError, LockedError, StorageError
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.store import migrations
 from confide_daemon.store.log import opening, snapshot
+from confide_daemon.store.log.outbox import Outbox
 from confide_daemon.store.threads import StoreThreads
 from confide_daemon.store.upkeep import copies
 
@@ -155,6 +156,37 @@ async def test_an_upgrade_begins_with_a_snapshot_and_older_versions_keep_out(
     async with store.node() as node:
         with pytest.raises(StorageError, match="newer"):
             await node.space()
+
+
+async def test_a_copy_that_took_a_step_before_the_log_is_fetched_anew(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newer node was killed behind the step of its copy; an older one writes on. The step is done to what that wrote, too."""
+    every = migrations.migrations()
+    step = (every[-1][0] + 1, "ALTER TABLE document ADD COLUMN colour TEXT; UPDATE document SET colour = 'of ' || path")
+
+    def speak(*, newest: bool) -> None:
+        for module in (migrations, opening):
+            monkeypatch.setattr(module, "migrations", lambda *_: (*every, step) if newest else every)
+
+    async with store.node() as node:
+        await node.put("memory/a.md", "by the older one\n")
+    speak(newest=True)
+    with monkeypatch.context() as killed:
+        killed.setattr(Outbox, "take_snapshot", lambda _outbox: (_ for _ in ()).throw(EngineError("it is killed")))
+        async with store.node("two") as two:
+            with pytest.raises(EngineError, match="killed"):
+                await two.space()
+    speak(newest=False)
+    async with store.node() as node:
+        await node.put("memory/b.md", "by the older one again\n")
+    speak(newest=True)
+    async with store.node("two") as two:
+        space = await two.space()
+        found = await space._threads.read(
+            lambda one: one.connection.execute("SELECT path, colour FROM document ORDER BY path").fetchall()
+        )
+    assert found == [("memory/a.md", "of memory/a.md"), ("memory/b.md", "of memory/b.md")]
 
 
 async def test_cleaning_leaves_no_older_text_in_the_engine(store: Store) -> None:

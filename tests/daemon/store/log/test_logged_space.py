@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.support.daemon.logged import Store, held
@@ -59,6 +60,28 @@ async def test_use_counts_outlive_a_kill_though_nobody_waited_for_them(
         await two.space()
     assert held(two.path, two.key)["document_use"] == held(node.path, node.key)["document_use"]
     assert len(held(two.path, two.key)["document_use"]) == 1
+
+
+async def test_a_truth_that_changes_with_what_is_derived_goes_with_the_next_entry(store: Store) -> None:
+    """It is in the file until then, in the same transaction."""
+
+    def write(database: Any) -> None:
+        with database.writing():
+            database.marks.put("said", 1.0)
+            database.behind(lambda: database.documents.count_uses({1: 5}, now=1.0))
+
+    async with store.node() as node:
+        await node.put("memory/a.md", "read often\n")
+        space = await node.space()
+        await space._threads.write(write)
+        assert space._outbox.has_pending
+        ((before,),) = store.sql("SELECT head FROM log")
+        await node.put("memory/b.md", "and this\n")
+        assert not space._outbox.has_pending
+        assert store.sql("SELECT head FROM log") == [(before + 1,)]
+    async with store.node("two") as two:
+        await two.space()
+    assert held(two.path, two.key)["document_use"] == held(node.path, node.key)["document_use"] != []
 
 
 async def test_a_snapshot_is_brought_by_itself_where_the_tail_is_long(

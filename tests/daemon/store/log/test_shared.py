@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -12,10 +14,11 @@ from typing import Any
 
 import pytest
 from tests.support.daemon.logged import Store
+from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.errors import DeniedError
 from confide_crypto.keys.identity import Identity
-from confide_daemon.access import space_removal
+from confide_daemon.access import space_removal, upgrades
 from confide_daemon.access.authorization import Callers
 from confide_daemon.access.callers import Grants
 from confide_daemon.access.invites import Invites, Joined, Refused
@@ -24,9 +27,11 @@ from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.credentials import MasterKey
 from confide_daemon.datadir.identity import load
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.errors import EngineError, LogError, RotationError, StorageError, TakenError
+from confide_daemon.errors import EngineError, LogError, OvertakenError, RotationError, StorageError, TakenError
 from confide_daemon.spaces import joining
+from confide_daemon.store import migrations
 from confide_daemon.store.database import connect
+from confide_daemon.store.log import snapshot
 from confide_daemon.store.log.truths import REGISTRY_DERIVED, rows_of, truths
 
 KEYS = [bytes([number]) * 32 for number in range(40)]
@@ -306,6 +311,108 @@ def test_one_that_stands_still_in_a_change_keeps_nobody_waiting_for_long(
     assert rows(one) == rows(other)
 
 
+def test_what_others_have_written_is_applied_before_the_row_is_taken(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that was away keeps nobody waiting while it makes up for that, and has all of it before it writes."""
+    from confide_daemon.store.log import shared
+
+    one, other = nodes.join(), nodes.join("second")
+    for number in range(shared._FEW + 2):
+        one.registry.add_caller(KEYS[number], Grants(f"m{number}"), space="home", added_by="line")
+    applied = _applied(nodes, monkeypatch)
+    with pytest.raises(TakenError):
+        other.registry.add_caller(KEYS[30], Grants("m3"), space="home", added_by="line")
+    assert applied == [(shared._FEW + 2, True)]
+    one.registry.revoke("m3")
+    other.registry.add_caller(KEYS[30], Grants("m3"), space="home", added_by="line")
+    assert applied[1:] == [(1, False)]
+    assert other.registry.follow()  # whoever takes up what is new is told of it
+    assert not other.registry.follow()
+    one.registry.follow()
+    assert rows(one) == rows(other)
+
+
+def test_what_others_write_is_applied_while_the_row_is_waited_for(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One change is before it, and somebody holds the row behind that one."""
+    import psycopg
+
+    from confide_daemon.store.log import shared
+
+    monkeypatch.setattr(shared, "_FEW", 0)
+    one, other = nodes.join(), nodes.join("second")
+    applied = _applied(nodes, monkeypatch)
+    row = "SELECT 1 FROM log WHERE id = 'registry' FOR UPDATE"
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+
+    def change(state: State, number: int) -> threading.Thread:
+        grants = Grants(f"m{number}")
+        return threading.Thread(
+            target=lambda: state.registry.add_caller(KEYS[number], grants, space="home", added_by="line")
+        )
+
+    with psycopg.connect(nodes.store.url) as first, psycopg.connect(nodes.store.url) as second:
+        threads = [change(one, 0), threading.Thread(target=lambda: second.execute(row)), change(other, 1)]
+        first.execute(row)
+        for number, thread in enumerate(threads, 1):
+            thread.start()
+            _until(lambda: nodes.store.sql(waiting) == [(number,)])  # noqa: B023 - called at once
+        first.rollback()
+        _until(lambda: applied == [(1, False)])  # by the one that waits: `second` has the row
+        second.rollback()
+        for thread in threads:
+            thread.join()
+    assert applied == [(1, False)]
+    one.registry.follow()
+    assert rows(one) == rows(other)
+
+
+def test_a_snapshot_of_the_registry_is_due_by_size_or_by_number(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small ones behind a megabyte of entries; large ones behind a quarter of what is written then, but never behind too many."""
+    from confide_daemon.store.log import shared
+
+    state = nodes.join()
+    log = state.registry.shared
+    assert log is not None
+    for number in range(5):
+        state.registry.add_caller(KEYS[number], Grants(f"m{number}"), space="home", added_by="line")
+    assert not log.is_snapshot_due()
+    monkeypatch.setattr(shared, "LEAST_BYTES", 1000)
+    assert not log.is_snapshot_due()  # a quarter of the file is more
+    monkeypatch.setattr(shared, "SNAPSHOT_SHARE", 10_000)
+    assert log.is_snapshot_due()
+    monkeypatch.undo()
+    monkeypatch.setattr(shared, "MOST_ENTRIES", 5)
+    assert log.is_snapshot_due()
+    log.take_snapshot()
+    assert not log.is_snapshot_due()
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def _applied(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
+    """How many entries are applied at once from now on, and whether the row was free then."""
+    from confide_daemon.store.log.shared import SharedLog
+
+    found: list[tuple[int, bool]] = []
+    whole = SharedLog._apply
+
+    def apply(self: SharedLog, connection: Any, entries: Any) -> None:
+        free = nodes.store.sql("SELECT 1 FROM log WHERE id = 'registry' FOR UPDATE SKIP LOCKED")
+        whole(self, connection, entries)
+        found.append((len(entries), bool(free)))
+
+    monkeypatch.setattr(SharedLog, "_apply", apply)
+    return found
+
+
 def test_a_new_key_of_the_daemon_is_one_on_all_nodes(nodes: Nodes) -> None:
     """Rotated on one, ended on another; of two nodes that begin a rotation at once, one does."""
     first = nodes.join()
@@ -382,6 +489,43 @@ def test_what_a_node_has_of_a_space_that_was_removed_elsewhere_goes(nodes: Nodes
     second.registry.follow()
     space_removal.finish_elsewhere(second)
     assert [path.name for path in second.folder.spaces.iterdir()] == ["0123456789abcdef.db"]
+
+
+def test_a_step_of_the_registry_is_taken_behind_all_that_older_nodes_have_written(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One writes while the newer node is about to bring its snapshot: the step is done to that too, and then the older one is out."""
+    first = nodes.join()
+    nodes.join("second").registry.close()
+    first.registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
+    every = migrations.migrations("confide_daemon.access")
+    step = (len(every) + 1, "ALTER TABLE callers ADD COLUMN colour TEXT; UPDATE callers SET colour = 'of ' || alias")
+    real = migrations.migrations
+    monkeypatch.setattr(upgrades, "migrations", lambda *of: (*every, step) if of else real())
+    copied, late = snapshot.copied, iter([KEYS[1]])
+
+    def copied_and_overtaken(path: Path, key: bytes) -> Path:
+        copy = copied(path, key)
+        for caller in late:
+            first.registry.add_caller(caller, Grants("m1"), space="home", added_by="line")
+        return copy
+
+    monkeypatch.setattr(snapshot, "copied", copied_and_overtaken)
+    second = nodes.join("second")
+    with second.registry.reading() as database:
+        assert database.execute("SELECT colour FROM callers ORDER BY alias").fetchall() == [("of m0",), ("of m1",)]
+    assert nodes.store.sql("SELECT head - base, schema FROM log WHERE id = 'registry'") == [(0, len(every) + 1)]
+    with pytest.raises(OvertakenError):
+        first.registry.add_caller(KEYS[2], Grants("m2"), space="home", added_by="line")
+    with pytest.raises(OvertakenError):
+        first.registry.follow()
+
+
+def test_a_step_of_the_registry_is_the_same_on_every_node() -> None:
+    """A node takes it on its own copy: what it makes of the rows may hang on nothing else."""
+    chance = re.compile(r"random|\bnow\b|current_|julianday|unixepoch|strftime|\bdate(time)?\(", re.IGNORECASE)
+    for _, step in migrations.migrations("confide_daemon.access"):
+        assert not chance.search(re.sub(r"--.*", "", step))
 
 
 @pytest.mark.parametrize("at", ["before the entry", "before its commit", "before the commit here"])

@@ -1,4 +1,4 @@
-"""The machines of the space, by their words: who they are, who waits, invites; and the tokens of programs on this one.
+"""The machines of the space, by their words: who they are, who waits, invites; programs that come by its server, and tokens of those here.
 
 Recovery codes, key rotation and custody stay commands. Who is let in is compared by six words that are typed, as the command does it.
 """
@@ -15,6 +15,7 @@ from starlette.responses import Response
 from confide_crypto.errors import ConfideError, LinkError, RequestError, printable
 from confide_crypto.keys.identity import fingerprint_words, typed_words
 from confide_door.refusals import RefusalError
+from confide_proxy.devices import by_http
 from confide_proxy.devices.members import add, card_of, checked, find, invite, listed, remover, require_keys, waiting
 from confide_proxy.errors import DeviceError, TokenError
 from confide_proxy.gateway.door.tokens import DAYS, MOST_DAYS, TokenFile
@@ -116,6 +117,9 @@ async def _page(desk: Desk, *, invited: dict[str, Any] | None = None, made: dict
     mine = b""
     with suppress(ConfideError):
         mine = (await keyring.identity()).public_key
+    programs: list[dict[str, Any]] | None = None
+    with suppress(ConfideError, TimeoutError):
+        programs = await by_http.clients_of(desk.gateway.calls.link)
     file = TokenFile(desk.gateway.paths.gateway)
     tokens, used = await asyncio.gather(asyncio.to_thread(file.all), asyncio.to_thread(file.used))
     now = time.time()
@@ -125,6 +129,7 @@ async def _page(desk: Desk, *, invited: dict[str, Any] | None = None, made: dict
         found=listed(keyring, mine),
         problem=problem or keyring.problem,
         tokens=[(token, used.get(token.digest), token.is_good(now)) for token in tokens],
+        programs=programs,
         invited=invited,
         made=made,
         ttls=TTLS,

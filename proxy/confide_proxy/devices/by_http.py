@@ -1,0 +1,70 @@
+"""Who reaches this machine's space over HTTP, by the gateway of its server: told to a person, let in by the person's words, and shut out.
+
+Whoever uses that gateway lets the end of its TLS, and the client's vendor, read what is asked and found. So a person hears of each.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from confide_crypto.errors import RequestError
+from confide_crypto.keys.identity import typed_words
+from confide_memory.answers import ask, local_time
+from confide_memory.documents import Asks
+
+_DEADLINE_S: Final = 15.0
+
+
+async def clients_of(connection: Asks) -> list[dict[str, Any]]:
+    """Those that the daemon tells of, by name; none where it is an older one, which has no gateway."""
+    try:
+        answer = await ask(connection, "gateway", {}, timeout_s=_DEADLINE_S)
+    except RequestError:
+        return []
+    return [dict(one) for one in answer["clients"]]
+
+
+async def asked(connection: Asks, words: str) -> dict[str, Any]:
+    """What the program asks for whose page shows these words, in whatever form they were typed. Raises RequestError: none does."""
+    return await ask(connection, "sign-in", {"words": typed_words(words)}, timeout_s=_DEADLINE_S)
+
+
+async def approve(
+    connection: Asks,
+    words: str,
+    *,
+    scope: str,
+    trusted: bool,
+    days: int,
+    name: str = "",
+    projects: list[str] | None = None,
+) -> str:
+    """Let it in, for what it asks or less; the scope that it got. Raises RequestError: it asks no more, or this machine may not decide."""
+    wish = {
+        "words": typed_words(words),
+        "name": name,
+        "scope": scope,
+        "projects": projects,
+        "trusted": trusted,
+        "days": days,
+    }
+    return str((await ask(connection, "sign-in-approve", wish, timeout_s=_DEADLINE_S))["scope"])
+
+
+async def end(connection: Asks, name: str) -> None:
+    """Shut one out, within a second. Raises RequestError: there is none of this name."""
+    await ask(connection, "gateway-end", {"name": name}, timeout_s=_DEADLINE_S)
+
+
+def does(scope: object) -> str:
+    """What a program may that has a scope."""
+    return "read and write" if scope == "write" else "read"
+
+
+def line(client: dict[str, Any]) -> str:
+    """What one of them may."""
+    what = "reads and writes" if client["scope"] == "write" else "reads"
+    word = ", as an agent's word" if client["trusted"] else ", untrusted" if client["scope"] == "write" else ""
+    until = f" until {local_time(client['expires'])}" if client["expires"] else ""
+    used = f"used {local_time(client['used'])}" if client["used"] else "never used"
+    return f"{client['name']} {what} this space by HTTP{word}{until}, {used}; its vendor reads what it asks and finds"

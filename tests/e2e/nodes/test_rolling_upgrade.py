@@ -1,0 +1,157 @@
+"""Node by node to a version that changes the registry and the spaces: the older ones cannot read what it writes, and nobody notices."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from tests.chaos.cables import Cable
+from tests.support.daemon.postgres import Postgres
+from tests.support.deadline import DEADLINE_S
+from tests.support.programs.mcp_session import session
+from tests.support.programs.newer import newer
+from tests.support.programs.nodes import Node, Nodes, several
+from tests.support.programs.processes import Machine, wait_until
+
+from confide_crypto.errors import EXIT_STORAGE, DeniedError
+from confide_daemon.access.registry import open_master
+from confide_daemon.store.database import connect
+from confide_daemon.store.log.truths import REGISTRY_DERIVED, rows_of, truths
+
+PAUSE_S = 10.0
+"""On a machine with twenty other things to do; `make chaos` holds the design's 5 s."""
+AT_ONCE = 2
+BETWEEN_S = 0.1
+
+
+async def test_no_call_fails_while_nodes_become_of_a_newer_version(postgres: Postgres, tmp_path: Path) -> None:
+    """The one that is still of the older version lets nobody in, gives its spaces up and ends; it does not start any more, and is there
+    again once it is of the newer version. What was stored is there once."""
+    program = newer(tmp_path / "newer")
+    with several(tmp_path, postgres) as nodes:
+        first, second = nodes.nodes
+        identity = first.enroll("boats")
+        async with await first.connect(identity) as here:
+            await here.attach("proj")
+            await here.put("memory/a.md", "the harbour master keeps the tide tables\n")
+        balancer = Cable(first.port)
+        machine = Machine(tmp_path, "ann", is_set_up=False)
+        machine.call_project("proj")
+        url = f"confide://127.0.0.1:{balancer.port}"
+        invite = second.json("invite", "ann", "--space", "boats", "--no-wait", "--url", url)["invite"]
+        await asyncio.to_thread(machine.run, "join", invite)
+        stored: list[int] = []
+        longest = 0.0
+        async with session(machine) as client:
+
+            async def call(number: int) -> None:
+                nonlocal longest
+                began = time.monotonic()
+                said = {"content": f"Boat {number} lies here.", "path": "memory/boats.md"}
+                result = await client.call_tool("memory_store", said)
+                assert not result.is_error, result.content
+                found = await client.call_tool("memory_search", {"query": "tide tables"})
+                assert "harbour" in str(found.content)
+                longest = max(longest, (time.monotonic() - began) / 2)
+                stored.append(number)
+
+            async def calls() -> None:
+                begun = len(stored)
+                await asyncio.gather(*(call(begun + more) for more in range(AT_ONCE)))
+                await asyncio.sleep(BETWEEN_S)  # what they cost, a busy machine has not
+
+            await calls()
+            assert nodes.holder("boats") is first
+            await upgraded(second, program, calls)
+            # The older one has ended, by itself, and its machines have gone to the newer one.
+            balancer._target_port = second.port
+            while running(first):
+                await calls()
+            await calls()
+            assert nodes.holder("boats") is second
+            assert first.process is not None
+            assert first.process.returncode == EXIT_STORAGE
+            assert "upgrade confide on this machine" in first.log
+            refused = await asyncio.to_thread(first.run, "serve", "--listen", "127.0.0.1:0", code=EXIT_STORAGE)
+            assert "a newer version of confide has written it" in refused.stderr
+            assert "nothing to do" in (await asyncio.to_thread(second.run, "upgrade", "--check")).stdout
+            desktop = second.enroll("desktop", "--space", "boats")
+            await upgraded(first, program, calls)
+            await asyncio.to_thread(wait_until, "it to be ready", lambda: first.ask("/ready")[0] == 200)
+            await calls()
+        async with await first.connect(desktop) as there:
+            await there.attach("proj")
+            text = (await there.request("pull", {"project": "proj", "path": "memory/boats.md"}))["text"]
+            found = await there.request("pull", {"project": "proj", "path": "memory/a.md"})
+            assert found["text"].startswith("the harbour master")
+        balancer.close()
+        assert longest < PAUSE_S
+        assert {number: text.count(f"Boat {number} lies") for number in stored} == dict.fromkeys(stored, 1)
+        # Both have the step, and all that was written before and behind it.
+        wait_until("both to have the same", lambda: everything(first) == everything(second))
+        assert registry(first, "shades") == [("first", "grey")]
+        assert {("desktop", None), ("ann", "of ann")} <= set(registry(first, "callers", "alias, colour"))
+
+
+def running(node: Node) -> bool:
+    return node.process is not None and node.process.poll() is None
+
+
+async def upgraded(node: Node, program: str, calls: Any) -> None:
+    """Ended, if it still serves, and started as another program, while it is called."""
+    if running(node):
+        assert node.process is not None
+        node.process.terminate()
+    while running(node):
+        await calls()
+    node.program = program
+    told = await asyncio.to_thread(node.run, "upgrade", "--check")
+    assert "those of an older version end when this one serves" in told.stdout
+    for copy in (node.data / "spaces").glob(
+        "*.db*"
+    ):  # as of a pod that is made anew; else it wants a snapshot, or a word
+        copy.unlink()
+    beginning = asyncio.create_task(asyncio.to_thread(node.begin))
+    while not beginning.done():
+        await calls()
+    await beginning
+
+
+def opened(node: Node) -> apsw.Connection:
+    return connect(node.folder.registry, open_master(node.folder).registry_key(), writer=False)
+
+
+def registry(node: Node, table: str, columns: str = "*") -> list[Any]:
+    with closing(opened(node)) as database:
+        return database.execute(f"SELECT {columns} FROM {table}").fetchall()
+
+
+def everything(node: Node) -> dict[str, list[Any]]:
+    with closing(opened(node)) as database:
+        return {table: list(rows_of(database, table)) for table in truths(database, REGISTRY_DERIVED)}
+
+
+async def test_a_node_that_has_been_overtaken_lets_nobody_in(nodes: Nodes, tmp_path: Path) -> None:
+    """At once, though nodes of the newer version are not there yet: who is revoked from now on, it cannot know."""
+    first, second = nodes.nodes
+    identity = first.enroll("quiet")
+    async with await second.connect(identity) as here:
+        await here.attach("proj")
+        nodes.sql("UPDATE log SET schema = schema + 1 WHERE id = 'registry'")
+        await asyncio.to_thread(wait_until, "it to be unready", lambda: first.ask("/ready")[0] == 503)
+        assert first.ask("/ready")[1] == {"status": "unready", "reason": "version"}
+        with pytest.raises(DeniedError) as denied:
+            await first.connect(identity)
+        assert denied.value.reason == "busy"
+        # And before a lease is over all that were let in before are out.
+        await here.ended_within(DEADLINE_S)
+        assert here.connection.close_code == "restart"
+    for node in (first, second):
+        assert node.process is not None
+        assert node.process.wait(DEADLINE_S) == EXIT_STORAGE
+    nodes.sql("UPDATE log SET schema = schema - 1 WHERE id = 'registry'")
