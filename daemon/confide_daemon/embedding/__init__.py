@@ -4,10 +4,11 @@ An `Embedder` is one model behind one small protocol; a provider is one file in 
 background, so that nothing waits for them: a search before that is answered by keywords.
 """
 
-from confide_daemon.embedding import blas
+import os
 
-# It only counts before numpy is imported, and everything of ours that uses numpy imports this package first.
-blas.prepare()
+# BLAS with two threads turns a quarter of a millisecond into 8 to 16 on a busy machine (retrieval.md 2). It only counts before numpy
+# is imported, and everything of ours that uses numpy imports this package first.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from confide_daemon.embedding.embedder import Embedder, Limits, Vectors
 from confide_daemon.embedding.model import BreakerState, CircuitBreaker, Model

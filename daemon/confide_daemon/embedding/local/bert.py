@@ -1,9 +1,9 @@
 """The encoder of a BERT model (Devlin et al., arXiv 1810.04805) whose weights stay in their file and in eight bits, with numpy alone.
 
-A runtime for any model, such as ONNX Runtime, takes 35 MB of a process beside the weights and does not give them back; this is the one model
-that ships with us, in the layout in which its file has it. A matrix becomes floats in a buffer when it is multiplied with, and its columns are
-scaled behind, since each has one scale: reading a quarter of the memory pays for the casting. Its vectors are those that ONNX Runtime
-makes of the file, but for the last digits of a float.
+A runtime for any model, such as ONNX Runtime, takes 35 MB of a process beside the weights and does not give them back; this is the one
+model that ships with us, in the layout in which its file has it. A matrix becomes floats in a buffer when it is multiplied with, and its
+columns are scaled behind, since each has one scale: reading a quarter of the memory pays for the casting. Its vectors are those that ONNX
+Runtime makes of the file, but for the last digits of a float.
 
 Texts of one run stand one behind the other, so that nothing is computed for padding; attention looks at each by itself.
 """

@@ -12,7 +12,7 @@ from confide_daemon.embedding.local.protobuf import fields, numbers
 _MODEL_GRAPH: Final = 7
 _GRAPH_INITIALIZER: Final = 5
 _TENSOR_DIMS, _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_RAW = 1, 2, 8, 9
-_TYPES: Final = {1: np.dtype("<f4"), 3: np.dtype("i1")}
+_TYPES: Final[dict[int, np.dtype[Any]]] = {1: np.dtype("<f4"), 3: np.dtype("i1")}
 """TensorProto.DataType: of weights, and of what they are scaled with; the others are shapes and the like."""
 
 
