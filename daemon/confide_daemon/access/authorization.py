@@ -102,10 +102,7 @@ class Callers:
 
     async def admit_by_http(self, key: bytes) -> dict[str, Any]:
         """The welcome for a caller who has come to another node by HTTP (PROTOCOL.md 12.5). Raises DeniedError."""
-        if self._is_full():
-            raise denied("busy", key, "as many machines are connected as it serves at once; try again later")
-        if await self._is_cut_off():
-            raise denied("busy", key, CUT_OFF)
+        await self._require_room(key)
         caller = await asyncio.to_thread(self._registry.sought, lambda: self._registry.gateway_client(key))
         if caller is None:
             raise denied("unknown", key)
@@ -138,10 +135,7 @@ class Callers:
         return why if why in ("rotated", "expired") else "revoked"
 
     async def _admit(self, public_key: bytes, hello: Mapping[str, Any], invite_id: bytes | None) -> dict[str, Any]:
-        if self._is_full():  # before an invite is spent
-            raise denied("busy", public_key, "as many machines are connected as it serves at once; try again later")
-        if await self._is_cut_off():
-            raise denied("busy", public_key, CUT_OFF)
+        await self._require_room(public_key)  # before an invite is spent
         caller = await asyncio.to_thread(self._admitted, public_key, invite_id)
         if self._sessions_of(public_key) >= self.most_sessions(public_key, hello):
             raise denied(
@@ -153,6 +147,13 @@ class Callers:
             extra = {"event": "machine has its new key", "space": caller.space_id}
             log.info("rotated: %s is now %s", caller.alias, fingerprint_words(public_key), extra=extra)
         return {"caller": caller.alias, "space": caller.space, "scope": caller.scope, "daemonVersion": __version__}
+
+    async def _require_room(self, key: bytes) -> None:
+        """Raises DeniedError: nobody fits in, or nobody can be let in by what is known here."""
+        if self._is_full():
+            raise denied("busy", key, "as many machines are connected as it serves at once; try again later")
+        if await self._is_cut_off():
+            raise denied("busy", key, CUT_OFF)
 
     def _admitted(self, public_key: bytes, invite_id: bytes | None) -> Caller:
         """The caller that this key is, or whose successor it is."""

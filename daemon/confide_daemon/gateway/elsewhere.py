@@ -11,7 +11,7 @@ import itertools
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
@@ -22,8 +22,8 @@ from confide_crypto.transport.inbox import Body
 from confide_daemon import figures
 from confide_daemon.access.callers import Caller
 from confide_daemon.gateway.carried import ANSWER, LEFT, REQUEST, headers_of, number_of, request_of, status_of
-from confide_daemon.server.holders import Far, Holders
 from confide_daemon.server.mcp.tool_calls import may_be_asked_again
+from confide_daemon.server.relay.holders import Far, Holders
 from confide_door.refusals import RefusalError
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class Elsewhere:
                     raise _interrupted() from error
                 if not channel.is_lost and isinstance(error, RequestError):
                     raise
-                if not may_repeat:
+                if answering.is_asked and not may_repeat:
                     raise RefusalError(
                         503,
                         "unavailable",
@@ -129,6 +129,13 @@ class _Answering:
     def __init__(self, send: Send) -> None:
         self._send = send
         self.has_begun = False
+        self.is_asked = False
+        """Whether its body may be with the holder: of a request without one nothing is done (PROTOCOL.md 7.4)."""
+
+    async def asking(self, body: bytes) -> AsyncIterator[bytes]:
+        """The body of the request, as it is sent."""
+        self.is_asked = True
+        yield body
 
     async def take(self, said: dict[str, Any], body: Body) -> None:
         status, headers = status_of(said), headers_of(said)
@@ -171,7 +178,9 @@ class _Channel:
         number = next(self._numbers)
         self._answers[number] = answering
         said = {"number": number, **request_of(scope)}
-        asking = asyncio.create_task(self._far.connection.upload(REQUEST, said, body, timeout_s=LONGEST_S))
+        asking = asyncio.create_task(
+            self._far.connection.upload(REQUEST, said, answering.asking(body), timeout_s=LONGEST_S)
+        )
         leaving = asyncio.create_task(_left(receive))
         try:
             await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)

@@ -48,9 +48,9 @@ from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 
 if TYPE_CHECKING:
-    from confide_daemon.server.holders import Holders
     from confide_daemon.server.nodes import Contact, Door, Following
-    from confide_daemon.server.relay import Relays
+    from confide_daemon.server.relay.holders import Holders
+    from confide_daemon.server.relay.sessions import Relays
 
 log = logging.getLogger(__name__)
 
@@ -164,9 +164,9 @@ class Daemon:
         self._door: Door | None = None
         self._nodes: Listener | None = None
         if config.node.listen and spaces.leases is not None:
-            from confide_daemon.server.holders import Holders
             from confide_daemon.server.nodes import Contact, Door
-            from confide_daemon.server.relay import Relays
+            from confide_daemon.server.relay.holders import Holders
+            from confide_daemon.server.relay.sessions import Relays
 
             is_stopping = self._stop.is_set
             self.holders = Holders(spaces.leases, self._keys.in_force, self._timers, is_stopping=is_stopping)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 import yaml
-from tests.support.daemon.deploying import DEPLOY, EXAMPLES, HELM, load, only, rendered, run, tool
+from tests.support.daemon.deploying import DEPLOY, EXAMPLES, HELM, ROOT, load, only, rendered, run, tool
 
 from confide_daemon.config import DEFAULT_PORT
 
@@ -92,3 +94,37 @@ def test_the_compose_file_is_one(tmp_path: Path) -> None:
     slip = tmp_path / "compose.yaml"
     slip.write_text((DEPLOY / "compose.yaml").read_text().replace("read_only:", "readonly:"))
     assert "readonly" in run(*command, str(slip), code=1)
+
+
+PAGE = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
+
+
+def line(start: str) -> list[str]:
+    """The one line of the page that begins so, as words."""
+    (found,) = re.findall(rf"^\$ ({re.escape(start)} .*)$", PAGE, re.MULTILINE)
+    return shlex.split(found)
+
+
+def test_the_page_s_kubectl_makes_the_secret_that_the_daemon_reads(tmp_path: Path) -> None:
+    """As far as it goes without a cluster."""
+    for name in ("confide-master-key", "store-password"):
+        (tmp_path / name).write_text("of the reader's own")
+    _, *words = line("kubectl create secret")
+    files = [
+        f"--from-file={tmp_path}/{word.removeprefix('--from-file=')}" if "--from-file" in word else word
+        for word in words
+    ]
+    made = yaml.safe_load(run(tool("kubectl"), *files, "--dry-run=client", "--output", "yaml"))
+    assert (made["kind"], made["metadata"]["name"]) == ("Secret", "confide")
+    assert set(made["data"]) == {"confide-master-key", "store-password"}
+
+
+def test_the_page_s_helm_makes_what_its_kubectl_asks(tmp_path: Path) -> None:
+    """The release is rendered and not installed: there is no cluster here."""
+    _, install, name, chart, *more = line("helm install")
+    assert install == "install"
+    objects = [
+        each for each in yaml.safe_load_all(run(tool("helm"), "template", name, str(ROOT / chart), *more)) if each
+    ]
+    _, _, wanted, *_ = line("kubectl exec")
+    assert only(objects, "Deployment", wanted.removeprefix("deploy/"))

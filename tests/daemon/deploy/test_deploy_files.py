@@ -79,6 +79,14 @@ def test_secrets_are_called_as_the_daemon_looks_for_them() -> None:
     assert MASTER in (HELM / "values.yaml").read_text()
 
 
+def test_lines_of_the_page_name_services_that_there_are() -> None:
+    """No docker engine has run them (docs/deploying.md); so much of them is known."""
+    page = (ROOT / "docs" / "deploying.md").read_text()
+    named = re.findall(r"^\$ docker compose (?:run --rm|exec) (\S+) ", page, re.MULTILINE)
+    assert named
+    assert set(named) <= set(COMPOSE["services"])
+
+
 def test_the_balancer_leads_to_the_nodes_of_the_compose_file() -> None:
     """At the port that the machines know, and its patience is longer than that of a session that is silent."""
     text = (DEPLOY / "haproxy.cfg").read_text()

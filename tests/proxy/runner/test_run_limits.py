@@ -9,8 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from confide_proxy.runner.sandbox import groups
+from confide_proxy.runner.sandbox import bubblewrap, groups
 from confide_proxy.runner.settings.recipes import Settings
+from confide_proxy.runner.trial import findings
+
+
+@pytest.mark.parametrize(
+    ("way", "is_good", "told"),
+    [("", None, "no control group: a run is bounded by its time and its disk"), ("v1", True, "control groups (v1)")],
+)
+async def test_what_bounds_a_run_here_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, is_good: bool | None, told: str
+) -> None:
+    """`confide runner check` names the way that this machine gives, or says that there is none, and what would help."""
+    monkeypatch.setattr(groups, "available", lambda: way)
+    monkeypatch.setattr(bubblewrap, "program", lambda: None)
+    found = {each.name: each async for each in findings(Settings(tmp_path, ""), tmp_path)}
+    assert found["limits"].is_good is is_good
+    assert told in found["limits"].told
+    assert ("Delegate=yes" in found["limits"].hint) is not bool(way)
 
 
 def test_what_a_run_may_take_of_the_machine_is_bounded() -> None:

@@ -111,3 +111,23 @@ async def test_a_snapshot_is_brought_by_itself_where_the_tail_is_long(
     snapshot.remove(node.path)
     async with store.node() as node:
         assert len(await node.texts()) == 38
+
+
+async def test_a_snapshot_is_brought_for_vectors_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once no piece waits for one: whoever takes the space over without a file of it computes none again."""
+    monkeypatch.setattr(shipping, "EVERY_S", 0.01)
+    monkeypatch.setattr(shipping, "SNAPSHOT_VECTORS", 20)
+    text = "\n\n".join(f"# Part {part}\n\n{'the tide comes and goes ' * 30}{part}" for part in range(30))
+    async with store.node() as node:
+        await node.put("memory/a.md", text)
+        space = await node.space()
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
+        assert space._indexer.computed >= 20
+        async with asyncio.timeout(DEADLINE_S):
+            while not store.sql("SELECT base FROM log WHERE base > 0"):  # noqa: ASYNC110 - it is told of nowhere
+                await asyncio.sleep(0.02)
+        monkeypatch.setattr(shipping, "REST_VECTORS", 10**6)
+    async with store.node("two") as two:
+        space = await two.space()
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
+        assert space._indexer.computed == 0

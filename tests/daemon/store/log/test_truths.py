@@ -96,11 +96,14 @@ def test_what_sqlite_would_leave_out_is_refused(connection: apsw.Connection, tmp
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_after_drawn_operations_two_copies_have_the_same_truths(store: Store, tmp_path: Path, seed: int) -> None:
+async def test_after_drawn_operations_two_copies_have_the_same_truths(
+    store: Store, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One that wrote them, and one that has them from the log alone; a document in both is found by the same pieces and names.
 
     An entry has all that is true of its write: nothing that was derived meanwhile waits for the next one.
     """
+    monkeypatch.setattr("confide_daemon.documents.service.WRITTEN_AFTER_S", 3600.0)  # not between two operations
     draw = random.Random(seed)
     async with store.node() as node:
         outbox: Any = (await node.space())._outbox
@@ -109,7 +112,7 @@ async def test_after_drawn_operations_two_copies_have_the_same_truths(store: Sto
             with suppress(ConfideError):  # what is not there cannot be deleted
                 await operate(node, draw, number)
             assert outbox._number == before or not outbox.has_pending
-        # Seconds later, in a transaction of what is derived.
+        # In a transaction of what is derived.
         await (await node.space()).usage._write()
     copy = tmp_path / "copy.db"
     engine = Engine(store.url)

@@ -17,9 +17,9 @@ from confide_crypto.handshake.speaking import Speaker
 from confide_crypto.transport.inbox import Body
 from confide_crypto.transport.open import Connection
 from confide_daemon import figures
-from confide_daemon.server.holders import LOOK_S, Far, Holders
 from confide_daemon.server.mcp.tool_calls import may_be_asked_again
 from confide_daemon.server.rates import Rate
+from confide_daemon.server.relay.holders import LOOK_S, Far, Holders
 
 log = logging.getLogger(__name__)
 
