@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from tests.support.deadline import DEADLINE_S
 from tests.support.network.certificates import certificate
 
-from confide_door import limits, pacing, serving
+from confide_door import limits, serving
 from confide_door.guard import LOOPBACK, Guard, Names
 from confide_door.pacing import Rests, Turns
 
@@ -63,7 +63,6 @@ async def test_a_head_that_comes_too_slowly_is_cut_off(monkeypatch: pytest.Monke
     """Whether nothing comes or a byte now and then, at first or behind a request that was answered."""
     monkeypatch.setattr(serving, "HEAD_S", 0.2)
     monkeypatch.setattr(serving, "FIRST_S", 0.1)
-    monkeypatch.setattr(pacing, "REST_S", 0.02)
     async with listening() as port, asyncio.timeout(DEADLINE_S):
         for begin in (b"", b"GET / HT", WHOLE % port + b"GET / HT"):
             await cut_off(port, begin)
