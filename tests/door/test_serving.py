@@ -285,6 +285,27 @@ async def test_half_a_head_is_read_on_after_a_rest(monkeypatch: pytest.MonkeyPat
             one.writer.close()
 
 
+async def test_bodies_of_strangers_are_read_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large their pieces; who has shown a good token is read as it comes."""
+    resting: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
+    monkeypatch.setattr(Rests, "rest", lambda _self, resume: resting.put_nowait(resume))
+    turns = Asked()
+    async with listening(turns) as port, asyncio.timeout(DEADLINE_S):
+        for path in ("/", "/known"):
+            one = await Visitor.come(port)
+            one.ask(path, more=b"Content-Length: 9000\r\nExpect: 100-continue\r\n")
+            (await turns.waiting.get())()
+            assert await one.reader.readuntil(b"100 Continue\r\n")
+            one.writer.write(b"x" * 1000)
+            read_on = await resting.get() if path == "/" else None
+            one.writer.write(b"x" * 8000)  # there at once, and so read in one
+            if read_on is not None:
+                read_on()
+            assert await one.reader.readuntil(b"x" * 9000)
+            assert resting.empty()
+            one.writer.close()
+
+
 async def test_what_is_sent_behind_a_refusal_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is refused before the body has come can read why, and is cut off."""
     monkeypatch.setattr(serving, "LINGER_S", 0.2)
