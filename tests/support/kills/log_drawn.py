@@ -60,6 +60,8 @@ WATCHED: tuple[tuple[Any, str], ...] = (
     (shipped, "keep"),
     (PieceTable, "replace"),
 )
+_CUT = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+          WHERE application_name = 'confided' AND datname = current_database()"""
 OF_ENGINE = ("send", "answer", "take", "bring_part", "settle", "COMMIT")
 
 
@@ -355,7 +357,7 @@ class Drawn:
         def watched(*values: Any, **options: Any) -> Any:
             self._moment(name, values)
             found = work(*values, **options)
-            self._moment(f"behind {name}", values)
+            self._moment(f"behind {name}", (*values, found))
             return found
 
         return watched
@@ -372,31 +374,30 @@ class Drawn:
         if not self._armed or not self._acting:
             return
         self._moments -= 1
-        if self._moments > 0:
+        if self._moments > 0 or not _fits(self._armed, name):
             return
         kind, node = self._armed, self._acting[-1]
-        is_of_engine = name.removeprefix("behind ") in OF_ENGINE
         self._armed = ""
         self.trace.append(f"{node.name}: {kind}, {name}")
         match kind:
-            case "unheard" if is_of_engine:
+            case "kill":
+                _lose(values)
+                raise Killed
+            case "unheard":
                 _lose(values)
                 raise EngineError("it is lost")
-            case "late" if name == "send":
+            case "late":
                 self._late.append(values[1:])
                 raise EngineError("it is on its way")
             case "cut":
-                ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'confided' AND datname = current_database()"
-                self._postgres.sql(ended, url=self._url)
+                self._postgres.sql(_CUT, url=self._url)
             case "full" if name == "replace":
                 raise StorageError("the disk is full")
             case "full" if node.store is not None:
                 # Its next commit fails here, whatever is in the log by then.
                 node.store.connection.set_commit_hook(_refuse(node.store.connection))
-            case "taken" if "COMMIT" not in name:
+            case "taken":
                 self._take_over(node)
-            case _:
-                raise Killed
 
     def _take_over(self, node: Node) -> None:
         """Another node has the space and writes on, in the middle of what this one does."""
@@ -459,6 +460,20 @@ class Drawn:
         return wrong + [
             f"{table} of the registry differs" for other in registries[1:] for table in other if registries[0][table] != other[table]
         ]
+
+
+def _fits(kind: str, name: str) -> bool:
+    """Whether a fault can happen at that moment; else it waits for the next one."""
+    match kind:
+        case "unheard":
+            return name.removeprefix("behind ") in OF_ENGINE
+        case "late":
+            return name == "send"
+        case "full":
+            return "COMMIT" not in name  # of the registry
+        case "taken":
+            return "COMMIT" not in name and "take" not in name
+    return True
 
 
 def _kill(_node: Node) -> bool:
