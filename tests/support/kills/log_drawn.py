@@ -90,7 +90,9 @@ class Node:
         self.engine = Engine(self._url)
         self.engine.ready()
         # Alive until somebody says otherwise: who is taken for dead is drawn, and no matter of clocks.
-        statement = "INSERT INTO node (address, version, seen_at) VALUES ('', '', now() + interval '1 day') RETURNING id"
+        statement = (
+            "INSERT INTO node (address, version, seen_at) VALUES ('', '', now() + interval '1 day') RETURNING id"
+        )
         _, rows = self.engine.run(statement)
         self.number = rows[0][0]
 
@@ -344,7 +346,9 @@ class Drawn:
     def _watching(self) -> Iterator[None]:
         """Every call that counts passes `_moment`, before it and behind it."""
         with mock.patch.multiple(Far, execute=self._watched_commits(Far.execute)):
-            patches = [mock.patch.object(owner, name, self._watched(getattr(owner, name), name)) for owner, name in WATCHED]
+            patches = [
+                mock.patch.object(owner, name, self._watched(getattr(owner, name), name)) for owner, name in WATCHED
+            ]
             for patch in patches:
                 patch.start()
             try:
@@ -453,12 +457,21 @@ class Drawn:
         for node in self._nodes:
             node.register()
             with closing(connect(node.registry_path, KEY, writer=False)) as one:
-                registries.append({table: list(map(repr, rows_of(one, table))) for table in truths(one, REGISTRY_DERIVED)})
+                registries.append(
+                    {table: list(map(repr, rows_of(one, table))) for table in truths(one, REGISTRY_DERIVED)}
+                )
         names = {caller.alias for caller in self._nodes[0].register().callers()}
-        wrong = [f"{name} is {'not ' if is_in else ''}in" for name, is_in in self._enrolled.items() if (name in names) != is_in]
+        wrong = [
+            f"{name} is {'not ' if is_in else ''}in"
+            for name, is_in in self._enrolled.items()
+            if (name in names) != is_in
+        ]
         wrong += [] if "guest" in names else ["the invite let nobody in"]
         return wrong + [
-            f"{table} of the registry differs" for other in registries[1:] for table in other if registries[0][table] != other[table]
+            f"{table} of the registry differs"
+            for other in registries[1:]
+            for table in other
+            if registries[0][table] != other[table]
         ]
 
 
@@ -506,7 +519,7 @@ def _refuse(connection: Any) -> Callable[[], bool]:
 
 def folder(seed: int) -> Path:
     """For the files of one, in memory where there is room: nothing here cuts the power."""
-    root = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path("/tmp")  # noqa: S108 - the fallback of a test
+    root = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path("/tmp")
     place = root / f"confide-drawn-{os.getpid()}-{seed}"
     place.mkdir()
     return place
