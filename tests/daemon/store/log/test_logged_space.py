@@ -9,6 +9,7 @@ import pytest
 from tests.support.daemon.logged import Store, held
 from tests.support.deadline import DEADLINE_S
 
+from confide_daemon.errors import StorageError
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces import shipping
 from confide_daemon.store.log import outbox, snapshot
@@ -82,6 +83,26 @@ async def test_a_truth_that_changes_with_what_is_derived_goes_with_the_next_entr
     async with store.node("two") as two:
         await two.space()
     assert held(two.path, two.key)["document_use"] == held(node.path, node.key)["document_use"] != []
+
+
+async def test_what_waits_is_tried_again_where_the_disk_was_full(store: Store) -> None:
+    """What brings it beside the writes knows the error for one of the storage, and goes on."""
+    async with store.node() as node:
+        await node.put("memory/a.md", "read often\n")
+        space = await node.space()
+        space.usage.count([1])
+        await space.usage._write()
+
+        def refuse(database: Any) -> None:
+            database.connection.set_commit_hook(lambda: True)
+            try:
+                with pytest.raises(StorageError, match="bring what waits"):
+                    database.outbox.flush()
+            finally:
+                database.connection.set_commit_hook(None)
+
+        await space._threads.write(refuse)
+        assert space._outbox.has_pending
 
 
 async def test_a_snapshot_is_brought_by_itself_where_the_tail_is_long(
