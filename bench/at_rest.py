@@ -31,7 +31,7 @@ from bench.hybrid import KEY, filled
 from bench.spaces import PerturbedEmbedder, texts
 from bench.texts import documentation, questions
 from confide_daemon.embedding import Model
-from confide_daemon.embedding.local.onnx import load_minilm
+from confide_daemon.embedding.local.minilm import load_minilm
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space

@@ -1,6 +1,6 @@
 """What a machine of a daemon feels while strangers, and a program with a token, attack its gateway; and whether any of them gets through.
 
-    python -m bench.gateway_attacks [--guesses 10000] [--held 1000] [--nice 19]
+    python -m bench.gateway_attacks [--guesses 10000] [--held 1000] [--only NAME] [--nice 19]
 
 Ten thousand guesses, of tokens, codes, refresh tokens and pages of sign-ins; a thousand connections with half a request, which come back
 when they are cut; a thousand streams of one token, of which some are let in and the others come again; bodies of 5 MiB, and a thousand that
@@ -206,6 +206,8 @@ async def run(daemon: Daemon, said: argparse.Namespace) -> int:
         async with machine.mcp() as client:
             await call_for(client, 1)
             for name, (attacks, until) in scenes.items():
+                if said.only not in name:
+                    continue
                 quiet = await call_for(client, QUIET_S)
                 calls, rate = await measured(client, attacks, said.nice, until=until)
                 quiet += await call_for(client, QUIET_S)
@@ -225,6 +227,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.gateway_attacks", description=__doc__.partition("\n")[0])
     parser.add_argument("--guesses", type=int, default=GUESSES)
     parser.add_argument("--held", type=int, default=HELD)
+    parser.add_argument("--only", default="", help="the attacks whose names have this in them, such as 'all of'")
     parser.add_argument("--nice", type=int, default=19, help="of the attackers; 0 where others keep this machine busy")
     said = parser.parse_args(arguments)
     gc.freeze()  # as the daemon does

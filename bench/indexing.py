@@ -31,7 +31,8 @@ from bench.texts import documentation
 from confide_daemon.config import ChunkSettings
 from confide_daemon.embedding import Model, libraries
 from confide_daemon.embedding.libraries import packaged
-from confide_daemon.embedding.local.onnx import THREADS, load_minilm
+from confide_daemon.embedding.local.batches import THREADS
+from confide_daemon.embedding.local.minilm import load_minilm
 from confide_daemon.retrieval.chunker import cut
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space

@@ -18,7 +18,7 @@ from tests.support.programs.processes import Machine
 from tests.support.programs.wire import Wire
 
 from bench.texts import documentation, pieces
-from confide_daemon.embedding.local.onnx import load_minilm
+from confide_daemon.embedding.local.minilm import load_minilm
 
 T = TypeVar("T")
 

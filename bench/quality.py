@@ -31,7 +31,7 @@ import numpy as np
 
 from confide_daemon.config import ChunkSettings
 from confide_daemon.embedding import Model
-from confide_daemon.embedding.local.onnx import load_minilm
+from confide_daemon.embedding.local.minilm import load_minilm
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.retrieval.search.ranking import ORIGINAL, Weights

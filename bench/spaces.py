@@ -17,7 +17,7 @@ import numpy as np
 
 from bench.texts import documentation, embedded
 from confide_daemon.embedding.embedder import Limits, Vectors
-from confide_daemon.embedding.local.onnx import load_minilm
+from confide_daemon.embedding.local.minilm import load_minilm
 
 SEED = 11
 SENTENCES_IN_DOCUMENT = 150

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from confide_daemon.embedding.embedder import Vectors
-from confide_daemon.embedding.local.onnx import load_minilm
+from confide_daemon.embedding.local.minilm import load_minilm
 
 SEED = 7
 # Of a piece at most: 36 words in 48 tokens.

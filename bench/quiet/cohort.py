@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from confide_daemon.embedding.local.onnx import load_minilm
+from confide_daemon.embedding.local.minilm import load_minilm
 from confide_daemon.retrieval.search import cohort
 from confide_daemon.retrieval.search.scoring import PAIRS
 

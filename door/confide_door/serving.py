@@ -13,10 +13,11 @@ import contextlib
 import logging
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ipaddress import IPv6Address, ip_address
 from itertools import groupby
 from pathlib import Path
+from ssl import SSLContext
 from typing import Any, Final
 
 import h11
@@ -28,8 +29,11 @@ from confide_door.pacing import Rests, Turns
 
 BACKLOG: Final = 1024
 """In the kernel's queue: whoever finds it full tries again after a second."""
-ACCEPTED_AT_ONCE: Final = 2
-"""Taken in before anything else is looked at: a flood brings them without end, and others wait for the same loop."""
+ACCEPTED_PER_S: Final = 500.0
+"""Connections taken in, one in a turn of the loop: a flood brings them without end, and others wait for the same loop. One that comes and
+goes costs 0.15 ms of it, and leaves garbage that stops it for some more."""
+AGAIN_S: Final = 1.0
+"""After which somebody is taken in again, where this process has no file left."""
 HANDSHAKE_S: Final = 5.0
 """Within which TLS is agreed on."""
 FIRST_S: Final = 3.0
@@ -54,6 +58,8 @@ _TALKATIVE: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "sse_starlett
 """Loggers of libraries, which would write addresses with what stands in them, and errors with their texts."""
 
 Address = str | bytes
+
+log = logging.getLogger(__name__)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -131,25 +137,75 @@ class Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, but that a handshake of TLS is not waited for for a minute."""
-        loop = asyncio.get_running_loop()
-        handshake_s = HANDSHAKE_S if self.config.is_ssl else None
-        self.servers = [
-            await loop.create_server(
-                self._connection,
-                sock=each,
-                ssl=self.config.ssl,
-                ssl_handshake_timeout=handshake_s,
-                backlog=ACCEPTED_AT_ONCE,
-            )
-            for each in sockets or ()
-        ]
-        for each in sockets or ():
-            each.listen(BACKLOG)  # asyncio's `backlog` is both
+        """As uvicorn's, but that connections are taken in as `Listener` does it."""
+        listeners: list[Any] = [Listener(each, self._connection, self.config.ssl) for each in sockets or ()]
+        for each in listeners:
+            each.listen()
+        self.servers = listeners
         self.started = True
 
     def _connection(self) -> Patient:
         return Patient(self.config, self.server_state, {}, self._crowd, self._rests, self._turns)
+
+
+class Listener:
+    """Takes connections in, one after the other, where asyncio's server takes as many at once as there are."""
+
+    def __init__(
+        self, listening: socket.socket, connection: Callable[[], asyncio.Protocol], ssl: SSLContext | None
+    ) -> None:
+        self._socket = listening
+        self._connection = connection
+        self._ssl = ssl
+        self._turns = Turns(per_second=ACCEPTED_PER_S)
+        self._coming: set[asyncio.Task[Any]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._is_closed = False
+
+    def listen(self) -> None:
+        if not self._is_closed:
+            self._loop.add_reader(self._socket, self._somebody_comes)
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._loop.remove_reader(self._socket)
+        self._turns.leave(None, self._take_in)
+
+    async def wait_closed(self) -> None:
+        for each in self._coming:
+            each.cancel()
+        await asyncio.gather(*self._coming, return_exceptions=True)
+
+    def _somebody_comes(self) -> None:
+        self._loop.remove_reader(self._socket)
+        self._turns.wait(None, self._take_in)
+
+    def _take_in(self) -> None:
+        try:
+            one, _ = self._socket.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            pass  # it has gone again
+        except OSError as error:
+            log.error("no connection can be taken in: %s", error.strerror or type(error).__name__)
+            self._loop.call_later(AGAIN_S, self.listen)
+            return
+        else:
+            one.setblocking(False)
+            # A handshake of TLS is not waited for for a minute, as asyncio would.
+            handshake_s = HANDSHAKE_S if self._ssl is not None else None
+            task = self._loop.create_task(
+                self._loop.connect_accepted_socket(
+                    self._connection, one, ssl=self._ssl, ssl_handshake_timeout=handshake_s
+                )
+            )
+            self._coming.add(task)
+            task.add_done_callback(self._has_come)
+        self.listen()
+
+    def _has_come(self, task: asyncio.Task[Any]) -> None:
+        self._coming.discard(task)
+        if not task.cancelled():
+            task.exception()  # of its own making: a handshake that is none
 
 
 class Crowd:
@@ -267,6 +323,7 @@ class Patient(H11Protocol):
         self._unwatch()
         self._crowd.left(self)
         self._rests.leave(self._read_on)
+        self._rests.leave(self._close)
         if self._turns is not None:
             self._turns.leave(self.address, self._begin)
         super().connection_lost(exc)
@@ -305,6 +362,10 @@ class Patient(H11Protocol):
         least.transport.abort()
 
     def _end(self) -> None:
+        # Those that came together have waited together: to end five hundred in one turn would be 80 ms of it.
         self._timer = None
-        if self.transport is not None and not self.transport.is_closing():
+        self._rests.rest(self._close)
+
+    def _close(self) -> None:
+        if self.waits and not self.transport.is_closing():
             self.transport.close()

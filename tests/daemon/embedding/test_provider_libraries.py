@@ -22,7 +22,8 @@ from tests.support.providers.generations import fill, opened
 
 from confide_daemon.config import EmbeddingConfig
 from confide_daemon.embedding import Embedder, Model
-from confide_daemon.embedding.local.onnx import load_folder, load_minilm
+from confide_daemon.embedding.local.minilm import load_minilm
+from confide_daemon.embedding.local.onnx import load_folder
 from confide_daemon.embedding.providers import fastembed, gguf
 from confide_daemon.embedding.settings import Prefixes
 from confide_daemon.errors import EmbedderError

@@ -15,7 +15,7 @@ from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.embedding import Model, Vectors
 from confide_daemon.embedding.embedder import Limits
-from confide_daemon.embedding.local.onnx import load_minilm
+from confide_daemon.embedding.local.minilm import load_minilm
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.search.query import SearchQuery, keyword_query
 from confide_daemon.retrieval.search.ranking import ORIGINAL

@@ -1,4 +1,4 @@
-"""Messages of protocol buffers, read and written field by field, for the few that an ONNX model (onnx.proto3) is changed in.
+"""Messages of protocol buffers, read field by field, for the few that an ONNX model (onnx.proto3) has its constants in.
 
 The package `onnx`, which could do the same, weighs 17 MB and is not for a daemon.
 """
@@ -20,32 +20,27 @@ class Field(NamedTuple):
 
     Attributes:
         number: as the `.proto` file has it.
-        whole: all of it, as it stands.
         content: what it holds, where that has a length.
         value: what it holds, where that is a number.
-        start: where the content begins in the message.
     """
 
     number: int
-    whole: memoryview
     content: memoryview | None
     value: int = 0
-    start: int = 0
 
 
 def fields(message: memoryview) -> Iterator[Field]:
     """Each field of a message. Raises ValueError: it is none."""
     at = 0
     while at < len(message):
-        begin = at
         tag, at = _varint(message, at)
-        content, value, start = None, 0, 0
+        content, value = None, 0
         kind = tag & 7
         if kind == _VARINT:
             value, at = _varint(message, at)
         elif kind == _BYTES:
             length, at = _varint(message, at)
-            content, start = message[at : at + length], at
+            content = message[at : at + length]
             at += length
         elif kind in (_FIXED64, _FIXED32):
             at += 8 if kind == _FIXED64 else 4
@@ -53,7 +48,7 @@ def fields(message: memoryview) -> Iterator[Field]:
             raise ValueError("not a message of protocol buffers")
         if at > len(message):
             raise ValueError("a message of protocol buffers that is cut off")
-        yield Field(tag >> 3, message[begin:at], content, value, start)
+        yield Field(tag >> 3, content, value)
 
 
 def numbers(packed: memoryview) -> Iterator[int]:
@@ -62,21 +57,6 @@ def numbers(packed: memoryview) -> Iterator[int]:
     while at < len(packed):
         value, at = _varint(packed, at)
         yield value
-
-
-def framed(number: int, content: bytes) -> bytes:
-    """A field that holds these bytes."""
-    return head(number, len(content)) + content
-
-
-def number_field(number: int, value: int) -> bytes:
-    """A field that holds a number."""
-    return _written(number << 3 | _VARINT) + _written(value)
-
-
-def head(number: int, length: int) -> bytes:
-    """What stands before so many bytes of a field."""
-    return _written(number << 3 | _BYTES) + _written(length)
 
 
 def _varint(message: memoryview, at: int) -> tuple[int, int]:
@@ -90,12 +70,3 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
         if byte < _MORE:
             return value, at
         shift += 7
-
-
-def _written(value: int) -> bytes:
-    made = bytearray()
-    while value >= _MORE:
-        made.append(value & _BITS | _MORE)
-        value >>= 7
-    made.append(value)
-    return bytes(made)

@@ -94,3 +94,4 @@ class WhileUsed(Generic[T]):
             self._end(held)
         del held
         heaps.give_back()
+        heaps.give_back_files()

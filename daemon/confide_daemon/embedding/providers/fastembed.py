@@ -56,7 +56,7 @@ class FastEmbedder:
 
     def __init__(self, library: Any, model: str, folder: Path, *, threads: int) -> None:
         from confide_daemon.embedding.embedder import Limits
-        from confide_daemon.embedding.local.onnx import file_digest
+        from confide_daemon.embedding.local.weights import file_digest
 
         self.limits = Limits()
         try:

@@ -77,7 +77,7 @@ class GgufEmbedder:
 
     def __init__(self, library: Any, path: Path, prefixes: Prefixes, *, threads: int) -> None:
         from confide_daemon.embedding.embedder import Limits
-        from confide_daemon.embedding.local.onnx import file_digest
+        from confide_daemon.embedding.local.weights import file_digest
 
         # Nothing is gained by many in a call.
         self.limits = Limits(texts=4)

@@ -1,4 +1,4 @@
-"""`local`: a sentence model that runs in the daemon (`embedding.local.onnx`). Its options are those of `[embedding]` itself."""
+"""`local`: a sentence model that runs in the daemon (`embedding.local`). Its options are those of `[embedding]` itself."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ if TYPE_CHECKING:
 
 def open(config: EmbeddingSettings) -> Embedder:
     """The model in the configured folder, else the packaged one. Raises EmbedderError."""
-    from confide_daemon.embedding.local.onnx import load_folder, load_minilm
-
     if config.folder:
+        from confide_daemon.embedding.local.onnx import load_folder
+
         return load_folder(Path(config.folder).expanduser(), threads=config.threads)
+    # ONNX Runtime is not loaded for it: what that takes, a process does not give back.
+    from confide_daemon.embedding.local.minilm import load_minilm
+
     return load_minilm(threads=config.threads)

@@ -16,6 +16,8 @@ from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import pydantic
+
 
 def _unrun(name: str) -> None:
     """Puts a package in place whose `__init__` runs when something of it is asked for."""
@@ -42,6 +44,9 @@ def _run(package: ModuleType, wanted: str) -> Any:
 
 _unrun("mcp")
 _unrun("mcp.server")
+
+# Of some three hundred models a connection uses a dozen. Each is put together when it is first used, not all of them at the start: 3 MB.
+pydantic.BaseModel.model_config["defer_build"] = True
 
 import mcp_types as types
 from mcp.server.models import InitializationOptions

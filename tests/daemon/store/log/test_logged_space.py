@@ -91,20 +91,19 @@ async def test_what_waits_is_tried_again_where_the_disk_was_full(store: Store) -
     async with store.node() as node:
         await node.put("memory/a.md", "read often\n")
         space = await node.space()
-        await space.tasks._looked.wait()  # what a space writes by itself once it is open
-        space.usage.count([1])
-        await space.usage._write()
 
         def refuse(database: Any) -> None:
+            with database.writing_derived():
+                database.documents.count_uses({1: 1}, now=1.0)
             database.connection.set_commit_hook(lambda: True)
             try:
                 with pytest.raises(StorageError, match="bring what waits"):
                     database.outbox.flush()
             finally:
                 database.connection.set_commit_hook(None)
+            assert database.outbox.has_pending
 
         await space._threads.write(refuse)
-        assert space._outbox.has_pending
 
 
 async def test_a_snapshot_is_brought_by_itself_where_the_tail_is_long(

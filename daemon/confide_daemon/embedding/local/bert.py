@@ -1,0 +1,286 @@
+"""The encoder of a BERT model (Devlin et al., arXiv 1810.04805) whose weights stay in their file and in eight bits, with numpy alone.
+
+A runtime for any model, such as ONNX Runtime, takes 35 MB of a process beside the weights and does not give them back; this is the one
+model that ships with us, in the layout in which its file has it. A matrix becomes floats in a buffer when it is multiplied with, and its
+columns are scaled behind, since each has one scale: reading a quarter of the memory pays for the casting. Its vectors are those that ONNX
+Runtime makes of the file, but for the last digits of a float.
+
+Texts of one run stand one behind the other, so that nothing is computed for padding; attention looks at each by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float32]
+
+_HEAD: Final = 32
+"""Numbers of one head of attention."""
+_EPSILON: Final = np.float32(1e-12)
+"""Of layer normalisation, as BERT has it."""
+_FOUR: Final = 4
+"""Rows that a processor multiplies at once: ten take longer than twelve."""
+_FEW: Final = 16
+_SMALL: Final = 1_000_000
+"""Products of so many numbers OpenBLAS multiplies where they stand, with AVX-512 (GEMM_SMALL_MATRIX_PERMIT); larger ones are copied first.
+For the few rows of a question that copy takes longer than multiplying; so they are multiplied with a piece of the matrix at a time."""
+_BLOCK: Final = 16_384
+"""Numbers for which `_gelu` takes its steps one after the other: they stay in a core's cache."""
+_P: Final = np.float32(0.3275911 / np.sqrt(2))
+_A: Final = tuple(np.float32(a / 2) for a in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592))
+"""Abramowitz and Stegun 7.1.26, for half the complementary error function of x / √2; wrong by 1.5e-7 at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Desk:
+    """What a run needs room for again and again; to take it anew each time would cost a question a tenth.
+
+    Attributes:
+        matrix: one of the model's, as floats.
+        block: three times a block of `_gelu`.
+    """
+
+    matrix: Floats
+    block: Floats
+
+    @classmethod
+    def of(cls, largest: int) -> _Desk:
+        return cls(np.empty(largest, dtype=np.float32), np.empty((3, _BLOCK), dtype=np.float32))
+
+
+@dataclass(frozen=True, slots=True)
+class _Dense:
+    """`x @ (weights * scale) + bias`; the weights in parts that stand beside each other."""
+
+    weights: tuple[NDArray[np.int8], ...]
+    scale: Floats
+    bias: Floats
+
+    @classmethod
+    def of(cls, *parts: tuple[NDArray[np.int8], Floats, Floats]) -> _Dense:
+        weights, scales, biases = zip(*parts, strict=True)
+        return cls(weights, np.concatenate([scale.reshape(-1) for scale in scales]), np.concatenate(biases))
+
+    @property
+    def size(self) -> int:
+        return len(self.weights[0]) * len(self.scale)
+
+    def __call__(self, x: Floats, desk: _Desk) -> Floats:
+        height, width = x.shape[1], len(self.scale)
+        step = height if len(x) > _FEW else max(1, min(height, _SMALL // (len(x) * width)))
+        made = self._product(x[:, :step], 0, desk)
+        for start in range(step, height, step):
+            made += self._product(x[:, start : start + step], start, desk)
+        made *= self.scale
+        made += self.bias
+        return made
+
+    def _product(self, x: Floats, start: int, desk: _Desk) -> Floats:
+        """With the rows of the weights from there on, as many as `x` has columns; not scaled yet."""
+        height, width = x.shape[1], len(self.scale)
+        floats = desk.matrix[: height * width].reshape(height, width)
+        for left, part in zip(range(0, width, part_width := self.weights[0].shape[1]), self.weights, strict=True):
+            np.copyto(floats[:, left : left + part_width], part[start : start + height])
+        made: Floats = x @ floats
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Norm:
+    """Layer normalisation."""
+
+    weight: Floats
+    bias: Floats
+
+    def __call__(self, x: Floats) -> Floats:
+        """Of each row, in its place."""
+        share = np.float32(1 / x.shape[1])
+        x -= np.add.reduce(x, axis=1, keepdims=True) * share
+        deviation = np.add.reduce(x * x, axis=1, keepdims=True) * share
+        x /= np.sqrt(deviation + _EPSILON)
+        x *= self.weight
+        x += self.bias
+        return x
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    attention: _Dense  # queries, keys and values
+    attended: _Dense
+    attended_norm: _Norm
+    wide: _Dense
+    narrow: _Dense
+    norm: _Norm
+
+    def __call__(self, x: Floats, ends: Sequence[int], desk: _Desk) -> Floats:
+        asked = self.attention(x, desk)
+        seen = np.zeros_like(x)
+        for start, end in pairwise((0, *ends)):
+            seen[start:end] = _attention(asked[start:end])
+        seen = self.attended(seen, desk)
+        seen += x
+        x = self.attended_norm(seen)
+        made = self.narrow(_gelu(self.wide(x, desk), desk), desk)
+        made += x
+        return self.norm(made)
+
+
+class Bert:
+    """The encoder. From any thread, from several at once.
+
+    Attributes:
+        dimensions: of a vector.
+    """
+
+    def __init__(self, constants: Mapping[str, NDArray[Any]], *, layers: int) -> None:
+        """
+        Args:
+            constants: as `initializers` finds them: an export of PyTorch's in which the biases have their names, and of the matrices
+                there is but the order, six a layer.
+
+        Raises ValueError: they are not those of such a model.
+        """
+        try:
+            self._read(constants, layers)
+        except (KeyError, IndexError) as error:
+            raise ValueError("not the constants of a BERT model") from error
+
+    def _read(self, constants: Mapping[str, NDArray[Any]], layers: int) -> None:
+        def floats(name: str) -> Floats:
+            return np.array(constants[f"inner.{name}"], dtype=np.float32)  # where a processor wants floats to stand
+
+        def norm(name: str) -> _Norm:
+            return _Norm(floats(f"{name}.LayerNorm.weight"), floats(f"{name}.LayerNorm.bias"))
+
+        self._words = _Table.of(constants, "inner.embeddings.word_embeddings.weight")
+        self._places = _Table.of(constants, "inner.embeddings.position_embeddings.weight")
+        self._kind = floats("embeddings.token_type_embeddings.weight")[0]
+        self._norm = norm("embeddings")
+        self.dimensions = len(self._kind)
+        matrices = [name[:-2] for name in constants if name.startswith("val_") and name.endswith("_q")]
+        self._layers = []
+        for number in range(layers):
+            layer = f"encoder.layer.{number}"
+            dense = [
+                (
+                    constants[f"{name}_q"],
+                    np.array(constants[f"{name}_scale"], dtype=np.float32),
+                    floats(f"{layer}.{of}.bias"),
+                )
+                for name, of in zip(matrices[6 * number : 6 * number + 6], _ORDER, strict=True)
+            ]
+            # Attention looks at products that are this much smaller.
+            for part in dense[0][1:]:
+                part *= np.float32(_HEAD**-0.5)
+            self._layers.append(
+                _Layer(
+                    _Dense.of(*dense[:3]),
+                    _Dense.of(dense[3]),
+                    norm(f"{layer}.attention.output"),
+                    _Dense.of(dense[4]),
+                    _Dense.of(dense[5]),
+                    norm(f"{layer}.output"),
+                )
+            )
+        self._largest = max(part.size for layer in self._layers for part in (layer.attention, layer.wide, layer.narrow))
+        self._desks: list[_Desk] = []
+
+    def means(self, texts: Sequence[Sequence[int]]) -> Floats:
+        """What the model makes of each text, its tokens' mean, shape (texts, dimensions). Each text has one token at least."""
+        ends = np.cumsum([len(text) for text in texts]).tolist()
+        rows = np.zeros((-(-ends[-1] // _FOUR) * _FOUR, self.dimensions), dtype=np.float32)
+        x = rows[: ends[-1]]
+        x += self._words.rows([token for text in texts for token in text])
+        x += self._places.rows([place for text in texts for place in range(len(text))])
+        x += self._kind
+        with self._desk() as desk:
+            made = self._norm(rows)
+            for layer in self._layers:
+                made = layer(made, ends, desk)
+        return np.stack([made[start:end].mean(axis=0) for start, end in pairwise((0, *ends))])
+
+    @contextmanager
+    def _desk(self) -> Iterator[_Desk]:
+        """Room for one run; as much is kept as there were runs at once."""
+        try:
+            desk = self._desks.pop()
+        except IndexError:
+            desk = _Desk.of(self._largest)
+        yield desk
+        self._desks.append(desk)
+
+
+_ORDER: Final = (
+    "attention.self.query",
+    "attention.self.key",
+    "attention.self.value",
+    "attention.output.dense",
+    "intermediate.dense",
+    "output.dense",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Rows in eight bits, each with its scale."""
+
+    table: NDArray[np.int8]
+    scale: Floats
+
+    @classmethod
+    def of(cls, constants: Mapping[str, NDArray[Any]], name: str) -> _Table:
+        return cls(constants[f"{name}_q"], np.array(constants[f"{name}_scale"], dtype=np.float32))
+
+    def rows(self, places: Sequence[int]) -> Floats:
+        """Those at the places, as floats."""
+        return np.asarray(self.table[places] * self.scale[places], dtype=np.float32)
+
+
+def _attention(asked: Floats) -> Floats:
+    """What each token of a text sees of the others. `asked`: queries, keys and values of all heads, side by side."""
+    size = len(asked)
+    queries, keys, values = asked.reshape(size, 3, -1, _HEAD).transpose(1, 2, 0, 3)
+    seen = np.empty((size, len(queries), _HEAD), dtype=np.float32)
+    # All heads at once, as long as that stays in a core's cache.
+    step = max(1, _BLOCK * 4 // size**2)
+    for head in range(0, len(queries), step):
+        heads = slice(head, head + step)
+        weights = queries[heads] @ keys[heads].transpose(0, 2, 1)
+        weights -= np.maximum.reduce(weights, axis=2, keepdims=True)
+        np.exp(weights, out=weights)
+        found = weights @ values[heads]
+        found /= np.add.reduce(weights, axis=2, keepdims=True)
+        seen[:, heads] = found.transpose(1, 0, 2)
+    return seen.reshape(size, -1)
+
+
+def _gelu(x: Floats, desk: _Desk) -> Floats:
+    """x Φ(x) of each number, in its place (Hendrycks and Gimpel, arXiv 1606.08415)."""
+    flat = x.reshape(-1)
+    for start in range(0, len(flat), _BLOCK):
+        block = flat[start : start + _BLOCK]
+        size, t, half = desk.block[:, : len(block)]
+        np.abs(block, out=size)
+        np.multiply(size, _P, out=t)
+        t += np.float32(1)
+        np.divide(np.float32(1), t, out=t)
+        np.multiply(t, _A[0], out=half)
+        for factor in _A[1:]:
+            half += factor
+            half *= t
+        # |x| (1 - Φ(|x|)) is what is missing, above zero to x and below to zero.
+        half *= size
+        size *= size
+        size *= np.float32(-0.5)
+        np.exp(size, out=size)
+        half *= size
+        np.maximum(block, np.float32(0), out=block)
+        block -= half
+    return x

