@@ -92,7 +92,7 @@ chaos: $(STAMP)
 	$(MAKE) drawn
 	$(MAKE) schedules
 
-# Ten thousand drawn schedules of faults around nodes in one process, over a real PostgreSQL: some 0.3 s each where nothing else runs. Another first seed
+# Ten thousand drawn schedules of faults around nodes in one process, over a real PostgreSQL: half a second each. Another first seed
 # draws others: `make drawn DRAWN_SEED=10000`.
 DRAWN ?= 10000
 DRAWN_SEED ?= 0

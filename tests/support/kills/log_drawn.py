@@ -145,9 +145,10 @@ class Node:
             if one is not None:
                 one.close()
         self.store = self.registry = None
-        self.engine.run("DELETE FROM node WHERE id = %(id)s", {"id": self.number})  # its folder is served anew
         self.engine.close()
+        before = self.number
         self.begin()
+        self.engine.run("DELETE FROM node WHERE id = %(id)s", {"id": before})  # its folder is served anew
 
     def end(self) -> None:
         self.leave()
@@ -196,6 +197,9 @@ class Drawn:
                 self._registry(faults)
             self._armed = ""
             self._deliver()
+            for node in self._nodes:
+                node.leave()
+                node.die()  # with connections that nobody has cut
             return self._wrong()
         finally:
             for node in self._nodes:

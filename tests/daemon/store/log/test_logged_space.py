@@ -74,6 +74,7 @@ async def test_a_truth_that_changes_with_what_is_derived_goes_with_the_next_entr
     async with store.node() as node:
         await node.put("memory/a.md", "read often\n")
         space = await node.space()
+        await space.tasks._looked.wait()  # what a space writes by itself once it is open
         await space._threads.write(write)
         assert space._outbox.has_pending
         ((before,),) = store.sql("SELECT head FROM log")
