@@ -384,7 +384,7 @@ class Simulation:
 
             async def work(node: Node, end: float = end) -> None:
                 spaces = list(node.open)
-                while time.monotonic() < end:
+                while time.monotonic() < end or not cost.count:
                     space_id = self._random.choice(spaces)
                     if space_id in node.busy:
                         await asyncio.sleep(0)
@@ -414,7 +414,7 @@ class Simulation:
     def _looks(self) -> None:
         with self._stage(LOOK) as cost:
             end = time.monotonic() + min(3.0, self.plan.seconds / 6)
-            while time.monotonic() < end:
+            while time.monotonic() < end or not cost.count:
                 self._engine.run(_HEAD, {"id": REGISTRY})
                 cost.count += 1
 
@@ -596,8 +596,8 @@ def measured(simulation: Simulation) -> Measured:
 
 
 def _change(registry: Registry, end: float, cost: Cost) -> None:
-    """As many as one node can make."""
-    while time.monotonic() < end:
+    """As many as one node can make, and one at least."""
+    while time.monotonic() < end or not cost.count:
         began = time.perf_counter()
         with contextlib.suppress(EngineError):  # it is brought up to date: whoever asked is told to say it again
             registry.add_caller(os.urandom(32), Grants(os.urandom(8).hex()), space=os.urandom(8).hex(), added_by="line")

@@ -263,7 +263,14 @@ class Leases:
     async def _ready(self) -> int:
         async with self._beginning:
             if self._node == NOBODY:
-                self._node = await asyncio.to_thread(begin_node, self._engine, self._folder, self._address)
+                beginning = asyncio.create_task(
+                    asyncio.to_thread(begin_node, self._engine, self._folder, self._address)
+                )
+                try:
+                    self._node = await asyncio.shield(beginning)
+                except asyncio.CancelledError:
+                    self._node = await beginning  # it ends all the same, and `close` takes it back
+                    raise
                 log.info("this daemon is node %d of its store", self._node)
             return self._node
 

@@ -618,8 +618,9 @@ async def hostile(
 
 
 def files_of(machine: Machine) -> dict[Path, bytes]:
-    """Everything around the machine that is not Confide's own."""
+    """Everything around the machine that is neither Confide's own nor memory, which a daemon may bring."""
     root = machine.project.parent
-    own = (machine.home, root / ".cache", root / ".local", machine.project / "memory")
+    memory = (machine.project / "memory", machine.project / "MEMORY.md")
+    own = (machine.home, root / ".cache", root / ".local", *memory)
     found = (path for path in root.rglob("*") if path.is_file() and not any(path.is_relative_to(one) for one in own))
     return {path: path.read_bytes() for path in found}

@@ -182,7 +182,6 @@ class SharedLog:
         body: bytes | None = None
         with self._engine.connection() as far:
             position = self._take_row(far, connection)
-            _rely_on_log(connection)
             connection.execute("BEGIN IMMEDIATE")
             try:
                 with closing(Recorder(connection, REGISTRY_DERIVED)) as recorder:
@@ -319,7 +318,8 @@ class SharedLog:
         if standing is None:
             raise StorageError("cannot use the registry: the store has nothing of it")
         self._require_known(standing.schema)
-        self._apply_new(far, connection, standing)
+        with _unforced(connection):  # the change that follows is, when others do not wait any more
+            self._apply_new(far, connection, standing)
         position = self._position(connection)
         if (position.number, position.tag) != (standing.head, standing.tag):
             raise EngineError("cannot write to the registry: it is brought up to date", hint="try again in a moment")
@@ -341,7 +341,6 @@ class SharedLog:
         self._apply(connection, [Entry(number, lease, schema, bytes(body)) for number, lease, schema, body in rows])
 
     def _apply(self, connection: apsw.Connection, entries: list[Entry]) -> None:
-        _rely_on_log(connection)
         with storage_errors("apply the log of the registry"), transaction(connection):
             # Another process of this machine may have applied some of them meanwhile.
             position = self._position(connection)
@@ -509,9 +508,14 @@ def _require_copy(connection: apsw.Connection) -> None:
         )
 
 
-def _rely_on_log(connection: apsw.Connection) -> None:
-    """What is committed next is on the engine's disk: what a power cut takes of it here, comes from there."""
+@contextmanager
+def _unforced(connection: apsw.Connection) -> Iterator[None]:
+    """What is committed inside is forced to the disk here with the next commit behind it."""
     connection.execute("PRAGMA synchronous = NORMAL")
+    try:
+        yield
+    finally:
+        connection.execute("PRAGMA synchronous = FULL")
 
 
 def _place(connection: apsw.Connection, number: int, tag: bytes) -> None:

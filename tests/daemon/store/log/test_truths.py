@@ -96,14 +96,11 @@ def test_what_sqlite_would_leave_out_is_refused(connection: apsw.Connection, tmp
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_after_drawn_operations_two_copies_have_the_same_truths(
-    store: Store, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_after_drawn_operations_two_copies_have_the_same_truths(store: Store, tmp_path: Path, seed: int) -> None:
     """One that wrote them, and one that has them from the log alone; a document in both is found by the same pieces and names.
 
     An entry has all that is true of its write: nothing that was derived meanwhile waits for the next one.
     """
-    monkeypatch.setattr("confide_daemon.documents.service.WRITTEN_AFTER_S", 3600.0)  # not between two operations
     draw = random.Random(seed)
     async with store.node() as node:
         outbox: Any = (await node.space())._outbox
@@ -111,7 +108,9 @@ async def test_after_drawn_operations_two_copies_have_the_same_truths(
             before = outbox._number
             with suppress(ConfideError):  # what is not there cannot be deleted
                 await operate(node, draw, number)
-            assert outbox._number == before or not outbox.has_pending
+            pending = {one.name for one in apsw.Changeset.iter(outbox._pending)} if outbox.has_pending else set()
+            # How often something is used is counted by itself, now and then, and goes with the next write.
+            assert outbox._number == before or pending <= {"document_use", "recall"}
         # In a transaction of what is derived.
         await (await node.space()).usage._write()
     copy = tmp_path / "copy.db"
