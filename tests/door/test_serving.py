@@ -292,7 +292,7 @@ async def test_what_is_sent_behind_a_refusal_is_not_read(monkeypatch: pytest.Mon
     monkeypatch.setattr(serving, "HEAD_S", 1000)
     async with listening() as port, asyncio.timeout(DEADLINE_S):
         one = await Visitor.come(port)
-        one.ask("/refused", more=b"Content-Length: 9000000\r\n")
+        one.ask("/refused", more=b"Content-Length: 900000000000\r\n")
         assert (await one.reader.readuntil(b"\r\n\r\nno")).startswith(b"HTTP/1.1 401")
         with suppress(OSError):
             while not one.reader.at_eof():
