@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 INSPECTOR := $(VENV)/inspector
 export CONFIDE_INSPECTOR := $(abspath $(INSPECTOR)/node_modules/.bin/mcp-inspector)
 
-.PHONY: capacity clients deploy panel demo test channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos logged schedules soak catalogue lock docs clean
+.PHONY: capacity clients deploy panel demo test channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos drawn logged schedules soak catalogue lock docs clean
 
 demo: $(STAMP)
 	./demo/run
@@ -89,7 +89,15 @@ chaos: $(STAMP)
 	CONFIDE_RUNS=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/proxy/runner tests/e2e/runner
 	CONFIDE_STANDBY=1 $(BIN)/python -m pytest --timeout 1200 tests/e2e/nodes/test_standby.py
 	CONFIDE_LOG_STRIDE=1 CONFIDE_LOG_SCHEDULES=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/daemon/store/log
+	$(MAKE) drawn
 	$(MAKE) schedules
+
+# Ten thousand drawn schedules of faults around nodes in one process, over a real PostgreSQL: half a second each. Another first seed
+# draws others: `make drawn DRAWN_SEED=10000`.
+DRAWN ?= 10000
+DRAWN_SEED ?= 0
+drawn: $(STAMP)
+	CONFIDE_LOG_DRAWN=$(DRAWN) CONFIDE_LOG_DRAWN_SEED=$(DRAWN_SEED) $(BIN)/python -m pytest -n 2 --timeout 3600 tests/daemon/store/log/test_log_drawn.py
 
 # Some ten hours: a schedule in one process takes 1 to 2 s, one with real programs took 60 s beside a load of twenty (not measured on an idle machine).
 # 3,250 drawn schedules of edits, stores, cuts, late requests, kills, frozen programs and jumping clocks on two and three machines: 1,000 in one process, as

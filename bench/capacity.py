@@ -1,11 +1,14 @@
 """What a daemon carries: registered spaces, spaces that are used one after the other, and what each costs in memory and time.
 
-    python -m bench.capacity [--registered N] [--used N] [--open N]
+    python -m bench.capacity [--registered N] [--used N] [--open N] [--store]
 
 Without options, both forms of docs/capacity.md: a thousand spaces of which 64 may be open, and ten thousand registered ones of which a
 thousand are used. Every caller has a key and a space of its own; each connects, stores a note, searches, and leaves, so that its space is
 opened and stays open until it is the longest unused. The model is left out: what it takes does not grow with the spaces
 (`bench.daemon_memory`).
+
+With `--store` their logs are in a real PostgreSQL, and a thousand of ten thousand are open at once: the form of a node of several
+(docs/cluster.md). It takes some five minutes.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from pathlib import Path
 import psutil
 from mcp.client.client import Client
 from tests.support.daemon.loopback import Machine
+from tests.support.daemon.postgres import server as postgres_server
 from tests.support.programs import forked
 from tests.support.programs.processes import Daemon
 
@@ -32,12 +36,14 @@ from confide_crypto.keys.identity import Identity, parse_daemon_key
 from confide_crypto.transport.open import connect
 from confide_daemon.access.callers import Grants, Scope, insert_caller
 from confide_daemon.access.registry import open_state
+from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.paths import DataFolder
 
 ROUNDS = 7
 SEARCHES = 60
 PAUSE_S = 0.005
 CHANGES = 20
+HELD = "SELECT count(*) FROM log WHERE holder IS NOT NULL AND id <> 'registry'"
 WATCHED_S = 0.5
 """Behind each change of the registry, which is noticed within 0.2 s."""
 PARCEL = "# Parcels\n\nThe parcel API listens on port 8010.\n"
@@ -62,8 +68,10 @@ class Form:
     most_start_s: float = 2.0
     most_ratio: float = 2.0
     most_change_ms: float = 20.0
+    has_store: bool = False
 
 
+ON_A_NODE = Form(10_000, 1000, 1000, most_mib=4096, has_store=True)
 FORMS = (Form(1000, 1000, 64, most_mib=400), Form(10_000, 1000, 256, most_mib=700))
 
 
@@ -101,9 +109,12 @@ def enroll(data: Path, identities: Sequence[Identity], more: int) -> None:
 class Server:
     """A daemon that is measured."""
 
-    def __init__(self, root: Path, form: Form) -> None:
+    def __init__(self, root: Path, form: Form, url: str = "") -> None:
+        """`url`: of the database of its store; "" for none."""
+        self.store = StoreConfig(url=url)
         (root / "server-home").mkdir()
-        (root / "server-home" / "daemon.toml").write_text(CONFIG.format(most_open=form.most_open))
+        said = CONFIG.format(most_open=form.most_open) + (f'[store]\nurl = "{url}"\n' if url else "")
+        (root / "server-home" / "daemon.toml").write_text(said)
         self.daemon = Daemon(root, has_model=True)
         self.static = parse_daemon_key(self.daemon.run("key", "show").strip())
         self.callers = [Identity.generate() for _ in range(form.used)]
@@ -173,7 +184,7 @@ async def loop_ms(server: Server, *, changes: bool) -> float:
     """
     pid = server.process.pid
     schedstat = Path(f"/proc/{pid}/task/{pid}/schedstat")
-    state = open_state(DataFolder(server.daemon.data))
+    state = open_state(DataFolder(server.daemon.data), store=server.store)
     computed = []
     try:
         for number in range(CHANGES):
@@ -223,12 +234,15 @@ def measure(form: Form) -> bool:
     """Print what a form costs; whether it keeps to its figures."""
     with tempfile.TemporaryDirectory(prefix="confide-bench-") as folder, ExitStack() as stack:
         servers = []
+        postgres = stack.enter_context(postgres_server(is_forced=True)) if form.has_store else None
         for name, its in (("many", form), ("one", Form(1, 1, form.most_open, most_mib=0))):
             (Path(folder) / name).mkdir()
-            servers.append(Server(Path(folder) / name, its))
+            servers.append(Server(Path(folder) / name, its, postgres.database() if postgres is not None else ""))
             stack.callback(servers[-1].daemon.stop)
         found = asyncio.run(carry(*servers, form))
-    print(f"{form.registered:,} spaces registered, {form.used:,} used in turn, at most {form.most_open} open")
+        held = None if postgres is None else postgres.sql(HELD, url=servers[0].store.url)[0][0]
+    where = ", their logs in PostgreSQL" if form.has_store else ""
+    print(f"{form.registered:,} spaces registered{where}, {form.used:,} used in turn, at most {form.most_open} open")
     ratio = found.among_p95_ms / found.alone_p95_ms
     rows = (
         ("start to listening", found.start_s, "s", form.most_start_s),
@@ -242,6 +256,7 @@ def measure(form: Form) -> bool:
         ("the loop in half a second, nothing changes", found.quiet_ms, "ms", None),
         ("  behind a change of the registry, more", found.change_ms - found.quiet_ms, "ms", form.most_change_ms),
         ("descriptors, threads", found.descriptors, f"and {found.threads}", None),
+        *(() if held is None else (("open in the end, by their leases", held, "", None),)),
     )
     is_kept = True
     for name, value, unit, most in rows:
@@ -258,11 +273,13 @@ def main(arguments: Sequence[str] = ()) -> int:
     parser.add_argument("--registered", type=int, help="spaces in the registry")
     parser.add_argument("--used", type=int, help="of these, how many somebody comes to")
     parser.add_argument("--open", type=int, help="max_open_spaces")
+    parser.add_argument("--store", action="store_true", help="their logs are in a PostgreSQL")
     said = parser.parse_args(arguments)
-    forms = FORMS
+    forms = (ON_A_NODE,) if said.store else FORMS
     if said.registered:
         used = min(said.registered, said.used or said.registered)
-        forms = (Form(said.registered, used, said.open or 256, most_mib=700),)
+        most_mib = ON_A_NODE.most_mib if said.store else 700
+        forms = (Form(said.registered, used, said.open or 256, most_mib, has_store=said.store),)
     kept = [measure(form) for form in forms]
     return int(not all(kept))
 

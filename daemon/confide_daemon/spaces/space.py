@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from confide_crypto.errors import ConfideError
 from confide_crypto.sealing.roster import Roster
 from confide_daemon.datadir.disk import Disk
 from confide_daemon.documents.history import DELETED_DAYS, History
@@ -534,6 +535,12 @@ def _follow(store: Store, derivation: Derivation, documents: Sequence[int]) -> N
     """What is derived of documents follows what another node has written."""
     now = time.time()
     for row in store.documents.by_id(documents):
-        with store.writing_derived():
-            revision = None if row.deleted else store.documents.revision(row.id, row.revision)
-            derivation.keep(store, row, revision.text if revision is not None else None, now)
+        try:
+            with store.writing_derived():
+                revision = None if row.deleted else store.documents.revision(row.id, row.revision)
+                derivation.keep(store, row, revision.text if revision is not None else None, now)
+        except ConfideError:
+            raise
+        except Exception as error:
+            # A fault of ours, which whoever opens the space meets again and again: its words are not found, and all others are.
+            log.error("document %d cannot be cut (%s): it is not found by its words", row.id, type(error).__name__)

@@ -159,7 +159,7 @@ async def test_a_stream_waits_for_the_link_and_outlives_it(tmp_path: Path) -> No
             await setting.listen()
             client.call("now")  # nobody waits for the next attempt
             await acknowledge(daemon, "news")
-            told = [await client.next() for _ in range(2)]
+            told = [await client.next_but("now") for _ in range(2)]
             assert [(one["method"], one["params"]["_meta"][STREAM_KEY]) for one in told] == [
                 ("notifications/resources/updated", "news"),
                 (CHANGED, "news"),
@@ -220,14 +220,14 @@ async def test_tools_that_the_daemon_has_not_are_told_of(tmp_path: Path, is_mode
             assert (await client.next())["id"] == number
         await setting.listen()
         client.call("now")
-        told = await client.next()
+        told = await client.next_but("now")
         assert told["method"] == "notifications/tools/list_changed"
         if is_modern:
             assert told["params"] == {"_meta": {STREAM_KEY: "news"}}
         else:
-            assert (await client.next())["method"] == "notifications/prompts/list_changed"
+            assert (await client.next_but("now"))["method"] == "notifications/prompts/list_changed"
         client.say("fewer", "tools/list", **meta)
-        assert [tool["name"] for tool in (await client.next())["result"]["tools"]] == ["memory_search"]
+        assert [tool["name"] for tool in (await client.next_but("now"))["result"]["tools"]] == ["memory_search"]
 
 
 async def test_streams_are_few_and_of_the_form_that_they_have(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final
 import apsw
 
 from confide_daemon.errors import EngineError, FencedError, StorageError
+from confide_daemon.store.database import storage_errors
 from confide_daemon.store.log import shipped, snapshot
 from confide_daemon.store.log.entry import Place, Sealing, tag_of
 from confide_daemon.store.log.tables import Appending, Log, Standing, fenced
@@ -168,8 +169,8 @@ class Outbox:
             self.tail.size_bytes += sent.size_bytes
 
     def flush(self) -> None:
-        """Bring what waits to the log. Raises EngineError."""
-        with self.transaction(is_derived=False):
+        """Bring what waits to the log. Raises EngineError; StorageError: it cannot be noted here."""
+        with storage_errors("bring what waits to the log"), self.transaction(is_derived=False):
             pass
 
     def is_snapshot_due(self, *, at_rest: bool = False) -> bool:

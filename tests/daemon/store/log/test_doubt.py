@@ -84,6 +84,35 @@ async def test_what_is_not_answered_for_is_made_once(
         assert (await node.texts())["memory/log.md"].count("second") == 1
 
 
+async def test_what_waited_for_an_entry_waits_on_where_that_is_lost(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes with the next one, though it is in no change that was made since."""
+
+    class Lost:
+        def is_stored(self) -> bool:
+            raise EngineError("it is lost on its way")
+
+        def drop(self) -> None: ...
+
+    async with store.node() as node:
+        await append(node, "first\n")
+        space = await node.space()
+        await space.tasks._looked.wait()
+        space.usage.count([1])
+        await space.usage._write()
+        with monkeypatch.context() as away:
+            away.setattr(Log, "send", lambda *_: Lost())
+            with pytest.raises(EngineError, match="lost"):
+                await append(node, "second\n", OPERATION)
+        await until_made(node, "second\n", OPERATION)
+        assert await node.space() is space
+    async with store.node("two") as two:
+        await two.space()
+    uses = held(two.path, two.key)["document_use"]
+    assert uses == held(node.path, node.key)["document_use"] != []
+
+
 async def test_what_cannot_be_derived_once_it_is_sent_is_made_once(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

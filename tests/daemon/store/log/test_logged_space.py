@@ -9,6 +9,8 @@ import pytest
 from tests.support.daemon.logged import Store, held
 from tests.support.deadline import DEADLINE_S
 
+from confide_daemon.errors import StorageError
+from confide_daemon.retrieval.indexing.indexer import Derivation
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces import shipping
 from confide_daemon.store.log import outbox, snapshot
@@ -73,6 +75,7 @@ async def test_a_truth_that_changes_with_what_is_derived_goes_with_the_next_entr
     async with store.node() as node:
         await node.put("memory/a.md", "read often\n")
         space = await node.space()
+        await space.tasks._looked.wait()  # what a space writes by itself once it is open
         await space._threads.write(write)
         assert space._outbox.has_pending
         ((before,),) = store.sql("SELECT head FROM log")
@@ -82,6 +85,46 @@ async def test_a_truth_that_changes_with_what_is_derived_goes_with_the_next_entr
     async with store.node("two") as two:
         await two.space()
     assert held(two.path, two.key)["document_use"] == held(node.path, node.key)["document_use"] != []
+
+
+async def test_a_text_that_cannot_be_cut_keeps_no_space_closed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its entry is in the log, so whoever opens the space meets it again and again."""
+    async with store.node() as node:
+        await node.put("memory/a.md", "the heron fishes\n")
+        await node.put("memory/b.md", "the kestrel hovers\n")
+    store.sql("DELETE FROM node")
+    keep = Derivation.keep
+
+    def fails(self: Derivation, to: Any, row: Any, text: str | None, now: float) -> Any:
+        if row.path == "memory/a.md":
+            raise ValueError(text)
+        return keep(self, to, row, text, now)
+
+    monkeypatch.setattr(Derivation, "keep", fails)
+    async with store.node("two") as two:
+        assert set(await two.texts()) == {"memory/a.md", "memory/b.md"}
+        found = await (await two.space()).searcher.search(SearchQuery("kestrel"))
+        assert "hovers" in str(found)
+
+
+async def test_what_waits_is_tried_again_where_the_disk_was_full(store: Store) -> None:
+    """What brings it beside the writes knows the error for one of the storage, and goes on."""
+    async with store.node() as node:
+        await node.put("memory/a.md", "read often\n")
+        space = await node.space()
+
+        def refuse(database: Any) -> None:
+            with database.writing_derived():
+                database.documents.count_uses({1: 1}, now=1.0)
+            database.connection.set_commit_hook(lambda: True)
+            try:
+                with pytest.raises(StorageError, match="bring what waits"):
+                    database.outbox.flush()
+            finally:
+                database.connection.set_commit_hook(None)
+            assert database.outbox.has_pending
+
+        await space._threads.write(refuse)
 
 
 async def test_a_snapshot_is_brought_by_itself_where_the_tail_is_long(

@@ -6,9 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bench.scale import BEHIND_CHECKPOINT, EVERYDAY, Plan, Simulation, measured
-from bench.scale_model import Measured, changes_a_s, need, walls
+from bench.scale import measured, model
+from bench.scale.model import Measured, changes_a_s, need, walls
+from bench.scale.plan import Plan
+from bench.scale.simulation import BEHIND_CHECKPOINT, EVERYDAY, Simulation
 from tests.support.daemon.postgres import Postgres
+
+from confide_daemon.store.log import shared
 
 PLAN = Plan(
     spaces=60, nodes=2, open_each=8, seconds=0.6, stage_s=10, idle=4, small=2, large=1, large_mib=1.0, callers=20
@@ -61,6 +65,11 @@ async def test_a_stage_that_takes_too_long_is_ended(postgres: Postgres, tmp_path
     await simulation.run()
     assert len(simulation.written) < 300
     assert simulation.scales.sql("SELECT count(*) FROM log WHERE id <> 'registry'") == [(300,)]
+
+
+def test_the_model_knows_the_registry_as_it_is() -> None:
+    assert (model.MOST_ENTRIES, model.FEW) == (shared.MOST_ENTRIES, shared._FEW)
+    assert (model.SNAPSHOT_SHARE, model.LEAST_BYTES) == (shared.SNAPSHOT_SHARE, shared.LEAST_BYTES)
 
 
 def test_the_model_counts_what_it_is_told() -> None:

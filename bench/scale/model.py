@@ -10,7 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 DAY_S = 86_400.0
-SNAPSHOT_ENTRIES = 1000  # of the registry, between two of its snapshots
+MOST_ENTRIES = 20_000  # of the registry, between two of its snapshots; before, as many as are a quarter of it (store/log/shared.py)
+SNAPSHOT_SHARE, LEAST_BYTES = 4, 2**20
+CHANGE_BYTES = 552  # of an entry of it
+FEW = 8  # that are applied while its row is held
 SIZES = (10_000, 100_000, 1_000_000)
 
 
@@ -173,7 +176,8 @@ def need(spaces: int, measured: Measured, use: Use = USE, node: Node = NODE) -> 
         nodes * nodes * measured.apply_s
     )  # each applies the audit log's batch of every other one, one a second
     registry_mib = spaces * use.machines * measured.caller_bytes / 2**20
-    registry_snapshots = nodes / SNAPSHOT_ENTRIES  # a second
+    enough = max(LEAST_BYTES, registry_mib * 2**20 / SNAPSHOT_SHARE) / CHANGE_BYTES
+    registry_snapshots = nodes / min(MOST_ENTRIES, enough)  # a second
     snapshot_mib = use.snapshots * use.file_mib
     log_a_day = use.entries * measured.write_log + snapshot_mib * measured.snapshot_log
     server_s = use.entries * measured.write_s + snapshot_mib * measured.snapshot_s
@@ -200,12 +204,14 @@ def changes_a_s(measured: Measured) -> float:
     """Changes that the registry can take in a second, of all nodes.
 
     Who makes one has the row of the log for as long as a change takes, and while it applies what came since it looked last, half a pause
-    ago in the mean: so much that `rate * (change_s + rate * pause / 2 * apply_s)` is a whole second.
+    ago in the mean: so much that `rate * (change_s + rate * pause / 2 * apply_s)` is a whole second. Of more than a few it applies all but
+    these before it has the row.
     """
     waits = measured.apply_s / measured.looks / 2
     if not waits:
         return 1 / measured.change_s
-    return (math.sqrt(measured.change_s**2 + 4 * waits) - measured.change_s) / (2 * waits)
+    rate = (math.sqrt(measured.change_s**2 + 4 * waits) - measured.change_s) / (2 * waits)
+    return max(rate, 1 / (measured.change_s + FEW * measured.apply_s))
 
 
 def walls(measured: Measured, server: Server = SERVER) -> dict[str, int]:
