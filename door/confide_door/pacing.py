@@ -15,7 +15,7 @@ PER_S: Final = 200.0
 """Requests of strangers that begin. One costs half a millisecond or more, so they have a tenth of the loop."""
 AT_ONCE: Final = 32
 """That begin without waiting, behind a pause: a page with what it takes along."""
-REST_S: Final = 0.25
+REST_S: Final = 0.5
 """For which a connection that brings little at a time is left alone."""
 WOKEN: Final = 4
 WOKEN_EVERY_S: Final = 0.001
@@ -64,9 +64,10 @@ class Turns:
 
 
 class Rests:
-    """Connections that are left alone for a while, the longest first."""
+    """Connections that are left alone for a while, the longest first. `rest_s`: at least so long; 0 for those that only come in turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, rest_s: float = REST_S) -> None:
+        self._rest_s = rest_s
         self._until: dict[Callable[[], None], float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -74,9 +75,9 @@ class Rests:
         """Call `resume` in a while, with few others in the same turn."""
         loop = asyncio.get_running_loop()
         self.leave(resume)  # the longest first, whoever rests again
-        self._until[resume] = loop.time() + REST_S
+        self._until[resume] = loop.time() + self._rest_s
         if self._timer is None:
-            self._timer = loop.call_later(REST_S, self._wake)
+            self._timer = loop.call_later(self._rest_s, self._wake)
 
     def leave(self, resume: Callable[[], None]) -> None:
         """It has ended."""

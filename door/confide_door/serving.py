@@ -43,10 +43,10 @@ HEAD_S: Final = 10.0
 IDLE_S: Final = 30
 """After which a connection that asks nothing is closed."""
 MAX_HEAD_BYTES: Final = 32 * 1024
-FREE_READS: Final = 8
-"""Pieces in which a body may come before its connection rests behind each. A head comes in one, or has time."""
-READ_BYTES: Final = 2048
-"""Each of which earns one more: what flows is not held up."""
+FREE_READS: Final = 1
+"""Pieces behind its head in which a body may come before its connection rests behind each. A head comes in one, or has time."""
+READ_BYTES: Final = 512
+"""Each of which earns one more: what flows does not rest, and is read in turn with others."""
 LINGER_S: Final = 1.0
 """For a client that is refused in the middle of its body, to read the answer."""
 KNOWN: Final = "confide.known"
@@ -130,6 +130,7 @@ class Server(uvicorn.Server):
         self._crowd = Crowd()
         self._turns = turns
         self._rests = Rests()
+        self._flowing = Rests(0.0)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -145,7 +146,7 @@ class Server(uvicorn.Server):
         self.started = True
 
     def _connection(self) -> Patient:
-        return Patient(self.config, self.server_state, {}, self._crowd, self._rests, self._turns)
+        return Patient(self.config, self.server_state, {}, self._crowd, self._rests, self._flowing, self._turns)
 
 
 class Listener:
@@ -259,6 +260,7 @@ class Patient(H11Protocol):
         app_state: dict[str, Any],
         crowd: Crowd,
         rests: Rests,
+        flowing: Rests,
         turns: Turns | None,
     ) -> None:
         super().__init__(config, server_state, app_state)
@@ -266,6 +268,7 @@ class Patient(H11Protocol):
         self._most = config.limit_concurrency
         self._crowd = crowd
         self._rests = rests
+        self._flowing = flowing
         self._turns = turns
 
     @property
@@ -290,10 +293,15 @@ class Patient(H11Protocol):
             self._unwatch()
         self._watch()
         self._reads = min(self._reads + len(data) // READ_BYTES - 1, FREE_READS)
+        if self._waits_its_turn:
+            return
         has_half_a_head = self.conn.their_state is h11.IDLE
-        if (has_half_a_head or self._reads < 0) and not self._waits_its_turn:
+        if has_half_a_head or self._reads < 0:
             self.transport.pause_reading()
             self._rests.rest(self._read_on)
+        elif self.conn.their_state is h11.SEND_BODY and self._turns is not None and KNOWN not in self.scope["state"]:
+            self.transport.pause_reading()
+            self._flowing.rest(self._read_on)
 
     def handle_events(self) -> None:
         """Go on with what has come; a request that is whole enough to begin may have to wait for its turn."""
@@ -323,7 +331,8 @@ class Patient(H11Protocol):
         self._unwatch()
         self._crowd.left(self)
         self._rests.leave(self._read_on)
-        self._rests.leave(self._close)
+        self._flowing.leave(self._read_on)
+        self._flowing.leave(self._close)
         if self._turns is not None:
             self._turns.leave(self.address, self._begin)
         super().connection_lost(exc)
@@ -364,7 +373,7 @@ class Patient(H11Protocol):
     def _end(self) -> None:
         # Those that came together have waited together: to end five hundred in one turn would be 80 ms of it.
         self._timer = None
-        self._rests.rest(self._close)
+        self._flowing.rest(self._close)
 
     def _close(self) -> None:
         if self.waits and not self.transport.is_closing():

@@ -6,10 +6,8 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-import pytest
 from tests.support.deadline import DEADLINE_S
 
-from confide_door import pacing
 from confide_door.pacing import WOKEN, Rests, Turns
 
 
@@ -60,10 +58,9 @@ async def test_who_has_left_takes_no_turn() -> None:
     assert begun == ["first", "last"]
 
 
-async def test_few_of_those_that_rest_are_looked_at_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_few_of_those_that_rest_are_looked_at_in_one_turn() -> None:
     """Five hundred bytes of as many connections kept the loop for 12 ms."""
-    monkeypatch.setattr(pacing, "REST_S", 0.01)
-    rests, loop = Rests(), asyncio.get_running_loop()
+    rests, loop = Rests(0.01), asyncio.get_running_loop()
     begun, in_one_turn = Begun(), 0
 
     def looked() -> None:

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from tests.support.deadline import DEADLINE_S
 from tests.support.network.certificates import certificate
 
-from confide_door import limits, pacing, serving
+from confide_door import limits, serving
 from confide_door.guard import LOOPBACK, Guard, Names
 from confide_door.pacing import Rests, Turns
 
@@ -63,7 +63,6 @@ async def test_a_head_that_comes_too_slowly_is_cut_off(monkeypatch: pytest.Monke
     """Whether nothing comes or a byte now and then, at first or behind a request that was answered."""
     monkeypatch.setattr(serving, "HEAD_S", 0.2)
     monkeypatch.setattr(serving, "FIRST_S", 0.1)
-    monkeypatch.setattr(pacing, "REST_S", 0.02)
     async with listening() as port, asyncio.timeout(DEADLINE_S):
         for begin in (b"", b"GET / HT", WHOLE % port + b"GET / HT"):
             await cut_off(port, begin)
@@ -283,6 +282,27 @@ async def test_half_a_head_is_read_on_after_a_rest(monkeypatch: pytest.MonkeyPat
         assert await slow.reader.readuntil(b"\r\n\r\nx")
         assert len(reads) == 3
         for one in (slow, other):
+            one.writer.close()
+
+
+async def test_bodies_of_strangers_are_read_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large their pieces; who has shown a good token is read as it comes."""
+    resting: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
+    monkeypatch.setattr(Rests, "rest", lambda _self, resume: resting.put_nowait(resume))
+    turns = Asked()
+    async with listening(turns) as port, asyncio.timeout(DEADLINE_S):
+        for path in ("/", "/known"):
+            one = await Visitor.come(port)
+            one.ask(path, more=b"Content-Length: 9000\r\nExpect: 100-continue\r\n")
+            (await turns.waiting.get())()
+            assert await one.reader.readuntil(b"100 Continue\r\n")
+            one.writer.write(b"x" * 1000)
+            read_on = await resting.get() if path == "/" else None
+            one.writer.write(b"x" * 8000)  # there at once, and so read in one
+            if read_on is not None:
+                read_on()
+            assert await one.reader.readuntil(b"x" * 9000)
+            assert resting.empty()
             one.writer.close()
 
 
