@@ -33,6 +33,22 @@ def test_what_a_node_says_is_read_and_fits_into_a_hello() -> None:
 
 
 @pytest.mark.parametrize(
+    "speaker",
+    [
+        Speaker(7, bytes(32), "ab" * 16),
+        Speaker(7, bytes(32), "ab" * 16, is_by_http=True),
+        Speaker(2**63 - 1, bytes(32), "0" * 32, is_by_http=True),
+    ],
+    ids=["in the place of none", "by HTTP", "the longest"],
+)
+def test_how_its_caller_has_come_is_said(speaker: Speaker) -> None:
+    """And fits into a hello too."""
+    hello = speaker.hello(DAEMON, NODE.public_key, now=NOW)
+    assert read(hello) == speaker
+    assert len(_encode_hello(hello)) <= MAX_HELLO
+
+
+@pytest.mark.parametrize(
     "more",
     [
         {"node": 7},
