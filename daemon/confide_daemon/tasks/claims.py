@@ -104,7 +104,7 @@ def claim(store: Store, runner: Runner, roster: Roster, *, monthly: int, now: fl
         for slot in found:
             task = _task(store, slot)
             try:
-                order = order_of(task.ordered)
+                order = order_of(task)
             except OrderError as error:
                 store.tasks.stand(task.id, Task.PAUSED, error.message)
                 are_settled = True

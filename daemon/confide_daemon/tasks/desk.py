@@ -14,7 +14,7 @@ from confide_daemon.store.queue.tasks import LIVING, TaskRow
 from confide_daemon.store.store import Store
 from confide_daemon.tasks import planning, restored
 from confide_daemon.tasks.claims import NEEDS_APPROVAL, name_of, to_be_cancelled
-from confide_daemon.tasks.ledger import order_in, order_of, step
+from confide_daemon.tasks.ledger import is_readable, order_in, order_of, step
 from confide_memory.errors import NotFoundError, ToolError
 from confide_memory.tasks import schedule
 from confide_memory.tasks.order import Order, opened
@@ -80,8 +80,8 @@ def _sent_again(store: Store, known: TaskRow, order: Order, data: bytes, signatu
 
     Raises RequestError: it is another one's.
     """
-    if known.signer == order.signer:
-        return known
+    if known.signer == order.signer or (known.project == order.project and not is_readable(known)):
+        return known  # where it cannot be read, it is told so, and nothing of it is begun
     if replace(order_in(known), signer=order.signer) != order:
         raise RequestError("conflict", "there is another task of that id", "add it again: it gets an id of its own")
     return _by_another(store, known, order, data, signature) if known.state in LIVING else known
@@ -113,7 +113,7 @@ def sign_anew(
     order = _brought(grants, roster, key, data, signature, now=now)
     known = found(store, grants, order.id)
     _require_living(known)
-    if replace(order_of(known.ordered), signer=order.signer) != order:
+    if replace(order_of(known), signer=order.signer) != order:
         raise RequestError("conflict", "it is another order than the task has", "add it as a task of its own")
     if known.signer == order.signer:
         return known
@@ -179,7 +179,7 @@ def resume(store: Store, task: TaskRow, roster: Roster | None, *, now: float) ->
     Raises RequestError: it is over, or its device is none any more; OrderError: its order cannot be read.
     """
     _require_living(task)
-    order_of(task.ordered)
+    order_of(task)
     if roster is None or bytes.fromhex(task.signer) not in roster.devices:
         problem = f"its device, {name_of(roster, task.signer)}, is not among the devices of the space"
         raise RequestError("conflict", problem, "give the order again on one that is: confide task add")

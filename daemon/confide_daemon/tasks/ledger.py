@@ -25,10 +25,28 @@ UNREADABLE: Final = "(an order that cannot be read)"
 _BROKEN: Final = frozenset({Slot.FAILED, Slot.LOST})
 
 
+def order_of(task: TaskRow) -> Order:
+    """What a task orders. Raises OrderError: its order is damaged, or a newer version has written it."""
+    order = _parsed(task.ordered)
+    # What was noted when it was taken. A bit of the order may have become another one, and it can be read all the same.
+    noted = (task.id, task.project, task.recipe, task.repo, task.priority, task.signer)
+    if noted != (order.id, order.project, order.recipe, order.repo, order.priority, order.signer):
+        raise OrderError("a task's order is damaged: it is not the one that was taken")
+    return order
+
+
 @lru_cache(maxsize=1024)
-def order_of(data: bytes) -> Order:
-    """The order in bytes that were taken once. Raises OrderError: they are damaged, or a newer version has written them."""
+def _parsed(data: bytes) -> Order:
     return Order.parse(data)
+
+
+def is_readable(task: TaskRow) -> bool:
+    """Whether anybody can tell what a task orders."""
+    try:
+        order_of(task)
+    except OrderError:
+        return False
+    return True
 
 
 def order_in(task: TaskRow) -> Order:
@@ -37,7 +55,7 @@ def order_in(task: TaskRow) -> Order:
     One task that cannot be read must not keep the others from being looked after.
     """
     try:
-        return order_of(task.ordered)
+        return order_of(task)
     except OrderError:
         added = int(task.created_at)
         return Order(

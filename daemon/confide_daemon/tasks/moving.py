@@ -3,30 +3,28 @@
 They go last. The daemon that is left hands them out once it is closed for good, and begins nothing from then on; the one that they go to
 rests until it has all of them. So a move that was broken off between the two leaves tasks that wait, and none that runs twice.
 
-What is damaged stays where it is: an order that nobody can read would be refused where it comes to, and the others with it.
+What cannot be read goes along as what it is, apart from the rest: a task with what was noted of it, its slots, and parts of logs. Where it
+has come to, the task is known. Were it left behind, whoever sends its order again would have it begun a second time.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from confide_crypto.errors import OrderError, RequestError
+from confide_crypto.errors import RequestError
 from confide_daemon.documents.moving import AWAITED, LEFT
 from confide_daemon.store.queue.runners import RunnerRow
 from confide_daemon.store.queue.slots import SlotRow
 from confide_daemon.store.queue.tasks import TaskRow
 from confide_daemon.store.store import Store
 from confide_daemon.tasks.claims import LAST_FENCE
-from confide_daemon.tasks.ledger import order_of
+from confide_daemon.tasks.ledger import is_readable
 from confide_memory.forms import encoded
 from confide_memory.tasks.order import Order
 from confide_memory.tasks.states import Slot, Task
 from confide_memory.tasks.wire import LEASE_S, MAX_LOG_PART, MAX_MOVED, MAX_REASON_CHARS, approvals_of, is_log
-
-log = logging.getLogger(__name__)
 
 PAGE_BYTES: Final = 3 * 1024 * 1024
 """Of orders and logs in one page; one of each fits always."""
@@ -44,12 +42,15 @@ class Page:
     logs: Sequence[Mapping[str, Any]] = ()
     runners: Sequence[Mapping[str, Any]] = ()
     spent: Sequence[Mapping[str, Any]] = ()
+    unreadable: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
+    """`tasks`, `slots` and `logs` of what cannot be read."""
     following: str | None = None
 
     def told(self) -> dict[str, Any]:
         """The answer to `move-tasks`."""
         kinds = ("tasks", "slots", "logs", "runners", "spent")
-        return {**{name: list(getattr(self, name)) for name in kinds}, "next": self.following}
+        apart = {"unreadable": self.unreadable} if self.unreadable else {}
+        return {**{name: list(getattr(self, name)) for name in kinds}, **apart, "next": self.following}
 
 
 def rests(store: Store) -> bool:
@@ -92,81 +93,97 @@ def page(store: Store, after: str) -> Page:
 
 def _tasks(store: Store, after: str) -> Page:
     found = store.tasks.behind(after, limit=_MOST_ORDERS)
-    whole = [row for row in found if _is_whole(row)]
-    if len(whole) < len(found):
-        log.warning("%d damaged tasks stay where the space has left", len(found) - len(whole))
-    rows = [
-        {
-            "order": encoded(row.ordered),
-            "signature": encoded(row.signature),
-            "approvals": [{"key": one.key.hex(), "signature": encoded(one.signature)} for one in row.approvals],
-            "state": row.state,
-            "why": row.why[:MAX_REASON_CHARS],
-            "plannedTo": row.planned_to,
-            "freshSince": _micros(row.fresh_since),
-            "created": _micros(row.created_at),
-        }
-        for row in whole
-    ]
-    return Page(tasks=rows, following=f"tasks {found[-1].id}" if found else "slots")
+    whole = [row for row in found if is_readable(row)]
+    return Page(
+        tasks=[_told(row) for row in whole],
+        unreadable=_apart(tasks=[{**_told(row), **_noted(row)} for row in found if row not in whole]),
+        following=f"tasks {found[-1].id}" if found else "slots",
+    )
+
+
+def _told(row: TaskRow) -> dict[str, Any]:
+    return {
+        "order": encoded(row.ordered),
+        "signature": encoded(row.signature),
+        "approvals": [{"key": one.key.hex(), "signature": encoded(one.signature)} for one in row.approvals],
+        "state": row.state,
+        "why": row.why[:MAX_REASON_CHARS],
+        "plannedTo": row.planned_to,
+        "freshSince": _micros(row.fresh_since),
+        "created": _micros(row.created_at),
+    }
+
+
+def _noted(row: TaskRow) -> dict[str, Any]:
+    """What the order said when it was taken."""
+    return {
+        "task": row.id,
+        "project": row.project,
+        "recipe": row.recipe,
+        "repo": row.repo,
+        "priority": row.priority,
+        "signer": row.signer,
+    }
 
 
 def _slots(store: Store, task: str, at: int) -> Page:
     found = store.slots.behind(task, at, limit=MAX_MOVED)
-    whole = _whole(store, {row.task for row in found})
-    rows = [
-        {
-            "task": row.task,
-            "at": row.at,
-            "state": row.state,
-            "attempt": row.attempt,
-            "fence": row.fence,
-            "nextTry": _micros(row.next_try_at),
-            "runner": row.runner,
-            "repeatable": row.is_repeatable,
-            "toCancel": None if row.to_cancel is None else row.to_cancel[:MAX_REASON_CHARS],
-            "reserved": row.reserved,
-            "microusd": row.microusd,
-            "tokensIn": row.tokens_in,
-            "tokensOut": row.tokens_out,
-            "durationMs": row.duration_ms,
-            "started": _maybe_micros(row.started_at),
-            "ended": _maybe_micros(row.ended_at),
-            "reason": row.reason[:MAX_REASON_CHARS],
-            "note": row.note,
-            "commit": row.commit_id,
-            "checked": row.is_checked,
-            "seen": _maybe_micros(row.seen_at),
-        }
-        for row in found
-        if row.task in whole
-    ]
-    return Page(slots=rows, following=f"slots {found[-1].task} {found[-1].at}" if found else "logs")
+    known = _known(store, {row.task for row in found})
+    rows: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
+    for row in found:
+        if row.task in known:
+            rows[known[row.task]].append(_slot_told(row))
+    following = f"slots {found[-1].task} {found[-1].at}" if found else "logs"
+    return Page(slots=rows[True], unreadable=_apart(slots=rows[False]), following=following)
+
+
+def _slot_told(row: SlotRow) -> dict[str, Any]:
+    return {
+        "task": row.task,
+        "at": row.at,
+        "state": row.state,
+        "attempt": row.attempt,
+        "fence": row.fence,
+        "nextTry": _micros(row.next_try_at),
+        "runner": row.runner,
+        "repeatable": row.is_repeatable,
+        "toCancel": None if row.to_cancel is None else row.to_cancel[:MAX_REASON_CHARS],
+        "reserved": row.reserved,
+        "microusd": row.microusd,
+        "tokensIn": row.tokens_in,
+        "tokensOut": row.tokens_out,
+        "durationMs": row.duration_ms,
+        "started": _maybe_micros(row.started_at),
+        "ended": _maybe_micros(row.ended_at),
+        "reason": row.reason[:MAX_REASON_CHARS],
+        "note": row.note,
+        "commit": row.commit_id,
+        "checked": row.is_checked,
+        "seen": _maybe_micros(row.seen_at),
+    }
 
 
 def _logs(store: Store, task: str, at: int, part: int) -> Page:
     found = store.task_logs.behind(task, at, part, limit=_MOST_LOGS)
-    whole = _whole(store, {one.task for one in found})
-    rows = [
-        {**one._asdict(), "record": encoded(one.record), "time": _micros(one.time)}
-        for one in found
-        if one.task in whole and is_log(one.record)
-    ]
+    known = _known(store, {one.task for one in found})
+    rows: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
+    for one in found:
+        if one.task in known:
+            told = {**one._asdict(), "record": encoded(one.record), "time": _micros(one.time)}
+            rows[known[one.task] and is_log(one.record)].append(told)
     last = found[-1] if found else None
-    return Page(logs=rows, following=f"logs {last.task} {last.at} {last.part}" if last else "spent")
+    following = f"logs {last.task} {last.at} {last.part}" if last else "spent"
+    return Page(logs=rows[True], unreadable=_apart(logs=rows[False]), following=following)
 
 
-def _is_whole(task: TaskRow) -> bool:
-    """Whether it can be read, and is the task that it says."""
-    try:
-        return order_of(task.ordered).id == task.id
-    except OrderError:
-        return False
-
-
-def _whole(store: Store, tasks: set[str]) -> set[str]:
+def _known(store: Store, tasks: set[str]) -> dict[str, bool]:
+    """Those of these tasks that there are, and whether each can be read."""
     found = (store.tasks.find(task) for task in tasks)
-    return {row.id for row in found if row is not None and _is_whole(row)}
+    return {row.id: is_readable(row) for row in found if row is not None}
+
+
+def _apart(**kinds: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]] | None:
+    return {"tasks": [], "slots": [], "logs": [], **kinds} if any(kinds.values()) else None
 
 
 def _runner(row: RunnerRow) -> dict[str, Any]:
@@ -182,13 +199,16 @@ def take(store: Store, page: Page) -> None:
     if not store.marks.find(AWAITED):
         raise RequestError("conflict", "no tasks are awaited here")
     store.moving.require_room()
+    apart = page.unreadable or {}
     for one in page.tasks:
         store.tasks.add(_task(one))
-    for one in page.slots:
+    for one in apart.get("tasks", ()):
+        store.tasks.add(_unreadable(one))
+    for one in (*page.slots, *apart.get("slots", ())):
         if store.tasks.find(one["task"]) is None:
             raise RequestError("invalid", "a slot comes before its task")
         store.slots.put(_slot(one))
-    for one in page.logs:
+    for one in (*page.logs, *apart.get("logs", ())):
         store.task_logs.put(one["task"], one["at"], one["part"], one["record"], now=one["time"] / _MICRO)
     for one in page.runners:
         recipes = {each["name"]: each["approval"] for each in one["recipes"]}
@@ -210,15 +230,27 @@ def settle(store: Store, *, now: float) -> None:
 
 def _task(one: Mapping[str, Any]) -> TaskRow:
     order = Order.parse(one["order"])
+    return _row(one, order.id, order.project, order.recipe, order.repo, order.priority, order.signer)
+
+
+def _unreadable(one: Mapping[str, Any]) -> TaskRow:
+    return _row(
+        one, one["task"], one["project"], one["recipe"], one["repo"], one["priority"], signer=one["signer"].hex()
+    )
+
+
+def _row(
+    one: Mapping[str, Any], task: str, project: str, recipe: str, repo: str, priority: int, signer: str
+) -> TaskRow:
     return TaskRow(
-        order.id,
-        order.project,
-        order.recipe,
-        order.repo,
-        order.priority,
+        task,
+        project,
+        recipe,
+        repo,
+        priority,
         one["order"],
         one["signature"],
-        order.signer,
+        signer,
         approvals_of(one["approvals"]),
         Task(one["state"]),
         one["why"],

@@ -109,7 +109,7 @@ def look_after(store: Store, now: float) -> None:
         order = order_in(task)
         if task.state in (Task.ACTIVE, Task.PROPOSED):
             try:
-                plan(store, task, order_of(task.ordered), now)
+                plan(store, task, order_of(task), now)
             except ConfideError as error:
                 store.tasks.stand(task.id, Task.PAUSED, error.message)
                 continue

@@ -41,7 +41,7 @@ def note(store: Store, now: float) -> None:
     store.marks.put(RESTORED_AT, now)
     for task in store.tasks.living():
         with contextlib.suppress(ConfideError):
-            planning.plan(store, task, order_of(task.ordered), now)
+            planning.plan(store, task, order_of(task), now)
     for slot in store.slots.unended(due=int(now) + BEHIND_S):
         ledger.step(store, slot, Event.LOSE, now=now, reason=RESTORED)
 

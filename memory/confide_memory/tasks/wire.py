@@ -25,13 +25,21 @@ from confide_memory.forms import (
     moment,
     number,
     optional,
+    project,
     record,
     records,
     shown,
     sized,
     text,
 )
-from confide_memory.tasks.order import ID_CHARS, MAX_REPO_CHARS, is_recipe, is_task_id
+from confide_memory.tasks.order import (
+    ID_CHARS,
+    LEAST_PRIORITY,
+    MAX_PRIORITY,
+    MAX_REPO_CHARS,
+    is_recipe,
+    is_task_id,
+)
 from confide_memory.tasks.states import Slot, Task
 
 LEASE_S: Final = 90
@@ -144,41 +152,65 @@ MAX_MOVED: Final = 512
 """Tasks, slots, parts of logs or months in one request of a move; written in one transaction."""
 _MAX_CURSOR: Final = 64
 _MONTH_CHARS: Final = 7
-MOVED: Final[Mapping[str, Kind]] = {
-    "tasks": records(
+_MOVED_TASK: Final[Mapping[str, Kind]] = {
+    **ORDERED,
+    "state": choice(tuple(Task)),
+    "why": bounded(MAX_REASON_CHARS),
+    "plannedTo": _moment,
+    "freshSince": _time,
+    "created": _time,
+}
+_MOVED_SLOTS: Final = records(
+    MAX_MOVED,
+    task=task_id,
+    at=_moment,
+    state=choice(tuple(Slot)),
+    attempt=number(2**31),
+    fence=count(2**53 - 1),
+    nextTry=_time,
+    runner=optional(hexed(KEY_LENGTH)),
+    repeatable=flag(),
+    toCancel=optional(bounded(MAX_REASON_CHARS)),
+    reserved=_money,
+    microusd=_money,
+    tokensIn=count(MAX_TOKENS),
+    tokensOut=count(MAX_TOKENS),
+    durationMs=count(MAX_DURATION_MS),
+    started=optional(_time),
+    ended=optional(_time),
+    reason=bounded(MAX_REASON_CHARS),
+    note=optional(bounded(_MAX_NOTE_CHARS)),
+    commit=bounded(MAX_COMMIT_CHARS),
+    checked=optional(flag()),
+    seen=optional(_time),
+)
+_MOVED_LOG: Final[Mapping[str, Kind]] = {
+    "task": task_id,
+    "at": _moment,
+    "part": count(MAX_LOG_PARTS - 1),
+    "record": _log_part,
+    "time": _time,
+}
+UNREADABLE: Final = record(
+    tasks=records(
         MAX_MOVED,
-        **ORDERED,
-        state=choice(tuple(Task)),
-        why=bounded(MAX_REASON_CHARS),
-        plannedTo=_moment,
-        freshSince=_time,
-        created=_time,
-    ),
-    "slots": records(
-        MAX_MOVED,
+        **_MOVED_TASK,
         task=task_id,
-        at=_moment,
-        state=choice(tuple(Slot)),
-        attempt=number(2**31),
-        fence=count(2**53 - 1),
-        nextTry=_time,
-        runner=optional(hexed(KEY_LENGTH)),
-        repeatable=flag(),
-        toCancel=optional(bounded(MAX_REASON_CHARS)),
-        reserved=_money,
-        microusd=_money,
-        tokensIn=count(MAX_TOKENS),
-        tokensOut=count(MAX_TOKENS),
-        durationMs=count(MAX_DURATION_MS),
-        started=optional(_time),
-        ended=optional(_time),
-        reason=bounded(MAX_REASON_CHARS),
-        note=optional(bounded(_MAX_NOTE_CHARS)),
-        commit=bounded(MAX_COMMIT_CHARS),
-        checked=optional(flag()),
-        seen=optional(_time),
+        project=project,
+        recipe=recipe,
+        repo=bounded(MAX_REPO_CHARS),
+        priority=count(MAX_PRIORITY, least=LEAST_PRIORITY),
+        signer=hexed(KEY_LENGTH),
     ),
-    "logs": records(MAX_MOVED, task=task_id, at=_moment, part=count(MAX_LOG_PARTS - 1), record=_log_part, time=_time),
+    slots=_MOVED_SLOTS,
+    logs=records(MAX_MOVED, **{**_MOVED_LOG, "record": data(MAX_LOG_RECORD)}),
+)
+"""Tasks whose orders cannot be read, with what was noted of each when it was taken; all that is of them, and parts of logs that are
+damaged."""
+MOVED: Final[Mapping[str, Kind]] = {
+    "tasks": records(MAX_MOVED, **_MOVED_TASK),
+    "slots": _MOVED_SLOTS,
+    "logs": records(MAX_MOVED, **_MOVED_LOG),
     "runners": records(
         MAX_MOVED,
         key=hexed(KEY_LENGTH),
@@ -187,6 +219,8 @@ MOVED: Final[Mapping[str, Kind]] = {
         seen=_time,
     ),
     "spent": records(MAX_MOVED, month=bounded(_MONTH_CHARS), runner=hexed(KEY_LENGTH), microusd=_money, tokens=_time),
+    # Apart from the rest: a daemon or a machine that does not know it passes it over.
+    "unreadable": optional(UNREADABLE),
 }
 """Tasks as they go to another daemon (9.8); times but `at` and `plannedTo` are whole microseconds since 1970."""
 

@@ -32,6 +32,7 @@ from confide_proxy.cli.search import call
 from confide_proxy.errors import DeclinedError, InputError, ToolError
 
 if TYPE_CHECKING:
+    from confide_crypto.sealing.space_keys import SpaceKeys
     from confide_memory.tasks.order import Order
     from confide_proxy.mcp.client import Client
 
@@ -141,25 +142,52 @@ async def show(here: Here, identity: TaskId, project: ProjectDir = Path()) -> Ou
 @command
 async def log(here: Here, identity: TaskId, at: At = None, project: ProjectDir = Path()) -> Output:
     """Print the log of a run, which only the space's devices can open."""
-    from confide_crypto.sealing.record import Record
-
     async with here.client(await identified(here, project)) as client:
         found, _, _ = await _shown(client, identity)
         slot = _slot(found, at)
         keys = client.sealing.keyring.keys
         if keys is None:
             raise client.sealing.keyring.problem or ToolError("this machine has no keys of its space")
-        texts: list[bytes] = []
+        records: dict[int, bytes] = {}
         part: int | None = 0
         while part is not None:
             body = {"task": found["task"], "at": slot["at"], "from": part}
             answer = await ask(client.connection, "task-logs", body, timeout_s=DEADLINE_S, bulk=True)
-            texts += [Record.parse(one["record"]).open(keys) for one in answer["parts"]]
+            records |= {one["part"]: one["record"] for one in answer["parts"]}
             part = answer["next"] if answer["next"] is None or answer["next"] > part else None
-    text = b"".join(texts).decode("utf-8", "replace")
-    if not text:
+    if not records:
         raise ToolError("there is no log of that run", hint="logs are kept for 30 days, and come from the runner")
-    return Output({"task": found["task"], "at": slot["at"], "log": text}, text.rstrip("\n"))
+    text, unreadable = _opened(records, keys)
+    told = {"task": found["task"], "at": slot["at"], "log": text, "unreadable": unreadable}
+    return Output(told, text.rstrip("\n"))
+
+
+def _opened(records: dict[int, bytes], keys: SpaceKeys) -> tuple[str, list[int]]:
+    """A log from its parts by number, and which of them cannot be read: in their place it is said why.
+
+    Raises SealingError: none can.
+    """
+    from confide_crypto.errors import SealingError
+    from confide_crypto.sealing.record import Record
+
+    texts: list[bytes] = []
+    unreadable: list[int] = []
+    problem: SealingError | None = None
+    for number in range(max(records) + 1):
+        why = "is not here"
+        if number in records:
+            try:
+                texts.append(Record.parse(records[number]).open(keys))
+                continue
+            except SealingError as error:
+                problem, why = problem or error, f"cannot be read: {error.message}"
+        # A line of its own, wherever the part before it was cut.
+        begins = b"" if not texts or texts[-1].endswith(b"\n") else b"\n"
+        texts.append(begins + f"(part {number} of this log {why})\n".encode())
+        unreadable.append(number)
+    if problem is not None and len(unreadable) == len(texts):
+        raise problem
+    return b"".join(texts).decode("utf-8", "replace"), unreadable
 
 
 @task_app.command()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.daemon.task_machines import Wire, done
 from tests.support.daemon.task_runners import DOLLAR, order
 from tests.support.sealing.rosters import DESKTOP, KEYS, LAPTOP, founded
 
@@ -16,7 +17,7 @@ from confide_crypto.errors import OrderError, RequestError
 from confide_crypto.sealing.orders import Approval, sign_order
 from confide_crypto.sealing.record import Record
 from confide_daemon.access.callers import Grants
-from confide_daemon.documents.moving import LEFT
+from confide_daemon.documents.moving import AWAITED, LEFT
 from confide_daemon.spaces import maintenance
 from confide_daemon.store.queue.slots import SlotRow
 from confide_daemon.store.queue.tasks import TaskRow
@@ -25,9 +26,11 @@ from confide_daemon.tasks import claims, desk, ledger, moving, report, restored,
 from confide_daemon.tasks.claims import Ending, Lease, Name, Runner
 from confide_memory.errors import NotFoundError, ToolError
 from confide_memory.forms import encoded
+from confide_memory.requests import read
 from confide_memory.tasks.order import ALWAYS_LASTS_S, Order
 from confide_memory.tasks.states import Slot, Task
 from confide_memory.tasks.wire import LEASE_S, LOG_KIND
+from confide_proxy.transfer.move.tasks import bring
 
 KEY = b"\x23" * 32
 ROSTER, _ = founded()
@@ -340,7 +343,7 @@ def test_what_is_sent_again_to_a_folder_that_was_put_back_is_not_begun_again(que
     queue.restore(before)
     queue.look(queue.now + HOUR)
     for task in (once, nightly):
-        queue.ordered(ledger.order_of(task.ordered))
+        queue.ordered(ledger.order_of(task))
     queue.look()
     assert queue.claim("bb") is None
     assert (queue.states(once), queue.states(nightly)) == (["lost"], ["lost"])
@@ -387,39 +390,82 @@ def test_an_order_that_cannot_be_read_stops_its_own_task_alone(queue: Queue) -> 
         assert desk.cancel(queue.store, queue.task(damaged[1]), now=queue.now) == (True, 0)
 
 
-def test_an_approval_that_cannot_be_read_is_asked_for_again(queue: Queue) -> None:
+@pytest.mark.parametrize("bit", [6, 7], ids=["no hex", "no text"])
+def test_an_approval_that_cannot_be_read_is_asked_for_again(queue: Queue, bit: int) -> None:
     task = queue.add(recipe="review")
     with queue.store.writing():
         queue.store.tasks.approve(task.id, (Approval(DESKTOP.public_key, bytes(64)),))
     assert len(queue.task(task).approvals) == 1
-    flip(queue, task, "approvals", 8 * 4 + 6)
+    flip(queue, task, "approvals", 8 * 4 + bit)
     assert queue.task(task).approvals == ()
 
 
-def test_what_is_damaged_stays_behind_where_a_memory_moves(queue: Queue, tmp_path: Path) -> None:
-    """One damaged order, or a part of a log, does not keep the others from going along."""
-    good, damaged, another = queue.add(), queue.add(), queue.add()
+def swapped(task: TaskRow, field: str) -> bytes:
+    """Its order with another first letter of a field: what can be read, and is another order."""
+    at = bytes(task.ordered).index(f'"{field}":"'.encode()) + len(field) + 4
+    return task.ordered[:at] + (b"1" if task.ordered[at] == ord("0") else b"0") + task.ordered[at + 1 :]
+
+
+def moved(queue: Queue, path: Path) -> tuple[Queue, list[dict[str, Any]]]:
+    """Where the memory of one has gone, with all its tasks, each page of them twice; and the pages."""
+    there = Queue(path)
+    there.now = queue.now
+    with queue.store.writing():
+        queue.store.marks.put(LEFT, queue.now)
+    with there.store.writing():
+        there.store.marks.put(AWAITED, there.now)
+    pages: list[dict[str, Any]] = []
+
+    def taken(op: str, body: dict[str, Any]) -> dict[str, Any]:
+        pages.append(body)
+        said = read(op, body)
+        is_last = said.pop("is_last")
+        for _ in range(2):  # an answer may be lost
+            with there.store.writing():
+                moving.take(there.store, moving.Page(**said))
+        if is_last:
+            with there.store.writing():
+                moving.settle(there.store, now=there.now)
+        return {}
+
+    source = Wire(queue.draw, lambda _op, body: moving.page(queue.store, body["after"]).told(), loses=0)
+    done(bring(source, Wire(queue.draw, taken, loses=0)))
+    return there, pages
+
+
+def test_what_is_damaged_goes_along_and_is_not_begun_again(queue: Queue, tmp_path: Path) -> None:
+    """A machine without an answer sends its order once more where the memory has moved: it is known there, as what it is."""
+    good, *damaged = (queue.add(at=int(queue.now) - 60) for _ in range(5))
+    orders = [ledger.order_of(task) for task in damaged]
+    queue.look()
+    assert {queue.run("succeeded").task for _ in range(5)} == {good.id, *(task.id for task in damaged)}
     record = Record.seal(KEYS, LOG_KIND, b"what it did").encode()
+    at = queue.store.slots.of(good.id, limit=1)[0].at
     with queue.store.writing():
         for part, data in enumerate((record, bytes([record[0] ^ 1]) + record[1:])):
-            queue.store.task_logs.put(good.id, good.planned_to, part, data, now=queue.now)
-        queue.store.marks.put(LEFT, queue.now)
-    flip(queue, damaged, "ordered", 7)
-    at_id = bytes(another.ordered).index(another.id.encode())
-    other_id = bytearray(another.ordered)
-    other_id[at_id] = ord("0") if other_id[at_id] != ord("0") else ord("1")
+            queue.store.task_logs.put(good.id, at, part, data, now=queue.now)
+        queue.store.task_logs.put(damaged[0].id, at, 0, record, now=queue.now)
+    # One of which nothing can be read, and three that say that they are another one's.
+    flip(queue, damaged[0], "ordered", 7)
     with queue.store.writing():
-        queue.store.tasks.sign(another.id, bytes(other_id), another.signature, another.signer)
-    told: dict[str, list[Any]] = {"tasks": [], "slots": [], "logs": []}
-    after: str | None = ""
-    while after is not None:
-        page = moving.page(queue.store, after)
-        for name, rows in told.items():
-            rows += getattr(page, name)
-        after = page.following
-    assert [encoded(good.ordered)] == [one["order"] for one in told["tasks"]]
-    assert {one["task"] for one in told["slots"]} == {good.id}
-    assert [one["record"] for one in told["logs"]] == [encoded(record)]
+        for task, field in zip(damaged[1:], ("id", "project", "signer"), strict=True):
+            queue.store.tasks.sign(task.id, swapped(task, field), task.signature, task.signer)
+    there, pages = moved(queue, tmp_path / "there.db")
+    try:
+        assert [one["order"] for page in pages for one in page["tasks"]] == [encoded(good.ordered)]
+        for task in (good, *damaged):
+            assert there.store.tasks.find(task.id) == queue.store.tasks.find(task.id)
+            assert there.store.slots.of(task.id, limit=9) == queue.store.slots.of(task.id, limit=9)
+        assert [one.record for one in there.store.task_logs.behind("", 0, 0, limit=9)] == [
+            one.record for one in queue.store.task_logs.behind("", 0, 0, limit=9)
+        ]
+        for order in orders:
+            assert there.ordered(order) == there.store.tasks.find(order.id)
+        there.look(there.now + HOUR)
+        assert there.claim("bb") is None
+        assert [there.states(task) for task in damaged] == [["succeeded"]] * 4
+    finally:
+        there.store.close()
 
 
 def test_the_month_has_its_limit_for_all_runners(queue: Queue) -> None:

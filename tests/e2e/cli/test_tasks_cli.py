@@ -186,16 +186,27 @@ async def played(daemon: Daemon, machine: Machine, text: str) -> dict[str, Any]:
         assert slot is not None
         await runner.start(slot)
         keys = runner.roster.open(WrapKey(identity))
-        record = base64.b64encode(Record.seal(keys, "task-log", b"what it did\n").encode()).decode()
-        await runner.request("task-log", {**named(slot), "part": 0, "record": record})
+        for part, said in ((0, b"what it did\n"), (1, b"lost"), (3, b"how it ended\n")):
+            record = bytearray(Record.seal(keys, "task-log", said).encode())
+            record[-1] ^= part == 1
+            told = {**named(slot), "part": part, "record": base64.b64encode(record).decode()}
+            await runner.request("task-log", told)
         return await runner.end(slot, text=text)
 
 
 def test_a_result_becomes_a_note_once_a_person_says_so(daemon: Daemon, machine: Machine) -> None:
-    """The log opens here; the result is found by a search only when it was accepted at a terminal."""
+    """The log opens here, but for what is damaged of it; the result is found by a search only when it was accepted at a terminal."""
     added = machine.json("task", "add", "Ask about zebras.", "--at", soon(minutes=-1))
     asyncio.run(played(daemon, machine, "The zebra crosses at noon."))
-    assert "what it did" in machine.run("task", "log", added["id"])
+    log = machine.json("task", "log", added["id"])
+    assert [line[:28] for line in log["log"].splitlines()] == [
+        "what it did",
+        "(part 1 of this log cannot b",
+        "(part 2 of this log is not h",
+        "how it ended",
+    ]
+    assert log["unreadable"] == [1, 2]
+    assert machine.run("task", "log", added["id"]) == log["log"]
     assert "succeeded, unchecked" in machine.run("report", "--since", "12h")
     assert "nobody is here to be asked" in machine.run("task", "accept", added["id"], code=7)
     assert machine.json("search", "zebra noon")["results"] == []

@@ -13,8 +13,10 @@ from confide_crypto.sealing.orders import Approval
 from confide_daemon.store.database import Table, within
 from confide_memory.tasks.states import Task
 
-_COLUMNS = """id, project, recipe, repo, priority, ordered, signature, signer, approvals, state, why, planned_to, fresh_since,
-              created_at"""
+_KEPT = """id, project, recipe, repo, priority, ordered, signature, signer, approvals, state, why, planned_to, fresh_since,
+           created_at"""
+# Approvals as bytes: damaged ones may be no text, which could not even be fetched.
+_COLUMNS = _KEPT.replace("approvals", "CAST(approvals AS BLOB)")
 LIVING = (Task.PROPOSED, Task.ACTIVE, Task.PAUSED)
 """Those of which something may still be due."""
 
@@ -42,7 +44,7 @@ class TaskRow:
 class TaskTable(Table):
     def add(self, row: TaskRow) -> bool:
         """Stores a task; False where there is one of that id."""
-        sql = f"INSERT OR IGNORE INTO task ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING 1"
+        sql = f"INSERT OR IGNORE INTO task ({_KEPT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING 1"
         values = (
             *(row.id, row.project, row.recipe, row.repo, row.priority, row.ordered, row.signature, row.signer),
             *(_written(row.approvals), row.state, row.why, row.planned_to, row.fresh_since, row.created_at),
@@ -141,7 +143,7 @@ def _written(approvals: tuple[Approval, ...]) -> str:
     return json.dumps([[one.key.hex(), one.signature.hex()] for one in approvals])
 
 
-def _approvals(written: str) -> tuple[Approval, ...]:
+def _approvals(written: bytes) -> tuple[Approval, ...]:
     """Those in a column; where it is damaged none, so that they are asked for again."""
     try:
         found = [Approval(bytes.fromhex(key), bytes.fromhex(signature)) for key, signature in json.loads(written)]
@@ -153,6 +155,6 @@ def _approvals(written: str) -> tuple[Approval, ...]:
 
 def _row(row: tuple[object, ...]) -> TaskRow:
     values = list(row)
-    values[8] = _approvals(str(values[8]))
+    values[8] = _approvals(bytes(values[8]))  # type: ignore[call-overload]
     values[9] = Task(str(values[9]))
     return TaskRow(*values)  # type: ignore[arg-type]

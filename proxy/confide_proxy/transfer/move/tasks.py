@@ -24,9 +24,10 @@ async def bring(source: Asks, target: Asks) -> int:
     after, count = "", 0
     for _ in range(MAX_PAGES):
         page = await ask(source, "move-tasks", {"after": after}, timeout_s=DEADLINE_S, bulk=True)
-        count += len(page["tasks"])
+        apart = page.pop("unreadable")
+        count += len(page["tasks"]) + len(apart["tasks"] if apart else ())
         following = page.pop("next")
-        body = {name: [_wire(one) for one in rows] for name, rows in page.items()}
+        body = _wire({**page, **({"unreadable": apart} if apart else {})})
         if not await _take(target, {**body, "isLast": following is None}):
             return count
         if following is None:
@@ -53,7 +54,7 @@ async def _take(target: Asks, body: dict[str, Any]) -> bool:
     return True
 
 
-def _wire(value: Any) -> Any:
+def _wire(value: dict[str, Any]) -> dict[str, Any]:
     """As it is sent, from how it was read: keys are in hex, all else that is bytes in base64."""
     return {name: _sent(name, one) for name, one in value.items()}
 
@@ -61,7 +62,9 @@ def _wire(value: Any) -> Any:
 def _sent(name: str, value: Any) -> Any:
     match value:
         case bytes():
-            return value.hex() if name in ("key", "runner") else encoded(value)
+            return value.hex() if name in ("key", "runner", "signer") else encoded(value)
+        case dict():
+            return _wire(value)
         case list():
             return [_wire(one) for one in value]
     return value
