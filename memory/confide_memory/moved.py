@@ -34,6 +34,8 @@ MAX_PAGE: Final = 10_000
 MAX_LINKS: Final = 100_000
 """Between projects, in one answer."""
 MOVED_FACTS: Final = ("documents", "sessions", "links")
+HAS_LEFT: Final = "this memory was moved to another daemon"
+"""So the sentence begins with which a daemon that was left refuses what is not of a move."""
 MOVE_STATES: Final = ("settled", "arriving", "left")
 MAX_PARTS: Final = 10_000
 """Documents of one transcript."""

@@ -53,6 +53,8 @@ class Paths:
     """What `confide setup` has written into clients' files, so that it can be taken away again."""
     move = _InState("move.json")
     """Where this machine's memory is being moved to, until it is there."""
+    left = _InState("left.json")
+    """When its daemon said that the memory was moved away from there, for the runner."""
     receipt = _InState("receipt.json")
     """How far this machine has followed its daemon's space."""
     restores = _InState("restores.jsonl")

@@ -28,6 +28,7 @@ from confide_daemon.store.tables.moving import (
 )
 from confide_daemon.store.threads import StoreThreads
 from confide_memory.documents import MAX_TEXT_BYTES, text_hash
+from confide_memory.moved import HAS_LEFT
 
 PAGE_BYTES: Final = 3 * 1024 * 1024
 """Of packed texts in one page, if it is not a single larger one; base64 makes four thirds of it."""
@@ -86,7 +87,7 @@ class Moving:
         if self.left_at:
             day = time.strftime("%Y-%m-%d", time.localtime(self.left_at))
             hint = "ask for an invite on the machine that moved it: confide device invite NAME"
-            return RequestError("unavailable", f"this memory was moved to another daemon on {day}", hint)
+            return RequestError("unavailable", f"{HAS_LEFT} on {day}", hint)
         if self.is_arriving:
             hint = "run the same confide move again on the machine that began it"
             return RequestError("unavailable", "this memory is being moved here, which is not complete", hint)
@@ -150,7 +151,11 @@ class Moving:
                 if store.marks.find(AWAITED):
                     hint = "confide move alone brings them; confide move --without-tasks gives them up"
                     raise RequestError("conflict", "tasks are still at the daemon that this memory came from", hint)
-                if (more := store.lives.changes() - changes) and not self.left_at:
+                more = store.lives.changes() - changes
+                if more < 0 and not self.left_at:
+                    hint = "remove it: what was moved is at the other daemon"
+                    raise RequestError("conflict", "this daemon was put back from a copy made before the move", hint)
+                if more and not self.left_at:
                     hint = "the machine that made them can write them to a folder: confide export"
                     raise RequestError("conflict", f"{more:,} changes were made here since the move", hint)
                 store.marks.put(LEFT, now)

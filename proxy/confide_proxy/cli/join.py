@@ -164,6 +164,7 @@ def _join_instead(here: Here, daemon: Joined) -> None:
     before = known(here.paths)
     RosterCache(here.paths.rosters).moved(before.daemon_static if before else b"", daemon.daemon_static)
     save_pin(here.paths.link, daemon)
+    here.paths.left.unlink(missing_ok=True)
     founding.settle(here.paths)
     ProjectNames(here.paths.projects).on_joined()
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from confide_crypto.errors import ConfideError, LinkError, RequestError
+from confide_crypto.errors import ConfideError, KeyFileError, LinkError, RequestError
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.forms import fields_of
 from confide_memory.tasks.wire import NEWS, NOTICE
@@ -22,6 +23,7 @@ from confide_proxy.link.link import Callbacks, Link
 from confide_proxy.paths import Paths
 from confide_proxy.runner import trial
 from confide_proxy.runner.books.ledger import Begun, Ledger
+from confide_proxy.runner.books.left import Left
 from confide_proxy.runner.run import Result
 from confide_proxy.runner.sandbox import bubblewrap, disk, groups
 from confide_proxy.runner.settings.recipes import Recipe, Settings
@@ -55,6 +57,7 @@ class Service:
         self._settings = settings
         self._folder = folder_of(paths)
         self._ledger = Ledger(self._folder)
+        self._left = Left(paths)
         machine = MachineKeys(paths)
         self._sealing = Sealing(paths, config, machine)
         callbacks = Callbacks(
@@ -135,7 +138,7 @@ class Service:
                     for begun in lost:
                         self.tell(f"{begun.slot} was begun here and did not end: lost")
                 wait_s = _PAUSE_S
-                if (problem := self._in_the_way()) is None:
+                if (problem := await asyncio.to_thread(self._in_the_way)) is None:
                     slot, wait_s = await self.supervisor.claim(recipes)
                     self._told = ""
                     if slot is not None:
@@ -156,6 +159,7 @@ class Service:
                 wait_s = 1.0
             except ConfideError as error:
                 # As on a full disk, or while the space is locked: what was begun is in the ledger.
+                self._hear(error)
                 if once:
                     raise
                 wait_s = _PAUSE_S
@@ -171,6 +175,8 @@ class Service:
         keyring = self._sealing.keyring
         if keyring.keys is None:
             return str(keyring.problem)
+        if (why := self._left.why()) is not None:
+            return why
         free = disk.free_mib(self._folder)
         if free < self._settings.limits.free_mib:
             return f"the disk has {free:,} MiB left, and free_mib is {self._settings.limits.free_mib:,}"
@@ -200,9 +206,15 @@ class Service:
 
     def _on_down(self, reason: ConfideError) -> None:
         self._is_up.clear()
+        self._hear(reason)
         if str(reason) != self._told:
             self._told = str(reason)
             self.tell(f"no daemon: {reason}")
+
+    def _hear(self, reason: ConfideError) -> None:
+        # A disk that refuses may take it the next time: the daemon says it at each attempt.
+        with suppress(KeyFileError):
+            self._left.hear(reason, now=time.time())
 
     async def _look_again(self) -> None:
         await self._sealing.look_again(self._link)

@@ -83,8 +83,6 @@ class World:
         """As they were given, by whichever key."""
         self.unanswered: list[tuple[str, Order]] = []
         """By which machine: it does not know whether the daemon has it, and sends it again some time."""
-        self.damaged: set[str] = set()
-        """Tasks of which a bit was flipped."""
         self.backup: tuple[Path, float] | None = None
         self.wrong = ""
         self.tried: dict[str, int] = defaultdict(int)
@@ -294,8 +292,6 @@ class World:
             self.store.marks.put(LEFT, self.now)
         self.left.append(self.store)
         self.offset = self.draw.choice((-7_200.0, -60.0, 0.0, 0.0, 90.0, 3_600.0))
-        # What is damaged stays behind, and is a new task if its machine, without an answer, sends it again: known, and told in the notes.
-        self.unanswered = [(machine, one) for machine, one in self.unanswered if one.id not in self.damaged]
         self.backup = None  # whoever puts the folder back that was left has two memories
         self.store = Store.open(self.path, KEY, writer=True, now=self.clock)
         with self.store.writing():
@@ -341,7 +337,6 @@ class World:
         table, name = ("task_log", "task") if column == "record" else ("task", "id")
         sql = f"SELECT CAST({column} AS BLOB) FROM {table} WHERE {name} = ?"
         data = bytearray(bytes(self.store.rows(sql, (task,))[0][0]))  # type: ignore[call-overload]
-        self.damaged.add(task)
         data[self.draw.randrange(len(data))] ^= 1 << self.draw.randrange(8)
         kind = "TEXT" if column == "approvals" else "BLOB"
         with self.store.writing():

@@ -176,6 +176,7 @@ class Journey:
             save_pin(paths.link, note.target.joined)
         else:
             paths.link.unlink(missing_ok=True)
+        paths.left.unlink(missing_ok=True)
 
 
 async def _close(link: Asks, changes: int) -> None:
