@@ -209,6 +209,8 @@ def take(store: Store, page: Page) -> None:
             raise RequestError("invalid", "a slot comes before its task")
         store.slots.put(_slot(one))
     for one in (*page.logs, *apart.get("logs", ())):
+        if store.tasks.find(one["task"]) is None:
+            raise RequestError("invalid", "a log comes before its task")
         store.task_logs.put(one["task"], one["at"], one["part"], one["record"], now=one["time"] / _MICRO)
     for one in page.runners:
         recipes = {each["name"]: each["approval"] for each in one["recipes"]}

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from tests.support.daemon.task_machines import Wire, done
 from tests.support.daemon.task_runners import DOLLAR, order
-from tests.support.sealing.rosters import DESKTOP, KEYS, LAPTOP, founded
+from tests.support.sealing.rosters import DESKTOP, KEYS, LAPTOP, shared
 
 from confide_crypto.errors import OrderError, RequestError
-from confide_crypto.sealing.orders import Approval, sign_order
+from confide_crypto.keys.identity import Identity
+from confide_crypto.sealing.orders import MAX_ORDER_BYTES, Approval, sign_order
 from confide_crypto.sealing.record import Record
 from confide_daemon.access.callers import Grants
 from confide_daemon.documents.moving import AWAITED, LEFT
@@ -29,11 +30,11 @@ from confide_memory.forms import encoded
 from confide_memory.requests import read
 from confide_memory.tasks.order import ALWAYS_LASTS_S, Order
 from confide_memory.tasks.states import Slot, Task
-from confide_memory.tasks.wire import LEASE_S, LOG_KIND
+from confide_memory.tasks.wire import LEASE_S, LOG_KIND, MAX_LOG_RECORD
 from confide_proxy.transfer.move.tasks import bring
 
 KEY = b"\x23" * 32
-ROSTER, _ = founded()
+ROSTER, _ = shared()
 NIGHT = 1_800_064_800
 """Two o'clock in UTC."""
 HOUR = 3_600
@@ -75,11 +76,11 @@ class Queue:
         whole = order(LAPTOP, **{"now": self.now, "expires": int(self.now) + lasts_s, **fields})
         return self.ordered(whole)
 
-    def ordered(self, whole: Order) -> TaskRow:
-        data = whole.encode()
+    def ordered(self, whole: Order, by: Identity = LAPTOP) -> TaskRow:
+        data = replace(whole, signer=by.public_key.hex()).encode()
         with self.store.writing():
-            signature = sign_order(LAPTOP, ROSTER.space, data)
-            return desk.add(self.store, Grants("laptop"), ROSTER, LAPTOP.public_key, data, signature, now=self.now)[0]
+            signature = sign_order(by, ROSTER.space, data)
+            return desk.add(self.store, Grants("laptop"), ROSTER, by.public_key, data, signature, now=self.now)[0]
 
     def look(self, at: float | None = None) -> None:
         self.now = self.now if at is None else at
@@ -461,11 +462,86 @@ def test_what_is_damaged_goes_along_and_is_not_begun_again(queue: Queue, tmp_pat
         ]
         for order in orders:
             assert there.ordered(order) == there.store.tasks.find(order.id)
+        # Also with another key that its machine has by now.
+        assert there.ordered(orders[0], DESKTOP) == there.store.tasks.find(orders[0].id)
         there.look(there.now + HOUR)
         assert there.claim("bb") is None
         assert [there.states(task) for task in damaged] == [["succeeded"]] * 4
     finally:
         there.store.close()
+
+
+NOTED: dict[str, Any] = {
+    "task": "0f" * 8,
+    "project": "proj",
+    "recipe": "review",
+    "repo": "",
+    "priority": 5,
+    "signer": "ab" * 32,
+    "order": "e30=",
+    "signature": encoded(bytes(64)),
+    "approvals": [],
+    "state": "active",
+    "why": "",
+    "plannedTo": 1,
+    "freshSince": 0,
+    "created": 1,
+}
+LOG: dict[str, Any] = {"task": "0f" * 8, "at": 1, "part": 0, "record": "e30=", "time": 1}
+NOTHING: dict[str, Any] = {"tasks": [], "slots": [], "logs": [], "runners": [], "spent": [], "isLast": False}
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "told"),
+    [
+        ("tasks", [NOTED] * 513, "'tasks' has 513 entries"),
+        ("logs", [LOG] * 513, "'logs' has 513 entries"),
+        ("tasks", [{**NOTED, "task": "../../etc"}], "'task' is no id of a task"),
+        ("tasks", [{**NOTED, "project": "a\nb"}], "the project has no usable name"),
+        ("tasks", [{**NOTED, "recipe": "-x"}], "'recipe' is no name of a recipe"),
+        ("tasks", [{**NOTED, "repo": "r" * 2_000}], "'repo' is too long"),
+        ("tasks", [{**NOTED, "priority": 11}], "'priority' must be a number from 1 to 10"),
+        ("tasks", [{**NOTED, "signer": "ab"}], "'signer' must be 64 lower-case hex digits"),
+        ("tasks", [{**NOTED, "state": "begun"}], "'state' must be one of"),
+        ("tasks", [{**NOTED, "order": encoded(bytes(MAX_ORDER_BYTES + 1))}], "'order' is too large"),
+        ("tasks", [{**NOTED, "why": "w" * 300}], "'why' is too long"),
+        ("logs", [{**LOG, "record": encoded(bytes(MAX_LOG_RECORD + 1))}], "'record' is too large"),
+        ("logs", [{**LOG, "part": 64}], "'part' must be a number from 0 to 63"),
+        ("slots", "all", "'slots' must be a list"),
+    ],
+)
+def test_a_page_of_what_cannot_be_read_has_its_bounds(kind: str, rows: Any, told: str) -> None:
+    apart = {"tasks": [], "slots": [], "logs": [], kind: rows}
+    with pytest.raises(RequestError) as refused:
+        read("move-tasks-in", {**NOTHING, "unreadable": apart})
+    assert refused.value.message.startswith(told)
+    assert "\n" not in refused.value.message
+
+
+def test_what_cannot_be_read_takes_the_place_of_nothing(queue: Queue) -> None:
+    """A task that is there stays as it is, a log comes behind its task, and a page may be without all of it."""
+    good = queue.add()
+    with queue.store.writing():
+        queue.store.marks.put(AWAITED, queue.now)
+
+    def take(**apart: Any) -> None:
+        said = read("move-tasks-in", {**NOTHING, "unreadable": {"tasks": [], "slots": [], "logs": [], **apart}})
+        said.pop("is_last")
+        with queue.store.writing():
+            moving.take(queue.store, moving.Page(**said))
+
+    assert read("move-tasks-in", NOTHING)["unreadable"] is None
+    take(tasks=[{**NOTED, "task": good.id}])
+    assert queue.task(good) == good
+    with pytest.raises(RequestError, match="a log comes before its task"):
+        take(logs=[LOG])
+    take(tasks=[{**NOTED, "created": int(queue.now * 1e6), "signer": LAPTOP.public_key.hex()}], logs=[LOG])
+    with queue.store.writing():
+        queue.store.marks.put(AWAITED, 0.0)
+    queue.look()
+    assert (found := queue.store.tasks.find(NOTED["task"])) is not None
+    assert (found.state, "damaged" in found.why) == (Task.PAUSED, True)
+    assert queue.claimed().task.id == good.id
 
 
 def test_the_month_has_its_limit_for_all_runners(queue: Queue) -> None:

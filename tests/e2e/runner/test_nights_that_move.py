@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from tests.support.nights import allow, inside, queue, report, runner
+from tests.support.nights import allow, inside, queue, report, repository_in, runner
 from tests.support.programs.processes import Machine, running_daemon, wait_until
+from tests.support.runs import needing_sandbox
 
 NAP = '[recipes.nap]\nkind = "command"\ncommand = ["sh", "-c", "echo begun; sleep 7401"]'
 
@@ -61,3 +63,36 @@ command = ["echo", "done"]
         assert json.dumps(home.json("task", "ls")).count('"id"') == 6
         assert "succeeded" in report(home)
         assert old is None or home.local_daemon is None, "the old daemon was started again"
+
+
+def test_a_runner_begins_nothing_at_a_daemon_that_was_left_and_is_put_back(tmp_path: Path) -> None:
+    """A copy of its folder knows of no move, and gives out what the new daemon gives out too; the runner has been told better."""
+    needing_sandbox()
+    with running_daemon(tmp_path / "one") as one, running_daemon(tmp_path / "two") as two:
+        laptop, desktop = Machine(tmp_path, "laptop"), Machine(tmp_path, "desktop")
+        laptop.run("join", one.invite("laptop"))
+        desktop.run("join", laptop.json("device", "invite", "desktop", "--no-wait")["invite"])
+        laptop.run("device", "ls")  # which takes it in
+        repository_in(desktop)
+        allow(desktop, '[recipes.quick]\nkind = "command"\ncommand = ["echo", "done"]')
+        due = datetime.now().astimezone().isoformat(timespec="seconds")
+        task = laptop.json("task", "add", "say it", "--recipe", "quick", "--at", due)["id"]
+        one.stop()
+        shutil.copytree(one.data, tmp_path / "copy")
+        one.start()
+        assert "1 task" in laptop.run("move", "--yes", "--to", two.invite("laptop"))
+        with runner(desktop) as night:
+            night.until("this memory was moved to another daemon")
+        one.stop()
+        shutil.rmtree(one.data)
+        shutil.copytree(tmp_path / "copy", one.data)
+        one.start()
+        with runner(desktop, "run") as again:
+            assert again.process.wait(60) == 0, again.said
+            assert desktop.json("runner", "ls") == []
+            again.until("nothing is claimed: this memory was moved away from its daemon")
+        desktop.run("join", laptop.json("device", "invite", "desktop", "--no-wait")["invite"])
+        desktop.run("device", "confirm", "--words", laptop.json("device", "ls")["space"]["headWords"])
+        with runner(desktop, "run") as there:
+            assert there.process.wait(60) == 0, there.said
+        assert _state(laptop, task) == "succeeded"

@@ -284,6 +284,28 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
         "logs": [],
         "runners": [{"key": "ab" * 32, "name": EVIL, "recipes": [], "seen": 1}],
         "spent": [],
+        "unreadable": {
+            "tasks": [
+                {
+                    "order": "e30=",
+                    "signature": "A" * 86 + "==",
+                    "approvals": [],
+                    "state": "paused",
+                    "why": EVIL,
+                    "plannedTo": 1,
+                    "freshSince": 1,
+                    "created": 1,
+                    "task": "0f" * 8,
+                    "project": LINE,
+                    "recipe": "review",
+                    "repo": EVIL,
+                    "priority": 5,
+                    "signer": "ab" * 32,
+                }
+            ],
+            "slots": [],
+            "logs": [],
+        },
         "next": EVIL[:60],
     },
     "move-end": {"damaged": 0},

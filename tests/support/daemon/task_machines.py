@@ -109,6 +109,8 @@ class PlayedRunner:
     """Its ledger is damaged: it does not begin until a person has looked, which nobody does at night."""
     place: int = 0
     """Which of the daemons it knows, of those that the space has been at."""
+    has_heard: bool = False
+    """That one has said to it that the memory was moved away."""
     run: Run | None = None
     ledger: dict[tuple[str, int, int], str] = field(default_factory=dict)
     """Outlives its kills: what was begun, and how it ended; "" while it has not."""

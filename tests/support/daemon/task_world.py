@@ -1,6 +1,6 @@
 """A night of tasks, drawn from a seed: a daemon over a real database, three runners that speak its protocol, and everything that can
 happen to them: kills, partitions, answers that are lost or come much later, clocks that jump, a folder that is put back, devices that are
-removed and come again, keys that change, bits that flip, and a memory that moves to another daemon.
+removed and come again, keys that change, bits that flip, a memory that moves to another daemon, and one that was left and is put back.
 
 Time is the world's own, so a night takes a fraction of a second. What a runner may do it does by PROTOCOL.md 9.10 and 11.4 alone; what a
 machine does for its space, it does by the code of machines.
@@ -28,7 +28,7 @@ from confide_daemon.errors import GrantError
 from confide_daemon.spaces import maintenance
 from confide_daemon.store.queue.tasks import TaskRow
 from confide_daemon.store.store import Store
-from confide_daemon.tasks import claims, desk, moving, watch
+from confide_daemon.tasks import claims, desk, moving, restored, watch
 from confide_daemon.tasks.claims import Ending, Name, Runner
 from confide_memory.forms import encoded
 from confide_memory.requests import read
@@ -36,7 +36,7 @@ from confide_memory.tasks.order import ALWAYS_LASTS_S, MISSED, ONCE_LASTS_S, OVE
 from confide_memory.tasks.states import FINAL, Slot, Task
 from confide_memory.tasks.wire import LEASE_S, LOG_KIND, MARGIN_S, MAX_ORDERS, RENEW_S
 from confide_proxy.devices.tasks import sign_anew
-from confide_proxy.transfer.move.tasks import bring
+from confide_proxy.transfer.move.tasks import bring, give_up
 
 KEY: Final = b"\x17" * 32
 MONTHLY: Final = 400_000_000
@@ -54,7 +54,7 @@ class OutOfReach(Exception):  # noqa: N818 - it is the world's, and no failure o
 
 WHAT: Final = (
     *("kill daemon", "kill runner", "cut", "jump", "back up", "put back", "add", "add", "meddle", "none"),
-    *("send again", "approve", "devices", "new key", "flip", "flip ledger", "move"),
+    *("send again", "approve", "devices", "new key", "flip", "flip ledger", "move", "put back what was left"),
 )
 
 
@@ -74,6 +74,8 @@ class World:
         """Of the daemon that the space is at; None while that is dead."""
         self.left: list[Store] = []
         """Of those that it has left, in order."""
+        self.kept: dict[int, Path] = {}
+        """A copy of some of these from before they were left."""
         self.is_carried = False
         """Its tasks are still on their way to where it is."""
         self.spawned: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
@@ -90,20 +92,27 @@ class World:
 
     # The daemon
 
+    def path_of(self, place: int) -> Path:
+        return self.folder / f"space-{place}.db"
+
     @property
     def path(self) -> Path:
-        return self.folder / f"space-{len(self.left)}.db"
+        return self.path_of(len(self.left))
 
     def open_daemon(self) -> None:
-        self.store = Store.open(self.path, KEY, writer=True, now=self.clock)
-        maintenance.open_marked(self.store, now=self.clock)
-        maintenance.note_restore(self.store, self.path.with_suffix(".restored"))
-        # A night has thousands of commits, and none of them is about power cuts.
-        self.store.rows("PRAGMA synchronous = OFF")
-        with self.store.writing():
-            if not moving.rests(self.store):
-                watch.begin(self.store, now=self.clock)
+        self.store = self.opened(self.path)
         self.look()
+
+    def opened(self, path: Path) -> Store:
+        store = Store.open(path, KEY, writer=True, now=self.clock)
+        maintenance.open_marked(store, now=self.clock)
+        maintenance.note_restore(store, path.with_suffix(".restored"))
+        # A night has thousands of commits, and none of them is about power cuts.
+        store.rows("PRAGMA synchronous = OFF")
+        with store.writing():
+            if not moving.rests(store):
+                watch.begin(store, now=self.clock)
+        return store
 
     def kill_daemon(self) -> None:
         if self.store is not None:
@@ -117,12 +126,14 @@ class World:
 
     def look(self) -> None:
         # As `Tasks.look` does it.
-        if self.store is None or watch.is_idle(self.store):
-            return
-        with self.store.writing():
-            if not moving.rests(self.store):
-                watch.look(self.store, self.machines.roster, now=self.clock, draw=self.draw)
-        self.check()
+        for store in (self.store, *self.left):
+            if store is None or watch.is_idle(store):
+                continue
+            with store.writing():
+                if not moving.rests(store):
+                    watch.look(store, self.machines.roster, now=self.clock, draw=self.draw)
+        if self.store is not None:
+            self.check()
 
     def daemon_of(self, runner: PlayedRunner) -> Store | None:
         return self.store if runner.place == len(self.left) else self.left[runner.place]
@@ -135,11 +146,14 @@ class World:
         if not self.machines.are_on(runner.label):
             raise GrantError("this machine is none of the devices")
         with store.writing():
+            if store.marks.find(LEFT):
+                runner.has_heard = True
             if moving.rests(store):
                 raise OutOfReach  # `unavailable`: it is asked again
             claims.take_over(store, self.machines.earlier[runner.label], runner.key.hex())
             found = work(store)
-        self.check()
+        if self.store is not None:
+            self.check()
         if self.draw.random() < 0.03:
             raise OutOfReach
         return found
@@ -288,25 +302,57 @@ class World:
         """The laptop takes the memory to another daemon: what was there is closed for good, and its tasks are on their way."""
         if self.store is None or self.is_carried or moving.rests(self.store) or len(self.left) > 2:
             return
+        if self.backup is None:
+            self.back_up()
+        self.kept[len(self.left)], self.backup = self.backup[0], None
         with self.store.writing():
             self.store.marks.put(LEFT, self.now)
         self.left.append(self.store)
         self.offset = self.draw.choice((-7_200.0, -60.0, 0.0, 0.0, 90.0, 3_600.0))
-        self.backup = None  # whoever puts the folder back that was left has two memories
         self.store = Store.open(self.path, KEY, writer=True, now=self.clock)
         with self.store.writing():
             self.store.marks.put(AWAITED, self.now)
         self.kill_daemon()
         self.open_daemon()
         self.is_carried = True
-        self.runners[0].place = len(self.left)
+        self.join(self.runners[0])
         self.carry()
+
+    def join(self, runner: PlayedRunner) -> None:
+        """Its machine joins the daemon to which the memory has gone."""
+        runner.place, runner.has_heard = len(self.left), False
+
+    def put_back_left(self) -> None:
+        """A daemon that was left is put back from a copy made before the move: it knows of none, and has the tasks as they were then.
+
+        Every runner that is still there was told before that the memory had moved: of others nothing is promised (docs/moving.md).
+        """
+        place = self.draw.choice(sorted(self.kept)) if self.kept else None
+        if place is None or any(one.place == place and not one.has_heard for one in self.runners):
+            return
+        self.left[place].close()
+        path = self.path_of(place)
+        for ending in ("-wal", "-shm"):
+            path.with_name(path.name + ending).unlink(missing_ok=True)
+        shutil.copyfile(self.kept[place], path)
+        path.with_suffix(".restored").write_text("{}\n")
+        self.left[place] = self.opened(path)
+        self.look()
+        # What it gives out again is due behind what it takes for lost (`restored`).
+        self.now += self.draw.choice((0, restored.BEHIND_S, 2 * restored.BEHIND_S))
+        self.tried["left daemons put back"] += 1
 
     def carry(self) -> None:
         """The tasks go along, last of all (`confide_proxy.transfer.move`); if it breaks off, another time."""
         source = Wire(self.draw, lambda _op, body: moving.page(self.left[-1], body["after"]).told(), loses=LOSES / 4)
         target = Wire(self.draw, self.taken, loses=LOSES / 4)
-        if done(bring(source, target)) is not None:
+
+        async def finish() -> bool:
+            # As `confide move` does it: a daemon that was put back meanwhile goes on with its own (9.8).
+            await (bring(source, target) if self.left[-1].marks.find(LEFT) else give_up(target))
+            return True
+
+        if done(finish()):
             self.is_carried = False
             self.look()
 
@@ -368,6 +414,10 @@ class World:
             self.tried["denied"] += 1
 
     def claim(self, runner: PlayedRunner) -> None:
+        store = self.daemon_of(runner)
+        if runner.has_heard and store is not None and not store.marks.find(LEFT):
+            self.tried["nothing claimed where it was left"] += 1
+            return  # `confide_proxy.runner.books.left`
         said = Runner(
             runner.key.hex(),
             runner.label,
@@ -555,12 +605,14 @@ class World:
                 self.flip_ledger(runner)
             case "move":
                 self.move()
+            case "put back what was left":
+                self.put_back_left()
 
     def back_up(self) -> None:
         if self.store is None:
             return
         self.store.close()
-        kept = self.folder / "backup.db"
+        kept = self.folder / f"backup-{len(self.left)}.db"
         shutil.copyfile(self.path, kept)
         self.backup = (kept, self.now)
         self.open_daemon()
@@ -585,7 +637,7 @@ class World:
         """All of it, and then two quiet days in which everything comes to an end."""
         for _ in range(self.draw.randint(3, 6)):
             self.add()
-        troubled_at, ends_at = self.now + 100, self.now + self.draw.choice((10_000, 30_000))
+        troubled_at, ends_at = self.now + 100, self.now + self.draw.choice((10_000, 30_000, 60_000))
         for _ in range(self.steps):
             if self.now >= ends_at or self.wrong:
                 break
@@ -622,8 +674,8 @@ class World:
             if self.draw.random() < 0.3:
                 self.finish_key(name)
         for runner in self.runners:
-            if runner.place < len(self.left) and self.draw.random() < 0.02:
-                runner.place = len(self.left)  # it joins where the memory has gone
+            if runner.place < len(self.left) and self.draw.random() < 0.005:
+                self.join(runner)
         for runner in self.draw.sample(self.runners, len(self.runners)):
             self.turn(runner)
 
@@ -634,7 +686,8 @@ class World:
             self.open_daemon()
         assert self.store is not None
         for runner in self.runners:
-            runner.is_cut_off, runner.place = False, len(self.left)
+            runner.is_cut_off = False
+            self.join(runner)
             if not runner.is_up:
                 self.start_runner(runner)
         while self.is_carried:
