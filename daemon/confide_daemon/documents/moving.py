@@ -153,7 +153,7 @@ class Moving:
                     raise RequestError("conflict", "tasks are still at the daemon that this memory came from", hint)
                 more = store.lives.changes() - changes
                 if more < 0 and not self.left_at:
-                    hint = "remove it: what was moved is at the other daemon"
+                    hint = "its operator takes it away: what was moved is at the new daemon"
                     raise RequestError("conflict", "this daemon was put back from a copy made before the move", hint)
                 if more and not self.left_at:
                     hint = "the machine that made them can write them to a folder: confide export"

@@ -171,6 +171,8 @@ async def test_what_was_moved_away_is_closed_and_says_so(ends: tuple[Machine, De
         await carrier.finish()
     with pytest.raises(RequestError, match="1 changes were made"):
         await source.request("move-leave", {"changes": carrier.changes - 1})
+    with pytest.raises(RequestError, match="put back from a copy"):
+        await source.request("move-leave", {"changes": carrier.changes + 1})
     await source.request("move-leave", {"changes": carrier.changes})
     with pytest.raises(RequestError, match="was moved to another daemon"):
         await source.attach("shop")
