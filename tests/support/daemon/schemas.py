@@ -43,7 +43,8 @@ def whole(package: str) -> str:
     virtual = [name for _, name, sql in rows if sql and sql.startswith("CREATE VIRTUAL")]
     shadows = tuple(f"{name}_" for name in virtual)
     made = [f"{sql};" for _, name, sql in rows if sql and not name.startswith(("sqlite_", *shadows))]
-    seeds = [seed for _, step in migrations(package) for seed in _SEEDS.findall(step)]
+    # FTS5 writes a segment of its own for each row whose id is below that of the row before.
+    seeds = [f"{seed[:-1]} ORDER BY 1;" for _, step in migrations(package) for seed in _SEEDS.findall(step)]
     return "\n\n".join((_HEAD.format(newest=migrations(package)[-1][0]), *made, *seeds)) + "\n"
 
 

@@ -412,4 +412,4 @@ CREATE TABLE recall (
 
 WITH RECURSIVE background (id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM background WHERE id < 256)
 INSERT INTO keyword (rowid, header, body)
-SELECT -id, replace(hex(zeroblob(3)), '00', char(0xF8FE) || ' '), replace(hex(zeroblob(40)), '00', char(0xF8FE) || ' ') FROM background;
+SELECT -id, replace(hex(zeroblob(3)), '00', char(0xF8FE) || ' '), replace(hex(zeroblob(40)), '00', char(0xF8FE) || ' ') FROM background ORDER BY 1;
