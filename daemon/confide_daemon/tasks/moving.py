@@ -129,12 +129,12 @@ def _noted(row: TaskRow) -> dict[str, Any]:
 def _slots(store: Store, task: str, at: int) -> Page:
     found = store.slots.behind(task, at, limit=MAX_MOVED)
     known = _known(store, {row.task for row in found})
-    rows: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
-    for row in found:
-        if row.task in known:
-            rows[known[row.task]].append(_slot_told(row))
-    following = f"slots {found[-1].task} {found[-1].at}" if found else "logs"
-    return Page(slots=rows[True], unreadable=_apart(slots=rows[False]), following=following)
+    told = [(known[row.task], _slot_told(row)) for row in found if row.task in known]
+    return Page(
+        slots=[one for is_whole, one in told if is_whole],
+        unreadable=_apart(slots=[one for is_whole, one in told if not is_whole]),
+        following=f"slots {found[-1].task} {found[-1].at}" if found else "logs",
+    )
 
 
 def _slot_told(row: SlotRow) -> dict[str, Any]:
@@ -166,14 +166,20 @@ def _slot_told(row: SlotRow) -> dict[str, Any]:
 def _logs(store: Store, task: str, at: int, part: int) -> Page:
     found = store.task_logs.behind(task, at, part, limit=_MOST_LOGS)
     known = _known(store, {one.task for one in found})
-    rows: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
-    for one in found:
-        if one.task in known:
-            told = {**one._asdict(), "record": encoded(one.record), "time": _micros(one.time)}
-            rows[known[one.task] and is_log(one.record)].append(told)
+    told = [
+        (
+            known[one.task] and is_log(one.record),
+            {**one._asdict(), "record": encoded(one.record), "time": _micros(one.time)},
+        )
+        for one in found
+        if one.task in known
+    ]
     last = found[-1] if found else None
-    following = f"logs {last.task} {last.at} {last.part}" if last else "spent"
-    return Page(logs=rows[True], unreadable=_apart(logs=rows[False]), following=following)
+    return Page(
+        logs=[one for is_whole, one in told if is_whole],
+        unreadable=_apart(logs=[one for is_whole, one in told if not is_whole]),
+        following=f"logs {last.task} {last.at} {last.part}" if last else "spent",
+    )
 
 
 def _known(store: Store, tasks: set[str]) -> dict[str, bool]:

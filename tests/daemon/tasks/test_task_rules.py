@@ -407,8 +407,11 @@ def swapped(task: TaskRow, field: str) -> bytes:
     return task.ordered[:at] + (b"1" if task.ordered[at] == ord("0") else b"0") + task.ordered[at + 1 :]
 
 
-def moved(queue: Queue, path: Path) -> tuple[Queue, list[dict[str, Any]]]:
-    """Where the memory of one has gone, with all its tasks, each page of them twice; and the pages."""
+def moved(queue: Queue, path: Path, *, by_older: bool = False) -> tuple[Queue, list[dict[str, Any]]]:
+    """Where the memory of one has gone, with all its tasks, each page of them twice; and the pages.
+
+    `by_older`: by a machine, or to a daemon, that does not know what cannot be read.
+    """
     there = Queue(path)
     there.now = queue.now
     with queue.store.writing():
@@ -418,6 +421,8 @@ def moved(queue: Queue, path: Path) -> tuple[Queue, list[dict[str, Any]]]:
     pages: list[dict[str, Any]] = []
 
     def taken(op: str, body: dict[str, Any]) -> dict[str, Any]:
+        if by_older:
+            body.pop("unreadable", None)
         pages.append(body)
         said = read(op, body)
         is_last = said.pop("is_last")
@@ -467,6 +472,17 @@ def test_what_is_damaged_goes_along_and_is_not_begun_again(queue: Queue, tmp_pat
         there.look(there.now + HOUR)
         assert there.claim("bb") is None
         assert [there.states(task) for task in damaged] == [["succeeded"]] * 4
+    finally:
+        there.store.close()
+
+
+def test_what_an_older_version_leaves_behind_keeps_nothing_else_back(queue: Queue, tmp_path: Path) -> None:
+    good, damaged = queue.add(), queue.add()
+    flip(queue, damaged, "ordered", 7)
+    there, _ = moved(queue, tmp_path / "there.db", by_older=True)
+    try:
+        assert [one.id for one in there.store.tasks.living()] == [good.id]
+        assert there.claimed().task.id == good.id
     finally:
         there.store.close()
 
