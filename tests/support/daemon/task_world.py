@@ -66,6 +66,7 @@ class World:
         self.folder = folder
         self.steps = steps
         self.now = float(START)
+        self.ends_at = self.now
         self.offset = 0.0
         """By so much the daemon's clock differs."""
         self.machines = Machines(self.draw)
@@ -162,7 +163,7 @@ class World:
 
     def add(self) -> None:
         draw, at = self.draw, None
-        schedule = draw.choice((None, None, "0 2 * * *", "30 1-5 * * *", "*/30 * * * *", "*/15 * * * *"))
+        schedule = draw.choice((None, None, "0 2 * * *", "30 1-5 * * *", "7 * * * *", "*/30 * * * *", "*/15 * * * *"))
         if schedule is None:
             at = int(self.now + draw.uniform(-3_600, 8_000))
         machine = draw.choice(("laptop", "laptop", "desktop", "phone"))
@@ -335,11 +336,13 @@ class World:
         for ending in ("-wal", "-shm"):
             path.with_name(path.name + ending).unlink(missing_ok=True)
         shutil.copyfile(self.kept[place], path)
-        path.with_suffix(".restored").write_text("{}\n")
+        if self.draw.random() < 0.5:  # or by hand, and nothing tells it that it was
+            path.with_suffix(".restored").write_text("{}\n")
         self.left[place] = self.opened(path)
         self.look()
-        # What it gives out again is due behind what it takes for lost (`restored`).
-        self.now += self.draw.choice((0, restored.BEHIND_S, 2 * restored.BEHIND_S))
+        # What it gives out again is due behind what it takes for lost (`restored`), as at two in the night.
+        self.now += self.draw.choice((0, restored.BEHIND_S, 65_000))
+        self.ends_at = max(self.ends_at, self.now + 10_000)
         self.tried["left daemons put back"] += 1
 
     def carry(self) -> None:
@@ -637,9 +640,9 @@ class World:
         """All of it, and then two quiet days in which everything comes to an end."""
         for _ in range(self.draw.randint(3, 6)):
             self.add()
-        troubled_at, ends_at = self.now + 100, self.now + self.draw.choice((10_000, 30_000, 60_000))
+        troubled_at, self.ends_at = self.now + 100, self.now + self.draw.choice((10_000, 30_000))
         for _ in range(self.steps):
-            if self.now >= ends_at or self.wrong:
+            if self.now >= self.ends_at or self.wrong:
                 break
             self.pass_to(min(self.next_moment(), troubled_at))
             if self.now >= troubled_at:
