@@ -55,7 +55,7 @@ from confide_daemon.store.store import Store
 from confide_daemon.store.tables.keyword import piece_header
 from confide_daemon.store.tables.pieces import Generation
 from confide_memory.documents import GLOBAL_PROJECT, is_note
-from confide_memory.tools.shown_scores import falling
+from confide_memory.tools.search_text import falling
 
 if TYPE_CHECKING:
     from confide_daemon.embedding.reranker import Reranker
