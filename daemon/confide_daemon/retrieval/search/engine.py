@@ -48,8 +48,17 @@ from confide_daemon.retrieval.search.results import (
     hit_of,
     relatives,
 )
-from confide_daemon.retrieval.search.scoring import WORDS_ONLY, Evidence, Yardstick, saturate, size_of
-from confide_daemon.retrieval.search.terms import MOST_COUNTED, Counts, Terms, stem_line
+from confide_daemon.retrieval.search.scoring import (
+    MOST_COUNTED,
+    WORDS_ONLY,
+    Counts,
+    Evidence,
+    Terms,
+    Yardstick,
+    saturate,
+    size_of,
+    stem_line,
+)
 from confide_daemon.store.rows import Filter, HitRow, Place
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.keyword import piece_header

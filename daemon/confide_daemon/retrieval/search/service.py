@@ -21,8 +21,7 @@ from confide_daemon.retrieval.search import engine as search
 from confide_daemon.retrieval.search.engine import SearchResult
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.retrieval.search.ranking import Weights
-from confide_daemon.retrieval.search.scoring import Yardsticks
-from confide_daemon.retrieval.search.terms import stem_line
+from confide_daemon.retrieval.search.scoring import Yardsticks, stem_line
 from confide_daemon.store.database import Damage
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.pieces import Generation
