@@ -38,6 +38,7 @@ LINES_KEPT = 8192
 QUESTION_TRIES = 3
 # Tokens of questions are written down this long after the first of them: a crash may forget so much of them.
 COUNTED_AFTER_S = 5.0
+STAGES_SHOWN = frozenset({"embed", "keyword", "vector", "rerank", "total"})
 
 
 class Searcher:
@@ -134,7 +135,7 @@ class Searcher:
         total = (time.perf_counter() - started) * 1e3
         self._latencies_ms.append(total)
         result.timings["total"] = total
-        figures.searched(result.timings)
+        note_stages(result.timings)
         return result
 
     def _search(
@@ -203,3 +204,13 @@ class Searcher:
 
 def _percentile(ordered: list[float], share: float) -> float | None:
     return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], 1) if ordered else None
+
+
+def note_stages(timings_ms: dict[str, float]) -> None:
+    """How long a search took, for the operator; the steps that have no series of their own are one together, `rest`."""
+    rest = timings_ms["total"]
+    for stage in STAGES_SHOWN & timings_ms.keys():
+        figures.SEARCH_STAGE.labels(stage).observe(timings_ms[stage] / 1e3)
+        if stage != "total":
+            rest -= timings_ms[stage]
+    figures.SEARCH_STAGE.labels("rest").observe(max(0.0, rest) / 1e3)
