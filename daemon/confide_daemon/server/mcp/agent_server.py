@@ -26,6 +26,7 @@ from confide_daemon.server.mcp.sdk import (
     ResourceUpdated,
     Server,
     SessionMessage,
+    serve_dual_era_loop,
 )
 from confide_daemon.server.mcp.tool_calls import MODERN_VERSIONS, Origin, catalogue
 from confide_daemon.server.replicas import Change
@@ -106,7 +107,8 @@ class AgentServer:
         """Serve one connection until nothing more can be read."""
         telling = asyncio.create_task(self.tell())
         try:
-            await self.served().run(server_in, server_out)
+            served: Any = self.served()  # what the SDK asks of a server, without the rest of one
+            await serve_dual_era_loop(served, server_in, server_out, lifespan_state={})
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
