@@ -137,8 +137,10 @@ class AgentServer:
 
     def changed(self, change: Change) -> None:
         """A document has a new revision; who has subscribed hears of it soon."""
-        context = self._surroundings(nobody)
-        if not context.grants.reaches(change.project, change.path):
+        has_moved = change.before is None or change.text is None
+        if not has_moved and not self._spellings:
+            return  # an edit, and nobody listens to any resource
+        if not self._surroundings(nobody).grants.reaches(change.project, change.path):
             return
         if self._spellings:
             uris = [resources.file_uri(change.project, change.path), resources.project_uri(change.project)]
@@ -146,7 +148,7 @@ class AgentServer:
                 uris += [resources.CORE, resources.HIGH]
             for uri in uris:
                 self._changed |= self._spellings.get(uri, frozenset())
-        self._has_moved = self._has_moved or change.before is None or change.text is None
+        self._has_moved = self._has_moved or has_moved
         self._news.set()
 
     async def tell(self) -> None:
