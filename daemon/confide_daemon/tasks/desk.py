@@ -190,14 +190,14 @@ def resume(store: Store, task: TaskRow, roster: Roster | None, *, now: float) ->
     return store.tasks.find(task.id) or task
 
 
-def cancel(store: Store, task: TaskRow, *, now: float) -> tuple[bool, int]:
+def cancel(store: Store, task: TaskRow, *, now: float, why: str = CANCELLED) -> tuple[bool, int]:
     """Ends a task for good: whether anything of it could still be ended, and how many runs are being killed."""
     if task.state in (Task.DONE, Task.CANCELLED):
         return False, 0
-    store.tasks.stand(task.id, Task.CANCELLED, CANCELLED)
+    store.tasks.stand(task.id, Task.CANCELLED, why)
     for slot in store.slots.waiting(task.id):
-        step(store, slot, Event.CANCEL, now=now, reason=CANCELLED)
-    return True, len(to_be_cancelled(store, task.id, CANCELLED))
+        step(store, slot, Event.CANCEL, now=now, reason=why)
+    return True, len(to_be_cancelled(store, task.id, why))
 
 
 def _require_living(task: TaskRow) -> None:

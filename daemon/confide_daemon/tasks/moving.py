@@ -19,6 +19,7 @@ from confide_daemon.store.queue.runners import RunnerRow
 from confide_daemon.store.queue.slots import SlotRow
 from confide_daemon.store.queue.tasks import TaskRow
 from confide_daemon.store.store import Store
+from confide_daemon.tasks import desk, restored
 from confide_daemon.tasks.claims import LAST_FENCE
 from confide_daemon.tasks.ledger import is_readable
 from confide_memory.forms import encoded
@@ -30,6 +31,7 @@ PAGE_BYTES: Final = 3 * 1024 * 1024
 """Of orders and logs in one page; one of each fits always."""
 _MOST_LOGS: Final = PAGE_BYTES // MAX_LOG_PART
 _MOST_ORDERS: Final = 32
+GIVEN_UP: Final = "it was given up on its way here, and nobody knows what was begun of it"
 _MICRO: Final = 1_000_000
 
 
@@ -224,6 +226,14 @@ def take(store: Store, page: Page) -> None:
             store.runners.note(RunnerRow(one["key"].hex(), one["name"], recipes, one["seen"] / _MICRO))
     for one in page.spent:
         store.runners.had_spent(one["month"], one["runner"].hex(), one["microusd"], one["tokens"])
+
+
+def give_up(store: Store, *, now: float) -> None:
+    """The rest will not come. Of what has come nobody can say what was begun of it, so it ends here; and so with what is sent again."""
+    for task in store.tasks.living():
+        desk.cancel(store, task, now=now, why=GIVEN_UP)
+    restored.forget(store, now)
+    settle(store, now=now)
 
 
 def settle(store: Store, *, now: float) -> None:

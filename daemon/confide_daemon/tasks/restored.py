@@ -38,12 +38,17 @@ def note(store: Store, now: float) -> None:
     if restores <= store.marks.find(RESTORES):
         return
     store.marks.put(RESTORES, restores)
-    store.marks.put(RESTORED_AT, now)
+    forget(store, now)
     for task in store.tasks.living():
         with contextlib.suppress(ConfideError):
             planning.plan(store, task, order_of(task), now)
     for slot in store.slots.unended(due=int(now) + BEHIND_S):
         ledger.step(store, slot, Event.LOSE, now=now, reason=RESTORED)
+
+
+def forget(store: Store, now: float) -> None:
+    """What runners have begun until now is not known here: an order from before that comes once more may have been followed."""
+    store.marks.put(RESTORED_AT, now)
 
 
 def note_order(store: Store, task: TaskRow, order: Order, now: float) -> None:

@@ -327,13 +327,15 @@ class Tasks:
 
         return await self._threads.read(run)
 
-    async def arrive(self, page: moving.Page, *, is_last: bool) -> None:
-        """Keeps a page of them in one transaction; with the last one they begin. Raises as `moving.take`; StorageError."""
+    async def arrive(self, page: moving.Page, *, is_last: bool, are_given_up: bool) -> None:
+        """Keeps a page of them in one transaction; with the last one they begin, or end. Raises as `moving.take`; StorageError."""
 
         def run(store: Store) -> None:
             with store.writing():
                 moving.take(store, page)
-                if is_last:
+                if are_given_up:
+                    moving.give_up(store, now=self._clock())
+                elif is_last:
                     moving.settle(store, now=self._clock())
 
         await self._threads.write(run)

@@ -227,7 +227,7 @@ MOVED: Final[Mapping[str, Kind]] = {
 REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
     # A space that moves to another daemon.
     "move-tasks": {"after": bounded(_MAX_CURSOR)},
-    "move-tasks-in": {**MOVED, "isLast": flag()},
+    "move-tasks-in": {**MOVED, "isLast": flag(), "givenUp": flag()},
     # A runner's.
     "task-claim": {"recipes": RECIPES, "busy": BUSY, "leftMicrousd": _money},
     "task-started": {**SLOT, "repeatable": flag()},

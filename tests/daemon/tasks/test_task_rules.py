@@ -426,6 +426,7 @@ def moved(queue: Queue, path: Path, *, by_older: bool = False) -> tuple[Queue, l
         pages.append(body)
         said = read(op, body)
         is_last = said.pop("is_last")
+        assert not said.pop("given_up")
         for _ in range(2):  # an answer may be lost
             with there.store.writing():
                 moving.take(there.store, moving.Page(**said))
@@ -472,6 +473,33 @@ def test_what_is_damaged_goes_along_and_is_not_begun_again(queue: Queue, tmp_pat
         there.look(there.now + HOUR)
         assert there.claim("bb") is None
         assert [there.states(task) for task in damaged] == [["succeeded"]] * 4
+    finally:
+        there.store.close()
+
+
+def test_tasks_that_are_given_up_on_their_way_are_not_begun_again(queue: Queue, tmp_path: Path) -> None:
+    """Some have come, and what was begun of them has not: they end, and so does what a machine sends once more."""
+    come, nightly, other = queue.add(), queue.add(schedule="0 2 * * *"), queue.add()
+    orders = [ledger.order_of(task) for task in (come, nightly, other)]
+    assert {queue.run("succeeded").task for _ in range(2)} <= {come.id, other.id}
+    there = Queue(tmp_path / "there.db")
+    there.now = queue.now + 60
+    with queue.store.writing(), there.store.writing():
+        queue.store.marks.put(LEFT, queue.now)
+        there.store.marks.put(AWAITED, there.now)
+        for task in (come, nightly):
+            there.store.tasks.add(task)  # and none of their slots
+        moving.give_up(there.store, now=there.now)
+    try:
+        for order in orders:
+            there.ordered(order)
+        there.look(NIGHT + 400)
+        assert there.claim() is None
+        assert [there.task(task).state for task in (come, nightly)] == [Task.CANCELLED] * 2
+        assert there.task(come).why == moving.GIVEN_UP
+        assert there.states(other) == ["lost"]
+        there.add()
+        assert there.run("succeeded").state is Slot.SUCCEEDED
     finally:
         there.store.close()
 
@@ -542,7 +570,7 @@ def test_what_cannot_be_read_takes_the_place_of_nothing(queue: Queue) -> None:
 
     def take(**apart: Any) -> None:
         said = read("move-tasks-in", {**NOTHING, "unreadable": {"tasks": [], "slots": [], "logs": [], **apart}})
-        said.pop("is_last")
+        del said["is_last"], said["given_up"]
         with queue.store.writing():
             moving.take(queue.store, moving.Page(**said))
 

@@ -351,8 +351,12 @@ class World:
         target = Wire(self.draw, self.taken, loses=LOSES / 4)
 
         async def finish() -> bool:
-            # As `confide move` does it: a daemon that was put back meanwhile goes on with its own (9.8).
-            await (bring(source, target) if self.left[-1].marks.find(LEFT) else give_up(target))
+            # As `confide move` does it: a daemon that was put back meanwhile goes on with its own (9.8), and one may be gone for good.
+            if self.left[-1].marks.find(LEFT) and self.draw.random() > 0.05:
+                await bring(source, target)
+            else:
+                self.tried["given up"] += 1
+                await give_up(target)
             return True
 
         if done(finish()):
@@ -364,10 +368,13 @@ class World:
         if self.store is None:
             raise ConnectionLost(truncated=True)
         said = read(op, body)
-        is_last = said.pop("is_last")
+        is_last, are_given_up = said.pop("is_last"), said.pop("given_up")
         with self.store.writing():
             moving.take(self.store, moving.Page(**said))
-            if is_last:
+            if are_given_up:
+                self.final.clear()  # what has come of them may end in another way
+                moving.give_up(self.store, now=self.clock)
+            elif is_last:
                 moving.settle(self.store, now=self.clock)
         return {}
 

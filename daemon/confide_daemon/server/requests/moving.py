@@ -202,9 +202,9 @@ class MovingRequests:
         self._require_all()
         return page.told()
 
-    async def _tasks_in(self, is_last: bool, **kinds: Any) -> dict[str, Any]:
+    async def _tasks_in(self, is_last: bool, given_up: bool, **kinds: Any) -> dict[str, Any]:
         await self._require_device()
-        await self._space.tasks.arrive(Page(**kinds), is_last=is_last)
+        await self._space.tasks.arrive(Page(**kinds), is_last=is_last, are_given_up=given_up)
         return {}
 
 

@@ -39,8 +39,8 @@ async def bring(source: Asks, target: Asks) -> int:
 
 
 async def give_up(target: Asks) -> None:
-    """Have the daemon that a space has come to wait for no tasks any more. Raises as `bring`."""
-    await _take(target, {**_NOTHING, "isLast": True})
+    """Have the daemon that a space has come to wait for no tasks any more, and begin nothing of those that have come. Raises as `bring`."""
+    await _take(target, {**_NOTHING, "isLast": True, "givenUp": True})
 
 
 async def _take(target: Asks, body: dict[str, Any]) -> bool:
