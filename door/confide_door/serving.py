@@ -14,8 +14,7 @@ import logging
 import re
 import socket
 from collections.abc import Callable, Iterator
-from ipaddress import IPv6Address, ip_address
-from itertools import groupby
+from functools import partial
 from pathlib import Path
 from ssl import SSLContext
 from typing import Any, Final
@@ -25,6 +24,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from confide_door.crowd import Address, Crowd, holder_of
 from confide_door.pacing import Rests, Turns
 
 BACKLOG: Final = 1024
@@ -32,6 +32,8 @@ BACKLOG: Final = 1024
 ACCEPTED_PER_S: Final = 500.0
 """Connections taken in, one in a turn of the loop: a flood brings them without end, and others wait for the same loop. One that comes and
 goes costs 0.15 ms of it, and leaves garbage that stops it for some more."""
+ACCEPTED_BY_TLS_PER_S: Final = 150.0
+"""The same where TLS is agreed on: to sign for whoever comes takes the loop half a millisecond more."""
 AGAIN_S: Final = 1.0
 """After which somebody is taken in again, where this process has no file left."""
 HANDSHAKE_S: Final = 5.0
@@ -52,12 +54,8 @@ LINGER_S: Final = 1.0
 KNOWN: Final = "confide.known"
 """In the state of a request whose token was good: the next one of its connection begins without waiting for its turn."""
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
-_NETWORK_BYTES: Final = 8
-"""Of an IPv6 address, which whoever has one has 2^64 of."""
 _TALKATIVE: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "sse_starlette", "mcp")
 """Loggers of libraries, which would write addresses with what stands in them, and errors with their texts."""
-
-Address = str | bytes
 
 log = logging.getLogger(__name__)
 
@@ -115,19 +113,14 @@ def settings(
     return found
 
 
-def holder_of(host: str) -> Address:
-    """Whoever is at an address, as far as one of them can have many; `host`: as ASGI has it of a client."""
-    address = ip_address(host) if host else ""
-    return address.packed[:_NETWORK_BYTES] if isinstance(address, IPv6Address) else str(address)
-
-
 class Server(uvicorn.Server):
     """uvicorn inside a process that has other things to do."""
 
     def __init__(self, config: uvicorn.Config, *, turns: Turns | None = None) -> None:
         """`turns`: in which requests of strangers begin; None where nobody else waits for this loop."""
         super().__init__(config)
-        self._crowd = Crowd()
+        assert config.limit_concurrency is not None
+        self._crowd = Crowd(config.limit_concurrency)
         self._turns = turns
         self._rests = Rests()
         self._flowing = Rests(0.0)
@@ -152,13 +145,11 @@ class Server(uvicorn.Server):
 class Listener:
     """Takes connections in, one after the other, where asyncio's server takes as many at once as there are."""
 
-    def __init__(
-        self, listening: socket.socket, connection: Callable[[], asyncio.Protocol], ssl: SSLContext | None
-    ) -> None:
+    def __init__(self, listening: socket.socket, connection: Callable[[], Patient], ssl: SSLContext | None) -> None:
         self._socket = listening
         self._connection = connection
         self._ssl = ssl
-        self._turns = Turns(per_second=ACCEPTED_PER_S)
+        self._turns = Turns(per_second=ACCEPTED_PER_S if ssl is None else ACCEPTED_BY_TLS_PER_S)
         self._coming: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
@@ -183,7 +174,7 @@ class Listener:
 
     def _take_in(self) -> None:
         try:
-            one, _ = self._socket.accept()
+            taken, address = self._socket.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             pass  # it has gone again
         except OSError as error:
@@ -191,57 +182,35 @@ class Listener:
             self._loop.call_later(AGAIN_S, self.listen)
             return
         else:
-            one.setblocking(False)
-            # A handshake of TLS is not waited for for a minute, as asyncio would.
-            handshake_s = HANDSHAKE_S if self._ssl is not None else None
-            task = self._loop.create_task(
-                self._loop.connect_accepted_socket(
-                    self._connection, one, ssl=self._ssl, ssl_handshake_timeout=handshake_s
-                )
-            )
-            self._coming.add(task)
-            task.add_done_callback(self._has_come)
+            self._begin(taken, address[0])
         self.listen()
 
-    def _has_come(self, task: asyncio.Task[Any]) -> None:
+    def _begin(self, taken: socket.socket, host: str) -> None:
+        taken.setblocking(False)
+        one = self._connection()
+        # A handshake of TLS is not waited for for a minute, as asyncio would.
+        handshake_s = HANDSHAKE_S if self._ssl is not None else None
+        task = self._loop.create_task(
+            self._loop.connect_accepted_socket(lambda: one, taken, ssl=self._ssl, ssl_handshake_timeout=handshake_s)
+        )
+        self._coming.add(task)
+        task.add_done_callback(partial(self._has_come, one, taken))
+        if self._ssl is not None:
+            one.comes(host, task.cancel)
+
+    def _has_come(self, one: Patient, taken: socket.socket, task: asyncio.Task[Any]) -> None:
         self._coming.discard(task)
-        if not task.cancelled():
-            task.exception()  # of its own making: a handshake that is none
-
-
-class Crowd:
-    """All connections by who holds them, those that were silent longest first: a full house makes room in a fraction of a millisecond.
-
-    What looked at each of 512 connections whenever one came kept the loop of a daemon, which machines wait for, busy for seconds.
-    """
-
-    def __init__(self) -> None:
-        self._of: dict[Address, dict[Patient, None]] = {}
-
-    def heard(self, one: Patient) -> None:
-        """It is there, or has said something."""
-        of_one = self._of.setdefault(one.address, {})
-        of_one.pop(one, None)
-        of_one[one] = None
-
-    def left(self, one: Patient) -> None:
-        of_one = self._of.get(one.address, {})
-        of_one.pop(one, None)
-        if not of_one:
-            self._of.pop(one.address, None)
-
-    def least(self) -> Patient | None:
-        """The one that is missed least: of what waits for its client, the longest silent of whoever holds most. None: all are at work."""
-        for _, holders in groupby(sorted(self._of.values(), key=len, reverse=True), key=len):
-            waiting = [first for each in holders if (first := next((one for one in each if one.waits), None))]
-            if waiting:
-                return min(waiting, key=lambda one: one.used)
-        return None
+        # What fails here is of their own making: a handshake that is none.
+        if (task.cancelled() or task.exception() is not None) and not one.has_come:
+            one.does_not_come()
+            taken.close()  # where it was cut before anything was begun, nobody else does
 
 
 class Patient(H11Protocol):
     """One connection: patient with who is slow, for a while."""
 
+    _agreeing: Callable[[], object] | None = None
+    """Ends the handshake of TLS, where that is all there is."""
     _timer: asyncio.TimerHandle | None = None
     _has_begun = False
     _is_known = False
@@ -264,8 +233,6 @@ class Patient(H11Protocol):
         turns: Turns | None,
     ) -> None:
         super().__init__(config, server_state, app_state)
-        assert config.limit_concurrency is not None
-        self._most = config.limit_concurrency
         self._crowd = crowd
         self._rests = rests
         self._flowing = flowing
@@ -277,13 +244,32 @@ class Patient(H11Protocol):
         cycle = self.cycle
         return cycle is None or cycle.response_complete or cycle.more_body or self.flow.write_paused
 
+    def comes(self, host: str, stop: Callable[[], object]) -> None:
+        """It is there from now on, though TLS has to be agreed on first; `stop` gives that up."""
+        self._agreeing = stop
+        self._enter(host)
+
+    @property
+    def has_come(self) -> bool:
+        return self.transport is not None
+
+    def does_not_come(self) -> None:
+        """Nothing was agreed on."""
+        self._crowd.left(self)
+
+    def cut(self) -> None:
+        """End it at once."""
+        if self._agreeing is not None:
+            self._agreeing()
+        else:
+            self.connections.discard(self)
+            self.transport.abort()
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.address = holder_of(self.client[0] if self.client else "")
-        self._heard()
+        self._agreeing = None
         self._watch()
-        if len(self.connections) >= self._most:
-            self._make_room()
+        self._enter(self.client[0] if self.client else "")
 
     def data_received(self, data: bytes) -> None:
         self._heard()
@@ -348,6 +334,11 @@ class Patient(H11Protocol):
         if not self.flow.read_paused and not self.transport.is_closing():
             self.transport.resume_reading()
 
+    def _enter(self, host: str) -> None:
+        self.address = holder_of(host)
+        self.used = self.loop.time()
+        self._crowd.enter(self)
+
     def _heard(self) -> None:
         self.used = self.loop.time()
         self._crowd.heard(self)
@@ -362,13 +353,6 @@ class Patient(H11Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def _make_room(self) -> None:
-        """End the connection that is missed least, which may be this one."""
-        least = self._crowd.least() or self
-        self._crowd.left(least)
-        self.connections.discard(least)
-        least.transport.abort()
 
     def _end(self) -> None:
         # Those that came together have waited together: to end five hundred in one turn would be 80 ms of it.

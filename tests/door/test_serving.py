@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager, suppress
@@ -45,12 +46,14 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def listening(turns: Turns | None = None) -> AsyncIterator[int]:
-    """A server of ours with that application, and room for few; its port."""
+async def listening(turns: Turns | None = None, *, tls: tuple[Path, Path] | None = None) -> AsyncIterator[int]:
+    """A server of ours with that application, and room for few; its port. `tls`: its certificate, and the key of it."""
     opened = serving.listen("127.0.0.1", 0)
     port = opened.getsockname()[1]
     names = Names({f"{name}:{port}" for name in LOOPBACK})
-    running = serving.Server(serving.settings(Guard(app, names, hint="the log"), most_connections=MOST), turns=turns)
+    cert, key = tls or (None, None)
+    guarded = Guard(app, names, hint="the log")
+    running = serving.Server(serving.settings(guarded, most_connections=MOST, cert=cert, key=key), turns=turns)
     task = asyncio.create_task(running.serve(sockets=[opened]))
     try:
         yield port
@@ -322,16 +325,29 @@ async def test_what_is_sent_behind_a_refusal_is_not_read(monkeypatch: pytest.Mon
 
 
 async def test_a_handshake_of_tls_is_not_waited_for_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of it is seen by whoever counts connections."""
     monkeypatch.setattr(serving, "HANDSHAKE_S", 0.1)
-    opened = serving.listen("127.0.0.1", 0)
-    cert, key = certificate(tmp_path)
-    running = serving.Server(serving.settings(app, most_connections=MOST, cert=cert, key=key))
-    task = asyncio.create_task(running.serve(sockets=[opened]))
-    async with asyncio.timeout(LESS_THAN_ASYNCIO_S):
-        reader, writer = await asyncio.open_connection("127.0.0.1", opened.getsockname()[1])
+    async with listening(tls=certificate(tmp_path)) as port, asyncio.timeout(LESS_THAN_ASYNCIO_S):
+        one = await Visitor.come(port)
         with suppress(ConnectionResetError):
-            assert await reader.read() == b""
-        writer.close()
-    running.should_exit = True
-    await task
+            assert await one.reader.read() == b""
+        one.writer.close()
+
+
+async def test_handshakes_of_tls_that_do_not_come_keep_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are counted among all others before TLS is agreed on: each holds a file, and some memory."""
+    monkeypatch.setattr(serving, "HANDSHAKE_S", 1000.0)
+    cert, key = certificate(tmp_path)
+    trusting = ssl.create_default_context(cafile=cert)
+    async with listening(tls=(cert, key)) as port, asyncio.timeout(LESS_THAN_ASYNCIO_S):
+        friend = Visitor(*await asyncio.open_connection("127.0.0.1", port, ssl=trusting), port)
+        assert await friend.is_answered()
+        mute = [await Visitor.come(port) for _ in range(3 * MOST)]
+        for each in mute[: -(MOST - 1)]:
+            with suppress(ConnectionResetError):
+                assert await each.reader.read() == b""
+        late = Visitor(*await asyncio.open_connection("127.0.0.1", port, ssl=trusting), port)
+        assert await late.is_answered()
+        for one in (*mute, friend, late):
+            one.writer.transport.abort()
