@@ -12,5 +12,3 @@ MAX_REQUESTS_EACH: Final = 32
 """Of one client, as of one connection of a machine: no token keeps the others from the threads that search."""
 MAX_SESSIONS_EACH: Final = 16
 """Of the older era; each has a task of its own."""
-MAX_CONNECTIONS: Final = 512
-"""More than streams and requests have places: what is left is for those who have not asked yet."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from confide_crypto.transport.open import Connection
 from confide_daemon.server.replicas import Change
+
+MAX_CONNECTIONS: Final = 512
+"""That it holds at once, each of which is a file of this process. More than streams and requests have places there: what is left is for
+those who have not asked yet."""
 
 
 class Beside(Protocol):

@@ -22,7 +22,7 @@ from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding.memory import heaps
 from confide_daemon.errors import BadNameError, DataFolderError, DescriptorsError, LockedError
 from confide_daemon.sealing.vault import Vault
-from confide_daemon.server.beside import Beside
+from confide_daemon.server.beside import MAX_CONNECTIONS, Beside
 from confide_daemon.server.listening.strangers import MAX_STRANGERS
 from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.jobs import carry_out
@@ -115,7 +115,10 @@ async def _serve(
             log.warning("%s was revoked later than this data folder was copied: revoked again", name, extra=extra)
         per_session = PER_PASSED_ON if config.node.listen else 1
         sessions, open_spaces = make_room(
-            config.server.max_sessions, config.spaces.max_open_spaces, per_session=per_session
+            config.server.max_sessions,
+            config.spaces.max_open_spaces,
+            per_session=per_session,
+            beside=MAX_CONNECTIONS if beside is not None else 0,
         )
         config = replace(
             config,
@@ -198,17 +201,19 @@ def _listen(text: str) -> tuple[str, int]:
         raise BadNameError(f"'{text[:80]}' is no address to listen on", hint=str(error)) from None
 
 
-def make_room(max_sessions: int, max_open_spaces: int, *, per_session: int = 1) -> tuple[int, int]:
+def make_room(max_sessions: int, max_open_spaces: int, *, per_session: int = 1, beside: int = 0) -> tuple[int, int]:
     """How many sessions this process can hold, and how many spaces open at once: as many as configured, or as its files allow.
 
     Raises its soft limit of open files as far as that needs. Each connection is one file, an open space `PER_SPACE`, and a process that has
     none left can neither accept nor open a database. How many spaces there are does not matter: those that are closed have none.
 
-    `per_session`: how many files a session may take.
+    Args:
+        per_session: how many files a session may take.
+        beside: how many what is served beside may take: whoever comes there must not keep a space from being opened.
 
     Raises DescriptorsError: the hard limit leaves room for hardly anybody.
     """
-    others = MAX_STRANGERS + RESERVE + PER_SPACE * SPARE
+    others = MAX_STRANGERS + RESERVE + PER_SPACE * SPARE + beside
     wanted = others + per_session * max_sessions + PER_SPACE * max_open_spaces
     allowed = _raise_to(wanted)
     left = allowed - others
