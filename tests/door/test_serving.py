@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
 import sys
+import weakref
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -209,6 +211,40 @@ async def test_where_all_are_at_work_who_comes_is_not_let_in() -> None:
         late.writer.close()
         again.writer.close()
         await again.writer.wait_closed()
+
+
+@pytest.mark.parametrize("how", ["its client leaves", "its client breaks off", "it makes room", "it is refused"])
+async def test_a_connection_that_has_ended_leaves_nothing_to_collect(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look for what a flood of them leaves stopped the loop again and again, and machines wait for it."""
+    came, gone = asyncio.Event(), asyncio.Event()
+    kept: list[weakref.ref[asyncio.Transport]] = []
+    made = serving.Patient.connection_made
+
+    def noted(one: serving.Patient, transport: asyncio.Transport) -> None:
+        if not kept:
+            kept.append(weakref.ref(transport, lambda _ref: gone.set()))
+        made(one, transport)
+        came.set()
+
+    monkeypatch.setattr(serving.Patient, "connection_made", noted)
+    async with listening() as port, asyncio.timeout(DEADLINE_S):
+        one = await Visitor.come(port)
+        await came.wait()
+        gc.disable()
+        try:
+            if how == "it is refused":
+                one.ask("/refused")
+                assert await one.reader.readuntil(b"\r\n\r\nno")
+            others = [await Visitor.come(port) for _ in range(MOST * (how == "it makes room"))]
+            if how == "its client breaks off":
+                one.writer.transport.abort()
+            elif how != "it makes room":
+                one.writer.close()
+            await gone.wait()
+        finally:
+            gc.enable()
+        for each in (one, *others):
+            each.writer.close()
 
 
 class Asked(Turns):

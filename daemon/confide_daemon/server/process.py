@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gc
 import logging
+import os
 import resource
 import time
 from collections.abc import Callable
@@ -45,6 +47,10 @@ PER_PASSED_ON: Final = 2
 """A session that is passed on to another node is a connection at both ends."""
 FEWEST_SESSIONS: Final = 16
 LOOPBACK: Final = "127.0.0.1"
+COLLECTED_AFTER: Final = (10_000, 3, 2)
+"""Objects that have come, less those that have gone, behind which garbage is looked for; and so many such looks behind which it is looked
+for among what has stayed. Python's own (700, 10, 10) are as many in all, but each look is at all that is young, dead or not: connections
+that come and go caused ten a second, of up to 4 ms."""
 
 
 def run(
@@ -120,6 +126,8 @@ async def _serve(
             per_session=per_session,
             beside=MAX_CONNECTIONS if beside is not None else 0,
         )
+        if not on_demand:
+            _grow_table(sessions + PER_SPACE * open_spaces)
         config = replace(
             config,
             server=replace(config.server, max_sessions=sessions),
@@ -129,6 +137,7 @@ async def _serve(
         # What is loaded by now stays. Looked at again in every full collection, it would stop all calls for 100 ms, and a flood of
         # connections leaves enough garbage for one every few seconds.
         gc.freeze()
+        gc.set_threshold(*COLLECTED_AFTER)
         gc.enable()
         daemon = Daemon(
             state,
@@ -236,6 +245,15 @@ def make_room(max_sessions: int, max_open_spaces: int, *, per_session: int = 1, 
         wanted,
     )
     return sessions, open_spaces
+
+
+def _grow_table(files: int) -> None:
+    """Have room for as many in the kernel's table of this process's files.
+
+    Linux doubles it as files come, and has a process of several threads wait for all processors then: an accept took 10 to 20 ms.
+    """
+    with open(os.devnull, "rb") as nothing:
+        os.close(fcntl.fcntl(nothing, fcntl.F_DUPFD_CLOEXEC, files - 1))
 
 
 def _raise_to(wanted: int) -> int:

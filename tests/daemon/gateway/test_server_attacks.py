@@ -122,6 +122,7 @@ def test_sessions_have_places(gateway: ServerGateway, many: str) -> None:
 async def test_half_requests_keep_nobody_out(gateway: ServerGateway, writer: str) -> None:
     """More of them than there is room for: a program with a token is answered meanwhile, and so is a machine over its channel."""
     machine = gateway.confided.enroll("beside")
+    room = room_for_files(gateway)
     with ExitStack() as stack:
         for _ in range(MAX_CONNECTIONS + 60):
             one = stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), DEADLINE_S))
@@ -130,6 +131,15 @@ async def test_half_requests_keep_nobody_out(gateway: ServerGateway, writer: str
         async with await gateway.confided.connect(machine) as connected:
             await connected.attach()
             await connected.put("MEMORY.md", "Somebody is at the door.\n")
+    assert room_for_files(gateway) == room  # to grow it stops a process of several threads
+
+
+def room_for_files(gateway: ServerGateway) -> str:
+    """What the kernel has made for the daemon; nothing where it does not tell."""
+    assert gateway.confided.address is not None
+    status = Path("/proc") / str(gateway.confided.address["pid"]) / "status"
+    lines = status.read_text().splitlines() if status.exists() else ()
+    return "".join(line for line in lines if line.startswith("FDSize:"))
 
 
 def test_large_bodies_are_refused(gateway: ServerGateway, reader: str) -> None:
