@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 INSPECTOR := $(VENV)/inspector
 export CONFIDE_INSPECTOR := $(abspath $(INSPECTOR)/node_modules/.bin/mcp-inspector)
 
-.PHONY: capacity clients deploy panel demo test channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos drawn logged schedules soak catalogue lock docs clean
+.PHONY: capacity clients deploy panel demo test channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos drawn logged schedules soak catalogue schema lock docs clean
 
 demo: $(STAMP)
 	./demo/run
@@ -171,6 +171,10 @@ catalogue: $(STAMP)
 	mv $(VENV)/catalogue.json proxy/confide_proxy/mcp/catalogue.json
 	$(BIN)/python -m confide_daemon catalogue all > $(VENV)/catalogue.json
 	mv $(VENV)/catalogue.json proxy/confide_proxy/mcp/catalogue-all.json
+
+# What a new database is made of: all steps of its schema, in one. After a new step.
+schema: $(STAMP)
+	$(BIN)/python -m tests.support.daemon.schemas
 
 # The versions of constraints.txt with the hashes of all their files, for who installs with `pip install --require-hashes` (docs/server.md).
 # uv asks the index that UV_DEFAULT_INDEX names, and knows nothing of pip's.

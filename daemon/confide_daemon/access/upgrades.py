@@ -13,7 +13,7 @@ from typing import Any, Final
 import apsw
 
 from confide_daemon import __version__
-from confide_daemon.store.migrations import migrations, written_by_newer
+from confide_daemon.store.migrations import migrations, whole, written_by_newer
 
 FIRST: Final = "0.1.0"
 """The version that noted nothing yet."""
@@ -75,10 +75,12 @@ def take(database: apsw.Connection, *, now: float, snapshot: str | None = None) 
     `snapshot`: the one that was made before.
     """
     present = int(database.pragma("user_version"))
-    steps = migrations(_PACKAGE)
-    for _, step in steps[present:]:
-        database.execute(step)
     newest, spaces = _newest()
+    if not present and (sql := whole(newest, _PACKAGE)) is not None:
+        database.execute(sql)
+    else:
+        for _, step in migrations(_PACKAGE)[present:]:
+            database.execute(step)
     if present < newest:
         database.pragma("user_version", newest)
     last = _last(database)

@@ -1,4 +1,7 @@
-"""The schema of a database, brought up to this version step by step: the `.sql` files of a package's folder `sql`."""
+"""The schema of a database, brought up to this version step by step: the `.sql` files of a package's folder `sql`.
+
+A new database has nothing that a step would have to carry over, so it is made at once, of what all steps come to (`whole_NNNN.sql`).
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,13 @@ def migrations(package: str = "confide_daemon.store") -> tuple[tuple[int, str], 
     return tuple(sorted(found))
 
 
+@functools.cache
+def whole(newest: int, package: str = "confide_daemon.store") -> str | None:
+    """The SQL of a new database that needs none of the steps up to `newest`; None: it has to take them."""
+    file = resources.files(package) / "sql" / f"whole_{newest:04d}.sql"
+    return file.read_text(encoding="utf-8") if file.is_file() else None
+
+
 def version(connection: apsw.Connection) -> int:
     """The newest step that was made; 0: none was."""
     if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'migration'").fetchall():
@@ -35,14 +45,20 @@ def version(connection: apsw.Connection) -> int:
 
 
 def migrate(connection: apsw.Connection, *, now: float, to: int | None = None) -> None:
-    """Brings the schema up to this version, each step in one transaction with the row that records it.
+    """Brings the schema up to this version, each step in one transaction with the row that records it; a new one in one transaction.
 
-    `to`: up to this step; None: to the newest.
+    `to`: up to this step, as those came that wrote it then; None: to the newest.
 
     Raises StorageError: a newer version has written the database.
     """
     steps = migrations()
     with storage_errors("upgrade the database"):
+        if to is None and (sql := whole(steps[-1][0])) is not None and not _has_tables(connection):
+            with transaction(connection):
+                connection.execute(sql, can_cache=False)
+                rows = [(step, now, __version__) for step, _ in steps]
+                connection.executemany("INSERT INTO migration (version, applied_at, program) VALUES (?, ?, ?)", rows)
+            return
         connection.execute(
             "CREATE TABLE IF NOT EXISTS migration (version INTEGER PRIMARY KEY, applied_at REAL NOT NULL)"
         )
@@ -76,6 +92,10 @@ def _program(connection: apsw.Connection, step: int) -> str | None:
         return None
     rows = connection.execute("SELECT program FROM migration WHERE version = ?", (step,)).fetchall()
     return str(rows[0][0]) if rows and rows[0][0] is not None else None
+
+
+def _has_tables(connection: apsw.Connection) -> bool:
+    return bool(connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall())
 
 
 def _has_programs(connection: apsw.Connection) -> bool:

@@ -54,7 +54,7 @@ async def test_a_call_behind_a_restart_is_left_to_the_next_connection(
         closing = asyncio.create_task(session.close(word))
         async with asyncio.timeout(DEADLINE_S):
             while not laptop.connection.is_going_away:  # noqa: ASYNC110 - nothing tells when
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.01)
             for number, tool in ((1, "memory_search"), (2, "memory_sync")):
                 await laptop.connection.send_message(json.dumps(call(tool, number)).encode())
             told: list[int] = []

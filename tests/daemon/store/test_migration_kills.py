@@ -11,6 +11,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+from tests.support.daemon.registries import KEY
 from tests.support.programs.released import Release, has_archives, releases
 
 from confide_daemon import __version__
@@ -24,7 +25,7 @@ from confide_daemon.store.migrations import migrations
 from confide_daemon.store.store import Store
 
 pytestmark = pytest.mark.skipif(not has_archives(), reason="the archives of releases are in the repository alone")
-MOST_STATEMENTS = 500
+MOST_STATEMENTS = 4000
 STRIDE = int(os.environ.get("CONFIDE_MIGRATION_STRIDE", "4"))
 """Every so many statements in the suite; `make chaos` takes each."""
 
@@ -55,9 +56,11 @@ def killed_at(statement: int, work: Callable[[], object]) -> bool:
     return False
 
 
-def all_kills(original: Path, place: Path, work: Callable[[Path], object], check: Callable[[Path], None]) -> int:
-    """Kills at every STRIDEth statement, on a copy of the file each time; how many there were. The last attempt is let through."""
-    for statement in range(0, MOST_STATEMENTS, STRIDE):
+def all_kills(
+    original: Path, place: Path, work: Callable[[Path], object], check: Callable[[Path], None], stride: int = STRIDE
+) -> int:
+    """Kills at every so manyth statement, on a copy of the file each time; how many there were. The last attempt is let through."""
+    for statement in range(0, MOST_STATEMENTS, stride):
         copy = place / f"{statement}.db"
         shutil.copyfile(original, copy)
         was_killed = killed_at(statement, lambda: work(copy))  # noqa: B023 - called at once
@@ -98,6 +101,19 @@ def test_a_space_survives_a_kill_at_each_statement(tmp_path: Path, release: Rele
 
     statements = all_kills(original, tmp_path, lambda path: Store.open(path, key, writer=True, now=1.0).close(), check)
     assert statements > len(migrations())
+
+
+def test_a_new_space_is_made_at_once_or_not_at_all(tmp_path: Path) -> None:
+    """What is left of one that was killed meanwhile is made whole by the next that opens it."""
+    empty = tmp_path / "empty.db"
+    empty.touch()
+
+    def check(path: Path) -> None:
+        with closing(Store.open(path, KEY, writer=True, now=2.0)) as store:
+            assert store.schema_version() == migrations()[-1][0]
+            assert not [breach for found in store.integrity.examine() for breach in found]
+
+    all_kills(empty, tmp_path, lambda path: Store.open(path, KEY, writer=True, now=1.0).close(), check, stride=101)
 
 
 @pytest.mark.parametrize("release", releases(), ids=lambda release: release.version)

@@ -87,17 +87,17 @@ async def listening(
     """
     end = gateway.end_of(identity)
     ending = asyncio.ensure_future(end.wait())
+    getting: asyncio.Future[Any] | None = None
     try:
         yield first
         while True:
             getting = asyncio.ensure_future(listener.news.get())
-            both: set[asyncio.Future[Any]] = {getting, ending}
+            both = {getting, ending}
             done, _ = await asyncio.wait(both, timeout=COMMENT_S, return_when=asyncio.FIRST_COMPLETED)
-            if getting not in done:
-                getting.cancel()
             if ending in done:
                 return
             if getting not in done:
+                getting.cancel()
                 yield framing.COMMENT
                 continue
             if (told := getting.result()) is None:
@@ -107,6 +107,8 @@ async def listening(
             yield framing.event({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})})
     finally:
         ending.cancel()
+        if getting is not None:
+            getting.cancel()
         gateway.forget(end)
 
 
