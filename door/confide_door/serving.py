@@ -14,6 +14,7 @@ import logging
 import re
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from ssl import SSLContext
@@ -38,6 +39,9 @@ AGAIN_S: Final = 1.0
 """After which somebody is taken in again, where this process has no file left."""
 HANDSHAKE_S: Final = 5.0
 """Within which TLS is agreed on."""
+MOST_HANDSHAKES: Final = 128
+"""Of TLS, under way. Each is 50 KB, and what comes on it is read at once: a byte on each of five hundred was 5 ms of the loop. At the rate
+above each has 0.85 s at least."""
 FIRST_S: Final = 3.0
 """Within which the first byte of a connection has come: clients open one to ask something."""
 HEAD_S: Final = 10.0
@@ -150,7 +154,8 @@ class Listener:
         self._connection = connection
         self._ssl = ssl
         self._turns = Turns(per_second=ACCEPTED_PER_S if ssl is None else ACCEPTED_BY_TLS_PER_S)
-        self._coming: set[asyncio.Task[Any]] = set()
+        self._coming: dict[asyncio.Task[Any], Coming] = {}
+        self._agreeing = Crowd(MOST_HANDSHAKES)
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
 
@@ -193,24 +198,45 @@ class Listener:
         task = self._loop.create_task(
             self._loop.connect_accepted_socket(lambda: one, taken, ssl=self._ssl, ssl_handshake_timeout=handshake_s)
         )
-        self._coming.add(task)
-        task.add_done_callback(partial(self._has_come, one, taken))
+        coming = Coming(one, task, holder_of(host), self._loop.time())
+        self._coming[task] = coming
+        task.add_done_callback(partial(self._has_come, taken))
         if self._ssl is not None:
-            one.comes(host, task.cancel)
+            self._agreeing.enter(coming)
 
-    def _has_come(self, one: Patient, taken: socket.socket, task: asyncio.Task[Any]) -> None:
-        self._coming.discard(task)
+    def _has_come(self, taken: socket.socket, task: asyncio.Task[Any]) -> None:
+        coming = self._coming.pop(task)
+        self._agreeing.left(coming)
         # What fails here is of their own making: a handshake that is none.
-        if (task.cancelled() or task.exception() is not None) and not one.has_come:
-            one.does_not_come()
+        if (task.cancelled() or task.exception() is not None) and not coming.has_come:
             taken.close()  # where it was cut before anything was begun, nobody else does
+
+
+@dataclass(eq=False, slots=True)
+class Coming:
+    """A connection that is being taken in; where TLS is agreed on first, that waits for its client."""
+
+    one: Patient
+    task: asyncio.Task[Any]
+    address: Address
+    used: float
+
+    @property
+    def waits(self) -> bool:
+        return not self.has_come
+
+    @property
+    def has_come(self) -> bool:
+        return self.one.transport is not None
+
+    def cut(self) -> None:
+        if not self.has_come:
+            self.task.cancel()
 
 
 class Patient(H11Protocol):
     """One connection: patient with who is slow, for a while."""
 
-    _agreeing: Callable[[], object] | None = None
-    """Ends the handshake of TLS, where that is all there is."""
     _timer: asyncio.TimerHandle | None = None
     _has_begun = False
     _is_known = False
@@ -244,32 +270,16 @@ class Patient(H11Protocol):
         cycle = self.cycle
         return cycle is None or cycle.response_complete or cycle.more_body or self.flow.write_paused
 
-    def comes(self, host: str, stop: Callable[[], object]) -> None:
-        """It is there from now on, though TLS has to be agreed on first; `stop` gives that up."""
-        self._agreeing = stop
-        self._enter(host)
-
-    @property
-    def has_come(self) -> bool:
-        return self.transport is not None
-
-    def does_not_come(self) -> None:
-        """Nothing was agreed on."""
-        self._crowd.left(self)
-
     def cut(self) -> None:
-        """End it at once."""
-        if self._agreeing is not None:
-            self._agreeing()
-        else:
-            self.connections.discard(self)
-            self.transport.abort()
+        self.connections.discard(self)
+        self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._agreeing = None
+        self.address = holder_of(self.client[0] if self.client else "")
+        self.used = self.loop.time()
         self._watch()
-        self._enter(self.client[0] if self.client else "")
+        self._crowd.enter(self)
 
     def data_received(self, data: bytes) -> None:
         self._heard()
@@ -336,11 +346,6 @@ class Patient(H11Protocol):
     def _read_on(self) -> None:
         if not self.flow.read_paused and not self.transport.is_closing():
             self.transport.resume_reading()
-
-    def _enter(self, host: str) -> None:
-        self.address = holder_of(host)
-        self.used = self.loop.time()
-        self._crowd.enter(self)
 
     def _heard(self) -> None:
         self.used = self.loop.time()

@@ -29,10 +29,10 @@ from confide_daemon.gateway.client import FINISH_S
 from confide_daemon.gateway.clients import Clients
 from confide_daemon.gateway.endpoint import Endpoint
 from confide_daemon.gateway.from_nodes import FromNode
+from confide_daemon.gateway.limits import MAX_CONNECTIONS
 from confide_daemon.gateway.names import hosts_of, origin_of
 from confide_daemon.gateway.oauth.documents import Documents
 from confide_daemon.gateway.oauth.routes import OPEN_TO_LINKS, SignInRoutes
-from confide_daemon.server.beside import MAX_CONNECTIONS
 from confide_daemon.server.replicas import Change
 from confide_daemon.server.server import Daemon
 from confide_door.guard import Guard, Names

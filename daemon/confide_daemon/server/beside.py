@@ -7,9 +7,8 @@ from typing import Final, Protocol
 from confide_crypto.transport.open import Connection
 from confide_daemon.server.replicas import Change
 
-MAX_CONNECTIONS: Final = 512
-"""That it holds at once, each of which is a file of this process. More than streams and requests have places there: what is left is for
-those who have not asked yet."""
+MOST_FILES: Final = 640
+"""Of this process, that whoever comes there holds at once."""
 
 
 class Beside(Protocol):

@@ -24,7 +24,7 @@ from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding.memory import heaps
 from confide_daemon.errors import BadNameError, DataFolderError, DescriptorsError, LockedError
 from confide_daemon.sealing.vault import Vault
-from confide_daemon.server.beside import MAX_CONNECTIONS, Beside
+from confide_daemon.server.beside import MOST_FILES, Beside
 from confide_daemon.server.listening.strangers import MAX_STRANGERS
 from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.jobs import carry_out
@@ -124,7 +124,7 @@ async def _serve(
             config.server.max_sessions,
             config.spaces.max_open_spaces,
             per_session=per_session,
-            beside=MAX_CONNECTIONS if beside is not None else 0,
+            beside=MOST_FILES if beside is not None else 0,
         )
         if not on_demand:
             _grow_table(sessions + PER_SPACE * open_spaces)

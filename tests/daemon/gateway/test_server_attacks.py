@@ -13,8 +13,7 @@ from tests.support.deadline import DEADLINE_S
 from tests.support.programs.door_attacks import ACCEPTS, ENVELOPE, LATER, LISTEN, METADATA, DoorAttacks, listen
 from tests.support.programs.server_gateway import ServerGateway, served
 
-from confide_daemon.gateway.limits import MAX_SESSIONS_EACH
-from confide_daemon.server.beside import MAX_CONNECTIONS
+from confide_daemon.gateway.limits import MAX_CONNECTIONS, MAX_SESSIONS_EACH
 
 CANARY = "quetzal-canary"
 OPEN = ("/health", METADATA, f"{METADATA}/mcp")
