@@ -4,7 +4,7 @@
 
 Ten thousand guesses, of tokens, codes, refresh tokens and pages of sign-ins; a thousand connections with half a request, which come back
 when they are cut; a thousand streams of one token, of which some are let in and the others come again; bodies of 5 MiB, and a thousand that
-come a byte at a time. At a gateway that ends TLS itself: whole handshakes, and a thousand that are left half done. The attackers are
+come a byte at a time; and all requests that may begin in a row, in one moment. At a gateway that ends TLS itself: whole handshakes, and a thousand that are left half done. The attackers are
 processes of their own, as in `bench.hostile`; a machine's tool calls over its channel are measured meanwhile, and in quiet before and after
 each. Budgets: none through, and the 99th percentile of a call within twice the quiet one.
 """
@@ -43,6 +43,7 @@ from tests.support.programs.signing_in import FORM, REDIRECT
 from bench.hostile import Attack, Counted, begun, call_for, percentile, under
 from confide_crypto.keys.identity import Identity, format_public_key, parse_daemon_key
 from confide_crypto.transport.open import connect
+from confide_door.pacing import IN_A_ROW, PER_S
 
 GUESSES: Final = 10_000
 HELD: Final = 1000
@@ -160,6 +161,20 @@ def dribble(_port: int, _static: bytes, count: Counted, *, port: int, token: str
     _hold(count, port, held, itertools.cycle((form, call)))
 
 
+def burst(_port: int, _static: bytes, count: Counted, *, port: int) -> None:
+    """As many requests as begin in a row, all in one moment, and again as soon as so many may."""
+    request = b"GET /nothing HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % port
+    kept = [socket.create_connection(("127.0.0.1", port), DEADLINE_S) for _ in range(IN_A_ROW)]
+    while True:
+        until = time.monotonic() + IN_A_ROW / PER_S
+        for one in kept:
+            one.sendall(request)
+        for one in kept:
+            one.recv(PART)
+            count.value += 1
+        time.sleep(max(0.0, until - time.monotonic()))
+
+
 def shake(_port: int, _static: bytes, count: Counted, *, port: int) -> None:
     """Whole handshakes of TLS, as fast as they are answered; each is left at once."""
     anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -239,6 +254,7 @@ def by_http(daemon: Daemon, said: argparse.Namespace, through: Counted, opened: 
         "these three at once": ((guessing, holding, listening), 0),
         "bodies of 5 MiB": ((filling,), 0),
         f"{said.held:,} slow bodies": ((dribbling,), 0),
+        "bursts of requests": ((partial(burst, port=port),), 0),
         "all of them": ((guessing, holding, listening, filling, dribbling), 0),
     }
 

@@ -32,7 +32,7 @@ BACKLOG: Final = 1024
 """In the kernel's queue: whoever finds it full tries again after a second."""
 ACCEPTED_PER_S: Final = 500.0
 """Connections taken in, one in a turn of the loop: a flood brings them without end, and others wait for the same loop. One that comes and
-goes costs 0.15 ms of it, and leaves garbage that stops it for some more."""
+goes costs 0.15 ms of it."""
 ACCEPTED_BY_TLS_PER_S: Final = 150.0
 """The same where TLS is agreed on: to sign for whoever comes takes the loop half a millisecond more."""
 AGAIN_S: Final = 1.0
