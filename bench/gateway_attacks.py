@@ -4,9 +4,10 @@
 
 Ten thousand guesses, of tokens, codes, refresh tokens and pages of sign-ins; a thousand connections with half a request, which come back
 when they are cut; a thousand streams of one token, of which some are let in and the others come again; bodies of 5 MiB, and a thousand that
-come a byte at a time; and all requests that may begin in a row, in one moment. At a gateway that ends TLS itself: whole handshakes, and a thousand that are left half done. The attackers are
-processes of their own, as in `bench.hostile`; a machine's tool calls over its channel are measured meanwhile, and in quiet before and after
-each. Budgets: none through, and the 99th percentile of a call within twice the quiet one.
+come a byte at a time; and all requests that may begin in a row, in one moment. At a gateway that ends TLS itself: whole handshakes, and a
+thousand that are left half done. The attackers are processes of their own, as in `bench.hostile`; a machine's tool calls over its channel
+are measured meanwhile, and in quiet before and after each. Budgets: none through, and the 99th percentile of a call within twice the quiet
+one.
 """
 
 from __future__ import annotations
