@@ -4,10 +4,11 @@
 
 Ten thousand guesses, of tokens, codes, refresh tokens and pages of sign-ins; a thousand connections with half a request, which come back
 when they are cut; a thousand streams of one token, of which some are let in and the others come again; bodies of 5 MiB, and a thousand that
-come a byte at a time; and all requests that may begin in a row, in one moment. At a gateway that ends TLS itself: whole handshakes, and a
-thousand that are left half done. The attackers are processes of their own, as in `bench.hostile`; a machine's tool calls over its channel
-are measured meanwhile, and in quiet before and after each. Budgets: none through, and the 99th percentile of a call within twice the quiet
-one.
+come a byte at a time; all requests that may begin in a row, in one moment; and requests of 4 MiB of a program with a token. At a gateway
+that ends TLS itself: whole handshakes, and a thousand that are left half done.
+
+The attackers are processes of their own, as in `bench.hostile`; a machine's tool calls over its channel are measured meanwhile, and in
+quiet before and after each. Budgets: none through, and the 99th percentile of a call within twice the quiet one.
 """
 
 from __future__ import annotations
@@ -37,13 +38,14 @@ from typing import Any, Final
 from tests.support.daemon.loopback import Machine
 from tests.support.deadline import DEADLINE_S
 from tests.support.network.certificates import certificate
-from tests.support.programs.door_attacks import ACCEPTS, LATER, LISTEN
+from tests.support.programs.door_attacks import ACCEPTS, ENVELOPE, LATER, LISTEN
 from tests.support.programs.processes import Daemon, running_daemon
 from tests.support.programs.signing_in import FORM, REDIRECT
 
 from bench.hostile import Attack, Counted, begun, call_for, percentile, under
 from confide_crypto.keys.identity import Identity, format_public_key, parse_daemon_key
 from confide_crypto.transport.open import connect
+from confide_door.limits import MAX_BODY_BYTES
 from confide_door.pacing import IN_A_ROW, PER_S
 
 GUESSES: Final = 10_000
@@ -155,6 +157,22 @@ def fill(_port: int, _static: bytes, count: Counted, *, port: int, token: str, t
         count.value += 1
 
 
+def overask(_port: int, _static: bytes, count: Counted, *, port: int, token: str) -> None:
+    """Requests that are just not too large, of a program with a token: to parse one takes the loop 35 ms."""
+    arguments = {"query": "\\" * (MAX_BODY_BYTES // 2 - 1000)}
+    params = {"name": "memory_search", "arguments": arguments, "_meta": ENVELOPE}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+    said = {"Mcp-Method": "tools/call", "Mcp-Name": "memory_search", "Content-Type": "application/json"}
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
+    while True:
+        try:
+            connection.request("POST", "/mcp", body, ACCEPTS | said | {"Authorization": f"Bearer {token}"})
+            connection.getresponse().read()
+        except (OSError, http.client.HTTPException):  # it is refused before it has come
+            connection.close()
+        count.value += 1
+
+
 def dribble(_port: int, _static: bytes, count: Counted, *, port: int, token: str, held: int) -> None:
     """Bodies that come a byte at a time, half of them of strangers for a token; each that is ended comes back."""
     form = _head("/token", port, "Content-Type: application/x-www-form-urlencoded", "Content-Length: 1000")
@@ -256,6 +274,7 @@ def by_http(daemon: Daemon, said: argparse.Namespace, through: Counted, opened: 
         "bodies of 5 MiB": ((filling,), 0),
         f"{said.held:,} slow bodies": ((dribbling,), 0),
         "bursts of requests": ((partial(burst, port=port),), 0),
+        "requests of 4 MiB": ((partial(overask, port=port, token=made["token"]),) * 2, 0),
         "all of them": ((guessing, holding, listening, filling, dribbling), 0),
     }
 

@@ -16,7 +16,7 @@ PER_S: Final = 200.0
 IN_A_ROW: Final = 32
 """That begin one right behind the other after a pause: a page with what it takes along."""
 APART_S: Final = 0.001
-"""Between two of these: together they were a turn of 10 ms, and that five times a second."""
+"""Between two of these: together they were a turn of 10 ms, and that six times a second."""
 REST_S: Final = 0.5
 """For which a connection that brings little at a time is left alone."""
 WOKEN: Final = 4
