@@ -19,7 +19,7 @@ APART_S: Final = 0.001
 """Between two of these: together they were a turn of 10 ms, and that six times a second."""
 REST_S: Final = 0.5
 """For which a connection that brings little at a time is left alone."""
-WOKEN: Final = 4
+WOKEN: Final = 2
 WOKEN_EVERY_S: Final = 0.001
 """So many are looked at again, so often: 0.1 ms of each."""
 
