@@ -1,9 +1,9 @@
 """The door that both gateways have (docs/gateway.md): that of `confide serve` on a person's machine, and that of `confided` on a server.
 
 It knows no memory, no token's rights and no session: what is alike is how a request comes in. `serving` is the socket, and how long it
-waits for whom; `guard` refuses what a page in a browser could cause; `admission` reads a bearer token and counts guesses; `limits` bounds
-bodies and places; `refusals` is the answer to all that is not let in.
+waits for whom; `crowd` knows who makes room, and `pacing` who has to wait; `guard` refuses what a page in a browser could cause;
+`admission` reads a bearer token and counts guesses; `limits` bounds bodies and places; `refusals` is the answer to all that is not let in.
 
-Floors: refusals < guard, admission, limits < serving. Nothing but a gateway imports this: an agent's session, a hook, and a daemon without
-`[gateway]` load no web server.
+Floors: refusals < guard, admission, limits, crowd, pacing < serving. Nothing but a gateway imports this: an agent's session, a hook, and a
+daemon without `[gateway]` load no web server.
 """

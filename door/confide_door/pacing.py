@@ -13,11 +13,13 @@ from typing import Final
 
 PER_S: Final = 200.0
 """Requests of strangers that begin. One costs half a millisecond or more, so they have a tenth of the loop."""
-AT_ONCE: Final = 32
-"""That begin without waiting, behind a pause: a page with what it takes along."""
+IN_A_ROW: Final = 32
+"""That begin one right behind the other after a pause: a page with what it takes along."""
+APART_S: Final = 0.001
+"""Between two of these: together they were a turn of 10 ms, and that six times a second."""
 REST_S: Final = 0.5
 """For which a connection that brings little at a time is left alone."""
-WOKEN: Final = 4
+WOKEN: Final = 2
 WOKEN_EVERY_S: Final = 0.001
 """So many are looked at again, so often: 0.1 ms of each."""
 
@@ -25,15 +27,16 @@ WOKEN_EVERY_S: Final = 0.001
 class Turns:
     """Requests that wait to begin, in turn of whoever brings them: who brings one does not wait for another's five hundred."""
 
-    def __init__(self, *, per_second: float = PER_S, at_once: int = AT_ONCE) -> None:
+    def __init__(self, *, per_second: float = PER_S, in_a_row: int = IN_A_ROW) -> None:
         self._pause_s = 1 / per_second
-        self._ahead_s = (at_once - 1) / per_second
-        self._free_at = 0.0  # as the loop tells the time: when the next may begin
+        self._ahead_s = (in_a_row - 1) / per_second
+        # As the loop tells the time: when the next may begin by the rate, and in a row.
+        self._free_at = self._apart_at = 0.0
         self._waiting: dict[Hashable, dict[Callable[[], None], None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def wait(self, holder: Hashable, begin: Callable[[], None]) -> None:
-        """Call `begin` at once, or when it is its turn. `holder`: who brings it."""
+        """Call `begin` now where nobody waits, or else when it is its turn. `holder`: who brings it."""
         self._waiting.setdefault(holder, {})[begin] = None
         if self._timer is None:
             self._next()
@@ -50,7 +53,7 @@ class Turns:
         self._timer = None
         now = loop.time()
         self._free_at = max(self._free_at, now - self._ahead_s)
-        while self._waiting and self._free_at <= now:
+        if self._waiting and max(self._free_at, self._apart_at) <= now:
             holder, theirs = next(iter(self._waiting.items()))
             begin = next(iter(theirs))
             del self._waiting[holder]
@@ -58,9 +61,10 @@ class Turns:
             if theirs:  # behind all others
                 self._waiting[holder] = theirs
             self._free_at += self._pause_s
+            self._apart_at = now + APART_S
             begin()
-        if self._waiting:
-            self._timer = loop.call_at(self._free_at, self._next)
+        if self._waiting and self._timer is None:
+            self._timer = loop.call_at(max(self._free_at, self._apart_at), self._next)
 
 
 class Rests:

@@ -29,17 +29,38 @@ class Begun(list[str]):
                 await self._news.wait()
 
 
-async def test_few_begin_at_once_and_all_others_later() -> None:
-    begun, turns = Begun(), Turns(per_second=50, at_once=4)
-    for number in range(12):
+async def test_few_begin_in_a_row_and_all_others_later() -> None:
+    loop = asyncio.get_running_loop()
+    begun, turns = Begun(), Turns(per_second=20, in_a_row=4)
+    since = loop.time()
+    for number in range(7):
         turns.wait("one", partial(begun.note, str(number)))
-    assert 4 <= len(begun) < 12
-    await begun.until(12)
-    assert begun == [str(number) for number in range(12)]
+    assert begun == ["0"]
+    await begun.until(7)
+    assert begun == [str(number) for number in range(7)]
+    assert loop.time() - since > 2.9 / 20
+
+
+async def test_those_in_a_row_have_turns_of_the_loop_of_their_own() -> None:
+    """Thirty-two requests of a stranger in one turn were 10 ms, which all others waited."""
+    loop = asyncio.get_running_loop()
+    begun, turns, in_one_turn = Begun(), Turns(per_second=1, in_a_row=8), [0]
+
+    def count() -> None:
+        in_one_turn.append(len(begun) - sum(in_one_turn))
+        if len(begun) < 8:
+            loop.call_soon(count)
+
+    loop.call_soon(count)
+    for number in range(8):
+        turns.wait("one", partial(begun.note, str(number)))
+    await begun.until(8)
+    count()
+    assert max(in_one_turn) == 1
 
 
 async def test_nobody_waits_for_all_that_another_brings() -> None:
-    begun, turns = Begun(), Turns(per_second=500, at_once=1)
+    begun, turns = Begun(), Turns(per_second=500, in_a_row=1)
     for number in range(100):
         turns.wait("flood", partial(begun.note, f"flood {number}"))
     turns.wait("friend", partial(begun.note, "friend"))
@@ -48,7 +69,7 @@ async def test_nobody_waits_for_all_that_another_brings() -> None:
 
 
 async def test_who_has_left_takes_no_turn() -> None:
-    begun, turns = Begun(), Turns(per_second=500, at_once=1)
+    begun, turns = Begun(), Turns(per_second=500, in_a_row=1)
     names = [partial(begun.note, name) for name in ("first", "gone", "last")]
     for each in names:
         turns.wait("one", each)

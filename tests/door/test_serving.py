@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import ssl
 import sys
+import weakref
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -24,6 +27,8 @@ MOST = 8
 WHOLE = b"GET / HTTP/1.1\r\nHost: localhost:%d\r\n\r\n"
 LESS_THAN_ASYNCIO_S = 40
 """Which waits for a handshake for a minute."""
+MORE_THAN_IS_KEPT = 2**26
+"""Of what is sent, between two programs on one machine."""
 OTHER = "127.0.0.2"
 """Another address that leads to and comes from this machine, on Linux."""
 
@@ -45,12 +50,14 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def listening(turns: Turns | None = None) -> AsyncIterator[int]:
-    """A server of ours with that application, and room for few; its port."""
+async def listening(turns: Turns | None = None, *, tls: tuple[Path, Path] | None = None) -> AsyncIterator[int]:
+    """A server of ours with that application, and room for few; its port. `tls`: its certificate, and the key of it."""
     opened = serving.listen("127.0.0.1", 0)
     port = opened.getsockname()[1]
     names = Names({f"{name}:{port}" for name in LOOPBACK})
-    running = serving.Server(serving.settings(Guard(app, names, hint="the log"), most_connections=MOST), turns=turns)
+    cert, key = tls or (None, None)
+    guarded = Guard(app, names, hint="the log")
+    running = serving.Server(serving.settings(guarded, most_connections=MOST, cert=cert, key=key), turns=turns)
     task = asyncio.create_task(running.serve(sockets=[opened]))
     try:
         yield port
@@ -208,6 +215,40 @@ async def test_where_all_are_at_work_who_comes_is_not_let_in() -> None:
         await again.writer.wait_closed()
 
 
+@pytest.mark.parametrize("how", ["its client leaves", "its client breaks off", "it makes room", "it is refused"])
+async def test_a_connection_that_has_ended_leaves_nothing_to_collect(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look for what a flood of them leaves stopped the loop again and again, and machines wait for it."""
+    came, gone = asyncio.Event(), asyncio.Event()
+    kept: list[weakref.ref[asyncio.Transport]] = []
+    made = serving.Patient.connection_made
+
+    def noted(one: serving.Patient, transport: asyncio.Transport) -> None:
+        if not kept:
+            kept.append(weakref.ref(transport, lambda _ref: gone.set()))
+        made(one, transport)
+        came.set()
+
+    monkeypatch.setattr(serving.Patient, "connection_made", noted)
+    async with listening() as port, asyncio.timeout(DEADLINE_S):
+        one = await Visitor.come(port)
+        await came.wait()
+        gc.disable()
+        try:
+            if how == "it is refused":
+                one.ask("/refused")
+                assert await one.reader.readuntil(b"\r\n\r\nno")
+            others = [await Visitor.come(port) for _ in range(MOST * (how == "it makes room"))]
+            if how == "its client breaks off":
+                one.writer.transport.abort()
+            elif how != "it makes room":
+                one.writer.close()
+            await gone.wait()
+        finally:
+            gc.enable()
+        for each in (one, *others):
+            each.writer.close()
+
+
 class Asked(Turns):
     """Turns that are given by hand."""
 
@@ -314,24 +355,41 @@ async def test_what_is_sent_behind_a_refusal_is_not_read(monkeypatch: pytest.Mon
         one = await Visitor.come(port)
         one.ask("/refused", more=b"Content-Length: 900000000000\r\n")
         assert (await one.reader.readuntil(b"\r\n\r\nno")).startswith(b"HTTP/1.1 401")
+        sent = 0
         with suppress(OSError):
-            while not one.reader.at_eof():
-                one.writer.write(b"x" * 65536)
+            while sent < MORE_THAN_IS_KEPT and not one.reader.at_eof():
+                one.writer.write(b"x" * 2**16)
                 await one.writer.drain()
-        one.writer.close()
+                sent += 2**16
+        assert sent < MORE_THAN_IS_KEPT
+        one.writer.transport.abort()
 
 
 async def test_a_handshake_of_tls_is_not_waited_for_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of it is seen by whoever counts connections."""
     monkeypatch.setattr(serving, "HANDSHAKE_S", 0.1)
-    opened = serving.listen("127.0.0.1", 0)
-    cert, key = certificate(tmp_path)
-    running = serving.Server(serving.settings(app, most_connections=MOST, cert=cert, key=key))
-    task = asyncio.create_task(running.serve(sockets=[opened]))
-    async with asyncio.timeout(LESS_THAN_ASYNCIO_S):
-        reader, writer = await asyncio.open_connection("127.0.0.1", opened.getsockname()[1])
+    async with listening(tls=certificate(tmp_path)) as port, asyncio.timeout(LESS_THAN_ASYNCIO_S):
+        one = await Visitor.come(port)
         with suppress(ConnectionResetError):
-            assert await reader.read() == b""
-        writer.close()
-    running.should_exit = True
-    await task
+            assert await one.reader.read() == b""
+        one.writer.close()
+
+
+async def test_handshakes_of_tls_that_do_not_come_keep_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have few places: each holds a file and some memory, and what comes on it is read at once."""
+    monkeypatch.setattr(serving, "HANDSHAKE_S", 1000.0)
+    monkeypatch.setattr(serving, "MOST_HANDSHAKES", MOST)
+    cert, key = certificate(tmp_path)
+    trusting = ssl.create_default_context(cafile=cert)
+    async with listening(tls=(cert, key)) as port, asyncio.timeout(LESS_THAN_ASYNCIO_S):
+        friend = Visitor(*await asyncio.open_connection("127.0.0.1", port, ssl=trusting), port)
+        assert await friend.is_answered()
+        mute = [await Visitor.come(port) for _ in range(3 * MOST)]
+        for each in mute[: -(MOST - 1)]:
+            with suppress(ConnectionResetError):
+                assert await each.reader.read() == b""
+        late = Visitor(*await asyncio.open_connection("127.0.0.1", port, ssl=trusting), port)
+        assert await late.is_answered()
+        for one in (*mute, friend, late):
+            one.writer.transport.abort()

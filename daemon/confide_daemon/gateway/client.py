@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from confide_daemon.gateway.elsewhere import Elsewhere
 from confide_daemon.gateway.limits import MAX_SESSIONS_EACH
 from confide_daemon.server.mcp.agent_server import AgentServer, nobody
 from confide_daemon.server.mcp.tool_calls import Origin, definitions
-from confide_daemon.server.rates import TokenBucket, price_of
+from confide_daemon.server.rates import RECORD_BYTES, TokenBucket, price_of
 from confide_daemon.server.replicas import Change
 from confide_daemon.server.server import OPENED_AT_ONCE, Daemon
 from confide_daemon.spaces.space import Space
@@ -116,11 +117,17 @@ class Client:
         if self._elsewhere is not None:
             self._elsewhere.tidy()
 
+    def require_credit(self) -> None:
+        """Raises RefusalError, 429: what it has asked before is not paid for, so that its next request need not be read."""
+        if self._bucket.wait_s > MAX_WAIT_S:
+            raise _too_fast(self._bucket.wait_s)
+
     async def pay(self, body: bytes) -> None:
         """Return when a request may be parsed. Raises RefusalError: 429, it comes too fast; RequestError: it holds too many values."""
-        wait_s = self._bucket.borrow(MAX_WAIT_S, 1.0 + await price_of(body))
+        price = 1.0 + len(body) / RECORD_BYTES + await price_of(body)
+        wait_s = self._bucket.borrow(MAX_WAIT_S, price)
         if wait_s is None:
-            raise RefusalError(429, "busy", "this client asks faster than the daemon answers")
+            raise _too_fast(self._bucket.wait_s)
         await asyncio.sleep(wait_s)
 
     async def handle(self, scope: Scope, body: bytes, receive: Receive, send: Send, *, is_passed_on: bool) -> None:
@@ -260,6 +267,11 @@ class Client:
 
     def _publish(self, change: Change) -> None:
         self._daemon.announce(self.caller.space_id, change)
+
+
+def _too_fast(wait_s: float) -> RefusalError:
+    headers = {"Retry-After": str(math.ceil(wait_s))}
+    return RefusalError(429, "busy", "this client asks faster than the daemon answers", headers=headers)
 
 
 def restarting() -> RefusalError:

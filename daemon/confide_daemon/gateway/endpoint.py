@@ -56,6 +56,7 @@ class Endpoint:
         places = self._clients.streams if is_stream else self._clients.requests
         with places.place(caller.public_key):
             client = self._clients.of(caller)
+            client.require_credit()
             body = await body_of(request, within_s=BODY_S)
             await client.pay(body)
             work = asyncio.create_task(client.handle(scope, body, receive, send, is_passed_on=is_passed_on))

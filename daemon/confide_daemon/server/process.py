@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gc
 import logging
+import os
 import resource
 import time
 from collections.abc import Callable
@@ -22,7 +24,7 @@ from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding.memory import heaps
 from confide_daemon.errors import BadNameError, DataFolderError, DescriptorsError, LockedError
 from confide_daemon.sealing.vault import Vault
-from confide_daemon.server.beside import Beside
+from confide_daemon.server.beside import MOST_FILES, Beside
 from confide_daemon.server.listening.strangers import MAX_STRANGERS
 from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.jobs import carry_out
@@ -45,6 +47,10 @@ PER_PASSED_ON: Final = 2
 """A session that is passed on to another node is a connection at both ends."""
 FEWEST_SESSIONS: Final = 16
 LOOPBACK: Final = "127.0.0.1"
+COLLECTED_AFTER: Final = (10_000, 3, 2)
+"""Objects that have come, less those that have gone, behind which garbage is looked for; and so many such looks behind which it is looked
+for among what has stayed. Python's own (700, 10, 10) are as many in all, but each look is at all that is young, dead or not: connections
+that come and go caused ten a second, of up to 4 ms."""
 
 
 def run(
@@ -115,8 +121,13 @@ async def _serve(
             log.warning("%s was revoked later than this data folder was copied: revoked again", name, extra=extra)
         per_session = PER_PASSED_ON if config.node.listen else 1
         sessions, open_spaces = make_room(
-            config.server.max_sessions, config.spaces.max_open_spaces, per_session=per_session
+            config.server.max_sessions,
+            config.spaces.max_open_spaces,
+            per_session=per_session,
+            beside=MOST_FILES if beside is not None else 0,
         )
+        if not on_demand:
+            _grow_table(sessions + PER_SPACE * open_spaces)
         config = replace(
             config,
             server=replace(config.server, max_sessions=sessions),
@@ -126,6 +137,7 @@ async def _serve(
         # What is loaded by now stays. Looked at again in every full collection, it would stop all calls for 100 ms, and a flood of
         # connections leaves enough garbage for one every few seconds.
         gc.freeze()
+        gc.set_threshold(*COLLECTED_AFTER)
         gc.enable()
         daemon = Daemon(
             state,
@@ -198,17 +210,19 @@ def _listen(text: str) -> tuple[str, int]:
         raise BadNameError(f"'{text[:80]}' is no address to listen on", hint=str(error)) from None
 
 
-def make_room(max_sessions: int, max_open_spaces: int, *, per_session: int = 1) -> tuple[int, int]:
+def make_room(max_sessions: int, max_open_spaces: int, *, per_session: int = 1, beside: int = 0) -> tuple[int, int]:
     """How many sessions this process can hold, and how many spaces open at once: as many as configured, or as its files allow.
 
     Raises its soft limit of open files as far as that needs. Each connection is one file, an open space `PER_SPACE`, and a process that has
     none left can neither accept nor open a database. How many spaces there are does not matter: those that are closed have none.
 
-    `per_session`: how many files a session may take.
+    Args:
+        per_session: how many files a session may take.
+        beside: how many what is served beside may take: whoever comes there must not keep a space from being opened.
 
     Raises DescriptorsError: the hard limit leaves room for hardly anybody.
     """
-    others = MAX_STRANGERS + RESERVE + PER_SPACE * SPARE
+    others = MAX_STRANGERS + RESERVE + PER_SPACE * SPARE + beside
     wanted = others + per_session * max_sessions + PER_SPACE * max_open_spaces
     allowed = _raise_to(wanted)
     left = allowed - others
@@ -231,6 +245,15 @@ def make_room(max_sessions: int, max_open_spaces: int, *, per_session: int = 1) 
         wanted,
     )
     return sessions, open_spaces
+
+
+def _grow_table(files: int) -> None:
+    """Have room for as many in the kernel's table of this process's files.
+
+    Linux doubles it as files come, and has a process of several threads wait for all processors then: an accept took 10 to 20 ms.
+    """
+    with open(os.devnull, "rb") as nothing:
+        os.close(fcntl.fcntl(nothing, fcntl.F_DUPFD_CLOEXEC, files - 1))
 
 
 def _raise_to(wanted: int) -> int:

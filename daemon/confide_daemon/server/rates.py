@@ -29,6 +29,8 @@ MAX_WAIT_S: Final = 5.0
 
 CONNECTION: Final = 10.0
 """A connection, at so many requests: a session takes 6 ms to begin and to end. So a key may come 100 times at once, then 20 a second."""
+RECORD_BYTES: Final = 16 * 1024
+"""Of what comes, at the price of a request."""
 ANSWERED_BYTES: Final = 64 * 1024
 """Of an answer, at the price of a request: it costs a seal, not a parse."""
 CONTAINERS: Final = 256
@@ -57,6 +59,12 @@ class TokenBucket:
         self._refilled = self._now()
 
     @property
+    def wait_s(self) -> float:
+        """How long somebody waits who takes one now."""
+        self._refill()
+        return max(0.0, (1.0 - self._tokens) / self._per_second)
+
+    @property
     def is_full(self) -> bool:
         """Whether nothing of it is used: a new one would be the same."""
         self._refill()
@@ -71,8 +79,7 @@ class TokenBucket:
 
         The wait is for those who came before; who comes next waits for these.
         """
-        self._refill()
-        wait_s = max(0.0, (1.0 - self._tokens) / self._per_second)
+        wait_s = self.wait_s
         if wait_s > longest_s:
             return None
         self._tokens -= price

@@ -13,7 +13,9 @@ from tests.support.deadline import DEADLINE_S
 from tests.support.programs.door_attacks import ACCEPTS, ENVELOPE, LATER, LISTEN, METADATA, DoorAttacks, listen
 from tests.support.programs.server_gateway import ServerGateway, served
 
+from confide_crypto.limits import MAX_CONTAINERS
 from confide_daemon.gateway.limits import MAX_CONNECTIONS, MAX_SESSIONS_EACH
+from confide_door.limits import MAX_BODY_BYTES
 
 CANARY = "quetzal-canary"
 OPEN = ("/health", METADATA, f"{METADATA}/mcp")
@@ -121,6 +123,7 @@ def test_sessions_have_places(gateway: ServerGateway, many: str) -> None:
 async def test_half_requests_keep_nobody_out(gateway: ServerGateway, writer: str) -> None:
     """More of them than there is room for: a program with a token is answered meanwhile, and so is a machine over its channel."""
     machine = gateway.confided.enroll("beside")
+    room = room_for_files(gateway)
     with ExitStack() as stack:
         for _ in range(MAX_CONNECTIONS + 60):
             one = stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), DEADLINE_S))
@@ -129,6 +132,15 @@ async def test_half_requests_keep_nobody_out(gateway: ServerGateway, writer: str
         async with await gateway.confided.connect(machine) as connected:
             await connected.attach()
             await connected.put("MEMORY.md", "Somebody is at the door.\n")
+    assert room_for_files(gateway) == room  # to grow it stops a process of several threads
+
+
+def room_for_files(gateway: ServerGateway) -> str:
+    """What the kernel has made for the daemon; nothing where it does not tell."""
+    assert gateway.confided.address is not None
+    status = Path("/proc") / str(gateway.confided.address["pid"]) / "status"
+    lines = status.read_text().splitlines() if status.exists() else ()
+    return "".join(line for line in lines if line.startswith("FDSize:"))
 
 
 def test_large_bodies_are_refused(gateway: ServerGateway, reader: str) -> None:
@@ -151,6 +163,18 @@ def test_large_bodies_are_refused(gateway: ServerGateway, reader: str) -> None:
     nested = gateway.request("POST", "/mcp", b"[" * 3_000_000, token=reader, headers=LATER)
     assert nested.status in (400, 413)
     assert gateway.request("GET", "/health").status == 200
+
+
+def test_who_has_asked_for_too_much_is_read_no_further(gateway: ServerGateway, writer: str) -> None:
+    """To parse a large request takes the loop 35 ms and more, which machines wait for."""
+    dear = [[] for _ in range(MAX_CONTAINERS - 100)]  # what that costs is paid off in half a minute
+    assert call(gateway, gateway.token("dear"), "memory_search", query=dear).status == 200
+    head = LATER | {"Host": f"127.0.0.1:{gateway.port}", "Authorization": f"Bearer {gateway.token('dear')}"}
+    lines = [f"{name}: {value}" for name, value in {**head, "Content-Length": str(MAX_BODY_BYTES)}.items()]
+    with socket.create_connection(("127.0.0.1", gateway.port), DEADLINE_S) as one:
+        one.sendall("\r\n".join(["POST /mcp HTTP/1.1", *lines, "", ""]).encode())
+        assert one.recv(12) == b"HTTP/1.1 429"
+    assert call(gateway, writer, "memory_status").status == 200
 
 
 def test_guesses_are_few_and_shut_nobody_out(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ from confide_daemon.gateway.oauth.consent import STYLE_PATH, ended_page, style, 
 from confide_daemon.gateway.oauth.documents import Documents
 from confide_daemon.gateway.oauth.provider import CONSENT, Authenticator, Provider
 from confide_door.admission import Guesses
+from confide_door.crowd import holder_of
 from confide_door.limits import Places, body_of, replayed
 from confide_door.refusals import RefusalError
-from confide_door.serving import holder_of
 
 AUTHORIZE: Final = "/authorize"
 TOKEN: Final = "/token"  # noqa: S105 - an address
