@@ -15,7 +15,7 @@ from confide_daemon import figures
 from confide_daemon.embedding import Model
 from confide_daemon.errors import DamagedError, StorageError
 from confide_daemon.retrieval.indexing.generations import Asked, Choice, Serving, live_generation
-from confide_daemon.retrieval.indexing.indexer import NO_ROOM, Indexer
+from confide_daemon.retrieval.indexing.indexer import Indexer
 from confide_daemon.retrieval.indexing.model import Budget, Provider
 from confide_daemon.retrieval.search import engine as search
 from confide_daemon.retrieval.search.engine import SearchResult
@@ -164,11 +164,7 @@ class Searcher:
                 stemmed=self._stemmed,
             )
             live = live_generation(store)
-        warnings = [*choice.warnings, *self._damage.warnings(), *found.warnings]
-        if self._indexer.failure is not None:
-            warnings.append(f"indexing has stopped: {self._indexer.failure}")
-        if self._indexer.waits_for_room:
-            warnings.append(NO_ROOM)
+        warnings = [*choice.warnings, *self._damage.warnings(), *found.warnings, *self._indexer.warnings()]
         mode = "keyword" if choice.vector is None else "hybrid" if found.has_words else "vector"
         return SearchResult(found.hits, mode, warnings, choice.age_s, timings, found.explanation), live
 
