@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from confide_daemon.embedding import Model
 from confide_daemon.errors import CrowdedError, EngineError, FencedError, LockedError, StorageError, WrongKeyError
 from confide_daemon.sealing.rosters import Rosters
 from confide_daemon.sealing.vault import Vault
+from confide_daemon.spaces.catching_up import Stilled, caught_up, present
 from confide_daemon.spaces.custodian import Custodian, sweep
 from confide_daemon.spaces.entry import Entry, Follow, Standing, StandingFile
 from confide_daemon.spaces.leases import Lease, Leases
@@ -188,26 +189,36 @@ class Spaces:
         return self._leases
 
     @asynccontextmanager
-    async def still(self, space_id: str) -> AsyncIterator[bytes | None]:
-        """The key of the space's database, None where it is not at hand, while its files are copied.
+    async def still(self, space_id: str) -> AsyncIterator[Stilled]:
+        """How the space is while its files are copied.
 
-        Within this no other file takes its place, and one that nobody has open is not opened.
+        Within this no other file takes its place, and one that nobody has open is not opened. Where another node may have it, its copy is
+        brought up to its log before, if its key is at hand.
         """
         is_known = space_id in self._entries
         try:
             entry = self._entry(space_id)
         except ConfideError:
-            yield None  # nobody can tell who keeps its key, so it cannot be opened either
+            yield Stilled(None)  # nobody can tell who keeps its key, so it cannot be opened either
             return
         try:
             async with entry.unchanged() as key:
-                yield key
+                if self._leases is not None and entry.space is None:
+                    yield await caught_up(
+                        self._leases, space_id, self._state.folder, entry.custodian, self._settings.chunks
+                    )
+                else:
+                    yield Stilled(key)
         finally:
             # Of one that nobody uses, nothing is kept: there may be ten thousand.
             is_wanted = entry.users or entry.listeners or entry.holders
             is_used = entry.opening or entry.closing or is_wanted or entry.custodian.is_holding
             if not is_known and not is_used:
                 self._entries.pop(space_id, None)
+
+    async def present(self, space_ids: Collection[str]) -> list[str]:
+        """Those of the spaces that there is something of: here, or in the store."""
+        return await present(self._leases, self._state.folder, space_ids)
 
     def key(self, space_id: str, name: KeyName) -> bytes | None:
         """A key of a space's database, as it was or is; None where a machine has to bring it."""

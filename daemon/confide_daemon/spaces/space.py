@@ -267,7 +267,7 @@ class Space:
             )
             try:
                 if behind:
-                    await threads.maintain(lambda store: _follow(store, derivation, behind))
+                    await threads.maintain(lambda store: derivation.follow_all(store, behind))
                 await space.projects.open()
                 await space.moving.open()
                 await threads.read(space._budget.load)
@@ -537,11 +537,3 @@ def _open_marked(
     except BaseException:
         store.close()
         raise
-
-
-def _follow(store: Store, derivation: Derivation, documents: Sequence[int]) -> None:
-    """What is derived of documents follows what another node has written."""
-    now = time.time()
-    for row in store.documents.by_id(documents):
-        revision = None if row.deleted else store.documents.revision(row.id, row.revision)
-        derivation.follow(store, row, revision.text if revision is not None else None, now)

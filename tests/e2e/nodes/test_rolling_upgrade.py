@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
-from tests.chaos.cables import Cable
 from tests.support.daemon.postgres import Postgres
 from tests.support.deadline import DEADLINE_S
-from tests.support.programs.mcp_session import session
+from tests.support.programs.busy_agent import PATH, busy_agent
 from tests.support.programs.newer import newer
 from tests.support.programs.nodes import Node, Nodes, several
-from tests.support.programs.processes import Machine, wait_until
+from tests.support.programs.processes import wait_until
 
 from confide_crypto.errors import EXIT_STORAGE, DeniedError
 from confide_daemon.access.registry import open_master
@@ -35,44 +33,22 @@ async def test_no_call_fails_while_nodes_become_of_a_newer_version(postgres: Pos
     program = newer(tmp_path / "newer")
     with several(tmp_path, postgres) as nodes:
         first, second = nodes.nodes
-        identity = first.enroll("boats")
-        async with await first.connect(identity) as here:
-            await here.attach("proj")
-            await here.put("memory/a.md", "the harbour master keeps the tide tables\n")
-        balancer = Cable(first.port)
-        machine = Machine(tmp_path, "ann", is_set_up=False)
-        machine.call_project("proj")
-        url = f"confide://127.0.0.1:{balancer.port}"
-        invite = second.json("invite", "ann", "--space", "boats", "--no-wait", "--url", url)["invite"]
-        await asyncio.to_thread(machine.run, "join", invite)
-        stored: list[int] = []
-        longest = 0.0
-        async with session(machine) as client:
-
-            async def call(number: int) -> None:
-                nonlocal longest
-                began = time.monotonic()
-                said = {"content": f"Boat {number} lies here.", "path": "memory/boats.md"}
-                result = await client.call_tool("memory_store", said)
-                assert not result.is_error, result.content
-                found = await client.call_tool("memory_search", {"query": "tide tables"})
-                assert "harbour" in str(found.content)
-                longest = max(longest, (time.monotonic() - began) / 2)
-                stored.append(number)
-
-            async def calls() -> None:
-                begun = len(stored)
-                await asyncio.gather(*(call(begun + more) for more in range(AT_ONCE)))
-                await asyncio.sleep(BETWEEN_S)  # what they cost, a busy machine has not
-
-            await calls()
+        async with busy_agent(
+            tmp_path,
+            "boats",
+            holder=first,
+            through=first,
+            inviter=second,
+            at_once=AT_ONCE,
+            between_s=BETWEEN_S,
+        ) as agent:
             assert nodes.holder("boats") is first
-            await upgraded(second, program, calls)
+            await upgraded(second, program, agent.call)
             # The older one has ended, by itself, and its machines have gone to the newer one.
-            balancer._target_port = second.port
+            agent.lead_to(second)
             while running(first):
-                await calls()
-            await calls()
+                await agent.call()
+            await agent.call()
             assert nodes.holder("boats") is second
             assert first.process is not None
             assert first.process.returncode == EXIT_STORAGE
@@ -81,17 +57,16 @@ async def test_no_call_fails_while_nodes_become_of_a_newer_version(postgres: Pos
             assert "a newer version of confide has written it" in refused.stderr
             assert "nothing to do" in (await asyncio.to_thread(second.run, "upgrade", "--check")).stdout
             desktop = second.enroll("desktop", "--space", "boats")
-            await upgraded(first, program, calls)
+            await upgraded(first, program, agent.call)
             await asyncio.to_thread(wait_until, "it to be ready", lambda: first.ask("/ready")[0] == 200)
-            await calls()
+            await agent.call()
         async with await first.connect(desktop) as there:
             await there.attach("proj")
-            text = (await there.request("pull", {"project": "proj", "path": "memory/boats.md"}))["text"]
+            text = (await there.request("pull", {"project": "proj", "path": PATH}))["text"]
             found = await there.request("pull", {"project": "proj", "path": "memory/a.md"})
             assert found["text"].startswith("the harbour master")
-        balancer.close()
-        assert longest < PAUSE_S
-        assert {number: text.count(f"Boat {number} lies") for number in stored} == dict.fromkeys(stored, 1)
+        assert agent.longest_s < PAUSE_S
+        agent.require_once(text)
         # Both have the step, and all that was written before and behind it.
         wait_until("both to have the same", lambda: everything(first) == everything(second))
         assert registry(first, "shades") == [("first", "grey")]

@@ -93,6 +93,13 @@ class Derivation:
             return False
         return True
 
+    def follow_all(self, store: Store, documents: Sequence[int]) -> None:
+        """The same for documents, by their ids, that another node has written."""
+        now = time.time()
+        for row in store.documents.by_id(documents):
+            revision = None if row.deleted else store.documents.revision(row.id, row.revision)
+            self.follow(store, row, revision.text if revision is not None else None, now)
+
     def retry(self, store: Store, *, after: int, limit: int) -> tuple[int, int | None]:
         """Tries some of those again that could not be cut, behind an id: how many could be now, and behind which id to go on.
 

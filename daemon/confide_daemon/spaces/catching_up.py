@@ -1,0 +1,85 @@
+"""Copies of spaces that other nodes hold, brought up to what their logs have, for whoever copies them on, as a backup does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from confide_crypto.errors import ConfideError
+from confide_daemon.config import ChunkSettings
+from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.errors import EngineError, LockedError, WrongKeyError
+from confide_daemon.retrieval.indexing.indexer import Derivation
+from confide_daemon.spaces.custodian import Custodian
+from confide_daemon.spaces.leases import Leases
+from confide_daemon.store.store import Store
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Stilled:
+    """A space while its files are copied."""
+
+    key: bytes | None  # of its database; None where it is not at hand
+    is_current: bool = True  # whether the file has all that was acknowledged, as far as this machine knows
+
+
+async def present(leases: Leases | None, folder: DataFolder, space_ids: Collection[str]) -> list[str]:
+    """Those of the spaces that there is something of: in the folder, or in the store."""
+    logged: set[str] = set()
+    if leases is not None:
+        try:
+            logged = await asyncio.to_thread(leases.logged)
+        except EngineError as error:
+            log.warning("spaces that are not on this machine are left out: %s", error)
+    return [one for one in space_ids if one in logged or folder.space(one).exists()]
+
+
+async def caught_up(
+    leases: Leases, space_id: str, folder: DataFolder, custodian: Custodian, chunks: ChunkSettings
+) -> Stilled:
+    """A space that nobody has open here, with what other nodes have written in it, as far as that can be."""
+    is_current = False
+    try:
+        is_current = await asyncio.to_thread(_catch_up, leases, space_id, folder.space(space_id), custodian, chunks)
+    except ConfideError as error:
+        log.warning("space %s is left as it is on this machine: %s", space_id, error)
+    try:
+        _, key = await asyncio.to_thread(custodian.opening_key)
+    except (LockedError, WrongKeyError):
+        return Stilled(None, is_current)
+    return Stilled(key, is_current)
+
+
+def _catch_up(leases: Leases, space_id: str, path: Path, custodian: Custodian, chunks: ChunkSettings) -> bool:
+    """Has the file be as its log is now; False: it stays as it was, since its key is not here.
+
+    No lease is taken, so its holder writes on meanwhile: what is here then is of one moment after this was called.
+    """
+    with leases.looked_at(space_id) as found:
+        if found is None:
+            return True
+        custody = found.custody
+        key = custodian.key(custody.key) if custody is not None else _key_here(custodian)
+        if key is None:
+            return False
+        behind = found.follow(path, key).documents
+    if custody is not None:
+        custodian.adopt(custody)
+    if behind:
+        with closing(Store.open(path, key, writer=True, now=time.time())) as store:
+            Derivation(chunks).follow_all(store, behind)
+    return True
+
+
+def _key_here(custodian: Custodian) -> bytes | None:
+    try:
+        return custodian.opening_key()[1]
+    except LockedError:
+        return None

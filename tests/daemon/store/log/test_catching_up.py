@@ -1,0 +1,96 @@
+"""A copy of a space that another node holds, brought up to its log for whoever copies it on: nothing is taken from that node."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import closing
+from typing import Any
+
+import pytest
+from tests.support.daemon.logged import Node, Store, held
+
+from confide_daemon.datadir.key_state import Custody, KeyName
+from confide_daemon.retrieval.search.query import SearchQuery
+from confide_daemon.spaces.catching_up import Stilled
+from confide_daemon.store import store as stores
+from confide_daemon.store.log.tables import Log
+
+
+async def stilled(node: Node) -> Stilled:
+    """How the space is here while it is copied."""
+    async with node.spaces.still(node.space_id) as found:
+        return found
+
+
+def sound_texts(node: Node, key: bytes) -> dict[str, str]:
+    """What the file holds that nobody has open, in which all is as it must be."""
+    with closing(stores.Store.open(node.path, key, writer=False, now=time.time())) as store:
+        assert store.integrity.glance() == []
+        assert [one for slice_ in store.integrity.examine() for one in slice_] == []
+        found = {}
+        for row in store.documents.listed(None):
+            revision = None if row.deleted else store.documents.revision(row.id, row.revision)
+            if revision is not None:
+                found[row.path] = revision.text
+        return found
+
+
+async def test_what_another_node_holds_is_copied_as_it_is_there_now(store: Store) -> None:
+    """Also where this one had an older copy under another key: what was changed and deleted since then is in no derived row either."""
+    async with store.node("two") as two:
+        await two.put("memory/a.md", "the heron fishes\n")
+        await two.put("memory/b.md", "the kestrel hovers\n")
+    async with store.node("two") as two, store.node() as one:
+        await one.put("memory/c.md", "the bittern booms\n")
+        documents = (await one.space()).documents
+        await documents.put("p", "memory/a.md", "the heron sleeps\n", base=1, author="a")
+        await documents.remove("p", "memory/b.md", base=1, author="a")
+        lease = store.sql("SELECT lease, holder FROM log")
+        for renews in (False, True):
+            if renews:
+                await one.spaces.renew(one.space_id, lambda _done, _total: None)
+                await one.put("memory/d.md", "the newest\n")
+            found = await stilled(two)
+            assert found == Stilled(one.key, is_current=True)
+            assert found.key == two.key
+            assert sound_texts(two, two.key) == await one.texts()
+        assert store.sql("SELECT lease, holder FROM log") == lease
+        for table, rows in held(two.path, two.key).items():
+            assert rows == held(one.path, one.key)[table] or table in ("life", "given"), table
+        await one.put("memory/e.md", "it goes on\n")
+    async with store.node("two") as two:
+        assert "memory/e.md" in await two.texts()
+        assert "sleeps" in str(await (await two.space()).searcher.search(SearchQuery("heron")))
+
+
+async def test_what_is_read_of_a_log_is_of_one_moment(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its holder brings a snapshot meanwhile, and removes the entries that are in it."""
+    entries = Log.entries
+    async with store.node("two") as two, store.node() as one:
+        await one.put("memory/a.md", "the heron fishes\n")
+        outbox = (await one.space())._outbox
+        assert outbox is not None
+
+        def late(self: Log, after: int) -> Any:
+            outbox.take_snapshot()
+            assert store.sql("SELECT count(*) FROM entry") == [(0,)]
+            return entries(self, after)
+
+        monkeypatch.setattr(Log, "entries", late)
+        assert (await stilled(two)).is_current
+        assert sound_texts(two, two.key) == {"memory/a.md": "the heron fishes\n"}
+
+
+async def test_where_its_key_is_not_here_it_stays_as_it_was(store: Store) -> None:
+    """And that is told: its machines have brought it to its holder alone."""
+    async with store.node("two") as two:
+        await two.put("memory/a.md", "the heron fishes\n")
+    async with store.node("two") as two, store.node() as one:
+        await one.put("memory/b.md", "the kestrel hovers\n")
+        key = two.key
+        custody = Custody(KeyName("caller", 1)).to_json()
+        store.sql("UPDATE log SET custody = %s::jsonb", json.dumps(custody))
+        assert await stilled(two) == Stilled(key, is_current=False)
+        assert set(sound_texts(two, key)) == {"memory/a.md"}
+        assert await two.spaces.present([two.space_id, "0" * 16]) == [two.space_id]
