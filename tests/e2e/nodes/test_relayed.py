@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.chaos.cables import Cable
 from tests.support.deadline import DEADLINE_S
 from tests.support.programs.busy_agent import busy_agent
 from tests.support.programs.confided import Confided
@@ -78,10 +79,11 @@ async def test_an_agent_notices_nothing_while_nodes_are_restarted(nodes: Nodes, 
     and then each is restarted, as in an upgrade: no call fails, none waits for long, and all that was stored is there once.
     """
     first, second = nodes.nodes
-    async with busy_agent(tmp_path, "space2", holder=first, through=second, inviter=second, at_once=AT_ONCE) as agent:
+    balancer = Cable(second.port)
+    async with busy_agent(tmp_path, "space2", balancer.port, holder=first, inviter=second, at_once=AT_ONCE) as agent:
         for node, other in ((first, second), (second, first)):
             assert node.process is not None
-            agent.lead_to(other)
+            balancer.lead_to(other.port)
             node.process.terminate()
             while node.process.poll() is None:
                 await agent.call()
@@ -89,6 +91,7 @@ async def test_an_agent_notices_nothing_while_nodes_are_restarted(nodes: Nodes, 
             assert nodes.holder("space2") is other
             await asyncio.to_thread(node.begin)
         text = await agent.text()
+    balancer.close()
     assert agent.longest_s < PAUSE_S
     # Neither what was stored and asked nor who did is anywhere that nodes leave something.
     left = (first.log + second.log).encode() + await asyncio.to_thread(nodes.postgres.dump, nodes.url)
