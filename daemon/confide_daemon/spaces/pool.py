@@ -346,7 +346,8 @@ class Spaces:
         started = time.thread_time()
         entry = self._entries.get(space_id)
         path = self._state.folder.space(space_id)
-        if (entry is not None and (entry.opening or entry.closing or entry.ailed)) or not path.exists():
+        is_in_hand = entry is not None and (entry.opening or entry.closing or entry.ailed or entry.door.locked())
+        if is_in_hand or not path.exists():
             return True, 0.0
         # Of one that was never asked for, nothing is kept: there may be ten thousand.
         custodian = entry.custodian if entry else Custodian(space_id, self._state.folder, self._state.master)

@@ -34,7 +34,7 @@ NOTICED_S = 2.5
 """By then HAProxy has looked again."""
 """On a machine with twenty other things to do; `make chaos` holds the design's 5 s."""
 AT_ONCE = 2
-BETWEEN_S = 0.1
+BETWEEN_S = 0.25
 
 
 async def test_no_call_fails_while_nodes_become_of_a_newer_version(postgres: Postgres, tmp_path: Path) -> None:

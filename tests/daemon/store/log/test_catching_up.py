@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 import time
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.daemon.logged import Node, Store, held
 
+from confide_daemon.backup import sealed_keys
+from confide_daemon.backup.closed import ClosedSpaces
+from confide_daemon.backup.service import Asked, Backups
+from confide_daemon.backup.snapshot import signers_of
+from confide_daemon.backup.target import Target
+from confide_daemon.config import BackupConfig
 from confide_daemon.datadir.key_state import Custody, KeyName
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.catching_up import Stilled
@@ -55,10 +62,17 @@ async def test_what_another_node_holds_is_copied_as_it_is_there_now(store: Store
             assert found == Stilled(one.key, is_current=True)
             assert found.key == two.key
             assert sound_texts(two, two.key) == await one.texts()
+            before = two.path.read_bytes()
+            assert await stilled(two) == found
+            assert two.path.read_bytes() == before  # so that the next snapshot links what the last one has
         assert store.sql("SELECT lease, holder FROM log") == lease
         for table, rows in held(two.path, two.key).items():
             assert rows == held(one.path, one.key)[table] or table in ("life", "given"), table
         await one.put("memory/e.md", "it goes on\n")
+        # So it is for a command where nobody serves the folder.
+        async with ClosedSpaces(two.state, leases=two.leases).still(two.space_id) as closed:
+            assert closed == found
+        assert "memory/e.md" in sound_texts(two, two.key)
     async with store.node("two") as two:
         assert "memory/e.md" in await two.texts()
         assert "sleeps" in str(await (await two.space()).searcher.search(SearchQuery("heron")))
@@ -82,8 +96,8 @@ async def test_what_is_read_of_a_log_is_of_one_moment(store: Store, monkeypatch:
         assert sound_texts(two, two.key) == {"memory/a.md": "the heron fishes\n"}
 
 
-async def test_where_its_key_is_not_here_it_stays_as_it_was(store: Store) -> None:
-    """And that is told: its machines have brought it to its holder alone."""
+async def test_where_its_key_is_not_here_it_stays_as_it_was(store: Store, tmp_path: Path) -> None:
+    """Its machines have brought it to its holder alone. A backup has it so, and says so."""
     async with store.node("two") as two:
         await two.put("memory/a.md", "the heron fishes\n")
     async with store.node("two") as two, store.node() as one:
@@ -94,3 +108,9 @@ async def test_where_its_key_is_not_here_it_stays_as_it_was(store: Store) -> Non
         assert await stilled(two) == Stilled(key, is_current=False)
         assert set(sound_texts(two, key)) == {"memory/a.md"}
         assert await two.spaces.present([two.space_id, "0" * 16]) == [two.space_id]
+        target = Target(tmp_path / "backups")
+        target.prepare(signers_of(two.state), data=two.state.folder.root)
+        sealed_keys.make(two.state.folder)
+        backups = Backups(two.state, two.spaces, BackupConfig(to=str(target.folder)), None)
+        done = await backups.do(Asked("take"), lambda *_: None)
+        assert (done["spaces"], done["behind"]) == (1, [two.space_id])
