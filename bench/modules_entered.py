@@ -28,6 +28,10 @@ QUIET_S = 1.0
 """Between two calls: what one sets off must not count for the next, and shows as its aftermath."""
 MOST_SEARCHED, MOST_STORED, MOST_REQUESTS = 45, 50, 2
 FOLDER_KEY: Final = "CONFIDE_BENCH_ENTERED"
+BESIDE: Final = {
+    "confide_proxy.sync.watcher": "hears from the system that a file was written, in a thread of its own; no answer waits for it",
+}
+"""Entered while a call is on its way, and not by it."""
 WHY: Final = {
     "is-sensitive": "may this text go in clear into the file that it is put into?",
     "records": "the records of what was sealed, before the text that names them",
@@ -162,13 +166,16 @@ def main() -> None:
 def _show(tool: str, rounds: list[Entered], most: int, *, is_listed: bool) -> None:
     # What a clock set off just then is in few rounds.
     counts = Counter(module for each in rounds for module in each.modules)
-    usual = sorted(module for module, count in counts.items() if 2 * count > len(rounds))
+    seen = sorted(module for module, count in counts.items() if 2 * count > len(rounds))
+    usual = [module for module in seen if module not in BESIDE]
     sides = Counter(rounds[-1].modules.get(module, "one of them, at times") for module in usual)
     print(
         f"{tool}: {len(usual)} modules entered (goal: {most}); {', '.join(f'{n} {side}' for side, n in sides.items())}"
     )
     if is_listed:
         print("".join(f"    {rounds[-1].modules.get(module, '-'):6} {module}\n" for module in usual), end="")
+    for module in BESIDE.keys() & {*seen}:
+        print(f"  beside it: {module}, which {BESIDE[module]}")
     for what, lists in (
         (f"besides the call (goal: {MOST_REQUESTS})", [each.requests for each in rounds]),
         ("after its answer", [each.aftermath for each in rounds]),

@@ -17,7 +17,6 @@ PREFIX: Final = "confided"
 MOST_PAIRS: Final = 48
 """Of a tool and a code. There are 200 at worst; an operator who meets more than these has read the first of them."""
 OTHER: Final = "other"
-_STAGES: Final = frozenset({"embed", "keyword", "vector", "rerank", "total"})
 
 
 # When each of them was made, as a series of its own beside it: a third more series, for nothing that is asked.
@@ -80,13 +79,3 @@ def failed(tool: str, code: str) -> None:
             _pairs.add((tool, code))
         known = (tool, code) in _pairs
     TOOL_ERRORS.labels(tool if known else OTHER, code).inc()
-
-
-def searched(timings_ms: dict[str, float]) -> None:
-    """A search took so many milliseconds in each of its steps; those that have no series of their own are one together, `rest`."""
-    rest = timings_ms["total"]
-    for stage in _STAGES & timings_ms.keys():
-        SEARCH_STAGE.labels(stage).observe(timings_ms[stage] / 1e3)
-        if stage != "total":
-            rest -= timings_ms[stage]
-    SEARCH_STAGE.labels("rest").observe(max(0.0, rest) / 1e3)

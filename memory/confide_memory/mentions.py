@@ -62,6 +62,11 @@ def name_of(path: str) -> str:
     return path.rsplit("/", 1)[-1].removesuffix(".md")
 
 
+def folded(word: str) -> str:
+    """A tag or a name as it is compared with others, of files and of notes."""
+    return " ".join(word.casefold().split())
+
+
 def _stated(fields: dict[str, Any], *names: str, between: str = ", ") -> list[str]:
     """A property that is a list, or words with one of these characters between them."""
     found: list[str] = []

@@ -1,11 +1,16 @@
-"""What a model reads of a search."""
+"""What is shown of a search."""
 
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
-from confide_memory.tools.search_text import UNDERSTOOD_CHARS, text_of
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from confide_memory.tools.search_text import UNDERSTOOD_CHARS, falling, text_of
 
 SCORES = {"vector": 0.5, "keyword": None, "recency": 1.0, "importance": 0.5, "usage": 0.0}
 
@@ -121,3 +126,27 @@ def test_who_asks_why_is_told() -> None:
     lines = told(hit(), explain=explanation).splitlines()
     assert "score 0.71: vector 0.5, recency 1.0, importance 0.5, usage 0.0" in lines
     assert json.loads(lines[-1].removeprefix("explained: ")) == explanation
+
+
+@pytest.mark.parametrize(
+    ("scores", "shown"),
+    [
+        ([], []),
+        ([0.9, 0.5, 0.5, 0.1], [0.9, 0.5, 0.5, 0.1]),
+        ([0.90, 0.94], [0.92, 0.92]),
+        ([0.2, 0.5, 0.8], [0.5, 0.5, 0.5]),
+        ([0.9, 0.3, 0.5, 0.1], [0.9, 0.4, 0.4, 0.1]),
+    ],
+)
+def test_what_stands_above_a_higher_score_gets_the_mean_of_both(scores: list[float], shown: list[float]) -> None:
+    assert falling(scores) == pytest.approx(shown)
+
+
+@given(st.lists(st.floats(0.25, 1.0), max_size=30))
+def test_they_never_rise_and_stay_within_what_was_given(scores: list[float]) -> None:
+    """So a least score that each has passed is passed by all that is shown."""
+    shown = falling(scores)
+    assert all(one >= other - 1e-12 for one, other in pairwise(shown))
+    assert len(shown) == len(scores)
+    assert all(min(scores) - 1e-9 <= one <= max(scores) + 1e-9 for one in shown)
+    assert sum(shown) == pytest.approx(sum(scores))

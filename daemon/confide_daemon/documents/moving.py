@@ -35,7 +35,6 @@ PAGE_TEXTS: Final = 2000
 PAGE_NAMES: Final = 5000
 """Revisions of a page without texts."""
 PAGE_FACTS: Final = 500
-CHECKED_AT_ONCE: Final = 500
 ARRIVING: Final = "move: arriving"
 ARRIVED: Final = "move: arrived"
 LEFT: Final = "move: left"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from confide_daemon.embedding.libraries import packaged
-from confide_daemon.embedding.memory.while_used import WhileUsed
+from confide_daemon.embedding.memory.resting import WhileUsed
 
 if TYPE_CHECKING:
     import numpy as np

@@ -26,12 +26,12 @@ from confide_daemon.store.rows import (
     RelationRow,
 )
 from confide_daemon.store.store import Store
-from confide_daemon.store.tables.notes import folded
 from confide_daemon.store.threads import StoreThreads
 from confide_memory import front_matter, note_names
 from confide_memory import note as notes
 from confide_memory.classes import DERIVED, TRUSTED, UNTRUSTED, lowest
 from confide_memory.documents import check_path, check_text
+from confide_memory.mentions import folded
 from confide_memory.note import Note
 
 # Below that two names have little in common but letters.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from confide_daemon.config import BALANCED, ChunkSettings, DaemonConfig, EmbeddingConfig, SearchConfig
 from confide_daemon.embedding import Embedder, Model, providers, tokens
-from confide_daemon.embedding.local.resting import RestingEmbedder
+from confide_daemon.embedding.memory.resting import RestingEmbedder
 from confide_daemon.embedding.settings import AUTO, RemoteSettings
 from confide_daemon.retrieval.indexing.generations import Patience
 from confide_daemon.retrieval.search.ranking import ORIGINAL, Weights

@@ -134,8 +134,7 @@ class Spaces:
             yield await self.get(space_id)
         finally:
             entry.holders -= 1
-            if entry.space is not None:
-                self._room.used(space_id)
+            self._room.used(space_id)
 
     async def get(self, space_id: str) -> Space:
         """The open space with this id, which may be closed as soon as nobody holds it.

@@ -68,12 +68,15 @@ class Room:
                     await self._freed.wait()
         if len(self._open) >= self._most + SPARE and space_id not in self._open:
             raise CrowdedError(len(self._open))
+        self._open[space_id] = 0.0
         self.used(space_id)
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look(), name="confide-close-idle")
 
     def used(self, space_id: str) -> None:
-        """It is in use, or was until now."""
+        """It is in use, or was until now; nothing is noted of one that is not open."""
+        if space_id not in self._open:
+            return
         self._open[space_id] = asyncio.get_running_loop().time()
         self._open.move_to_end(space_id)
         self._freed.set()  # whoever waits may close it now

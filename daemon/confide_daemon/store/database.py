@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 import apsw
 import sqlite_vec
 
-from confide_daemon.errors import DamagedError, StorageError, WrongKeyError
+from confide_daemon.errors import DamagedError, SpaceFullError, StorageError, WrongKeyError
 from confide_daemon.store.quota import UNLIMITED
 
 T = TypeVar("T")
@@ -535,6 +535,12 @@ class Database:
     def schema_version(self) -> int:
         """The newest migration that was made."""
         return int(self.one("SELECT max(version) FROM migration") or 0)
+
+    def require_room(self) -> None:
+        """Refuse to grow beyond what the space may hold. Raises SpaceFullError."""
+        most = self.quota.size_bytes
+        if most and self.size_bytes() >= most:
+            raise SpaceFullError(f"its database has {most >> 20:,} MiB", "space_mib")
 
     def size_bytes(self) -> int:
         """The size of the database, free pages apart."""

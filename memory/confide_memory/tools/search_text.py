@@ -1,7 +1,7 @@
-"""What a model reads of a search: each hit's place, its day, and its lines, at as few tokens as that takes.
+"""What is shown of a search: the scores of its hits, and as text each hit's place, its day, and its lines, at as few tokens as that takes.
 
-Written from the structured result, by the daemon and by a machine that answers in its place. A heading, a class or a number stands there
-where it says something that the rest does not.
+The text is written from the structured result, by the daemon and by a machine that answers in its place. A heading, a class or a number
+stands there where it says something that the rest does not.
 """
 
 from __future__ import annotations
@@ -18,6 +18,22 @@ MARKED_CLASSES: Final = frozenset({"derived", "untrusted"})
 UNDERSTOOD_CHARS: Final = 120
 """A snippet of so many characters tells by itself what it is about; a heading is a tenth more of what such a one costs."""
 _WORDS: Final = re.compile(r"[^\W_]+")
+
+
+def falling(scores: Sequence[float]) -> list[float]:
+    """The scores as they are shown, the nearest that do not rise: where one stands above a higher one, both get their mean.
+
+    Isotonic regression by pooling of neighbours (Ayer et al., Ann. Math. Statist. 26 (4), 1955). None leaves the bounds of what was given,
+    so a threshold that each has passed is passed by all of these.
+    """
+    pools: list[tuple[float, int]] = []
+    for score in scores:
+        mean, count = score, 1
+        while pools and pools[-1][0] < mean:
+            above, more = pools.pop()
+            mean, count = (above * more + mean * count) / (more + count), more + count
+        pools.append((mean, count))
+    return [mean for mean, count in pools for _ in range(count)]
 
 
 def text_of(found: Mapping[str, Any], *, project: str | None, nothing: str) -> str:

@@ -325,7 +325,8 @@ class Tunnel:
         if not self._has_room(message, line):
             return
         call = self._calls[key(message["id"])] = self._called(message, line, claims)
-        self._subscriptions.note(call)
+        if call.tool is None:
+            self._subscriptions.note(call)
         if self._is_live:
             self._dispatch(call)
             return

@@ -19,7 +19,6 @@ from confide_memory.markdown import lines_of
 from confide_memory.note_names import MAX_TITLE, is_id, may_mean
 from confide_memory.tools import search_text
 from confide_memory.tools.call import Answer
-from confide_memory.tools.shown_scores import falling
 from confide_proxy.errors import FolderError, ToolError
 from confide_proxy.offline import local_notes
 from confide_proxy.offline.local_corpus import LocalMemory, Match, match_of
@@ -85,7 +84,7 @@ def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble
     places = _newest_first([notes.fields(match.project, match.path) for match in chosen])
     chosen = [chosen[place] for place in places]
     # The number that is shown is the order, though a newer note stands above the better one that it supersedes.
-    numbers = falling([factor(match) for match in chosen])
+    numbers = search_text.falling([factor(match) for match in chosen])
     is_score = rank == "relevance"
     ids = memory.note_ids((match.project, match.path) for match in chosen)
     hits = [

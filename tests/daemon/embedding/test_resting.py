@@ -10,8 +10,7 @@ import pytest
 from tests.support.programs.processes import wait_until
 
 from confide_daemon.embedding import Embedder, Model, tokens
-from confide_daemon.embedding.local.resting import RestingEmbedder
-from confide_daemon.embedding.memory.while_used import WhileUsed
+from confide_daemon.embedding.memory.resting import RestingEmbedder, WhileUsed
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError
 

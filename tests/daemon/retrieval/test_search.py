@@ -11,8 +11,17 @@ from hypothesis import strategies as st
 from confide_daemon.retrieval.search.cohort import Cohort
 from confide_daemon.retrieval.search.query import MOST_TERMS, keyword_query, question
 from confide_daemon.retrieval.search.ranking import ORIGINAL, Legs, Weights, recency_of, relevance, votes
-from confide_daemon.retrieval.search.scoring import CosineScale, Evidence, Yardstick, saturate, size_of
-from confide_daemon.retrieval.search.terms import MOST_COUNTED, Counts, Terms, stem_line
+from confide_daemon.retrieval.search.scoring import (
+    MOST_COUNTED,
+    CosineScale,
+    Counts,
+    Evidence,
+    Terms,
+    Yardstick,
+    saturate,
+    size_of,
+    stem_line,
+)
 from confide_daemon.store.rows import Place
 from confide_daemon.store.tables.keyword import index_words
 

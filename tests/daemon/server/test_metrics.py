@@ -30,6 +30,7 @@ from confide_daemon.config import DaemonConfig, MetricsConfig
 from confide_daemon.datadir.disk import POSTPONED
 from confide_daemon.embedding import providers
 from confide_daemon.retrieval.search.query import SearchQuery
+from confide_daemon.retrieval.search.service import note_stages
 from confide_daemon.server.mcp.tool_calls import tools
 from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.metrics import MOST_SERIES, Metrics
@@ -115,7 +116,7 @@ async def test_there_are_450_series_at_most(monkeypatch: pytest.MonkeyPatch) -> 
         figures.TOOL_DURATION.labels(name).observe(1)
         for code in codes:
             figures.failed(name, code)
-    figures.searched(dict.fromkeys(["embed", "keyword", "vector", "cosine", "rerank", "notes", "total"], 1.0))
+    note_stages(dict.fromkeys(["embed", "keyword", "vector", "cosine", "rerank", "notes", "total"], 1.0))
     for what in {value for name, value in vars(integrity).items() if name.isupper() and isinstance(value, str)}:
         figures.BREACHES.labels(what).inc()
     for provider in providers.names():

@@ -359,6 +359,18 @@ def test_the_cheap_look_passes_over_nothing() -> None:
         assert not scan(sample.text) or gives_reason(lower(sample.text))
 
 
+def test_the_name_of_a_days_file_is_no_reason() -> None:
+    """It is as long as a token, and nearly every store names it; what stands with it in one word is looked at."""
+    assert not gives_reason("what is in memory/2026-11-26.md ?")
+    for other in (
+        "memory/2026-11-26.md.akia",
+        "xmemory/2026-11-26.md",
+        "memory/2026-11-26-a.md",
+        "memory/2026-11-26.md akiaiosfodnn7example",
+    ):
+        assert gives_reason(other)
+
+
 def test_lower_case_keeps_every_character_in_its_place() -> None:
     """Of all of Unicode: offsets into one text are offsets into the other."""
     every = "".join(map(chr, range(0x110000)))

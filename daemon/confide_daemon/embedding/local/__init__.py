@@ -1,1 +1,1 @@
-"""Models that run in this process: ONNX Runtime, what their weights cost, and when they are dropped."""
+"""Models that run in this process: the packaged one, and what ONNX Runtime opens."""

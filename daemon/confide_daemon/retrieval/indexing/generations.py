@@ -1,27 +1,16 @@
-"""The generations of a space: which should serve, which are filled and which go; which answers a search; and how they and their models
-stand, as status shows it.
+"""The generations of a space: which should serve, which are filled and which go; and how they and their models stand, as status shows it.
 
 What to do is decided without any state of its own. The first configured model is the wanted one. Its generation is filled and, when it
 is complete, swapped in. While it cannot be used (down for a while, refused, its budget spent), the next model in order does the same with
 a generation of its own. Generations of configured models are never dropped: when the first recovers only what is missing has to be
 embedded, however often that happens.
-
-A question is embedded before the view of the database is opened, since that may take a second; whether its model still serves is looked
-at in the view. A ranking is of one generation whole: the live one, or, when its model cannot be asked now, another that lacks nothing.
-What has no vector is found by its words.
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from confide_daemon.embedding import Vectors
-from confide_daemon.embedding.model import QUERY_DEADLINE_S
-from confide_daemon.errors import EmbedderError
 from confide_daemon.retrieval.indexing.model import Condition, Provider, Standing
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.pieces import Generation
@@ -175,111 +164,6 @@ def servers(held: Sequence[Held], models: Sequence[Standing]) -> list[tuple[Gene
 
 
 ALONE = "found by keywords alone"
-# Questions that wait for a slow provider at once; each waits for its model's deadline at most.
-THREADS = 4
-# With the time until one of the threads is free; a little more than the model takes, whose error says more.
-ASK_S = QUERY_DEADLINE_S + 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A question's vector, or the reasons why there is none."""
-
-    name: str | None = None  # of the model it is from (provider/model/dimensions)
-    vector: Vectors | None = None
-    tried: frozenset[str] = frozenset()  # all that were asked
-    failures: tuple[str, ...] = ()  # why those before it, or all, gave none
-    embed_ms: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What a search uses: a generation and a vector of its model, or neither. `is_stale`: ask again, another one serves now."""
-
-    generation: Generation | None = None
-    vector: Vectors | None = None
-    warnings: list[str] = field(default_factory=list)
-    age_s: float = 0.0
-    is_stale: bool = False
-
-
-class Serving:
-    """For one space. `turned` is called when a model that was asked turns out to be down, or back."""
-
-    def __init__(self, providers: Sequence[Provider], turned: Callable[[], None]) -> None:
-        self._providers = providers
-        self._turned = turned
-        self._order: tuple[tuple[str, int], ...] = ()
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="confide-ask")
-
-    def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def look(self, store: Store) -> None:
-        """Notes which generations can serve now."""
-        models = [provider.standing() for provider in self._providers]
-        self._order = tuple((generation.name, place) for generation, place in servers(holdings(store), models))
-
-    async def ask(self, text: str) -> Asked:
-        """The question's vector of the first model that can give it, among those whose generation can serve."""
-        tried: list[str] = []
-        failures: list[str] = []
-        started = time.perf_counter()
-        for name, place in self._order:
-            provider = self._providers[place]
-            tried.append(name)
-            before = provider.standing().condition
-            try:
-                if provider.model.remembers(text):
-                    vector = provider.query_vector(text)
-                else:
-                    asking = asyncio.get_running_loop().run_in_executor(self._threads, provider.query_vector, text)
-                    vector = await asyncio.wait_for(asking, ASK_S)
-            except EmbedderError as error:
-                failures.append(str(error))
-                vector = None
-            except TimeoutError:
-                failures.append(f"{provider.model.label} is still busy with other questions")
-                vector = None
-            if provider.standing().condition is not before:
-                self._turned()
-            if vector is not None:
-                elapsed = (time.perf_counter() - started) * 1e3
-                return Asked(name, vector, frozenset(tried), tuple(failures), elapsed)
-        return Asked(tried=frozenset(tried), failures=tuple(failures))
-
-    def choose(self, store: Store, asked: Asked, *, now: float) -> Choice:
-        """What to search with; in the view of the store that the search is made in."""
-        generations = store.vectors.generations()
-        live = next((one for one in generations if one.live), None)
-        used = next((one for one in generations if one.name == asked.name and one.live), None)
-        if used is None:
-            self.look(store)
-            if any(name not in asked.tried for name, _ in self._order):
-                return Choice(is_stale=True)
-        if used is None and asked.name is not None:
-            whole = [one for one in generations if one.name == asked.name and store.vectors.waiting_count(one.id) == 0]
-            used = whole[-1] if whole else None
-        missing = store.vectors.waiting_count(live.id) if live is not None else 0
-        age = max(0.0, now - (store.vectors.oldest_waiting(live.id) or now)) if live is not None and missing else 0.0
-        if used is None:
-            return Choice(warnings=[f"{self._why_not(asked)}; {ALONE}"], age_s=age)
-        warnings = []
-        if not used.live:
-            warnings.append(f"{'; '.join(asked.failures)}; found with {used.provider}/{used.model} meanwhile")
-        elif missing:
-            warnings.append(f"{missing} pieces are not embedded yet; they are found by keywords alone")
-        return Choice(used, asked.vector, warnings, age)
-
-    def _why_not(self, asked: Asked) -> str:
-        if asked.failures:
-            return asked.failures[0]
-        wanted = self._providers[0]
-        if wanted.model.state == "loading" or wanted.model.is_resting:
-            return loading(wanted)
-        if wanted.model.embedder is None and wanted.model.failure is not None:
-            return str(wanted.model.failure)
-        return "the index is being built with the embedding model"
 
 
 def loading(provider: Provider) -> str:

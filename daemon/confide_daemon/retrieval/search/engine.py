@@ -48,14 +48,23 @@ from confide_daemon.retrieval.search.results import (
     hit_of,
     relatives,
 )
-from confide_daemon.retrieval.search.scoring import WORDS_ONLY, Evidence, Yardstick, saturate, size_of
-from confide_daemon.retrieval.search.terms import MOST_COUNTED, Counts, Terms, stem_line
+from confide_daemon.retrieval.search.scoring import (
+    MOST_COUNTED,
+    WORDS_ONLY,
+    Counts,
+    Evidence,
+    Terms,
+    Yardstick,
+    saturate,
+    size_of,
+    stem_line,
+)
 from confide_daemon.store.rows import Filter, HitRow, Place
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.keyword import piece_header
 from confide_daemon.store.tables.pieces import Generation
 from confide_memory.documents import GLOBAL_PROJECT, is_note
-from confide_memory.tools.shown_scores import falling
+from confide_memory.tools.search_text import falling
 
 if TYPE_CHECKING:
     from confide_daemon.embedding.reranker import Reranker

@@ -1,4 +1,9 @@
-"""Searches one space: the question's vector, one view of the database, the ranking in it, and what is said about both."""
+"""Searches one space: the question's vector, one view of the database, the ranking in it, and what is said about both.
+
+A question is embedded before the view of the database is opened, since that may take a second; whether its model still serves is looked
+at in the view. A ranking is of one generation whole: the live one, or, when its model cannot be asked now, another that lacks nothing.
+What has no vector is found by its words.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +12,24 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from confide_crypto.errors import ConfideError
 from confide_daemon import figures
-from confide_daemon.embedding import Model
-from confide_daemon.errors import DamagedError, StorageError
-from confide_daemon.retrieval.indexing.generations import Asked, Choice, Serving, live_generation
+from confide_daemon.embedding import Model, Vectors
+from confide_daemon.embedding.model import QUERY_DEADLINE_S
+from confide_daemon.errors import DamagedError, EmbedderError, StorageError
+from confide_daemon.retrieval.indexing.generations import ALONE, holdings, live_generation, loading, servers
 from confide_daemon.retrieval.indexing.indexer import Indexer
 from confide_daemon.retrieval.indexing.model import Budget, Provider
 from confide_daemon.retrieval.search import engine as search
 from confide_daemon.retrieval.search.engine import SearchResult
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.retrieval.search.ranking import Weights
-from confide_daemon.retrieval.search.scoring import Yardsticks
-from confide_daemon.retrieval.search.terms import stem_line
+from confide_daemon.retrieval.search.scoring import Yardsticks, stem_line
 from confide_daemon.store.database import Damage
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.pieces import Generation
@@ -39,6 +46,116 @@ LINES_KEPT = 8192
 QUESTION_TRIES = 3
 # Tokens of questions are written down this long after the first of them: a crash may forget so much of them.
 COUNTED_AFTER_S = 5.0
+STAGES_SHOWN = frozenset({"embed", "keyword", "vector", "rerank", "total"})
+# Questions that wait for a slow provider at once; each waits for its model's deadline at most.
+THREADS = 4
+# With the time until one of the threads is free; a little more than the model takes, whose error says more.
+ASK_S = QUERY_DEADLINE_S + 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question's vector, or the reasons why there is none."""
+
+    name: str | None = None  # of the model it is from (provider/model/dimensions)
+    vector: Vectors | None = None
+    tried: frozenset[str] = frozenset()  # all that were asked
+    failures: tuple[str, ...] = ()  # why those before it, or all, gave none
+    embed_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a search uses: a generation and a vector of its model, or neither. `is_stale`: ask again, another one serves now.
+
+    `live`: the generation that is swapped in, whether it is used or not.
+    """
+
+    generation: Generation | None = None
+    vector: Vectors | None = None
+    warnings: list[str] = field(default_factory=list)
+    age_s: float = 0.0
+    is_stale: bool = False
+    live: Generation | None = None
+
+
+class Serving:
+    """For one space. `turned` is called when a model that was asked turns out to be down, or back."""
+
+    def __init__(self, providers: Sequence[Provider], turned: Callable[[], None]) -> None:
+        self._providers = providers
+        self._turned = turned
+        self._order: tuple[tuple[str, int], ...] = ()
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="confide-ask")
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def look(self, store: Store) -> None:
+        """Notes which generations can serve now."""
+        models = [provider.standing() for provider in self._providers]
+        self._order = tuple((generation.name, place) for generation, place in servers(holdings(store), models))
+
+    async def ask(self, text: str) -> Asked:
+        """The question's vector of the first model that can give it, among those whose generation can serve."""
+        tried: list[str] = []
+        failures: list[str] = []
+        started = time.perf_counter()
+        for name, place in self._order:
+            provider = self._providers[place]
+            tried.append(name)
+            before = provider.standing().condition
+            try:
+                if provider.model.remembers(text):
+                    vector = provider.query_vector(text)
+                else:
+                    asking = asyncio.get_running_loop().run_in_executor(self._threads, provider.query_vector, text)
+                    vector = await asyncio.wait_for(asking, ASK_S)
+            except EmbedderError as error:
+                failures.append(str(error))
+                vector = None
+            except TimeoutError:
+                failures.append(f"{provider.model.label} is still busy with other questions")
+                vector = None
+            if provider.standing().condition is not before:
+                self._turned()
+            if vector is not None:
+                elapsed = (time.perf_counter() - started) * 1e3
+                return Asked(name, vector, frozenset(tried), tuple(failures), elapsed)
+        return Asked(tried=frozenset(tried), failures=tuple(failures))
+
+    def choose(self, store: Store, asked: Asked, *, now: float) -> Choice:
+        """What to search with; in the view of the store that the search is made in."""
+        generations = store.vectors.generations()
+        live = next((one for one in generations if one.live), None)
+        used = next((one for one in generations if one.name == asked.name and one.live), None)
+        if used is None:
+            self.look(store)
+            if any(name not in asked.tried for name, _ in self._order):
+                return Choice(is_stale=True, live=live)
+        if used is None and asked.name is not None:
+            whole = [one for one in generations if one.name == asked.name and store.vectors.waiting_count(one.id) == 0]
+            used = whole[-1] if whole else None
+        missing = store.vectors.waiting_count(live.id) if live is not None else 0
+        age = max(0.0, now - (store.vectors.oldest_waiting(live.id) or now)) if live is not None and missing else 0.0
+        if used is None:
+            return Choice(warnings=[f"{self._why_not(asked)}; {ALONE}"], age_s=age, live=live)
+        warnings = []
+        if not used.live:
+            warnings.append(f"{'; '.join(asked.failures)}; found with {used.provider}/{used.model} meanwhile")
+        elif missing:
+            warnings.append(f"{missing} pieces are not embedded yet; they are found by keywords alone")
+        return Choice(used, asked.vector, warnings, age, live=live)
+
+    def _why_not(self, asked: Asked) -> str:
+        if asked.failures:
+            return asked.failures[0]
+        wanted = self._providers[0]
+        if wanted.model.state == "loading" or wanted.model.is_resting:
+            return loading(wanted)
+        if wanted.model.embedder is None and wanted.model.failure is not None:
+            return str(wanted.model.failure)
+        return "the index is being built with the embedding model"
 
 
 class Searcher:
@@ -135,7 +252,7 @@ class Searcher:
         total = (time.perf_counter() - started) * 1e3
         self._latencies_ms.append(total)
         result.timings["total"] = total
-        figures.searched(result.timings)
+        note_stages(result.timings)
         return result
 
     def _search(
@@ -150,7 +267,8 @@ class Searcher:
             if choice.is_stale and not is_last:
                 return None, None
             if choice.is_stale:
-                choice = Choice(warnings=["the embedding model is being changed; found by keywords alone"])
+                said = "the embedding model is being changed; found by keywords alone"
+                choice = Choice(warnings=[said], live=choice.live)
             found = search.run(
                 store,
                 query,
@@ -163,10 +281,9 @@ class Searcher:
                 reranker=self._reranker,
                 stemmed=self._stemmed,
             )
-            live = live_generation(store)
         warnings = [*choice.warnings, *self._damage.warnings(), *found.warnings, *self._indexer.warnings()]
         mode = "keyword" if choice.vector is None else "hybrid" if found.has_words else "vector"
-        return SearchResult(found.hits, mode, warnings, choice.age_s, timings, found.explanation), live
+        return SearchResult(found.hits, mode, warnings, choice.age_s, timings, found.explanation), choice.live
 
     async def _count_later(self) -> None:
         await asyncio.sleep(COUNTED_AFTER_S)
@@ -200,3 +317,13 @@ class Searcher:
 
 def _percentile(ordered: list[float], share: float) -> float | None:
     return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], 1) if ordered else None
+
+
+def note_stages(timings_ms: dict[str, float]) -> None:
+    """How long a search took, for the operator; the steps that have no series of their own are one together, `rest`."""
+    rest = timings_ms["total"]
+    for stage in STAGES_SHOWN & timings_ms.keys():
+        figures.SEARCH_STAGE.labels(stage).observe(timings_ms[stage] / 1e3)
+        if stage != "total":
+            rest -= timings_ms[stage]
+    figures.SEARCH_STAGE.labels("rest").observe(max(0.0, rest) / 1e3)

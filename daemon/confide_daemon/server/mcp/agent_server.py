@@ -26,6 +26,7 @@ from confide_daemon.server.mcp.sdk import (
     ResourceUpdated,
     Server,
     SessionMessage,
+    serve_dual_era_loop,
 )
 from confide_daemon.server.mcp.tool_calls import MODERN_VERSIONS, Origin, catalogue
 from confide_daemon.server.replicas import Change
@@ -106,7 +107,8 @@ class AgentServer:
         """Serve one connection until nothing more can be read."""
         telling = asyncio.create_task(self.tell())
         try:
-            await self.served().run(server_in, server_out)
+            served: Any = self.served()  # what the SDK asks of a server, without the rest of one
+            await serve_dual_era_loop(served, server_in, server_out, lifespan_state={})
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
@@ -135,8 +137,10 @@ class AgentServer:
 
     def changed(self, change: Change) -> None:
         """A document has a new revision; who has subscribed hears of it soon."""
-        context = self._surroundings(nobody)
-        if not context.grants.reaches(change.project, change.path):
+        has_moved = change.before is None or change.text is None
+        if not has_moved and not self._spellings:
+            return  # an edit, and nobody listens to any resource
+        if not self._surroundings(nobody).grants.reaches(change.project, change.path):
             return
         if self._spellings:
             uris = [resources.file_uri(change.project, change.path), resources.project_uri(change.project)]
@@ -144,7 +148,7 @@ class AgentServer:
                 uris += [resources.CORE, resources.HIGH]
             for uri in uris:
                 self._changed |= self._spellings.get(uri, frozenset())
-        self._has_moved = self._has_moved or change.before is None or change.text is None
+        self._has_moved = self._has_moved or has_moved
         self._news.set()
 
     async def tell(self) -> None:

@@ -65,6 +65,7 @@ __all__ = [
     "ResourcesListChanged",
     "Server",
     "SessionMessage",
+    "serve_dual_era_loop",
 ]
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
@@ -113,12 +114,9 @@ class Server:
         self._instructions = described["instructions"]
         self._capabilities = types.ServerCapabilities.model_validate(described["capabilities"])
         own = {"ping": self._ping, "server/discover": self._discover}
-        self._entries = {method: Entry(PARAMS[method], handler) for method, handler in {**own, **handlers}.items()}
-
-    async def run(self, read_stream: Any, write_stream: Any) -> None:
-        """Serves one connection until nothing more can be read."""
-        served: Any = self
-        await serve_dual_era_loop(served, read_stream, write_stream, lifespan_state={})
+        entries = {method: Entry(PARAMS[method], handler) for method, handler in {**own, **handlers}.items()}
+        self.get_request_handler = entries.get
+        """What answers a method; None: nothing here."""
 
     # Of the SDK's session manager, where it is used (`confide_daemon.gateway`).
 
@@ -128,9 +126,6 @@ class Server:
 
     def get_tool_input_schema(self, _name: str) -> None:
         """None of our tools has parameters that go into headers too; where this was missing, each call would list all of them."""
-
-    def get_request_handler(self, method: str) -> Entry | None:
-        return self._entries.get(method)
 
     def get_notification_handler(self, _method: str) -> Entry | None:
         return None

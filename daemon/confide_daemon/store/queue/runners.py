@@ -79,7 +79,7 @@ class RunnerTable(Table):
 class TaskLogTable(Table):
     def put(self, task: str, at: int, part: int, record: bytes, *, now: float) -> None:
         """Stores a part of a log in place of the one of that number. Raises SpaceFullError: the space may hold no more."""
-        self._database.quota.require_room(self._database.size_bytes())
+        self._database.require_room()
         self._rows(
             "INSERT OR REPLACE INTO task_log (task, at, part, record, stored_at) VALUES (?, ?, ?, ?, ?)",
             (task, at, part, record, now),

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from confide_daemon.errors import DamagedError
+from confide_daemon.errors import DamagedError, SpaceFullError
 from confide_daemon.store.database import AMONG, Table, within
 from confide_daemon.store.rows import (
     ChangeRow,
@@ -188,13 +188,14 @@ class DocumentTable(Table):
         return max(revision, int(restores or 0) * NUMBERS) + 1
 
     def _require_room(self, project: str, path: str) -> None:
-        quota = self._database.quota
-        quota.require_room(self._database.size_bytes())
+        self._database.require_room()
+        most = self._database.quota.documents
         # Ids only grow, so below the limit there is nothing to look for and nothing to count.
-        if quota.documents and (self._one("SELECT max(id) FROM document") or 0) >= quota.documents:
+        if most and (self._one("SELECT max(id) FROM document") or 0) >= most:
             row = self.find(project, path)
-            if row is None or row.deleted:
-                quota.require_place(int(self._one("SELECT count(*) FROM document WHERE deleted = 0")))
+            is_new = row is None or row.deleted
+            if is_new and self._one("SELECT count(*) FROM document WHERE deleted = 0") >= most:
+                raise SpaceFullError(f"it has {most:,} documents", "documents")
 
     def revision(self, document: int, number: int) -> RevisionRow | None:
         sql = "SELECT number, hash, text, author, created_at FROM revision WHERE document = ? AND number = ?"

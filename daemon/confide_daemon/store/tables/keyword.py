@@ -26,8 +26,8 @@ import numpy as np
 
 from confide_daemon.store.database import AMONG, KEYWORDS, Database, Rows, Table
 from confide_daemon.store.rows import Filter
-from confide_daemon.store.tables.notes import folded
 from confide_memory.classes import UNTRUSTED
+from confide_memory.mentions import folded
 
 # A piece's header (path, headings, date) counts as much as its text.
 HEADER_WEIGHT = 1.0

@@ -9,9 +9,8 @@ from typing import Final
 
 from confide_daemon.store.database import Table
 from confide_daemon.store.rows import DocumentRow, LinkedRow
-from confide_daemon.store.tables.notes import folded
 from confide_memory import mentions
-from confide_memory.mentions import Mentions
+from confide_memory.mentions import Mentions, folded
 
 # Of one document's links and of those that may lead to it, so many are looked up; each is a look into an index.
 MOST_LOOKED_UP: Final = 200

@@ -228,7 +228,7 @@ class MovingTable(Table):
 
     def require_room(self) -> None:
         """Raises SpaceFullError: the space may hold no more."""
-        self._database.quota.require_room(self._database.size_bytes())
+        self._database.require_room()
 
 
 def text_of(packed: bytes, most: int) -> str:

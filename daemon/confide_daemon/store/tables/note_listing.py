@@ -16,8 +16,9 @@ from typing import Any
 from confide_daemon.store.database import AMONG, Table
 from confide_daemon.store.rows import EntityRow, NoteCounts, NoteFilter, NoteList, NoteRow
 from confide_daemon.store.tables.keyword import GLOB_MARKS, spellings
-from confide_daemon.store.tables.notes import SELECT, TAG_MARK, folded, row_of
+from confide_daemon.store.tables.notes import SELECT, TAG_MARK, row_of
 from confide_memory.documents import NOTES
+from confide_memory.mentions import folded
 
 MEMORY = "memory"  # the folder that all are in
 # Each has an index of these columns, named after them.

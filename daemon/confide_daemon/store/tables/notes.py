@@ -10,6 +10,7 @@ from typing import Any
 
 from confide_daemon.store.database import AMONG, Table, within
 from confide_daemon.store.rows import DocumentRow, NotePiece, NotePlace, NoteRow, RelationRow, Supersession
+from confide_memory.mentions import folded
 from confide_memory.note import Note
 from confide_memory.note_names import LEAST_SAID, SHORT, digits_of, short_of
 
@@ -265,11 +266,6 @@ class NoteTable(Table):
         sql = f"""SELECT j.value FROM json_each(?) j WHERE EXISTS (SELECT 1 FROM note_tag t JOIN note n ON n.document = t.document
                   JOIN project p ON p.id = n.project WHERE t.tag = j.value{reached}) ORDER BY j.key"""
         return [row[0] for row in self._rows(sql, (json.dumps(list(words)), *names))]
-
-
-def folded(word: str) -> str:
-    """A word as it is compared with others."""
-    return " ".join(word.casefold().split())
 
 
 def _moments(note: Note, before: Any, first: float, changed_at: float) -> tuple[float, float]:

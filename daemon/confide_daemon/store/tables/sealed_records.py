@@ -18,7 +18,7 @@ class SealedRecordTable(Table):
 
         Raises SpaceFullError: the space may hold no more.
         """
-        self._database.quota.require_room(self._database.size_bytes())
+        self._database.require_room()
         before = self._rows("SELECT place FROM sealed_record WHERE id = ? AND epoch < ?", (row.id, row.epoch))
         sql = """INSERT INTO sealed_record (id, kind, epoch, stored_at, place, record) VALUES (?, ?, ?, ?, ?, ?)
                  ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, epoch = excluded.epoch, stored_at = excluded.stored_at,

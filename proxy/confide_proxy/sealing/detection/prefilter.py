@@ -90,16 +90,18 @@ _PHRASE: Final = 12
 _AROUND_WORDS: Final = "\"'`,.:()[]>*-"
 SHORTEST_TOKEN: Final = 20
 """An AWS access key id; no other token of a known form is shorter."""
+_DAY: Final = re.compile(r"memory/\d{4}-\d\d-\d\d\.md")
+"""The file of a day, whose name is as long, and which nearly every store names."""
 
 
 def gives_reason(lowered: str) -> bool:
-    """Whether a text in lower case may hold a credential at all: a telling word, a word as long as the shortest token,
-    a recovery code in its groups, or so many short words in a row as a seed phrase has."""
+    """Whether a text in lower case may hold a credential at all: a telling word, a word as long as the shortest token that is not the name
+    of a day's file, a recovery code in its groups, or so many short words in a row as a seed phrase has."""
     if is_telling(lowered):
         return True
     words = lowered.split()
     return (
-        any(len(word) >= SHORTEST_TOKEN for word in words)
+        any(len(word) >= SHORTEST_TOKEN and not _DAY.fullmatch(word) for word in words)
         or may_be_phrase(words)
         or ("cr" in lowered and any(_are_groups(lowered, at) for at in places(lowered, "cr")))
     )
