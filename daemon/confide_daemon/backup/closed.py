@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.access.registry import State
 from confide_daemon.config import ChunkSettings
 from confide_daemon.datadir.key_state import KeyName
-from confide_daemon.spaces.catching_up import Stilled, caught_up, present
 from confide_daemon.spaces.custodian import Custodian
+from confide_daemon.spaces.entry import Stilled
 from confide_daemon.spaces.leases import Leases
 
 
@@ -20,26 +20,20 @@ class ClosedSpaces:
     def __init__(self, state: State, *, leases: Leases | None = None, chunks: ChunkSettings | None = None) -> None:
         """`leases`: of the store, if the files are copies; None: they are all there is, or are to be left as they are."""
         self._state = state
-        self._leases = leases
-        self._chunks = chunks or ChunkSettings()
-
-    async def present(self, space_ids: Collection[str]) -> list[str]:
-        """As `snapshot.Spaces.present`."""
-        return await present(self._leases, self._state.folder, space_ids)
+        self.leases = leases
+        self.chunks = chunks or ChunkSettings()
 
     @asynccontextmanager
     async def still(self, space_id: str) -> AsyncIterator[Stilled]:
         """As `snapshot.Spaces.still`."""
+        custodian: Custodian | None = None
+        key: bytes | None = None
         try:
             custodian = Custodian(space_id, self._state.folder, self._state.master)
-            if self._leases is None:
-                stilled = Stilled(custodian.opening_key()[1])
-            else:
-                stilled = await caught_up(self._leases, space_id, self._state.folder, custodian, self._chunks)
+            _, key = custodian.opening_key()
         except ConfideError:
-            yield Stilled(None)
-        else:
-            yield stilled
+            pass
+        yield Stilled(key, custodian)
 
     def key(self, space_id: str, name: KeyName) -> bytes | None:
         """As `verify.Keys.key`."""

@@ -22,13 +22,16 @@ from confide_crypto.keys.identity import KEY_LENGTH, Identity
 from confide_daemon import __version__
 from confide_daemon.access.registry import State
 from confide_daemon.backup import manifest
+from confide_daemon.backup.catching_up import caught_up, present
 from confide_daemon.backup.manifest import LOG, Database, File, Manifest
 from confide_daemon.backup.sealed_keys import BackupKey, DaemonKeys
 from confide_daemon.backup.target import MANIFEST, Target, write
 from confide_daemon.backup.worker.client import RefusedError, Worker, working
+from confide_daemon.config import ChunkSettings
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import SnapshotError, StorageError, TargetError, WrongKeyError
-from confide_daemon.spaces.catching_up import Stilled
+from confide_daemon.spaces.entry import Stilled
+from confide_daemon.spaces.leases import Leases
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +45,14 @@ Follow = Callable[[str, int, int], None]
 class Spaces(Protocol):
     """Whoever has the spaces: the pool of a running daemon, or nobody."""
 
-    async def present(self, space_ids: Collection[str]) -> list[str]:
-        """Those that there is something of."""
+    @property
+    def leases(self) -> Leases | None:
+        """Of their logs, which other nodes may write to; None: their files are all there is."""
+        ...
+
+    @property
+    def chunks(self) -> ChunkSettings:
+        """How their documents are cut."""
         ...
 
     def still(self, space_id: str) -> AbstractAsyncContextManager[Stilled]:
@@ -211,7 +220,8 @@ class _Copying:
     async def spaces(self) -> dict[str, Database]:
         """Copies every space that there is something of."""
         found: dict[str, Database] = {}
-        space_ids = await self._source.spaces.present(self._source.state.registry.spaces().values())
+        source = self._source
+        space_ids = await present(source.spaces.leases, source.folder, source.state.registry.spaces().values())
         for number, space_id in enumerate(space_ids, 1):
             self._follow("copying spaces", number - 1, len(space_ids))
             if (held := await self._space(space_id)) is not None:
@@ -264,12 +274,14 @@ class _Copying:
         for attempt in range(_TRIES):
             try:
                 async with self._source.spaces.still(space_id) as stilled:
-                    if not stilled.is_current:
+                    spaces = self._source.spaces
+                    key, is_current = await caught_up(spaces.leases, space_id, folder, stilled, spaces.chunks)
+                    if not is_current:
                         self.behind.append(space_id)
                     if not folder.space(space_id).exists():
                         return None
                     try:
-                        held = await self._database("space", folder.space(space_id), name, stilled.key, known)
+                        held = await self._database("space", folder.space(space_id), name, key, known)
                     except WrongKeyError:
                         # Of another key than is written down: its bytes are copied all the same, as long as nobody has it open.
                         held = await self._database("space", folder.space(space_id), name, None, known)

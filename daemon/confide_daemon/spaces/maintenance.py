@@ -151,6 +151,10 @@ class Upkeep:
         await self._threads.maintain(lambda store: note_salvage(store, lost, now=self._clock()))
         self._wake.set()
 
+    def look(self) -> None:
+        """Somebody has put something right: what was found is looked at again now."""
+        self._wake.set()
+
     def health(self) -> Health:
         if self.failure is not None or any(breach.what in LOSSES for breach in self._open):
             state = "damaged"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_daemon.access import space_removal
 from confide_daemon.access.registry import State
+from confide_daemon.config import ChunkSettings
 from confide_daemon.datadir.disk import Disk
 from confide_daemon.datadir.key_state import Custody, Keeper, KeyName
 from confide_daemon.documents.history import DELETED_DAYS
@@ -24,9 +25,8 @@ from confide_daemon.embedding import Model
 from confide_daemon.errors import CrowdedError, EngineError, FencedError, LockedError, StorageError, WrongKeyError
 from confide_daemon.sealing.rosters import Rosters
 from confide_daemon.sealing.vault import Vault
-from confide_daemon.spaces.catching_up import Stilled, caught_up, present
 from confide_daemon.spaces.custodian import Custodian, sweep
-from confide_daemon.spaces.entry import Entry, Follow, Standing, StandingFile
+from confide_daemon.spaces.entry import Entry, Follow, Standing, StandingFile, Stilled
 from confide_daemon.spaces.leases import Lease, Leases
 from confide_daemon.spaces.maintenance import OPEN, Turns
 from confide_daemon.spaces.models import IndexSettings
@@ -187,12 +187,16 @@ class Spaces:
         """Of the logs of the spaces; None: there is no store."""
         return self._leases
 
+    @property
+    def chunks(self) -> ChunkSettings:
+        """How documents are cut in all of them."""
+        return self._settings.chunks
+
     @asynccontextmanager
     async def still(self, space_id: str) -> AsyncIterator[Stilled]:
         """How the space is while its files are copied.
 
-        Within this no other file takes its place, and one that nobody has open is not opened. Where another node may have it, its copy is
-        brought up to its log before, if its key is at hand.
+        Within this no other file takes its place, and one that nobody has open is not opened.
         """
         is_known = space_id in self._entries
         try:
@@ -202,22 +206,13 @@ class Spaces:
             return
         try:
             async with entry.unchanged() as key:
-                if self._leases is not None and entry.space is None:
-                    yield await caught_up(
-                        self._leases, space_id, self._state.folder, entry.custodian, self._settings.chunks
-                    )
-                else:
-                    yield Stilled(key)
+                yield Stilled(key, entry.custodian if entry.space is None else None)
         finally:
             # Of one that nobody uses, nothing is kept: there may be ten thousand.
             is_wanted = entry.users or entry.listeners or entry.holders
             is_used = entry.opening or entry.closing or is_wanted or entry.custodian.is_holding
             if not is_known and not is_used:
                 self._entries.pop(space_id, None)
-
-    async def present(self, space_ids: Collection[str]) -> list[str]:
-        """Those of the spaces that there is something of: here, or in the store."""
-        return await present(self._leases, self._state.folder, space_ids)
 
     def key(self, space_id: str, name: KeyName) -> bytes | None:
         """A key of a space's database, as it was or is; None where a machine has to bring it."""

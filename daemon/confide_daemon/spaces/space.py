@@ -445,7 +445,8 @@ class Space:
             if is_stuck and (self._indexer.failure is not None or self._indexer.uncuttable) and not has_retried:
                 # What stopped it may be over by now, as when room was made on the disk.
                 has_retried, is_stuck, moves = True, False, -1
-                await self._cut_again()
+                if await self._cut_again():
+                    self.upkeep.look()
                 self._indexer.wake()
             if left <= 0 or is_stuck:
                 return False

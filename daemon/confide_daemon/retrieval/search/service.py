@@ -281,7 +281,10 @@ class Searcher:
                 reranker=self._reranker,
                 stemmed=self._stemmed,
             )
-        warnings = [*choice.warnings, *self._damage.warnings(), *found.warnings, *self._indexer.warnings()]
+        warnings = [*choice.warnings, *self._damage.warnings(), *found.warnings]
+        indexer = self._indexer
+        if indexer.failure is not None or indexer.waits_for_room or indexer.uncuttable:
+            warnings += indexer.warnings()
         mode = "keyword" if choice.vector is None else "hybrid" if found.has_words else "vector"
         return SearchResult(found.hits, mode, warnings, choice.age_s, timings, found.explanation), choice.live
 

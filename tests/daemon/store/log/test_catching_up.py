@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from tests.support.daemon.logged import Node, Store, held
 
-from confide_daemon.backup import sealed_keys
+from confide_daemon.backup import sealed_keys, snapshot
+from confide_daemon.backup.catching_up import caught_up, present
 from confide_daemon.backup.closed import ClosedSpaces
 from confide_daemon.backup.service import Asked, Backups
 from confide_daemon.backup.snapshot import signers_of
@@ -19,15 +20,15 @@ from confide_daemon.backup.target import Target
 from confide_daemon.config import BackupConfig
 from confide_daemon.datadir.key_state import Custody, KeyName
 from confide_daemon.retrieval.search.query import SearchQuery
-from confide_daemon.spaces.catching_up import Stilled
 from confide_daemon.store import store as stores
 from confide_daemon.store.log.tables import Log
 
 
-async def stilled(node: Node) -> Stilled:
-    """How the space is here while it is copied."""
-    async with node.spaces.still(node.space_id) as found:
-        return found
+async def copied(node: Node, spaces: snapshot.Spaces | None = None) -> tuple[bytes | None, bool]:
+    """The key of the space here once its file is ready to be copied, and whether that has all."""
+    spaces = spaces or node.spaces
+    async with spaces.still(node.space_id) as stilled:
+        return await caught_up(spaces.leases, node.space_id, node.state.folder, stilled, spaces.chunks)
 
 
 def sound_texts(node: Node, key: bytes) -> dict[str, str]:
@@ -58,20 +59,18 @@ async def test_what_another_node_holds_is_copied_as_it_is_there_now(store: Store
             if renews:
                 await one.spaces.renew(one.space_id, lambda _done, _total: None)
                 await one.put("memory/d.md", "the newest\n")
-            found = await stilled(two)
-            assert found == Stilled(one.key, is_current=True)
-            assert found.key == two.key
+            assert await copied(two) == (one.key, True)
+            assert one.key == two.key
             assert sound_texts(two, two.key) == await one.texts()
             before = two.path.read_bytes()
-            assert await stilled(two) == found
+            assert await copied(two) == (one.key, True)
             assert two.path.read_bytes() == before  # so that the next snapshot links what the last one has
         assert store.sql("SELECT lease, holder FROM log") == lease
         for table, rows in held(two.path, two.key).items():
             assert rows == held(one.path, one.key)[table] or table in ("life", "given"), table
         await one.put("memory/e.md", "it goes on\n")
         # So it is for a command where nobody serves the folder.
-        async with ClosedSpaces(two.state, leases=two.leases).still(two.space_id) as closed:
-            assert closed == found
+        assert await copied(two, ClosedSpaces(two.state, leases=two.leases)) == (one.key, True)
         assert "memory/e.md" in sound_texts(two, two.key)
     async with store.node("two") as two:
         assert "memory/e.md" in await two.texts()
@@ -92,7 +91,7 @@ async def test_what_is_read_of_a_log_is_of_one_moment(store: Store, monkeypatch:
             return entries(self, after)
 
         monkeypatch.setattr(Log, "entries", late)
-        assert (await stilled(two)).is_current
+        assert (await copied(two))[1]
         assert sound_texts(two, two.key) == {"memory/a.md": "the heron fishes\n"}
 
 
@@ -105,9 +104,9 @@ async def test_where_its_key_is_not_here_it_stays_as_it_was(store: Store, tmp_pa
         key = two.key
         custody = Custody(KeyName("caller", 1)).to_json()
         store.sql("UPDATE log SET custody = %s::jsonb", json.dumps(custody))
-        assert await stilled(two) == Stilled(key, is_current=False)
+        assert await copied(two) == (key, False)
         assert set(sound_texts(two, key)) == {"memory/a.md"}
-        assert await two.spaces.present([two.space_id, "0" * 16]) == [two.space_id]
+        assert await present(two.leases, two.state.folder, [two.space_id, "0" * 16]) == [two.space_id]
         target = Target(tmp_path / "backups")
         target.prepare(signers_of(two.state), data=two.state.folder.root)
         sealed_keys.make(two.state.folder)

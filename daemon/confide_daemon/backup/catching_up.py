@@ -1,4 +1,4 @@
-"""Copies of spaces that other nodes hold, brought up to what their logs have, for whoever copies them on, as a backup does."""
+"""Copies of spaces that other nodes hold, brought up to what their logs have before they are copied on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Collection
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 from confide_crypto.errors import ConfideError
@@ -16,18 +15,11 @@ from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import EngineError, LockedError, WrongKeyError
 from confide_daemon.retrieval.indexing.indexer import Derivation
 from confide_daemon.spaces.custodian import Custodian
+from confide_daemon.spaces.entry import Stilled
 from confide_daemon.spaces.leases import Leases
 from confide_daemon.store.store import Store
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Stilled:
-    """A space while its files are copied."""
-
-    key: bytes | None  # of its database; None where it is not at hand
-    is_current: bool = True  # whether the file has all that was acknowledged, as far as this machine knows
 
 
 async def present(leases: Leases | None, folder: DataFolder, space_ids: Collection[str]) -> list[str]:
@@ -42,19 +34,21 @@ async def present(leases: Leases | None, folder: DataFolder, space_ids: Collecti
 
 
 async def caught_up(
-    leases: Leases, space_id: str, folder: DataFolder, custodian: Custodian, chunks: ChunkSettings
-) -> Stilled:
-    """A space that nobody has open here, with what other nodes have written in it, as far as that can be."""
+    leases: Leases | None, space_id: str, folder: DataFolder, stilled: Stilled, chunks: ChunkSettings
+) -> tuple[bytes | None, bool]:
+    """The key of a space's database, and whether the file has all that was acknowledged, as far as this machine knows.
+
+    Where nobody has it open here, what other nodes have written in it comes first, as far as that can be.
+    """
+    custodian = stilled.custodian
+    if leases is None or custodian is None:
+        return stilled.key, True
     is_current = False
     try:
         is_current = await asyncio.to_thread(_catch_up, leases, space_id, folder.space(space_id), custodian, chunks)
     except ConfideError as error:
         log.warning("space %s is left as it is on this machine: %s", space_id, error)
-    try:
-        _, key = await asyncio.to_thread(custodian.opening_key)
-    except (LockedError, WrongKeyError):
-        return Stilled(None, is_current)
-    return Stilled(key, is_current)
+    return await asyncio.to_thread(_key_here, custodian), is_current
 
 
 def _catch_up(leases: Leases, space_id: str, path: Path, custodian: Custodian, chunks: ChunkSettings) -> bool:
@@ -81,5 +75,5 @@ def _catch_up(leases: Leases, space_id: str, path: Path, custodian: Custodian, c
 def _key_here(custodian: Custodian) -> bytes | None:
     try:
         return custodian.opening_key()[1]
-    except LockedError:
+    except (LockedError, WrongKeyError):
         return None
