@@ -22,7 +22,7 @@ from confide_crypto.keys.identity import KEY_LENGTH, Identity
 from confide_daemon import __version__
 from confide_daemon.access.registry import State
 from confide_daemon.backup import manifest
-from confide_daemon.backup.catching_up import caught_up, present
+from confide_daemon.backup.closed import caught_up, present
 from confide_daemon.backup.manifest import LOG, Database, File, Manifest
 from confide_daemon.backup.sealed_keys import BackupKey, DaemonKeys
 from confide_daemon.backup.target import MANIFEST, Target, write

@@ -12,8 +12,7 @@ import pytest
 from tests.support.daemon.logged import Node, Store, held
 
 from confide_daemon.backup import sealed_keys, snapshot
-from confide_daemon.backup.catching_up import caught_up, present
-from confide_daemon.backup.closed import ClosedSpaces
+from confide_daemon.backup.closed import ClosedSpaces, caught_up, present
 from confide_daemon.backup.service import Asked, Backups
 from confide_daemon.backup.snapshot import signers_of
 from confide_daemon.backup.target import Target
