@@ -88,6 +88,7 @@ chaos: $(STAMP)
 	CONFIDE_CLOSING_STRIDE=1 $(BIN)/python -m pytest --timeout 1200 tests/daemon/spaces/test_idle_spaces.py -k kill
 	CONFIDE_RUNS=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/proxy/runner tests/e2e/runner
 	CONFIDE_STANDBY=1 $(BIN)/python -m pytest --timeout 1200 tests/e2e/nodes/test_standby.py
+	CONFIDE_ROLLING=1 $(BIN)/python -m pytest --timeout 1200 tests/e2e/nodes/test_rolling_upgrade.py
 	CONFIDE_LOG_STRIDE=1 CONFIDE_LOG_SCHEDULES=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/daemon/store/log
 	$(MAKE) drawn
 	$(MAKE) schedules

@@ -59,7 +59,7 @@ class Node:
         cores: of which half are busy in the worst hour.
     """
 
-    base_mib: float = 230.0
+    base_mib: float = 126.0
     open_mib: float = 5.0
     session_mib: float = 0.07
     store_s: float = 0.0197

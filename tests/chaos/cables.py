@@ -31,6 +31,10 @@ class Cable:
         self._left: int | None = None
         threading.Thread(target=self._accept, daemon=True).start()
 
+    def lead_to(self, port: int) -> None:
+        """New connections go there."""
+        self._target_port = port
+
     def cut(self) -> None:
         """Break every connection and refuse new ones."""
         self._is_cut = True

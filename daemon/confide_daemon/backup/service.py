@@ -6,7 +6,7 @@ import asyncio
 import logging
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,7 +93,9 @@ class Backups:
         """A snapshot, its proof, what may go for it, and the operator's program behind it. Raises ConfideError."""
         target = target_of(self._config, "")
         async with self._turn:
-            made = await snapshot.take(self._source, target, clock=self._clock, follow=follow)
+            made = await snapshot.take(
+                self._source, target, clock=self._clock, follow=follow, tell_behind=_warn_of_behind
+            )
             try:
                 proof = await self._prove(target, made.id, follow, is_full=False)
                 if proof.is_sound:
@@ -153,9 +155,11 @@ class Backups:
         return History.read(target, self._state)
 
     async def _take(self, target: Target, follow: Follow) -> dict[str, Any]:
-        made = await snapshot.take(self._source, target, clock=self._clock, follow=follow)
+        behind: list[str] = []
+        made = await snapshot.take(self._source, target, clock=self._clock, follow=follow, tell_behind=behind.extend)
         await self._run_after(target.snapshot(made.id), made.id)
-        return {"snapshot": made.id, "folder": str(target.snapshot(made.id)), "spaces": len(made.spaces)}
+        told = {"snapshot": made.id, "folder": str(target.snapshot(made.id)), "spaces": len(made.spaces)}
+        return {**told, "behind": behind}
 
     async def _verify(self, target: Target, name: str, follow: Follow) -> dict[str, Any]:
         if name and not is_id(name):
@@ -226,6 +230,10 @@ class Backups:
         with suppress(ConfideError):
             return verify.custody_in(target.snapshot(made.id), made, space_id).names
         return ()
+
+
+def _warn_of_behind(space_ids: Collection[str]) -> None:
+    log.warning("copied as this machine had them last, since other nodes have them: %s", ", ".join(sorted(space_ids)))
 
 
 def target_of(config: BackupConfig, to: str) -> Target:

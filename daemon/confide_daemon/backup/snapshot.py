@@ -10,7 +10,7 @@ import asyncio
 import errno
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +22,16 @@ from confide_crypto.keys.identity import KEY_LENGTH, Identity
 from confide_daemon import __version__
 from confide_daemon.access.registry import State
 from confide_daemon.backup import manifest
+from confide_daemon.backup.closed import caught_up, present
 from confide_daemon.backup.manifest import LOG, Database, File, Manifest
 from confide_daemon.backup.sealed_keys import BackupKey, DaemonKeys
 from confide_daemon.backup.target import MANIFEST, Target, write
 from confide_daemon.backup.worker.client import RefusedError, Worker, working
+from confide_daemon.config import ChunkSettings
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import SnapshotError, StorageError, TargetError, WrongKeyError
+from confide_daemon.spaces.entry import Stilled
+from confide_daemon.spaces.leases import Leases
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +45,18 @@ Follow = Callable[[str, int, int], None]
 class Spaces(Protocol):
     """Whoever has the spaces: the pool of a running daemon, or nobody."""
 
-    def still(self, space_id: str) -> AbstractAsyncContextManager[bytes | None]:
-        """The key of the database, None where it is not at hand; within this its file and its custody are not changed.
+    @property
+    def leases(self) -> Leases | None:
+        """Of their logs, which other nodes may write to; None: their files are all there is."""
+        ...
+
+    @property
+    def chunks(self) -> ChunkSettings:
+        """How their documents are cut."""
+        ...
+
+    def still(self, space_id: str) -> AbstractAsyncContextManager[Stilled]:
+        """How the space is; within this its file and its custody are not changed.
 
         One that nobody has open is not opened within this either.
         """
@@ -67,9 +81,16 @@ class Source:
 
 
 async def take(
-    source: Source, target: Target, *, clock: Callable[[], float] = time.time, follow: Follow = lambda *_: None
+    source: Source,
+    target: Target,
+    *,
+    clock: Callable[[], float] = time.time,
+    follow: Follow = lambda *_: None,
+    tell_behind: Callable[[Collection[str]], None] = lambda _space_ids: None,
 ) -> Manifest:
     """Takes one; it is listed when this returns, and not before.
+
+    `tell_behind`: told of spaces that other nodes have written in since what is copied of them, if there are any.
 
     Raises TargetError: the target is not this daemon's, full, or cannot be written; DataFolderError: there is no backup key; StorageError,
     KeyFileError: something cannot be read.
@@ -91,6 +112,8 @@ async def take(
                 spaces = await copying.spaces()
                 registry = await copying.registry()
                 await copying.others()
+            if copying.behind:
+                tell_behind(copying.behind)
             number = 1 if last is None else last.number + 1
             return await asyncio.to_thread(copying.finish, name, number, key, spaces, registry)
         except RefusedError as error:
@@ -184,6 +207,8 @@ class _Copying:
         follow: Follow,
     ) -> None:
         self.files: dict[str, File] = {}
+        self.behind: list[str] = []
+        """Spaces that other nodes have written in, and whose keys are not here: they are as this machine had them last, if at all."""
         self._source = source
         self._target = target
         self._worker = worker
@@ -195,15 +220,21 @@ class _Copying:
     async def spaces(self) -> dict[str, Database]:
         """Copies every space that there is something of."""
         found: dict[str, Database] = {}
-        folder = self._source.folder
-        space_ids = [one for one in self._source.state.registry.spaces().values() if folder.space(one).exists()]
+        source = self._source
+        space_ids = await present(source.spaces.leases, source.folder, source.state.registry.spaces().values())
         for number, space_id in enumerate(space_ids, 1):
             self._follow("copying spaces", number - 1, len(space_ids))
-            found[space_id] = await self._space(space_id)
+            if (held := await self._space(space_id)) is not None:
+                found[space_id] = held
         self._follow("copying spaces", len(space_ids), len(space_ids))
         return found
 
     async def registry(self) -> Database:
+        """As it is now: whoever was revoked on another node meanwhile is revoked in it."""
+        try:
+            await asyncio.to_thread(self._source.state.registry.follow)
+        except StorageError as error:
+            log.warning("the registry is copied as it was known last: %s", error)
         key = self._source.state.master.registry_key()
         return await self._database("registry", self._source.folder.registry, manifest.REGISTRY, key, None)
 
@@ -235,13 +266,20 @@ class _Copying:
         if name != MANIFEST:
             self.files[name] = File(len(data), manifest.hash_of(data))
 
-    async def _space(self, space_id: str) -> Database:
+    async def _space(self, space_id: str) -> Database | None:
+        """None: there is nothing of it here, and it could not be had from the store."""
         folder = self._source.folder
         known = None if self._last is None else self._last.spaces.get(space_id)
         name = manifest.database_of(space_id)
         for attempt in range(_TRIES):
             try:
-                async with self._source.spaces.still(space_id) as key:
+                async with self._source.spaces.still(space_id) as stilled:
+                    spaces = self._source.spaces
+                    key, is_current = await caught_up(spaces.leases, space_id, folder, stilled, spaces.chunks)
+                    if not is_current:
+                        self.behind.append(space_id)
+                    if not folder.space(space_id).exists():
+                        return None
                     try:
                         held = await self._database("space", folder.space(space_id), name, key, known)
                     except WrongKeyError:
@@ -255,6 +293,7 @@ class _Copying:
                     raise
                 log.warning("space %s is copied once more: %s", space_id, error)
                 self._drop(space_id)
+                self.behind = [one for one in self.behind if one != space_id]
         raise AssertionError
 
     def _drop(self, space_id: str) -> None:

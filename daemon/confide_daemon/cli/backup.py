@@ -38,7 +38,14 @@ def _take(here: Here, to: To = None) -> Output:
     from confide_daemon.backup.service import Asked
 
     done = work(here, Asked("take", to or ""))
-    return Output(done, [f"{done['snapshot']}: {done['spaces']} spaces, in {done['folder']}"])
+    notes = []
+    if done["behind"]:
+        with here.opened() as state:
+            names = [name for name, space_id in state.registry.spaces().items() if space_id in done["behind"]]
+        notes = [
+            f"as this machine had them last, if at all, since another node has their keys: {', '.join(sorted(names))}"
+        ]
+    return Output(done, [f"{done['snapshot']}: {done['spaces']} spaces, in {done['folder']}"], notes)
 
 
 @backup_app.command()
@@ -183,10 +190,22 @@ def _do(here: Here, asked: Asked, bar: Bar) -> dict[str, Any]:
 
     from confide_daemon.backup.closed import ClosedSpaces
     from confide_daemon.backup.service import Backups
+    from confide_daemon.config import ChunkSettings
+    from confide_daemon.spaces.leases import Leases
+
+    async def done() -> dict[str, Any]:
+        store = here.store()
+        leases = None if store is None else Leases.configured(store, here.paths.data)
+        try:
+            chunks = ChunkSettings.named(here.config().index.chunks)
+            spaces = ClosedSpaces(state, leases=leases, chunks=chunks)
+            return await Backups(state, spaces, here.config().backup, here.paths.config).do(asked, bar.follow)
+        finally:
+            if leases is not None:
+                await leases.close()
 
     with here.opened() as state:
-        backups = Backups(state, ClosedSpaces(state), here.config().backup, here.paths.config)
-        return asyncio.run(backups.do(asked, bar.follow))
+        return asyncio.run(done())
 
 
 def _ask(here: Here, asked: Asked, bar: Bar) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from confide_daemon.spaces.custodian import Custodian
 from confide_daemon.spaces.entry import read_standings
 from confide_daemon.store.migrations import migrations
 from confide_daemon.store.store import Store
-from confide_daemon.store.upkeep.integrity import LOSSES
+from confide_daemon.store.upkeep.integrity import LOSSES, UNCUT
 from confide_memory.documents import iso
 from confide_memory.versions import WINDOW, is_behind
 
@@ -44,6 +44,7 @@ LOST_HINT = (
     "machines that have the files send them again when they next compare (confide sync); the rest is in a backup, or in the damaged file "
     "beside the database; then confided doctor --fix"
 )
+UNCUT_HINT = "their texts are whole, and it is tried again every ten minutes; where it stays, it is a fault of confide's: report it"
 STRANDED_HINT = (
     "set url of [vault] again, restart the daemon, say confided vault move --back beside it, then take url out"
 )
@@ -220,8 +221,11 @@ def _database(found: Paths, name: str, space_id: str) -> Iterator[Check]:
             yield Check(what, str(error), error.hint)
             return
     if wrong:
-        lost = any(breach in LOSSES for breach in wrong)
-        hint = LOST_HINT if lost else "the daemon puts it right by itself; confided doctor --fix does it now"
+        hint = "the daemon puts it right by itself; confided doctor --fix does it now"
+        if any(breach in LOSSES for breach in wrong):
+            hint = LOST_HINT
+        elif all(breach.startswith(UNCUT) for breach in wrong):
+            hint = UNCUT_HINT
         yield Check(what, ", ".join(f"{count} {breach}" for breach, count in sorted(wrong.items())), hint)
     else:
         yield Check(what, detail=str(facts_now))
@@ -258,6 +262,8 @@ def inspect(path: Path, key: bytes) -> Counter[str]:
         for breach in store.breaches.listed(limit=BREACHES):
             if breach.healed_at is None and breach.what in LOSSES:
                 wrong[breach.what] = max(wrong[breach.what], breach.rows)
+        if wrong.pop(UNCUT, 0):
+            wrong.update({f"{UNCUT} ({why})": count for why, count in store.documents.count_uncuttable().items()})
         return wrong
 
 

@@ -50,7 +50,7 @@ class Elsewhere:
     async def answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> bool:
         """Whether another node holds the space, and has answered; False: this one is to.
 
-        What may be asked twice is asked again where the holder ends meanwhile. Raises RefusalError, 503: the holder cannot be asked, or
+        What may be asked twice is asked again where the holder ends meanwhile. Raises RefusalError, 503: the holder cannot be asked; 502:
         nobody knows whether it has done what was asked; EngineError.
         """
         may_repeat = scope["method"] != "POST" or may_be_asked_again(body, has_operation=False)
@@ -67,8 +67,9 @@ class Elsewhere:
                 if not channel.is_lost and isinstance(error, RequestError):
                     raise
                 if answering.is_asked and not may_repeat:
+                    # Not 503, behind which a balancer may ask the next node: nothing was done then.
                     raise RefusalError(
-                        503,
+                        502,
                         "unavailable",
                         "the node that holds the space has ended meanwhile, and nobody knows whether it did what was asked",
                         hint="look before you ask again",
@@ -106,6 +107,7 @@ class Elsewhere:
                 far = await self._holders.reach(
                     caller.space_id,
                     lambda node: Speaker(node, caller.public_key, session_id, is_by_http=True),
+                    is_begun=True,
                 )
             except (DeniedError, ConnectionLost) as error:
                 log.warning("gateway: the holder of space %s takes no request: %s", caller.space_id, _why(error))

@@ -29,6 +29,14 @@ Follow = Callable[[int, int], None]
 """Told how many pages are encrypted anew, and of how many."""
 
 
+@dataclass(frozen=True, slots=True)
+class Stilled:
+    """A space while nobody changes its files."""
+
+    key: bytes | None  # of its database; None where it is not at hand
+    custodian: Custodian | None = None  # of that key, where nobody has the space open here, nor opens it
+
+
 class Entry:
     """One for each space that was ever asked for.
 

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -89,6 +89,12 @@ class Lease:
 
         return opening.bring(self.log, self.standing, path, key, now=time.time())
 
+    def follow(self, path: Path, key: bytes) -> Opened:
+        """The same without having the lease; nothing is changed in the engine."""
+        from confide_daemon.store.log import opening
+
+        return opening.follow(self.log, self.standing, path, key, now=time.time())
+
     def join(self, store: Store, opened: Opened) -> None:
         """What the store writes from now on goes through the log. Raises StorageError."""
         from confide_daemon.store.log.outbox import Outbox
@@ -161,6 +167,24 @@ class Leases:
         standing = await asyncio.to_thread(space_log.take)
         held = self._held[space_id] = Lease(space_log, standing, on_stale, self.warnings)
         return held
+
+    @contextlib.contextmanager
+    def looked_at(self, space_id: str) -> Iterator[Lease | None]:
+        """The log of a space as it is at one moment, for whoever only reads it and takes no lease; None: there is none.
+
+        From any thread. Raises EngineError.
+        """
+        from confide_daemon.store.log.tables import Log
+
+        with self._engine.moment() as engine:
+            space_log = Log(engine, space_id, lambda: NOBODY, float(self._config.lease_s))
+            standing = space_log.look()
+            yield None if standing is None else Lease(space_log, standing, lambda: None, list)
+
+    def logged(self) -> set[str]:
+        """The spaces that the store has something of. From any thread. Raises EngineError."""
+        _, rows = self._engine.run("SELECT id FROM log WHERE head > 0 OR snapshot IS NOT NULL")
+        return {str(space_id) for (space_id,) in rows}
 
     async def confirm(self) -> None:
         """Ask, where nobody has for as long as a node may be silent, whether the spaces are still this node's.

@@ -28,6 +28,7 @@ from confide_daemon.store.upkeep.integrity import (
     LOSSES,
     LOST_ROWS,
     PAGES,
+    UNCUT,
     VECTOR_TABLES,
     VECTOR_UNUSABLE,
     VECTORS_FOREIGN,
@@ -91,6 +92,7 @@ class Upkeep:
         *,
         crashed: bool,
         renew_foreign: Callable[[], Awaitable[int]],
+        cut_again: Callable[[], Awaitable[int]],
         on_mended: Callable[[bool], None],
         clock: Callable[[], float],
     ) -> None:
@@ -100,6 +102,7 @@ class Upkeep:
             crashed: the last daemon did not close it.
             renew_foreign: looks whether the model still gives the vectors that are stored, has them computed anew where it does not, and
                 says of how many that was seen.
+            cut_again: tries documents again that could not be cut, and says how many could be now.
             on_mended: is told that derived rows changed, and whether vectors did.
         """
         self._threads = threads
@@ -109,6 +112,7 @@ class Upkeep:
         self._is_unfolded = False
         self._is_due = crashed
         self._renew_foreign = renew_foreign
+        self._cut_again = cut_again
         self._on_mended = on_mended
         self._clock = clock
         self._wake = asyncio.Event()
@@ -145,6 +149,10 @@ class Upkeep:
     async def salvaged(self, lost: int) -> None:
         """The database was rebuilt before it could be opened; so many rows are lost."""
         await self._threads.maintain(lambda store: note_salvage(store, lost, now=self._clock()))
+        self._wake.set()
+
+    def look(self) -> None:
+        """Somebody has put something right: what was found is looked at again now."""
         self._wake.set()
 
     def health(self) -> Health:
@@ -313,6 +321,10 @@ class Upkeep:
         return Counter({VECTORS_FOREIGN: foreign} if foreign else {})
 
     async def _mend(self, what: str) -> None:
+        if what == UNCUT:
+            if await self._cut_again():
+                self._on_mended(False)
+            return
         while not self._closing:
             try:
                 count = await self._threads.maintain(lambda store: _mend(store, what))

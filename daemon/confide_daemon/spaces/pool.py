@@ -17,6 +17,7 @@ from typing import Any
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_daemon.access import space_removal
 from confide_daemon.access.registry import State
+from confide_daemon.config import ChunkSettings
 from confide_daemon.datadir.disk import Disk
 from confide_daemon.datadir.key_state import Custody, Keeper, KeyName
 from confide_daemon.documents.history import DELETED_DAYS
@@ -25,7 +26,7 @@ from confide_daemon.errors import CrowdedError, EngineError, FencedError, Locked
 from confide_daemon.sealing.rosters import Rosters
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.spaces.custodian import Custodian, sweep
-from confide_daemon.spaces.entry import Entry, Follow, Standing, StandingFile
+from confide_daemon.spaces.entry import Entry, Follow, Standing, StandingFile, Stilled
 from confide_daemon.spaces.leases import Lease, Leases
 from confide_daemon.spaces.maintenance import OPEN, Turns
 from confide_daemon.spaces.models import IndexSettings
@@ -186,9 +187,14 @@ class Spaces:
         """Of the logs of the spaces; None: there is no store."""
         return self._leases
 
+    @property
+    def chunks(self) -> ChunkSettings:
+        """How documents are cut in all of them."""
+        return self._settings.chunks
+
     @asynccontextmanager
-    async def still(self, space_id: str) -> AsyncIterator[bytes | None]:
-        """The key of the space's database, None where it is not at hand, while its files are copied.
+    async def still(self, space_id: str) -> AsyncIterator[Stilled]:
+        """How the space is while its files are copied.
 
         Within this no other file takes its place, and one that nobody has open is not opened.
         """
@@ -196,11 +202,11 @@ class Spaces:
         try:
             entry = self._entry(space_id)
         except ConfideError:
-            yield None  # nobody can tell who keeps its key, so it cannot be opened either
+            yield Stilled(None)  # nobody can tell who keeps its key, so it cannot be opened either
             return
         try:
             async with entry.unchanged() as key:
-                yield key
+                yield Stilled(key, entry.custodian if entry.space is None else None)
         finally:
             # Of one that nobody uses, nothing is kept: there may be ten thousand.
             is_wanted = entry.users or entry.listeners or entry.holders
@@ -334,7 +340,8 @@ class Spaces:
         started = time.thread_time()
         entry = self._entries.get(space_id)
         path = self._state.folder.space(space_id)
-        if (entry is not None and (entry.opening or entry.closing or entry.ailed)) or not path.exists():
+        is_in_hand = entry is not None and (entry.opening or entry.closing or entry.ailed or entry.door.locked())
+        if is_in_hand or not path.exists():
             return True, 0.0
         # Of one that was never asked for, nothing is kept: there may be ten thousand.
         custodian = entry.custodian if entry else Custodian(space_id, self._state.folder, self._state.master)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from confide_crypto.errors import ConfideError
 from confide_crypto.sealing.roster import Roster
 from confide_daemon.datadir.disk import Disk
 from confide_daemon.documents.history import DELETED_DAYS, History
@@ -39,7 +39,7 @@ from confide_daemon.retrieval.indexing.generations import (
     holdings,
     live_generation,
 )
-from confide_daemon.retrieval.indexing.indexer import NO_ROOM, Derivation, Indexer, Progress
+from confide_daemon.retrieval.indexing.indexer import RETRIED, Derivation, Indexer, Progress
 from confide_daemon.retrieval.indexing.model import Budget, Condition, Provider
 from confide_daemon.retrieval.search.service import Searcher
 from confide_daemon.sealing.records import SealedRecords
@@ -190,6 +190,7 @@ class Space:
             turns,
             crashed=crashed,
             renew_foreign=self._renew_foreign,
+            cut_again=self._cut_again,
             on_mended=self._mended,
             clock=clock,
         )
@@ -266,7 +267,7 @@ class Space:
             )
             try:
                 if behind:
-                    await threads.maintain(lambda store: _follow(store, derivation, behind))
+                    await threads.maintain(lambda store: derivation.follow_all(store, behind))
                 await space.projects.open()
                 await space.moving.open()
                 await threads.read(space._budget.load)
@@ -344,6 +345,16 @@ class Space:
                 return len(texts)
         return 0
 
+    async def _cut_again(self) -> int:
+        """Tries documents again that could not be cut; how many could be now."""
+        cut_now = 0
+        after: int | None = 0
+        while after is not None:
+            work = functools.partial(self._derivation.retry, after=after, limit=RETRIED)
+            more, after = await self._threads.maintain(work)
+            cut_now += more
+        return cut_now
+
     def _mended(self, vectors_changed: bool) -> None:
         """Derived rows were put right: some may have to be made again, and vectors may no longer be those in memory."""
         if vectors_changed:
@@ -375,11 +386,7 @@ class Space:
             clashes = store.documents.clashing(projects, limit=MAX_CLASHES)
         p50_ms, p95_ms = self.searcher.latencies()
         warnings = generations.warnings(self._providers, live)
-        if self._indexer.failure is not None:
-            warnings.append(f"indexing has stopped: {self._indexer.failure}")
-        if self._indexer.waits_for_room:
-            warnings.append(NO_ROOM)
-        warnings += self.upkeep.warnings()
+        warnings += [*self._indexer.warnings(), *self.upkeep.warnings()]
         if self._held is not None:
             warnings += self._held.warnings()
         return SpaceStatus(
@@ -435,9 +442,11 @@ class Space:
             moves = self._indexer.moves if self.is_at_rest else -1
             is_stuck = moves == rested_at >= 0
             left = deadline - time.monotonic()
-            if is_stuck and self._indexer.failure is not None and not has_retried:
+            if is_stuck and (self._indexer.failure is not None or self._indexer.uncuttable) and not has_retried:
                 # What stopped it may be over by now, as when room was made on the disk.
                 has_retried, is_stuck, moves = True, False, -1
+                if await self._cut_again():
+                    self.upkeep.look()
                 self._indexer.wake()
             if left <= 0 or is_stuck:
                 return False
@@ -505,7 +514,7 @@ class Space:
         """What of it does not work as it should, in words that tell nothing of what it holds: storage, index, embedding."""
         state = self.upkeep.health().state
         found = {"storage"} if state == "damaged" else {"index"} if state == "healing" else set()
-        if self._indexer.failure is not None:
+        if self._indexer.failure is not None or self._indexer.uncuttable:
             found.add("index")
         if all(one.condition in (Condition.DOWN, Condition.REFUSED) for one in self._indexer.standings()):
             found.add("embedding")
@@ -529,18 +538,3 @@ def _open_marked(
     except BaseException:
         store.close()
         raise
-
-
-def _follow(store: Store, derivation: Derivation, documents: Sequence[int]) -> None:
-    """What is derived of documents follows what another node has written."""
-    now = time.time()
-    for row in store.documents.by_id(documents):
-        try:
-            with store.writing_derived():
-                revision = None if row.deleted else store.documents.revision(row.id, row.revision)
-                derivation.keep(store, row, revision.text if revision is not None else None, now)
-        except ConfideError:
-            raise
-        except Exception as error:
-            # A fault of ours, which whoever opens the space meets again and again: its words are not found, and all others are.
-            log.error("document %d cannot be cut (%s): it is not found by its words", row.id, type(error).__name__)

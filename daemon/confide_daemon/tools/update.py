@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from confide_daemon.documents.results import PutResult
 from confide_daemon.errors import ToolError
@@ -13,9 +13,11 @@ from confide_daemon.store.store import Store
 from confide_daemon.tools import get, note_fields
 from confide_daemon.tools.context import FLAG, OUTCOME, Definition, ToolContext, ToolResult, record
 from confide_daemon.tools.note_fields import FIELDS, ID, PROPERTIES, WITH_NOTES
+from confide_memory.markdown import is_sensitive
 from confide_memory.tools.search_text import called
 
 REVISION: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 2**53}
+_EARLIER_PLAIN: Final = "earlier revisions of this note are with the daemon in clear: confide secrets rescan seals them"
 _LINES = ("title", "type", "category", "entity", "source", "status")
 _WHOLE = get.DEFINITION.output["properties"]
 # So that the fields cost their tokens once: `memory_store` says what they are.
@@ -94,6 +96,9 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         stated = stated[0], list(dict.fromkeys(others))
     content = arguments.get("content")
     change = note_fields.sealed_only(texts.of_fields(fields, content, stated, now=context.moment), content)
+    was_plain = bool(fields.get("sensitive")) and not is_sensitive(
+        await context.space.documents.newest_text(row.project, row.path) or ""
+    )
     result = await context.space.notes.edit(
         row,
         change,
@@ -103,7 +108,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         by=context.class_,
         check=_check(row.id, stated, context.reachable()),
     )
-    return await _answer(context, row.id, row.project, row.path, result)
+    more = [_EARLIER_PLAIN] if was_plain and result.changed else []
+    return await _answer(context, row.id, row.project, row.path, result, more)
 
 
 def _fields(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -149,7 +155,10 @@ def _check(
     return lambda store: service.refuse_circle(store, identity, stated[1], projects)
 
 
-async def _answer(context: ToolContext, identity: str, project: str, path: str, result: PutResult) -> ToolResult:
+async def _answer(
+    context: ToolContext, identity: str, project: str, path: str, result: PutResult, more: Sequence[str] = ()
+) -> ToolResult:
+    """`more`: warnings."""
     if result.repeated and not result.hash:
         why = "it was changed before, and the note has been deleted since"
         outcome = {"queued": False, "onDisk": False, "warnings": [why]}
@@ -157,6 +166,7 @@ async def _answer(context: ToolContext, identity: str, project: str, path: str, 
     written = await context.machine.write_back(project, path, result, result.previous_hash)
     found = await context.space.notes.at(project, path, context.grants.projects_among(None))
     structured = {**get.whole(context, found), "changed": result.changed or result.repeated, **written.outcome()}
+    structured["warnings"] = [*structured["warnings"], *more]
     await context.shorten(structured)
     said = "changed" if result.changed else "was changed by this call before" if result.repeated else "says so already"
     head = f"The note {called(structured)} in {path} [{project}] {said}: revision {found.row.revision}."

@@ -129,7 +129,8 @@ async def test_documents_are_not_cut_again_on_the_last_room(tmp_path: Path, monk
 async def test_a_fault_of_our_own_is_told_and_ends_neither_searches_nor_the_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The indexing does not die in silence; it goes on when asked to. The error's own text, which may quote a document, is not repeated."""
+    """What cannot be cut is told, found by the pieces that it has, and tried again when asked to. The error's own text, which may quote a
+    document, is not repeated."""
     (model,) = models(1)
     async with opened(tmp_path / "s.db", [handle(model)]) as space:
         await fill(space, 2)
@@ -144,9 +145,11 @@ async def test_a_fault_of_our_own_is_told_and_ends_neither_searches_nor_the_spac
         async with opened(tmp_path / "s.db", [handle(model)], settings=settings) as space:
             assert not await space.wait_indexed(timeout_s=DEADLINE_S)
             status = await space.status(None)
-            assert any("indexing has stopped" in warning for warning in status.warnings)
+            assert any("cannot be cut: 2 ValueError" in warning for warning in status.warnings)
             assert "index" in space.ailments()
-            assert (await space.searcher.search(SearchQuery("number1 pool"))).hits
+            found = await space.searcher.search(SearchQuery("number1 pool"))
+            assert found.hits
+            assert any("cannot be cut" in warning for warning in found.warnings)
             fault.undo()
             assert await space.wait_indexed(timeout_s=DEADLINE_S)
             await until(space, lambda status: not status.warnings)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.support.network.reverse_proxies import free_port
 
+from confide_crypto.errors import ConnectionLost
 from confide_crypto.limits import DEFAULT_TIMERS
 from confide_daemon.errors import EngineError
 from confide_daemon.server.relay import holders
@@ -74,3 +75,26 @@ async def test_whoever_cannot_be_passed_on_is_told_why() -> None:
     with pytest.raises(EngineError, match="node 7 holds it") as told:
         await relays.serve(machine, "space", nobody)
     assert "[node]" in str(told.value.hint)
+
+
+async def test_what_was_taken_in_is_passed_on_by_a_node_that_is_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request by HTTP is at most that; a session would begin, and is sent to another node."""
+
+    class Held:
+        async def holder(self, _space_id: str) -> Holder:
+            return Holder(7, "127.0.0.1:1", 1)
+
+    leases: Any = Held()
+    nobody: Any = None
+    here = holders.Holders(leases, nobody, DEFAULT_TIMERS, is_stopping=lambda: True)
+    channel = SimpleNamespace(abort=lambda: None)
+
+    async def dial(_holder: Holder, _speaker: object) -> Any:
+        return channel
+
+    monkeypatch.setattr(here, "_dial", dial)
+    found = await here.reach("space", nobody, is_begun=True)
+    assert found is not None
+    assert (found.connection, found.node) == (channel, 7)
+    with pytest.raises(ConnectionLost):
+        await here.reach("space", nobody)

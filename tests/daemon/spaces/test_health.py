@@ -16,6 +16,7 @@ from tests.support.daemon import damage as damaging
 from tests.support.daemon.damage import DOCUMENTS, found, open_space, run, text_of
 from tests.support.deadline import DEADLINE_S
 
+from confide_daemon.cli import health
 from confide_daemon.datadir.disk import Disk
 from confide_daemon.errors import StorageError
 from confide_daemon.retrieval.search.query import SearchQuery
@@ -78,6 +79,7 @@ FOUND_BY_IDS = {
         VALUES (777, 0, 1, 1, '', 3, x'00', 'word3x3 of a document that is not there', 0)""",
     integrity.PIECES_STALE: f"""UPDATE revision SET text = x'{zlib.compress(STALE.encode()).hex()}', hash = '{text_hash(STALE)}'
         WHERE document = 6; UPDATE document SET hash = '{text_hash(STALE)}' WHERE id = 6""",
+    integrity.UNCUT: "UPDATE document SET chunking = '~ValueError', pieces = NULL WHERE id = 6",
     integrity.PARTS_SURPLUS: "INSERT INTO transcript_part (document, transcript, position) VALUES (777, 5, 1)",
     integrity.NAMES_LOST: "DELETE FROM project",
     integrity.TEXTS_LOST: "DELETE FROM revision WHERE document = 4",
@@ -102,6 +104,12 @@ async def test_what_ids_tell_is_put_right_by_itself(path: Path, what: str) -> No
     assert what in await healed_breaches(space)
     await space.close()
     damaging.sound(path)
+
+
+def test_doctor_says_why_a_document_cannot_be_cut(path: Path) -> None:
+    """By the class of the fault, which tells nothing of the text."""
+    run(path, FOUND_BY_IDS[integrity.UNCUT])
+    assert health.inspect(path, damaging.KEY) == {"documents that cannot be cut (ValueError)": 1}
 
 
 NOTE = "---\nid: mem_a_1_abcdef12\ntags: [a, B]\nrelations:\n  supersedes: mem_b_1_abcdef12\n---\n\nThe pool is full.\n"

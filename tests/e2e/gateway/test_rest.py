@@ -172,8 +172,6 @@ def test_a_sealed_secret_opens_for_its_scope_alone(gateway: Gateway, writer: str
     key = "ghp_" + "".join(
         secrets.choice("abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789") for _ in range(36)
     )
-    both = gateway.token("both", "--scope", "secrets", "--scope", "write")
-    looked = gateway.request("POST", "/api/memories/migrate-secrets?dryRun=true", token=both)
     stored = note(gateway, writer, f"The deploy token is {key} for now.", title="Deploy")
     got = gateway.request("GET", f"/api/memories/{stored['id']}", token=writer)
     assert key not in got.body.decode()
@@ -186,9 +184,26 @@ def test_a_sealed_secret_opens_for_its_scope_alone(gateway: Gateway, writer: str
     one = gateway.request("POST", f"/api/memories/{placeholder.rpartition(':')[2]}/secret", token=opener)
     assert one.json["value"] == key
     assert gateway.request("POST", f"/api/memories/{'0' * 32}/secret", token=opener).status in (400, 404)
-    again = gateway.request("POST", "/api/memories/migrate-secrets?dryRun=true", token=both)
-    assert again.json == looked.json == {"migrated": 0, "found": looked.json["found"], "dryRun": True}
-    assert gateway.request("POST", "/api/memories/migrate-secrets", token=both).json["migrated"] <= looked.json["found"]
+    both = gateway.token("both", "--scope", "secrets", "--scope", "write")
+    looked = gateway.request("POST", "/api/memories/migrate-secrets?dryRun=true", token=both)
+    assert looked.json == {"migrated": 0, "found": 0, "dryRun": True}
+    assert gateway.request("POST", "/api/memories/migrate-secrets", token=both).json["migrated"] == 0
+
+
+def test_a_note_that_becomes_sensitive_has_earlier_revisions_sealed_when_asked(gateway: Gateway, writer: str) -> None:
+    """It is told that they are in clear, and found; after that nothing is."""
+    both = gateway.token("both", "--scope", "secrets", "--scope", "write")
+    stored = note(gateway, writer, "The alarm is set at ten.", title="Alarm")
+    change = {"sensitive": True, "content": "The alarm is set at eleven."}
+    changed = gateway.request("PATCH", f"/api/memories/{stored['id']}", change, token=writer)
+    assert "confide secrets rescan" in str(changed.json["warnings"])
+    for told in (
+        {"migrated": 0, "found": 1, "dryRun": True},
+        {"migrated": 1, "found": 1, "dryRun": False},
+        {"migrated": 0, "found": 0, "dryRun": True},
+    ):
+        query = "?dryRun=true" if told["dryRun"] else ""
+        assert gateway.request("POST", f"/api/memories/migrate-secrets{query}", token=both).json == told
 
 
 def test_an_import_is_shown_and_then_made(gateway: Gateway, writer: str) -> None:

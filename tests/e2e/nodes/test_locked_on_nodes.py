@@ -34,7 +34,7 @@ async def test_an_agent_s_session_goes_on_when_the_node_is_killed_that_it_was_on
             await asyncio.to_thread(wait_until, "the machines to keep the key", lambda: is_kept_by_machines(second))
             assert nodes.holder("ann") is second
             second.kill()
-            balancer._target_port = first.port
+            balancer.lead_to(first.port)
             stored = await client.call_tool("memory_store", {"content": "Low water is at seven."})
             assert not stored.is_error
             await asyncio.to_thread(wait_until, "the other node to hold it", lambda: nodes.holder("ann") is first)

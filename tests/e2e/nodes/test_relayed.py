@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from tests.chaos.cables import Cable
 from tests.support.deadline import DEADLINE_S
-from tests.support.programs.mcp_session import session
+from tests.support.programs.busy_agent import busy_agent
+from tests.support.programs.confided import Confided
 from tests.support.programs.nodes import Node, Nodes, Wire, news
-from tests.support.programs.processes import Machine as ProxyMachine
 from tests.support.programs.processes import wait_until
 
 from confide_crypto.errors import ConnectionLost, DeniedError, HandshakeError, RequestError, UnreachableError
@@ -29,6 +29,7 @@ from confide_memory.documents import text_hash
 REVOKED_S = 10.0
 PAUSE_S = 10.0
 AT_ONCE = 4
+BETWEEN_S = 0.02
 
 
 @pytest.fixture(autouse=True)
@@ -78,54 +79,26 @@ async def test_an_agent_notices_nothing_while_nodes_are_restarted(nodes: Nodes, 
     and then each is restarted, as in an upgrade: no call fails, none waits for long, and all that was stored is there once.
     """
     first, second = nodes.nodes
-    identity = first.enroll("space2")
-    async with await first.connect(identity) as here:
-        await here.attach("proj")
-        await here.put("memory/a.md", "the harbour master keeps the tide tables\n")
     balancer = Cable(second.port)
-    machine = ProxyMachine(tmp_path, "ann", is_set_up=False)
-    machine.call_project("proj")
-    url = f"confide://127.0.0.1:{balancer.port}"
-    invite = second.json("invite", "ann", "--space", "space2", "--no-wait", "--url", url)["invite"]
-    await asyncio.to_thread(machine.run, "join", invite)
-    stored: list[int] = []
-    longest = 0.0
-    async with session(machine) as client:
-
-        async def call(number: int) -> None:
-            nonlocal longest
-            began = time.monotonic()
-            said = {"content": f"Boat {number} lies here.", "path": "memory/boats.md"}
-            result = await client.call_tool("memory_store", said)
-            assert not result.is_error, result.content
-            found = await client.call_tool("memory_search", {"query": "tide tables"})
-            assert "harbour" in str(found.content)
-            longest = max(longest, (time.monotonic() - began) / 2)
-            stored.append(number)
-
-        async def calls() -> None:
-            begun = len(stored)
-            await asyncio.gather(*(call(begun + more) for more in range(AT_ONCE)))
-
-        await calls()
+    async with busy_agent(tmp_path, "space2", balancer.port, holder=first, inviter=second, at_once=AT_ONCE) as agent:
         for node, other in ((first, second), (second, first)):
             assert node.process is not None
-            balancer._target_port = other.port
+            balancer.lead_to(other.port)
             node.process.terminate()
             while node.process.poll() is None:
-                await calls()
-            await calls()
+                await agent.call()
+            await agent.call()
             assert nodes.holder("space2") is other
             await asyncio.to_thread(node.begin)
-        text = str((await client.call_tool("memory_read", {"path": "memory/boats.md"})).content)
+        text = await agent.text()
     balancer.close()
-    assert longest < PAUSE_S
+    assert agent.longest_s < PAUSE_S
     # Neither what was stored and asked nor who did is anywhere that nodes leave something.
     left = (first.log + second.log).encode() + await asyncio.to_thread(nodes.postgres.dump, nodes.url)
-    for secret in (b"harbour", b"Boat", b"tide tables", b"boats.md", invite.rpartition("#")[2].encode()):
+    for secret in (b"harbour", b"Boat", b"tide tables", b"boats.md", agent.invite.rpartition("#")[2].encode()):
         assert secret not in left
     assert b"space2" not in await asyncio.to_thread(nodes.postgres.dump, nodes.url)
-    assert {number: text.count(f"Boat {number} lies") for number in stored} == dict.fromkeys(stored, 1)
+    agent.require_once(text)
 
 
 async def test_whoever_is_revoked_on_one_node_is_out_on_all_at_once(nodes: Nodes) -> None:
@@ -298,3 +271,47 @@ async def test_a_node_that_is_cut_off_from_its_store_takes_nobody_in(nodes: Node
             nodes.postgres.start()
         await asyncio.to_thread(wait_until, "it to be ready", lambda: first.ask("/ready")[0] == 200)
         await here.put("memory/b.md", "text\n")
+
+
+async def test_a_snapshot_at_one_node_has_what_the_other_holds(nodes: Nodes, tmp_path: Path) -> None:
+    """While that one writes. Restored without the store it has all that was acknowledged before, and whoever was revoked is out."""
+    first, second = nodes.nodes
+    identity, thief = first.enroll("space9"), first.enroll("thief9", "--space", "space9")
+    lone = Confided(tmp_path / "lone")
+    acknowledged = 0
+    is_over = asyncio.Event()
+    async with await first.connect(identity) as here:
+        await here.attach("proj")
+
+        async def write() -> None:
+            nonlocal acknowledged
+            while not is_over.is_set():
+                await here.put(f"memory/{acknowledged}.md", f"note {acknowledged}\n")
+                acknowledged += 1
+                await asyncio.sleep(BETWEEN_S)
+
+        writing = asyncio.create_task(write())
+        await asyncio.to_thread(second.run, "backup", "init", "--to", str(tmp_path / "to"))
+        await asyncio.to_thread(first.run, "revoke", "thief9")
+        assert nodes.holder("space9") is first
+        before = acknowledged
+        made = await asyncio.to_thread(second.json, "backup", "--to", str(tmp_path / "to"))
+        assert acknowledged > before > 0
+        is_over.set()
+        await writing
+        assert nodes.holder("space9") is first
+    assert made["behind"] == []
+    proof = second.json("backup", "verify", "--to", str(tmp_path / "to"))
+    assert proof["spaces"]["space9"] == "proven", proof
+    lone.run("restore", made["folder"], "--data", str(lone.data), "--keys", str(second.data))
+    lone.serve()
+    try:
+        with pytest.raises(DeniedError):
+            await lone.connect(thief)
+        async with await lone.connect(identity) as there:
+            await there.attach("proj")
+            for number in range(before):
+                found = await there.request("pull", {"project": "proj", "path": f"memory/{number}.md"})
+                assert found["text"] == f"note {number}\n"
+    finally:
+        lone.end()

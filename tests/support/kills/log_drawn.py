@@ -109,7 +109,7 @@ class Node:
             self._lease = Lease(log, log.take(), self._stale, list)
             store, _, behind = spaces._open_marked(self.path, KEY, VectorScan(), Damage(), self._lease)
             self.store = store
-            spaces._follow(store, self._derivation, behind)
+            self._derivation.follow_all(store, behind)
         return Writer(self.store, self._derivation.judge)
 
     def register(self) -> Registry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,12 +13,19 @@ from tests.support.deadline import DEADLINE_S
 from tests.support.network.reverse_proxies import free_port, listens, program
 from tests.support.programs.processes import wait_until
 
-FILE = Path(__file__).parents[3] / "daemon" / "deploy" / "haproxy.cfg"
+ROOT = Path(__file__).parents[3]
+FILE = ROOT / "daemon" / "deploy" / "haproxy.cfg"
+PAGE = ROOT / "docs" / "cluster.md"
 
 
 @contextmanager
-def balanced(folder: Path, ports: Sequence[int]) -> Iterator[int]:
-    """The port at which it listens, in front of as many daemons as the file names."""
+def balanced(folder: Path, ports: Sequence[int], *, gateways: Sequence[int] = (), programs: int = 0) -> Iterator[int]:
+    """The port at which it listens, in front of as many daemons as the file names.
+
+    Args:
+        gateways: the ports of theirs, in front of which it listens as docs/cluster.md has that; none: it does not.
+        programs: the port at which it listens for these.
+    """
     found = program("haproxy")
     if found is None:
         pytest.skip("haproxy is not installed")
@@ -29,6 +37,12 @@ def balanced(folder: Path, ports: Sequence[int]) -> Iterator[int]:
     for ours, changed in here.items():
         assert text.count(ours) == 1, f"haproxy.cfg does not say {ours!r} once"
         text = text.replace(ours, changed)
+    if gateways:
+        (block,) = re.findall(r"```haproxy\n(.*?)```", PAGE.read_text(), re.DOTALL)
+        block = block.replace("bind :7735", f"bind 127.0.0.1:{programs}").replace(" port 7733", "")
+        for number, (gateway, each) in enumerate(zip(gateways, ports, strict=True), start=1):
+            block = block.replace(f"node-{number}:7735", f"127.0.0.1:{gateway} port {each}")
+        text += f"\n{block}"
     (folder / "haproxy.cfg").write_text(text)
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(

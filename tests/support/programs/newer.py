@@ -42,7 +42,7 @@ def _with_a_step(ours: Path, theirs: Path) -> None:
     for path in ours.iterdir():
         if path.name != "sql":
             (theirs / path.name).symlink_to(path)
-    steps = sorted((ours / "sql").glob("*.sql"))
+    steps = sorted((ours / "sql").glob("[0-9]*.sql"))
     for path in steps:
         (theirs / "sql" / path.name).symlink_to(path)
     number = int(steps[-1].name[:4]) + 1

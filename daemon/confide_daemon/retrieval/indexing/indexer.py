@@ -26,11 +26,14 @@ from confide_daemon.retrieval.indexing.generations import Held, Patience, Plan, 
 from confide_daemon.retrieval.indexing.model import Budget, Condition, Provider, Standing, in_thread
 from confide_daemon.store.rows import DocumentRow, Piece, PieceChanges
 from confide_daemon.store.store import Store
+from confide_daemon.store.tables.documents import UNCUTTABLE
 from confide_memory import mentions, note, note_names
 from confide_memory.documents import is_note
 from confide_memory.front_matter import split
 from confide_memory.markdown import headings
 from confide_memory.note import Note
+
+log = logging.getLogger(__name__)
 
 
 class Derivation:
@@ -64,6 +67,50 @@ class Derivation:
         if row.source == "memory":
             store.mentions.replace(row, None if text is None else mentions.read(row.path, text))
         return changes
+
+    def follow(self, store: Store, row: DocumentRow, text: str | None, now: float) -> bool:
+        """What is derived of a document follows the text that is stored already, in a transaction of its own; False: it cannot be cut.
+
+        That is written down, and tried again by who looks after the space: else one such text would keep all others from being indexed.
+        Raises ConfideError: the store cannot be written to.
+        """
+        try:
+            with store.writing_derived():
+                self.keep(store, row, text, now)
+        except ConfideError:
+            raise
+        except Exception as error:
+            # A fault of ours; its own text may quote the document.
+            why = type(error).__name__
+            if row.chunking == f"{UNCUTTABLE}{why}":
+                return False  # as the last time
+            log.error("document %d cannot be cut (%s): what is new in it is not found", row.id, why)
+            with store.writing_derived():
+                if not store.documents.has_own_pieces(row.id):
+                    # They may hold what is there no more, such as a credential that is sealed by now.
+                    self._make(store, row, None, None, now)
+                store.documents.note_uncuttable(row.id, why)
+            return False
+        return True
+
+    def follow_all(self, store: Store, documents: Sequence[int]) -> None:
+        """The same for documents, by their ids, that another node has written."""
+        now = time.time()
+        for row in store.documents.by_id(documents):
+            revision = None if row.deleted else store.documents.revision(row.id, row.revision)
+            self.follow(store, row, revision.text if revision is not None else None, now)
+
+    def retry(self, store: Store, *, after: int, limit: int) -> tuple[int, int | None]:
+        """Tries some of those again that could not be cut, behind an id: how many could be now, and behind which id to go on.
+
+        The latter is None where there are no more. Raises ConfideError: the store cannot be written to.
+        """
+        found = store.documents.uncuttable(after=after, limit=limit)
+        cut_now = 0
+        for row in found:
+            text = _newest_text(store, row)
+            cut_now += text is not None and self.follow(store, row, text, time.time())
+        return cut_now, found[-1].id if len(found) == limit else None
 
     def extend(self, store: Store, row: DocumentRow, before: str, added: str, now: float) -> None:
         """The document got more text at its end, which begins with a heading, so that the pieces before it stay as they are.
@@ -116,7 +163,6 @@ def _heading_below(title: str, heading: str) -> str:
     return heading if not title or heading.split(" > ", 1)[0] == title else f"{title} > {heading}" if heading else title
 
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 # Documents cut again in one transaction after a change of settings.
@@ -135,6 +181,9 @@ SETTLE_S = 0.05
 CLOSE_S = 5.0
 # One decision may lead to another (drop, add, fill from nothing, swap), but not for ever.
 DECISIONS = 8
+# Documents that could not be cut and are tried again in one step of the writer.
+RETRIED = 8
+_UNCUTTABLE = "what is new in them is not found; it is tried again every ten minutes, and their texts are whole"
 # What searches and the status say meanwhile.
 NO_ROOM = (
     "little room is left on the daemon's disk: indexing waits for more, and what is new is found by its words alone"
@@ -193,6 +242,7 @@ class Indexer:
         self.failure: ConfideError | None = None
         self._has_put_off = False
         self.waits_for_room = False  # what there is to do is left until the disk has room
+        self.uncuttable: dict[str, int] = {}  # documents that cannot be cut, by why, as last seen
         self.waiting = 0  # pieces without a vector of the model that serves, as last seen
         self.idle = False  # nothing left to do that can be done now
         self.computed = 0  # pieces that models have given a vector, since this began
@@ -270,6 +320,16 @@ class Indexer:
     def is_loading(self) -> bool:
         return any(provider.model.state == "loading" for provider in self._providers)
 
+    def warnings(self) -> list[str]:
+        """What whoever searches should know."""
+        said = [] if self.failure is None else [f"indexing has stopped: {self.failure}"]
+        if self.uncuttable:
+            why = ", ".join(f"{count} {reason}" for reason, count in sorted(self.uncuttable.items()))
+            said.append(f"documents that cannot be cut: {why}; {_UNCUTTABLE}")
+        if self.waits_for_room:
+            said.append(NO_ROOM)
+        return said
+
     def standings(self) -> list[Standing]:
         """How the models stand, the wanted one first."""
         return [provider.standing() for provider in self._providers]
@@ -299,6 +359,7 @@ class Indexer:
             and not renewing
             and building is None
             and not store.documents.cut_otherwise(self._derivation.chunking, limit=1)
+            and not store.documents.count_uncuttable()
         )
         done = total - current.missing
         return Progress(done, total, current.generation.id, building=building is not None, complete=complete)
@@ -345,6 +406,7 @@ class Indexer:
             held = holdings(store)
             self._lacking = {one.generation.name for one in held if one.missing}
             self.waiting = self._waiting(store, held, models)
+            self.uncuttable = store.documents.count_uncuttable()
             plan = self._postponed(decide(held, models, renew=self._renew, patience=self._patience))
             if not plan.changes:
                 break
@@ -472,15 +534,30 @@ class Indexer:
         if not self._disk.has_room_for("vectors"):
             self._has_put_off = True
             return 0
-        with store.writing_derived():
-            for document in documents:
-                try:
-                    revision = store.documents.revision(document.id, document.revision)
-                except DamagedError:
-                    revision = None
-                if revision is None or revision.text is None:
-                    # Its text is lost: its pieces, by which it is still found, may be all that there is of it.
-                    store.documents.leave_uncut(document.id, chunking=chunking)
-                    continue
-                self._derivation.keep(store, document, revision.text, time.time())
+        texts = [(document, _newest_text(store, document)) for document in documents]
+        now = time.time()
+        try:
+            with store.writing_derived():
+                for document, text in texts:
+                    if text is None:
+                        # It is lost: its pieces, by which it is still found, may be all that there is of it.
+                        store.documents.leave_uncut(document.id, chunking=chunking)
+                    else:
+                        self._derivation.keep(store, document, text, now)
+        except ConfideError:
+            raise
+        except Exception:
+            # One of them cannot be cut: each by itself, so that the others are.
+            for document, text in texts:
+                if text is not None:
+                    self._derivation.follow(store, document, text, now)
         return len(documents)
+
+
+def _newest_text(store: Store, document: DocumentRow) -> str | None:
+    """None: it is lost."""
+    try:
+        revision = store.documents.revision(document.id, document.revision)
+    except DamagedError:
+        return None
+    return None if revision is None else revision.text

@@ -23,7 +23,7 @@ from confide_daemon.embedding import Model, Vectors
 from confide_daemon.embedding.model import QUERY_DEADLINE_S
 from confide_daemon.errors import DamagedError, EmbedderError, StorageError
 from confide_daemon.retrieval.indexing.generations import ALONE, holdings, live_generation, loading, servers
-from confide_daemon.retrieval.indexing.indexer import NO_ROOM, Indexer
+from confide_daemon.retrieval.indexing.indexer import Indexer
 from confide_daemon.retrieval.indexing.model import Budget, Provider
 from confide_daemon.retrieval.search import engine as search
 from confide_daemon.retrieval.search.engine import SearchResult
@@ -282,10 +282,9 @@ class Searcher:
                 stemmed=self._stemmed,
             )
         warnings = [*choice.warnings, *self._damage.warnings(), *found.warnings]
-        if self._indexer.failure is not None:
-            warnings.append(f"indexing has stopped: {self._indexer.failure}")
-        if self._indexer.waits_for_room:
-            warnings.append(NO_ROOM)
+        indexer = self._indexer
+        if indexer.failure is not None or indexer.waits_for_room or indexer.uncuttable:
+            warnings += indexer.warnings()
         mode = "keyword" if choice.vector is None else "hybrid" if found.has_words else "vector"
         return SearchResult(found.hits, mode, warnings, choice.age_s, timings, found.explanation), choice.live
 

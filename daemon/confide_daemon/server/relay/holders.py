@@ -63,10 +63,12 @@ class Holders:
         leases.relied_on = lambda: {one.space_id: one.node for one in self._in_use}
         leases.on_moved = self._moved
 
-    async def reach(self, space_id: str, speaker: Callable[[int], Speaker]) -> Far | None:
+    async def reach(self, space_id: str, speaker: Callable[[int], Speaker], *, is_begun: bool = False) -> Far | None:
         """A channel to whoever holds the space; None: this node is to serve it.
 
-        `speaker`: whom it is for, as said by the node of this number.
+        Args:
+            speaker: whom it is for, as said by the node of this number.
+            is_begun: what is to be passed on was taken in already, so it is answered also where this node is to stop.
 
         Raises:
             EngineError: nobody can be asked who that is, or that node takes no sessions of others.
@@ -93,10 +95,10 @@ class Holders:
             except ConfideError as error:
                 log.warning("node %d cannot be reached: %s", holder.node, type(error).__name__)
             else:
-                if not self._is_stopping():
+                if is_begun or not self._is_stopping():
                     return Far(far, space_id, holder.node)
                 far.abort()
-            if self._is_stopping() or time.monotonic() >= until:
+            if (self._is_stopping() and not is_begun) or time.monotonic() >= until:
                 raise ConnectionLost(truncated=False, problem="the node that holds the space cannot be reached")
             await asyncio.sleep(LOOK_S)
         return None

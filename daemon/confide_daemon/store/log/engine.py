@@ -257,6 +257,18 @@ class Engine:
                     connection.execute(text.encode())
                     connection.execute("INSERT INTO migration VALUES (%s, %s)", (version, __version__))
 
+    @contextmanager
+    def moment(self) -> Iterator[Engine]:
+        """The same as it is at one moment, for whoever reads several things that belong together, one after the other.
+
+        The engine removes nothing of what is read meanwhile, so it is not for long. Raises EngineError.
+        """
+        with self.connection() as far:
+            far.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            yield _Moment(self.url, held=far, deadline_s=self.deadline_s)
+            far.until = time.monotonic() + self.deadline_s
+            far.execute("COMMIT")
+
     def close(self) -> None:
         """Close what is idle; what is in use closes when that ends."""
         with self._lock:
@@ -302,6 +314,20 @@ class Engine:
             connection.close()
             raise
         return connection
+
+
+@dataclass
+class _Moment(Engine):
+    """All that is asked goes over one connection, in its transaction."""
+
+    held: _Dated | None = None
+
+    @contextmanager
+    def connection(self, *, deadline_s: float | None = None) -> Iterator[_Dated]:
+        assert self.held is not None
+        self.held.until = time.monotonic() + (self.deadline_s if deadline_s is None else deadline_s)
+        with _explained():
+            yield self.held
 
 
 def _is_alive(connection: _Dated) -> bool:

@@ -48,10 +48,15 @@ def bring(space_log: Log, standing: Standing, path: Path, key: bytes, *, now: fl
         WrongKeyError: the key is not the one of the database.
         StorageError: a newer confide has written it, the disk is full, or this memory was never moved to the store.
     """
+    space_log.sweep(standing.snapshot)
+    return follow(space_log, standing, path, key, now=now)
+
+
+def follow(space_log: Log, standing: Standing, path: Path, key: bytes, *, now: float) -> Opened:
+    """The same for whoever does not have the lease, and asks the engine as it is at one moment: nothing is changed there."""
     if standing.schema > migrations()[-1][0]:
         raise written_by_newer("the space", None)
     sealing = Sealing(space_log.id, key)
-    space_log.sweep(standing.snapshot)
     snapshot.sweep(path)
     is_fresh = _prepare(space_log, standing, sealing, path, key)
     try:

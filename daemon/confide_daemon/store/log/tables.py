@@ -114,8 +114,13 @@ class Log:
                 "cannot use the space: another node of the store holds it",
                 hint="connect to that one; it is free some seconds after that node has stopped",
             )
-        lease, head, base, tag, snapshot, schema, custody = rows[0]
-        return Standing(lease, head, base, None if tag is None else bytes(tag), snapshot, schema, custody)
+        return _standing(rows[0])
+
+    def look(self) -> Standing | None:
+        """How it stands, for whoever has no lease and only reads; None: there is none."""
+        statement = "SELECT lease, head, base, tag, snapshot, schema, custody FROM log WHERE id = %(id)s"
+        _, rows = self.engine.run(statement, {"id": self.id})
+        return _standing(rows[0]) if rows else None
 
     def give_back(self, lease: int) -> None:
         """Have others take it at once."""
@@ -222,6 +227,11 @@ class Log:
                 raise fenced()
             connection.execute("DELETE FROM entry WHERE log = %(id)s", values)
             connection.execute("DELETE FROM part WHERE log = %(id)s", values)
+
+
+def _standing(row: tuple[Any, ...]) -> Standing:
+    lease, head, base, tag, snapshot, schema, custody = row
+    return Standing(lease, head, base, None if tag is None else bytes(tag), snapshot, schema, custody)
 
 
 def fenced() -> FencedError:

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from confide_daemon.errors import DamagedError, SpaceFullError
 from confide_daemon.store.database import AMONG, Table, within
@@ -32,6 +32,8 @@ from confide_daemon.store.tables.lives import NUMBERS
 from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import day_of, has_clash, source_of, text_hash
 
+UNCUTTABLE: Final = "~"
+"""Begins what stands for the settings of a document that cannot be cut, before the reason: behind the names of all settings."""
 OPERATIONS_KEPT_S = 90 * 86400.0
 """How long a change is known by its id. A machine that comes back later than this does not send what waits there by itself."""
 _HOUR_S = 3600
@@ -332,11 +334,32 @@ class DocumentTable(Table):
         self._rows("UPDATE document SET chunking = ?, pieces = NULL WHERE id = ?", (chunking, document))
 
     def cut_otherwise(self, chunking: str, *, limit: int) -> list[DocumentRow]:
-        """Living documents whose pieces were cut by other settings, or not yet."""
+        """Living documents whose pieces were cut by other settings, or not yet; without those that are `uncuttable`."""
         # Asked at every step of the indexing: as ranges of an index, which is not walked through for them.
         some = "SELECT id FROM document INDEXED BY document_cut WHERE deleted = 0 AND chunking"
-        sql = f"{_DOCUMENT} WHERE d.id IN ({some} IS NULL UNION ALL {some} < ? UNION ALL {some} > ? LIMIT ?)"
+        behind = f"{some} > ? AND chunking < '{UNCUTTABLE}'"
+        sql = f"{_DOCUMENT} WHERE d.id IN ({some} IS NULL UNION ALL {some} < ? UNION ALL {behind} LIMIT ?)"
         return [_document(row) for row in self._rows(sql, (chunking, chunking, limit))]
+
+    def has_own_pieces(self, document: int) -> bool:
+        """Whether its pieces are of its newest text, by whatever settings they were cut."""
+        return bool(self._one("SELECT cut_hash = hash FROM document WHERE id = ?", (document,)))
+
+    def note_uncuttable(self, document: int, why: str) -> None:
+        """Notes that a document cannot be cut. `why`: a word that tells nothing of its text."""
+        self._rows("UPDATE document SET chunking = ?, pieces = NULL WHERE id = ?", (f"{UNCUTTABLE}{why}", document))
+
+    def uncuttable(self, *, after: int, limit: int) -> list[DocumentRow]:
+        """Living documents that could not be cut when that was tried last, behind an id."""
+        some = f"SELECT id FROM document INDEXED BY document_cut WHERE deleted = 0 AND chunking >= '{UNCUTTABLE}'"
+        sql = f"{_DOCUMENT} WHERE d.id IN ({some}) AND d.id > ? ORDER BY d.id LIMIT ?"
+        return [_document(row) for row in self._rows(sql, (after, limit))]
+
+    def count_uncuttable(self) -> dict[str, int]:
+        """How many they are, by why."""
+        sql = f"""SELECT substr(chunking, 2), count(*) FROM document INDEXED BY document_cut
+                  WHERE deleted = 0 AND chunking >= '{UNCUTTABLE}' GROUP BY chunking"""
+        return dict(self._rows(sql))
 
 
 def _document(row: tuple[Any, ...]) -> DocumentRow:

@@ -25,6 +25,7 @@ from confide_crypto.sealing.record import Record
 from confide_daemon.errors import DamagedError, StorageError
 from confide_daemon.store.database import AMONG, Rows, Table
 from confide_daemon.store.rows import Breach
+from confide_daemon.store.tables.documents import UNCUTTABLE
 from confide_daemon.store.tables.pieces import piece_hash
 from confide_memory.documents import text_hash
 
@@ -41,6 +42,7 @@ PIECES_SURPLUS: Final = "pieces without documents"
 PIECES_MISSING: Final = "documents with missing pieces"
 PIECES_STALE: Final = "documents whose pieces are of another text"
 PIECES_DAMAGED: Final = "damaged pieces"
+UNCUT: Final = "documents that cannot be cut"
 PARTS_SURPLUS: Final = "transcript parts without documents"
 NOTES_MISSING: Final = "notes that are not listed"
 NOTES_PARTIAL: Final = "notes that lack tags or relations"
@@ -137,7 +139,8 @@ _FIXED: Final = {
     PIECES_MISSING: """SELECT d.id FROM document d LEFT JOIN (SELECT document, count(*) AS present FROM chunk GROUP BY document) c
                        ON c.document = d.id WHERE NOT d.deleted AND d.chunking IS NOT NULL AND d.pieces <> coalesce(c.present, 0)""",
     PIECES_STALE: "SELECT id FROM document WHERE NOT deleted AND hash <> '' AND cut_hash <> hash AND chunking IS NOT NULL",
-    NOTES_MISSING: """SELECT id FROM document d WHERE NOT deleted AND chunking IS NOT NULL AND hash <> ''
+    UNCUT: f"SELECT id FROM document INDEXED BY document_cut WHERE deleted = 0 AND chunking >= '{UNCUTTABLE}'",
+    NOTES_MISSING: f"""SELECT id FROM document d WHERE NOT deleted AND chunking < '{UNCUTTABLE}' AND hash <> ''
                       AND (path GLOB 'memory/notes/?*' OR path GLOB 'memory/tasks/?*/?*') AND id NOT IN (SELECT document FROM note)""",
     NOTES_PARTIAL: """SELECT d.id FROM note n JOIN document d ON d.id = n.document
                       LEFT JOIN (SELECT document, count(*) AS present FROM note_tag INDEXED BY note_tags_of GROUP BY document) t

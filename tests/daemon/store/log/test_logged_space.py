@@ -15,6 +15,7 @@ from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces import shipping
 from confide_daemon.store.log import outbox, snapshot
 from confide_daemon.store.log.outbox import Outbox
+from confide_daemon.store.upkeep.integrity import UNCUT
 
 
 async def test_a_space_is_fetched_anew_where_its_file_is_lost(store: Store) -> None:
@@ -88,10 +89,15 @@ async def test_a_truth_that_changes_with_what_is_derived_goes_with_the_next_entr
 
 
 async def test_a_text_that_cannot_be_cut_keeps_no_space_closed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its entry is in the log, so whoever opens the space meets it again and again."""
+    """Its entry is in the log, so whoever opens the space meets it: others are indexed, it is told of, and tried again meanwhile."""
     async with store.node() as node:
         await node.put("memory/a.md", "the heron fishes\n")
         await node.put("memory/b.md", "the kestrel hovers\n")
+    async with store.node("two") as two:
+        await two.space()
+    async with store.node() as node:
+        documents = (await node.space()).documents
+        await documents.put("p", "memory/a.md", "the heron sleeps\n", base=1, author="a")
     store.sql("DELETE FROM node")
     keep = Derivation.keep
 
@@ -100,11 +106,28 @@ async def test_a_text_that_cannot_be_cut_keeps_no_space_closed(store: Store, mon
             raise ValueError(text)
         return keep(self, to, row, text, now)
 
-    monkeypatch.setattr(Derivation, "keep", fails)
-    async with store.node("two") as two:
-        assert set(await two.texts()) == {"memory/a.md", "memory/b.md"}
-        found = await (await two.space()).searcher.search(SearchQuery("kestrel"))
-        assert "hovers" in str(found)
+    with monkeypatch.context() as fault:
+        fault.setattr(Derivation, "keep", fails)
+        async with store.node("two") as two:
+            assert set(await two.texts()) == {"memory/a.md", "memory/b.md"}
+            space = await two.space()
+            found = await space.searcher.search(SearchQuery("kestrel or heron"))
+            assert "hovers" in str(found)
+            assert "fishes" not in str(found)  # pieces of a text that is not there any more
+            await two.put("memory/c.md", "the bittern booms\n")
+            await space.upkeep.check()
+            assert not await space.wait_indexed(timeout_s=DEADLINE_S)
+            status = await space.status(None)
+            assert status.queued == 0  # the others have their vectors
+            assert any("1 ValueError" in warning for warning in status.warnings)
+            assert (status.health.state, status.health.breaches) == ("healing", [(UNCUT, 1)])
+            assert space.ailments() == {"index"}
+            fault.undo()
+            await space.upkeep.check()
+            assert "sleeps" in str(await space.searcher.search(SearchQuery("heron")))
+            assert await space.wait_indexed(timeout_s=DEADLINE_S)
+            status = await space.status(None)
+            assert (status.warnings, status.health.state, space.ailments()) == ([], "ok", set())
 
 
 async def test_what_waits_is_tried_again_where_the_disk_was_full(store: Store) -> None:
