@@ -48,7 +48,7 @@ def bring(space_log: Log, standing: Standing, path: Path, key: bytes, *, now: fl
         WrongKeyError: the key is not the one of the database.
         StorageError: a newer confide has written it, the disk is full, or this memory was never moved to the store.
     """
-    space_log.sweep(standing.snapshot)
+    space_log.sweep(standing)
     return follow(space_log, standing, path, key, now=now)
 
 

@@ -211,11 +211,13 @@ class Outbox:
                 raise
 
     def _bring(self, copy: Path, key: bytes, *, custody: dict[str, Any] | None) -> None:
-        size = self.tail.size_bytes
+        # The one that it has been brought under: who has taken another lease since has removed parts that were no snapshot yet, also where
+        # this node has the space again by now.
+        lease, size = self.lease, self.tail.size_bytes
         found, schema = snapshot.position(copy, key)
         sealing = Sealing(self._log.id, key)
         number = snapshot.upload(self._log, sealing, copy, found)
-        self._log.settle(number, self.lease, base=found.number, tag=found.tag, schema=schema, custody=custody)
+        self._log.settle(number, lease, base=found.number, tag=found.tag, schema=schema, custody=custody)
         # What was written meanwhile is behind it.
         self.tail.entries = self._number - found.number
         self.tail.size_bytes = max(0, self.tail.size_bytes - size)

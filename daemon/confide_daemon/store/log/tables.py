@@ -213,10 +213,14 @@ class Log:
             connection.execute("DELETE FROM entry WHERE log = %(id)s AND number <= %(base)s", values)
             connection.execute("DELETE FROM part WHERE log = %(id)s AND snapshot <> %(snapshot)s", values)
 
-    def sweep(self, kept: int | None) -> None:
-        """Remove the parts of snapshots that were interrupted."""
-        statement = "DELETE FROM part WHERE log = %(id)s AND (snapshot <> %(kept)s OR %(kept)s::bigint IS NULL)"
-        self.engine.run(statement, {"id": self.id, "kept": kept})
+    def sweep(self, standing: Standing) -> None:
+        """Remove the parts of snapshots that were interrupted; none where another lease was taken since, and its holder may bring some.
+
+        One statement, so that it sees the lease and the parts as they were at one moment.
+        """
+        statement = """DELETE FROM part WHERE log = %(id)s AND snapshot IS DISTINCT FROM %(kept)s
+                       AND EXISTS (SELECT 1 FROM log WHERE log.id = %(id)s AND log.lease = %(lease)s)"""
+        self.engine.run(statement, {"id": self.id, "kept": standing.snapshot, "lease": standing.lease})
 
     def forget(self, lease: int) -> None:
         """Remove the log with all that is in it. Raises FencedError."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -20,6 +21,7 @@ from confide_daemon.errors import EngineError, FencedError, StorageError
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.store.log import snapshot
 from confide_daemon.store.log.engine import Engine
+from confide_daemon.store.log.outbox import Outbox
 from confide_daemon.store.log.tables import Appending, Log
 from confide_daemon.store.tables.pieces import PieceTable
 
@@ -285,3 +287,63 @@ async def silenced(node: Node) -> None:
     await asyncio.gather(node.leases._beating, return_exceptions=True)
     engine = node.leases._engine
     engine.run("UPDATE node SET seen_at = now() - interval '1 hour' WHERE id = %(id)s", {"id": node.leases._node})
+
+
+async def test_a_snapshot_whose_parts_another_node_has_removed_meanwhile_is_none(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its node has the space again before the last part is there, by a lease of its own: of 10,000 drawn schedules one came upon it."""
+    is_last, goes_on = threading.Event(), threading.Event()
+    bring, send = Log.bring_part, Log.send
+
+    def slow(self: Log, number: int, part: int, body: bytes) -> None:
+        if part == 0:
+            is_last.set()
+            assert goes_on.wait(DEADLINE_S)
+        bring(self, number, part, body)
+
+    def unsent(*_: Any) -> Any:
+        monkeypatch.setattr(Log, "send", send)
+        raise EngineError("it is lost on its way")
+
+    async with store.node() as node:
+        await append(node, "first\n")
+        space = await node.space()
+        await space.tasks._looked.wait()
+        outbox = space._outbox
+        assert isinstance(outbox, Outbox)
+        monkeypatch.setattr(Log, "bring_part", slow)
+        bringing = asyncio.create_task(asyncio.to_thread(outbox.take_snapshot))
+        await asyncio.to_thread(is_last.wait, DEADLINE_S)
+        # What another node does that takes the space, and gives it back.
+        store.sql("UPDATE log SET lease = lease + 1, holder = NULL WHERE id = %s", node.space_id)
+        store.sql("DELETE FROM part WHERE log = %s", node.space_id)
+        monkeypatch.setattr(Log, "send", unsent)
+        await until_made(node, "second\n", OPERATION)
+        goes_on.set()
+        with pytest.raises(FencedError):
+            await bringing
+        path = node.path
+    snapshot.remove(path)
+    async with store.node() as node:
+        assert (await node.texts())["memory/log.md"] == "first\n\nsecond\n"
+
+
+async def test_a_node_that_stood_still_removes_no_part_of_what_another_has_brought(store: Store) -> None:
+    """It has taken the space and opens it, while another one holds it by now and has brought a snapshot."""
+    async with store.node() as node:
+        await append(node, "first\n")
+        outbox = (await node.space())._outbox
+        assert isinstance(outbox, Outbox)
+        there = outbox._log
+        stood_still = there.take(anew=True)
+        late = there.take(anew=True)
+        outbox.lease = late.lease
+        await asyncio.to_thread(outbox.take_snapshot)
+        before = store.sql("SELECT snapshot, part FROM part ORDER BY part")
+        there.sweep(stood_still)
+        assert store.sql("SELECT snapshot, part FROM part ORDER BY part") == before != []
+        there.sweep(late)
+        assert store.sql("SELECT count(*) FROM part") == [(0,)], (
+            "which says that its own parts would go, were they not settled"
+        )
