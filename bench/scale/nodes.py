@@ -42,7 +42,7 @@ class Node:
         """As a space is opened whose copy is there: the lease, what was interrupted, whether it is the copy's log, and what it lacks."""
         lease = await self.leases.take(space_id, self._stale)
         number, tag = self._tags.get(space_id, (0, GENESIS))
-        await asyncio.to_thread(lease.log.sweep, lease.standing.snapshot)
+        await asyncio.to_thread(lease.log.sweep, lease.standing)
         assert await asyncio.to_thread(lease.log.has, number, tag, lease.standing)
         assert not await asyncio.to_thread(lambda: list(lease.log.entries(number)))
         found = self.open[space_id] = Open(lease, number, tag)
