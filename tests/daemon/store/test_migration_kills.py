@@ -113,7 +113,9 @@ def test_a_new_space_is_made_at_once_or_not_at_all(tmp_path: Path) -> None:
             assert store.schema_version() == migrations()[-1][0]
             assert not [breach for found in store.integrity.examine() for breach in found]
 
-    all_kills(empty, tmp_path, lambda path: Store.open(path, KEY, writer=True, now=1.0).close(), check, stride=25 * STRIDE)
+    all_kills(
+        empty, tmp_path, lambda path: Store.open(path, KEY, writer=True, now=1.0).close(), check, stride=25 * STRIDE
+    )
 
 
 @pytest.mark.parametrize("release", releases(), ids=lambda release: release.version)

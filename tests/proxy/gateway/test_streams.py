@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+from tests.support.deadline import DEADLINE_S
+
 from confide_proxy.gateway.app import Gateway, Identity
 from confide_proxy.gateway.streamable.news import Listener
 from confide_proxy.gateway.streamable.streams import listening
@@ -35,8 +37,9 @@ async def test_a_client_that_leaves_leaves_nothing_that_waits() -> None:
             pass
 
     reading = asyncio.create_task(read())
-    while len(asyncio.all_tasks() - before) < 3:  # noqa: ASYNC110 - it reads, and waits for news and for the end
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(DEADLINE_S):
+        while len(asyncio.all_tasks() - before) < 3:  # noqa: ASYNC110 - it reads, and waits for news and for the end
+            await asyncio.sleep(0.01)
     reading.cancel()
     await asyncio.wait([reading])
     await asyncio.sleep(0)

@@ -27,6 +27,8 @@ NICE: Final = 10
 REST: Final = 2.0
 """After each step, so many times what it took of a processor. Two processors may share a core, its caches and the way to the memory: there
 a search beside a copy that never rests takes 1.4 times as long, however nice the copy is."""
+LONGEST_REST_S: Final = 0.5
+"""Behind a step that took long: whoever waits for it takes a process that is silent for one that hangs."""
 TELL_EVERY_S: Final = 0.5
 _NOTHING: Final[dict[str, Any]] = {
     "change": None,
@@ -64,7 +66,7 @@ class _Progress:
 
     def __call__(self, read: int = 0) -> None:
         self._read += read
-        time.sleep(REST * (time.thread_time() - self._rested_at))
+        time.sleep(min(REST * (time.thread_time() - self._rested_at), LONGEST_REST_S))
         self._rested_at = time.thread_time()
         if time.monotonic() - self._told_at >= TELL_EVERY_S:
             self._told_at = time.monotonic()
