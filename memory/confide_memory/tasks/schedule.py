@@ -116,11 +116,6 @@ def _is_in_gap(moment: datetime) -> bool:
     return moment.astimezone(UTC).astimezone(moment.tzinfo).replace(tzinfo=None) != moment.replace(tzinfo=None)
 
 
-def is_time(schedule: str, zone: str, at: int) -> bool:
-    """Whether that second is a time of the line."""
-    return next(times(schedule, zone, after=at - 1), None) == at
-
-
 def check_zone(zone: str) -> None:
     """Check that this is the name of a time zone. Raises ToolError."""
     _zone(zone)
