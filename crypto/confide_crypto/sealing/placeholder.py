@@ -26,6 +26,8 @@ STANDIN: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
+    """What one says: which kind of secret stood there, and which record has it."""
+
     kind: str  # what it is
     secret_id: bytes  # 16 bytes
 

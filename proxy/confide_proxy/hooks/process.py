@@ -104,6 +104,7 @@ class Hook:
             asked["prompt"] = event.prompt
         outcome, told = self._ask(asked)
         if event.kind == events.PROMPT and outcome == counts.ABSENT and self._is_awaited(event):
+            starting.hurry(self._state)
             while outcome == counts.ABSENT and self._left() > LEAST_S:
                 time.sleep(AGAIN_S)
                 outcome, told = self._ask(asked)

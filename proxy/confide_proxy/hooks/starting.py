@@ -22,6 +22,7 @@ MOST_BYTES: Final = 8192
 _FOLDER: Final = "hooks"
 _STARTING: Final = "starting"
 _MISSED: Final = "unanswered"
+_AWAITED: Final = "awaited"
 
 
 def note(state: str) -> None:
@@ -37,6 +38,19 @@ def is_noted(state: str) -> bool:
     except OSError:
         return False
     return 0 <= age_s < FRESH_S
+
+
+def hurry(state: str) -> None:
+    """A prompt waits for a session that starts: it need not spare its client any longer."""
+    _append(state, _AWAITED, b"")
+
+
+def is_hurried(state: str, since: float) -> bool:
+    """Whether a prompt has begun to wait at or after `since` (seconds, as `time.time`)."""
+    try:
+        return os.lstat(os.path.join(state, _FOLDER, _AWAITED)).st_mtime >= since
+    except OSError:
+        return False
 
 
 def miss(state: str, session: str) -> None:

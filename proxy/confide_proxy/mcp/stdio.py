@@ -12,6 +12,7 @@ import select
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,8 +33,13 @@ if TYPE_CHECKING:
 USAGE = "usage: confide mcp [--project DIR] [--config FILE]"
 SPEECHLESS_S = 0.25
 """If the client says nothing for so long, the link is made without waiting for its first word."""
-SETTLE_S = 0.02
-"""Clients ask `initialize` and `tools/list` back to back; the imports of the link wait for this much silence after an answer."""
+SETTLE_S = 0.15
+"""A client that has got the list of tools goes on with its own start, and the link needs a tenth of a second of a processor: on two of them
+a session of Claude Code took 50 ms longer for it (`tests/clients/cost.py`). So it waits for this much silence, or for a call or a prompt."""
+MOST_SETTLE_S = 0.5
+"""From the start, however much the client says."""
+LOOK_S = 0.02
+"""Meanwhile so often for a prompt."""
 EXIT_DEADLINE_S = 0.7
 _READ_BYTES = 256 * 1024
 _LINES_IN = 256
@@ -77,9 +83,9 @@ def serve(stdin: int, outlet: Outlet, here: places.Paths, config: ProxyConfig, p
     tunnel = Tunnel(outlet.put, catalogues.load(here.catalogue, config.toolsets), is_crowded=outlet.is_crowded)
     lines = Lines(stdin)
     engine: Engine | None = None
-    patience_s = SPEECHLESS_S
+    lull = Lull(os.fspath(here.state))
     while outlet.is_open:
-        if engine is None and not lines.wait(patience_s):
+        if engine is None and lull.is_over(lines):
             engine = Engine(tunnel, outlet, here, config, project)
             continue
         batch = lines.read()
@@ -87,12 +93,34 @@ def serve(stdin: int, outlet: Outlet, here: places.Paths, config: ProxyConfig, p
             break
         for line in batch:
             if engine is None and tunnel.answer_locally(line):
-                patience_s = SETTLE_S
+                lull.go_on()
                 continue
             engine = engine or Engine(tunnel, outlet, here, config, project)
             engine.receive(line)
     if engine is not None:
         engine.stop(EXIT_DEADLINE_S / 2)
+
+
+class Lull:
+    """The time at a start in which the client is spared the work of the link."""
+
+    def __init__(self, state: str) -> None:
+        """`state`: the folder where a prompt's hook says that it waits."""
+        self._state = state
+        self._began = time.time()
+        self._last = time.monotonic() + MOST_SETTLE_S
+        self._end = time.monotonic() + SPEECHLESS_S
+
+    def go_on(self) -> None:
+        """The client has just got an answer."""
+        self._end = min(time.monotonic() + SETTLE_S, self._last)
+
+    def is_over(self, lines: Lines) -> bool:
+        """Waits for the next lines, and is over if there are none in time, or a prompt waits."""
+        while not lines.wait(max(0.0, min(LOOK_S, self._end - time.monotonic()))):
+            if time.monotonic() >= self._end or starting.is_hurried(self._state, self._began):
+                return True
+        return time.monotonic() >= self._last
 
 
 class Lines:

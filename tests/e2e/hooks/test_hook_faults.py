@@ -24,6 +24,7 @@ from tests.support.programs.processes import CONFIDE, Machine, stands_still, wai
 from tests.support.programs.wire import Wire
 
 from confide_proxy.hooks import counts, places, process, starting
+from confide_proxy.mcp import stdio
 
 LATEST_S = 0.45
 
@@ -236,6 +237,32 @@ def test_a_prompt_waits_for_a_session_that_starts(tmp_path: Path, monkeypatch: p
         hook.join()
     assert 0 < asked["ms"] <= DEADLINE_S * 1000
     assert b"a hit" in b"".join(written)
+
+
+def test_a_session_spares_its_client_until_a_prompt_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that has its lists has a start of its own to get through: the link, which takes the processor, comes behind it."""
+    machine = Machine(tmp_path, "ann")
+    state = machine.home / "proxy"
+    monkeypatch.setattr(stdio, "SETTLE_S", 2 * DEADLINE_S)
+    monkeypatch.setattr(stdio, "MOST_SETTLE_S", 2 * DEADLINE_S)
+    starting.hurry(str(state))
+    os.utime(state / "hooks/awaited", (1.0, 1.0))  # of a session before
+    starting.note(str(state))
+    reading, writing = os.pipe()
+    with os.fdopen(reading), os.fdopen(writing, "wb", buffering=0) as client:
+        lull = stdio.Lull(str(state))
+        lull.go_on()
+        over: list[bool] = []
+        waiting = threading.Thread(target=lambda: over.append(lull.is_over(stdio.Lines(reading))))
+        waiting.start()
+        assert fired(machine, "UserPromptSubmit", prompt="run the tests") is None
+        assert waiting.is_alive()
+        assert fired(machine, "UserPromptSubmit", prompt=QUESTION) is None
+        waiting.join(DEADLINE_S)
+        assert over == [True]
+        os.utime(state / "hooks/awaited", (1.0, 1.0))
+        client.write(b"{}\n")
+        assert not lull.is_over(stdio.Lines(reading))  # what it says comes first
 
 
 async def test_a_holder_that_is_stopped_or_killed_is_followed(tmp_path: Path) -> None:
