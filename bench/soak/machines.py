@@ -1,4 +1,7 @@
-"""Machines that work all the time: they store, edit, search, go away and come back, and remember what was acknowledged."""
+"""Machines that work all the time: they store, edit, search, go away and come back, and remember what was acknowledged.
+
+Each keeps its newest files and removes the others, so that a space comes to a size at which it stays: memory that grows behind that leaks.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,12 @@ from confide_crypto.transport.open import connect
 
 PROJECT: Final = "soak"
 SHARED: Final = "memory/shared.md"
-MOST_LINES: Final = 500
-"""Of a file; then another one begins, as with days."""
+SHARED_PART: Final = 0.05
+"""Of what is stored; nobody removes that file."""
+MOST_LINES: Final = 20
+"""Of a file, and of what a machine has said between two of them; then another one begins, as with days."""
+FILES_KEPT: Final = 2
+"""Of each kind, by each machine."""
 AGAIN_S: Final = 0.5
 WORDS: Final = (
     *(
@@ -61,13 +68,28 @@ class Seen:
 
     Attributes:
         acknowledged: a word of each line that was stored or saved, and the file that the daemon said it is in.
+        removed: the same of lines whose file was removed since, as the daemon said.
+        leaving: the same of lines whose file is being removed: it may be there or not.
         searches: (when it was asked, as `time.monotonic`; seconds it took).
         refused: how many calls were answered with an error, by its first words.
     """
 
     acknowledged: dict[str, str] = field(default_factory=dict)
+    removed: dict[str, str] = field(default_factory=dict)
+    leaving: dict[str, str] = field(default_factory=dict)
     searches: list[tuple[float, float]] = field(default_factory=list)
     refused: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def lines(self) -> int:
+        """How many were acknowledged."""
+        return len(self.acknowledged) + len(self.leaving) + len(self.removed)
+
+    @staticmethod
+    def move(path: str, source: dict[str, str], target: dict[str, str]) -> None:
+        """The lines of a file, from one of these to another."""
+        for word in [word for word, place in source.items() if place == path]:
+            target[word] = source.pop(word)
 
 
 class Worker:
@@ -82,6 +104,7 @@ class Worker:
         self._chance = random.Random(number)
         self._count = 0
         self._own: dict[str, tuple[int, str]] = {}  # revision and text of each file of its own
+        self._logs: dict[str, None] = {}
         self.is_to_end = False
 
     async def run(self) -> None:
@@ -106,6 +129,9 @@ class Worker:
                 await self._edit(machine)
             else:
                 await self._search(client)
+            for files in (self._own, self._logs):
+                if len(files) > FILES_KEPT:
+                    await self._remove(machine, files)
 
     def _line(self) -> tuple[str, str]:
         """A word that stands nowhere else, and a line with it."""
@@ -115,11 +141,13 @@ class Worker:
 
     async def _store(self, client: Client) -> None:
         word, line = self._line()
-        is_shared = self._chance.random() < 0.2
+        is_shared = self._chance.random() < SHARED_PART
         path = SHARED if is_shared else f"memory/log-{self.number}-{self._count // MOST_LINES}.md"
         answer = await self._call(client, "memory_store", content=line, path=path)
         if answer is not None:
             self._seen.acknowledged[word] = path
+        if not is_shared:
+            self._logs[path] = None
 
     async def _edit(self, machine: Machine) -> None:
         word, line = self._line()
@@ -128,6 +156,22 @@ class Worker:
         answer = await machine.put(path, text + line + "\n", base=revision, project=PROJECT)
         self._own[path] = (answer["revision"], answer.get("text", text + line + "\n"))
         self._seen.acknowledged[word] = path
+
+    async def _remove(self, machine: Machine, files: dict[str, Any]) -> None:
+        """The oldest of these; one that was changed meanwhile goes the next time."""
+        path = next(iter(files))
+        self._seen.move(path, self._seen.acknowledged, self._seen.leaving)
+        try:
+            newest = await machine.request("pull", {"project": PROJECT, "path": path})
+            answer = await machine.request("remove", {"project": PROJECT, "path": path, "base": newest["revision"]})
+        except RequestError as error:
+            if error.code != "not_found":  # it was removed before the connection broke
+                raise
+            answer = {"removed": True}
+        if answer["removed"]:
+            machine.files.pop((PROJECT, path), None)
+            self._seen.move(path, self._seen.leaving, self._seen.removed)
+            del files[path]
 
     async def _search(self, client: Client) -> None:
         began = time.monotonic()

@@ -29,6 +29,11 @@ class PageBudget:
         self.share_kib = MOST_KIB
         """What one connection may keep now: a power of two, so that it does not change with each of them."""
 
+    @property
+    def share(self) -> float:
+        """`share_kib` as a part of what one connection keeps that is alone, at most 1."""
+        return self.share_kib / MOST_KIB
+
     def enforce(self) -> None:
         """Makes it the limit for all memory that SQLite takes in this process."""
         apsw.soft_heap_limit(self._budget_kib * 1024)

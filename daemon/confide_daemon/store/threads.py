@@ -45,6 +45,11 @@ class StoreThreads:
         self.used_at = time.monotonic()  # by anybody but the upkeep
         self._closed = False
 
+    @property
+    def share(self) -> float:
+        """Of what a space may keep in memory while no other is open, the part that it may now."""
+        return self._pages.share
+
     async def write(self, work: Callable[[Store], T]) -> T:
         """Runs in the writer's thread, after all that was asked before."""
         self.used_at = time.monotonic()

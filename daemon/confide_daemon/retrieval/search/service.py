@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 LATENCIES_KEPT = 512
-# Of the pieces that searches look at closely, which come again and again: 4 MB with the usual small pieces. To stem one takes 5 us.
-LINES_KEPT = 8192
+# Of the pieces that searches look at closely, which come again and again: 4 MB with the usual small pieces, less where many spaces are
+# open, since hundreds of them would come to a gigabyte. To stem one takes 5 us, and a search looks at some 200.
+LINES_KEPT, FEWEST_LINES = 8192, 256
 # A question is embedded again when another model serves by the time it could be searched; more swaps in one search there are not.
 QUESTION_TRIES = 3
 # Tokens of questions are written down this long after the first of them: a crash may forget so much of them.
@@ -189,7 +190,7 @@ class Searcher:
         self._warmed: int | None = None  # the generation that was brought into memory
         self._warming: asyncio.Task[None] | None = None
         self._closing = False
-        self._stemmed = lru_cache(LINES_KEPT)(stem_line)
+        self._stemmed = lru_cache(self._lines_kept)(stem_line)
         self._latencies_ms: deque[float] = deque(maxlen=LATENCIES_KEPT)
 
     async def open(self) -> None:
@@ -225,6 +226,10 @@ class Searcher:
         """The vectors in memory may no longer be those of the database; they come again with the next search."""
         self._warmed = None
 
+    @property
+    def _lines_kept(self) -> int:
+        return max(FEWEST_LINES, int(LINES_KEPT * self._threads.share))
+
     def forget_texts(self) -> None:
         """Keep no line and no question in memory that was met before."""
         self._stemmed.cache_clear()
@@ -259,6 +264,8 @@ class Searcher:
         self, store: Store, query: SearchQuery, asked: Asked, is_last: bool
     ) -> tuple[SearchResult | None, Generation | None]:
         """None for a result: another model serves now, so the question has to be embedded again; the last time it goes without."""
+        if self._stemmed.cache_parameters()["maxsize"] != self._lines_kept:
+            self._stemmed = lru_cache(self._lines_kept)(stem_line)
         now = time.time()
         timings: dict[str, float] = {} if asked.vector is None else {"embed": asked.embed_ms}
         # One view for all that follows: a generation swapped in meanwhile must not be read with the numbers of the one before.
