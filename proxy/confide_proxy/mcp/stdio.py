@@ -35,7 +35,7 @@ SPEECHLESS_S = 0.25
 """If the client says nothing for so long, the link is made without waiting for its first word."""
 SETTLE_S = 0.15
 """A client that has got the list of tools goes on with its own start, and the link needs a tenth of a second of a processor: on two of them
-a session of Claude Code took 50 ms longer for it (`tests/clients/cost.py`). So it waits for this much silence, or for a call or a prompt."""
+a session of Claude Code took 50 ms longer for it (`tests/clients/cost.py`). So the link waits for so much silence, a call or a prompt."""
 MOST_SETTLE_S = 0.5
 """From the start, however much the client says."""
 LOOK_S = 0.02

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -20,9 +21,11 @@ from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.search.query import SearchQuery, keyword_query
 from confide_daemon.retrieval.search.ranking import ORIGINAL
 from confide_daemon.retrieval.search.results import Hit
-from confide_daemon.retrieval.search.scoring import PAIRS
+from confide_daemon.retrieval.search.scoring import PAIRS, stem_line
+from confide_daemon.retrieval.search.service import FEWEST_LINES
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
+from confide_daemon.store.page_budget import PageBudget
 from confide_daemon.store.rows import Filter, Piece
 from confide_daemon.store.store import Store
 from confide_proxy.hooks.holder.recall import HIT_SCORE
@@ -183,6 +186,31 @@ async def test_days_reach_what_is_beyond_the_first_candidates(tmp_path: Path) ->
     await put(space, {"memory/2026-02-01.md": items, "memory/2026-03-07.md": "- one deploy among much else that day\n"})
     result = await space.searcher.search(SearchQuery("the deploy of 2026-03-07", min_score=0))
     assert result.hits[0].path == "memory/2026-03-07.md"
+    await space.close()
+
+
+async def test_what_searches_keep_of_lines_is_less_where_many_spaces_are_open(tmp_path: Path) -> None:
+    """Else hundreds of spaces would keep a gigabyte of them."""
+
+    def kept() -> int:
+        lines = (each for each in gc.get_objects() if getattr(each, "__wrapped__", None) is stem_line)
+        return max(each.cache_info().currsize for each in lines)
+
+    gc.collect()  # of other tests
+    pages = PageBudget()
+    space = await Space.open(
+        tmp_path / "s.db", os.urandom(32), space_id="s", settings=IndexSettings(), embedder=Model.none(), pages=pages
+    )
+    await put(
+        space, {"memory/log.md": "\n\n".join(f"# Entry {n}\n\n- deploy of part {n}" for n in range(2 * FEWEST_LINES))}
+    )
+    for n in range(0, 2 * FEWEST_LINES, 50):
+        await space.searcher.search(SearchQuery(" ".join(f"part {m}" for m in range(n, n + 50)), min_score=0))
+    assert kept() > FEWEST_LINES
+    for _ in range(2000):
+        pages.opened()
+    await space.searcher.search(SearchQuery("deploy", min_score=0))
+    assert 0 < kept() <= FEWEST_LINES
     await space.close()
 
 

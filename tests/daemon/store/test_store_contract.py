@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import apsw
 import numpy as np
 import pytest
 
@@ -111,6 +113,21 @@ def vector(
 ) -> list[str]:
     found = store.vectors.nearest(generation.id, EMBEDDER.embed_query(text), allowed or Filter(), limit=limit)
     return paths(store, [piece for piece, _ in found])
+
+
+def test_a_statement_within_another_leaves_nothing_behind(store: Store) -> None:
+    """A version of SQLite's package kept the outer one for ever, and looked through all that it had kept at every statement."""
+
+    def cursors() -> int:
+        return sum(type(each) is apsw.Cursor for each in gc.get_objects())
+
+    before = cursors()
+    for _ in range(3):
+        outer = store.connection.execute("SELECT name FROM sqlite_schema")
+        next(outer)
+        store.rows("SELECT 1")
+        del outer
+    assert cursors() == before
 
 
 # ---------------------------------------------------------------- documents
