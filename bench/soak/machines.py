@@ -105,6 +105,7 @@ class Worker:
         self._count = 0
         self._own: dict[str, tuple[int, str]] = {}  # revision and text of each file of its own
         self._logs: dict[str, None] = {}
+        self._removing: set[str] = set()
         self.is_to_end = False
 
     async def run(self) -> None:
@@ -161,17 +162,21 @@ class Worker:
         """The oldest of these; one that was changed meanwhile goes the next time."""
         path = next(iter(files))
         self._seen.move(path, self._seen.acknowledged, self._seen.leaving)
+        is_gone = False
         try:
             newest = await machine.request("pull", {"project": PROJECT, "path": path})
+            self._removing.add(path)
             answer = await machine.request("remove", {"project": PROJECT, "path": path, "base": newest["revision"]})
+            is_gone = answer["removed"]
         except RequestError as error:
-            if error.code != "not_found":  # it was removed before the connection broke
+            if error.code != "not_found":
                 raise
-            answer = {"removed": True}
-        if answer["removed"]:
+            is_gone = path in self._removing  # it was removed, and the connection broke
+            files.pop(path)
+        self._seen.move(path, self._seen.leaving, self._seen.removed if is_gone else self._seen.acknowledged)
+        if is_gone:
             machine.files.pop((PROJECT, path), None)
-            self._seen.move(path, self._seen.leaving, self._seen.removed)
-            del files[path]
+            files.pop(path, None)
 
     async def _search(self, client: Client) -> None:
         began = time.monotonic()
