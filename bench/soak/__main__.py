@@ -162,7 +162,7 @@ class Soak:
         early, late = p95(times[sixth : 2 * sixth]), p95(times[-sixth:])
         refused = sum((Counter(seen.refused) for seen in self.seen), Counter[str]())
         grown = {name: _grown(lasting, name) for name in ("descriptors", "threads")}
-        rise = slope(lasting[len(lasting) // 4 :])
+        rise = slope(lasting[len(lasting) // 2 :])  # before that caches fill, for three quarters of an hour
         log = max(each.largest_wal for each in self.samples) / MIB
         print(f"{plan.seconds:,.0f} s, {plan.spaces} spaces, {plan.machines} machines")
         print(f"{self.kills} kills, {self.snapshots} snapshots proven")
