@@ -264,8 +264,10 @@ class Searcher:
         self, store: Store, query: SearchQuery, asked: Asked, is_last: bool
     ) -> tuple[SearchResult | None, Generation | None]:
         """None for a result: another model serves now, so the question has to be embedded again; the last time it goes without."""
-        if self._stemmed.cache_parameters()["maxsize"] != self._lines_kept:
-            self._stemmed = lru_cache(self._lines_kept)(stem_line)
+        kept, may_keep = self._stemmed.cache_parameters()["maxsize"], self._lines_kept
+        # Connections come and go all the time: what is kept is not thrown away to keep twice as much.
+        if may_keep < kept or may_keep >= 4 * kept:
+            self._stemmed = lru_cache(may_keep)(stem_line)
         now = time.time()
         timings: dict[str, float] = {} if asked.vector is None else {"embed": asked.embed_ms}
         # One view for all that follows: a generation swapped in meanwhile must not be read with the numbers of the one before.
