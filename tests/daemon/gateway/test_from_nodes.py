@@ -1,0 +1,67 @@
+"""Requests that another node passes on, at the node that holds their space."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+from tests.support.crypto.channels import LAPTOP, Door, dial, hosting, no_request
+from tests.support.deadline import DEADLINE_S
+
+from confide_crypto.transport.inbox import Body
+from confide_crypto.transport.open import Connection
+from confide_daemon.gateway.carried import REQUEST
+from confide_daemon.gateway.endpoint import Endpoint
+from confide_daemon.gateway.from_nodes import FromNode
+
+
+class Hall:
+    """What answers."""
+
+    async def passed_on(self, _key: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        await PlainTextResponse("in the hall")(scope, receive, send)
+
+
+async def test_a_request_that_crosses_the_goodbye_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that is told to stop says so on each channel; what was asked before it was heard comes behind that."""
+    has_said = asyncio.Event()
+    go_away = Connection.go_away
+
+    async def said(connection: Connection, reason: str) -> None:
+        await go_away(connection, reason)  # type: ignore[arg-type]
+        has_said.set()
+
+    monkeypatch.setattr(Connection, "go_away", said)
+
+    async def holder(connection: Connection) -> None:
+        requests = FromNode(connection, cast("Endpoint", Hall()))
+        serving = asyncio.create_task(requests.serve())
+        await requests.leave()
+        await serving
+
+    answers: list[tuple[dict[str, Any], bytes]] = []
+
+    async def answered(_op: str, head: dict[str, Any], body: Body) -> dict[str, Any]:
+        answers.append((head, await body.read(100)))
+        return {}
+
+    async def asking() -> AsyncIterator[bytes]:
+        yield b"where is the tide table?"
+
+    async with asyncio.timeout(DEADLINE_S), hosting(Door(LAPTOP.public_key), holder) as host:
+        node = await dial(host.url)
+        await has_said.wait()
+        request = asyncio.create_task(
+            node.upload(REQUEST, {"number": 1, "method": "POST", "headers": []}, asking(), timeout_s=DEADLINE_S)
+        )
+        serving = asyncio.create_task(node.serve(on_request=no_request, on_stream=answered))
+        await request
+        await node.close()
+        await asyncio.gather(serving, return_exceptions=True)
+        assert await host.ended.get() is None
+    ((head, body),) = answers
+    assert (head["status"], body) == (200, b"in the hall")
