@@ -247,18 +247,20 @@ def test_a_session_spares_its_client_until_a_prompt_waits(tmp_path: Path, monkey
     monkeypatch.setattr(stdio, "MOST_SETTLE_S", 2 * DEADLINE_S)
     starting.hurry(str(state))
     os.utime(state / "hooks/awaited", (1.0, 1.0))  # of a session before
-    starting.note(str(state))
     reading, writing = os.pipe()
     with os.fdopen(reading), os.fdopen(writing, "wb", buffering=0) as client:
         lull = stdio.Lull(str(state))
         lull.go_on()
         over: list[bool] = []
-        waiting = threading.Thread(target=lambda: over.append(lull.is_over(stdio.Lines(reading))))
+        waiting = threading.Thread(target=lambda: over.append(lull.is_over(stdio.Lines(reading))), daemon=True)
         waiting.start()
         assert fired(machine, "UserPromptSubmit", prompt="run the tests") is None
         assert waiting.is_alive()
-        assert fired(machine, "UserPromptSubmit", prompt=QUESTION) is None
-        waiting.join(DEADLINE_S)
+        end = time.monotonic() + DEADLINE_S
+        while waiting.is_alive() and time.monotonic() < end:  # a hook that a busy machine starts late waits for nobody
+            starting.note(str(state))
+            assert fired(machine, "UserPromptSubmit", prompt=QUESTION) is None
+            waiting.join(0.1)
         assert over == [True]
         os.utime(state / "hooks/awaited", (1.0, 1.0))
         client.write(b"{}\n")
