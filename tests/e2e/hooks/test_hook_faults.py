@@ -254,6 +254,7 @@ def test_a_session_spares_its_client_until_a_prompt_waits(tmp_path: Path, monkey
         over: list[bool] = []
         waiting = threading.Thread(target=lambda: over.append(lull.is_over(stdio.Lines(reading))), daemon=True)
         waiting.start()
+        starting.note(str(state))
         assert fired(machine, "UserPromptSubmit", prompt="run the tests") is None
         assert waiting.is_alive()
         end = time.monotonic() + DEADLINE_S
