@@ -83,9 +83,9 @@ def serve(stdin: int, outlet: Outlet, here: places.Paths, config: ProxyConfig, p
     tunnel = Tunnel(outlet.put, catalogues.load(here.catalogue, config.toolsets), is_crowded=outlet.is_crowded)
     lines = Lines(stdin)
     engine: Engine | None = None
-    lull = Lull(os.fspath(here.state))
+    settling = Settling(os.fspath(here.state))
     while outlet.is_open:
-        if engine is None and lull.is_over(lines):
+        if engine is None and settling.is_over(lines):
             engine = Engine(tunnel, outlet, here, config, project)
             continue
         batch = lines.read()
@@ -93,7 +93,7 @@ def serve(stdin: int, outlet: Outlet, here: places.Paths, config: ProxyConfig, p
             break
         for line in batch:
             if engine is None and tunnel.answer_locally(line):
-                lull.go_on()
+                settling.go_on()
                 continue
             engine = engine or Engine(tunnel, outlet, here, config, project)
             engine.receive(line)
@@ -101,7 +101,7 @@ def serve(stdin: int, outlet: Outlet, here: places.Paths, config: ProxyConfig, p
         engine.stop(EXIT_DEADLINE_S / 2)
 
 
-class Lull:
+class Settling:
     """The time at a start in which the client is spared the work of the link."""
 
     def __init__(self, state: str) -> None:

@@ -249,10 +249,10 @@ def test_a_session_spares_its_client_until_a_prompt_waits(tmp_path: Path, monkey
     os.utime(state / "hooks/awaited", (1.0, 1.0))  # of a session before
     reading, writing = os.pipe()
     with os.fdopen(reading), os.fdopen(writing, "wb", buffering=0) as client:
-        lull = stdio.Lull(str(state))
-        lull.go_on()
+        settling = stdio.Settling(str(state))
+        settling.go_on()
         over: list[bool] = []
-        waiting = threading.Thread(target=lambda: over.append(lull.is_over(stdio.Lines(reading))), daemon=True)
+        waiting = threading.Thread(target=lambda: over.append(settling.is_over(stdio.Lines(reading))), daemon=True)
         waiting.start()
         starting.note(str(state))
         assert fired(machine, "UserPromptSubmit", prompt="run the tests") is None
@@ -265,7 +265,7 @@ def test_a_session_spares_its_client_until_a_prompt_waits(tmp_path: Path, monkey
         assert over == [True]
         os.utime(state / "hooks/awaited", (1.0, 1.0))
         client.write(b"{}\n")
-        assert not lull.is_over(stdio.Lines(reading))  # what it says comes first
+        assert not settling.is_over(stdio.Lines(reading))  # what it says comes first
 
 
 async def test_a_holder_that_is_stopped_or_killed_is_followed(tmp_path: Path) -> None:
