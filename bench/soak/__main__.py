@@ -31,7 +31,7 @@ from confide_daemon.access.callers import Grants
 from confide_daemon.access.registry import open_state
 from confide_daemon.datadir.paths import DataFolder
 
-CONFIG: Final = '[embedding]\nprovider = "hashed"\n[at_rest]\ncustody = "server"\n[spaces]\ncache_mib = 128\n'
+CONFIG: Final = '[embedding]\nprovider = "hashed"\n[at_rest]\ncustody = "server"\n[spaces]\ncache_mib = 64\n'
 """What was read fills its cache within the first third, not for a day: what grows behind that is something else."""
 LONG_S: Final = 7200.0
 """From so long on growth can be told from noise."""

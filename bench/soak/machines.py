@@ -21,11 +21,13 @@ from confide_crypto.keys.identity import Identity
 from confide_crypto.transport.open import connect
 
 PROJECT: Final = "soak"
-SHARED: Final = "memory/shared.md"
 SHARED_PART: Final = 0.05
-"""Of what is stored; nobody removes that file."""
+"""Of what is stored: the part that goes into one file of all machines."""
 MOST_LINES: Final = 20
-"""Of a file, and of what a machine has said between two of them; then another one begins, as with days."""
+"""Of a file, and of what a machine has said between two of them; then another one begins, as with days.
+
+Of a file of all machines whoever begins the next one removes the one before the last: nobody can still be writing to it.
+"""
 FILES_KEPT: Final = 2
 """Of each kind, by each machine."""
 AGAIN_S: Final = 0.5
@@ -72,6 +74,7 @@ class Seen:
         leaving: the same of lines whose file is being removed: it may be there or not.
         searches: (when it was asked, as `time.monotonic`; seconds it took).
         refused: how many calls were answered with an error, by its first words.
+        shared: how many lines were on their way to files of all machines.
     """
 
     acknowledged: dict[str, str] = field(default_factory=dict)
@@ -79,6 +82,7 @@ class Seen:
     leaving: dict[str, str] = field(default_factory=dict)
     searches: list[tuple[float, float]] = field(default_factory=list)
     refused: dict[str, int] = field(default_factory=dict)
+    shared: int = 0
 
     @property
     def lines(self) -> int:
@@ -105,6 +109,7 @@ class Worker:
         self._count = 0
         self._own: dict[str, tuple[int, str]] = {}  # revision and text of each file of its own
         self._logs: dict[str, None] = {}
+        self._outworn: dict[str, None] = {}  # files of all machines that this one has to remove
         self._removing: set[str] = set()
         self.is_to_end = False
 
@@ -133,6 +138,8 @@ class Worker:
             for files in (self._own, self._logs):
                 if len(files) > FILES_KEPT:
                     await self._remove(machine, files)
+            if self._outworn:
+                await self._remove(machine, self._outworn)
 
     def _line(self) -> tuple[str, str]:
         """A word that stands nowhere else, and a line with it."""
@@ -143,12 +150,20 @@ class Worker:
     async def _store(self, client: Client) -> None:
         word, line = self._line()
         is_shared = self._chance.random() < SHARED_PART
-        path = SHARED if is_shared else f"memory/log-{self.number}-{self._count // MOST_LINES}.md"
+        path = self._shared() if is_shared else f"memory/log-{self.number}-{self._count // MOST_LINES}.md"
         answer = await self._call(client, "memory_store", content=line, path=path)
         if answer is not None:
             self._seen.acknowledged[word] = path
         if not is_shared:
             self._logs[path] = None
+
+    def _shared(self) -> str:
+        """The file of all machines that the next line goes into."""
+        which, before = divmod(self._seen.shared, MOST_LINES)
+        self._seen.shared += 1
+        if before == 0 and which >= 2:
+            self._outworn[f"memory/shared-{which - 2}.md"] = None
+        return f"memory/shared-{which}.md"
 
     async def _edit(self, machine: Machine) -> None:
         word, line = self._line()
