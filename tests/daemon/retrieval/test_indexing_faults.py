@@ -83,10 +83,11 @@ async def test_vectors_and_new_generations_wait_while_there_is_little_room(tmp_p
     async with opened(tmp_path / "s.db", [handle(first)], disk=disk) as space:
         await fill(space, 3)
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
+        await until(space, lambda status: space.is_at_rest)  # a round that has begun asks for room no more
         disk.is_low = True
         await fill(space, 2, start=3)
         assert not await space.wait_indexed(timeout_s=DEADLINE_S)
-        assert space.is_at_rest
+        await until(space, lambda status: space.is_at_rest)
         found = await space.searcher.search(SearchQuery("number4"))
         assert found.hits[0].path == "memory/4.md"
         assert indexer.NO_ROOM in found.warnings
