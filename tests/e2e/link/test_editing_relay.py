@@ -129,7 +129,7 @@ def test_no_edit_passes(tmp_path: Path, daemon: Daemon, relay: TlsRelay, authori
         for direction in ("up", "down"):
             for number, name in enumerate(CHANGES):
                 path = f"memory/{direction}-{number}.md"
-                entries[path] = f"- begin {direction} {number} " + f"{name} " * 3000 + f"{direction} {number} end"
+                entries[path] = f"- begin {direction} {number} " + f"{name} " * 1000 + f"{direction} {number} end"
                 edit = relay.edit = Once(name, direction, skip=number % 3)
                 asked = wire.ask(
                     "tools/call",
