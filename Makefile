@@ -21,7 +21,7 @@ test:
 	wait $$checks; checked=$$?; cat $(VENV)/.checks; exit $$((suite + checked))
 
 channel: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m channel --cov --cov-report term tests/crypto
+	$(BIN)/python -m pytest -n 0 -m channel --cov --cov-report term tests/crypto
 
 # The inner loop, within a minute: all that starts no program, and neither draws nor waits for long (tests/conftest.py).
 test-quick: $(STAMP)
