@@ -129,7 +129,7 @@ class Link:
         self.since = time.time()
         self.reason: ConfideError | None = None
         self.daemon_static = b""
-        """The X25519 key of the daemon that answers, or that `reason` is of: another one may have been joined since. b"": none was reached yet."""
+        """The X25519 key of the daemon that answers, or that `reason` is of, though this machine may have joined another one since."""
         self.attached: dict[str, Any] = {}
 
     @property
