@@ -35,6 +35,7 @@ from confide_daemon.server.mcp.sdk import SessionMessage
 from confide_daemon.server.mcp.tool_calls import (
     call_again,
     catalogue,
+    catalogue_digest,
     definitions,
     look_up,
     may_be_asked_again,
@@ -60,7 +61,6 @@ from confide_memory.answers import read_of_machine
 from confide_memory.documents import GLOBAL_PROJECT, MAX_TEXT_BYTES, iso, receive_text, send_text
 from confide_memory.forms import project as project_of
 from confide_memory.requests import read
-from confide_memory.tools.call import catalogue_hash
 from confide_memory.versions import UNKNOWN, parsed
 
 log = logging.getLogger(__name__)
@@ -414,7 +414,7 @@ class Session:
             raise RequestError.of(error) from error
         if len(self._copies.projects | {project}) > MAX_PROJECTS:
             raise RequestError("invalid", f"a connection attaches at most {MAX_PROJECTS} projects")
-        digest = catalogue_hash(catalogue(toolsets))
+        digest = catalogue_digest(toolsets)
         try:
             if project != GLOBAL_PROJECT:  # which every machine attaches unasked; without a grant it only stays empty
                 self.grants.require_project(project)

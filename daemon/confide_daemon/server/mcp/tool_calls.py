@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 import mcp_types
@@ -51,7 +52,7 @@ from confide_daemon.tools.context import Definition, ToolContext, ToolResult
 from confide_memory.classes import AGENT, lowest
 from confide_memory.classes import CLASSES as ALL_CLASSES
 from confide_memory.tools.arguments import check
-from confide_memory.tools.call import CLASS, CLASSES, CODE, OPERATION, SAID, SENT, UNASKED, WITHIN
+from confide_memory.tools.call import CLASS, CLASSES, CODE, OPERATION, SAID, SENT, UNASKED, WITHIN, catalogue_hash
 
 log = logging.getLogger(__name__)
 
@@ -291,6 +292,16 @@ def catalogue(toolsets: Sequence[str]) -> dict[str, Any]:
             "instructions": INSTRUCTIONS,
         },
     }
+
+
+def catalogue_digest(toolsets: Sequence[str]) -> str:
+    """Its `catalogue_hash`, with which every `attach` is answered: the same for as long as the process runs, so it is counted once."""
+    return _digest(groups(toolsets))
+
+
+@cache
+def _digest(groups: tuple[str, ...]) -> str:
+    return catalogue_hash(catalogue(groups))
 
 
 async def run(
