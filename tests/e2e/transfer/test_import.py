@@ -259,14 +259,14 @@ async def test_the_tool_previews_and_imports(laptop: Machine, era: Era) -> None:
 async def test_imports_of_an_agent_wait_for_each_other(laptop: Machine) -> None:
     """Many at once would take all threads from the sync of its files."""
     for name in ("a", "b"):
-        lines = [json.dumps({"id": f"{name}{number}", "text": f"Fact {number} of {name}."}) for number in range(120)]
+        lines = [json.dumps({"id": f"{name}{number}", "text": f"Fact {number} of {name}."}) for number in range(30)]
         laptop.write(f"{name}.jsonl", "\n".join(lines) + "\n")
     async with session(laptop) as client:
         await client.list_tools()
         orders = (["a.jsonl", "b.jsonl"], ["b.jsonl", "a.jsonl"])
         calls = [client.call_tool("memory_import", {"paths": paths, "confirm": True}) for paths in orders]
         results: list[Any] = [result.structured_content["results"] for result in await asyncio.gather(*calls)]
-    assert sorted((one["new"], one["known"]) for one in results) == [(0, 240), (240, 0)]
+    assert sorted((one["new"], one["known"]) for one in results) == [(0, 60), (60, 0)]
 
 
 async def test_the_tool_reads_no_further_than_it_may(laptop: Machine, tmp_path: Path) -> None:
