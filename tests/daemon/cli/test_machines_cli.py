@@ -148,7 +148,7 @@ async def test_of_joins_that_race_for_one_invite_exactly_one_wins(ready: Confide
     assert ready.address is not None
     url, static = str(ready.address["url"]), parse_daemon_key(str(ready.address["key"]))
     state = open_state(DataFolder(ready.data))
-    rounds, racers = 20, 4
+    rounds, racers = 8, 4
     try:
         for number in range(rounds):
             made = make_invite(state, f"m{number}", space=None, rights=Rights(), ttl_s=60, url=url)
@@ -316,25 +316,25 @@ async def test_an_access_ends_where_it_is_connected_and_the_refusal_says_when(re
         await laptop.attach("app")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (["show", "latpop"], 7, "did you mean laptop?"),
-        (["approve", "latpop"], 7, "did you mean laptop?"),
-        (["rename", "latpop", "x"], 7, "did you mean laptop?"),
-        (["grant", "latpop", "--scope", "read"], 7, "did you mean laptop?"),
-        (["grant", "laptop"], 2, "at least one of --scope"),
-        (["grant", "laptop", "--scope", "raed"], 7, "did you mean read?"),
-        (["grant", "laptop", "--expires", "tomorrow"], 7, "is not a length of time"),
-        (["rename", "laptop", "bad name"], 7, "cannot name a machine"),
-        (["aprove", "laptop"], 2, "did you mean confided callers approve?"),
-        (["show", "invited"], 7, "confided invite rm invited"),
-    ],
-)
-def test_plausible_mistakes(ready: Confided, arguments: list[str], code: int, said: str) -> None:
+MISTAKES = [
+    (["show", "latpop"], 7, "did you mean laptop?"),
+    (["approve", "latpop"], 7, "did you mean laptop?"),
+    (["rename", "latpop", "x"], 7, "did you mean laptop?"),
+    (["grant", "latpop", "--scope", "read"], 7, "did you mean laptop?"),
+    (["grant", "laptop"], 2, "at least one of --scope"),
+    (["grant", "laptop", "--scope", "raed"], 7, "did you mean read?"),
+    (["grant", "laptop", "--expires", "tomorrow"], 7, "is not a length of time"),
+    (["rename", "laptop", "bad name"], 7, "cannot name a machine"),
+    (["aprove", "laptop"], 2, "did you mean confided callers approve?"),
+    (["show", "invited"], 7, "confided invite rm invited"),
+]
+
+
+def test_plausible_mistakes(ready: Confided) -> None:
     ready.enroll("laptop")
     ready.run("invite", "invited")
-    assert said in ready.run("callers", *arguments, code=code).stderr
+    for arguments, code, said in MISTAKES:
+        assert said in ready.run("callers", *arguments, code=code).stderr, arguments
 
 
 # Shut out
