@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 import subprocess
@@ -39,6 +40,7 @@ HEAVY = {
 SERVING = {"starlette", "uvicorn", "h11", "jinja2", "confide_door"}
 
 
+@functools.cache
 def imports(file: Path) -> set[str]:
     """The top-level names that a module imports, anywhere in it."""
     found: set[str] = set()

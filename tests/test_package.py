@@ -97,6 +97,7 @@ def install(wheel: Path, environment: Path) -> Path:
         "--quiet",
         "--no-deps",
         "--no-index",
+        "--no-compile",  # most of it is loaded by nobody here
         wheel,
         cwd=environment,
     )

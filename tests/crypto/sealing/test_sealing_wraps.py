@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.hazmat.bindings._rust import openssl
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+from tests.support.draws import IS_THOROUGH
 from tests.support.sealing.rosters import DESKTOP, LAPTOP, SPACE, flipped
 
 from confide_crypto.errors import WrapError
@@ -86,12 +88,13 @@ def test_a_wrap_for_another_name_does_not_open() -> None:
 
 @pytest.mark.long
 def test_every_changed_bit_is_refused() -> None:
+    """Every ninth in the suite, which is one of nearly each byte; all of them under `make fuzz`."""
     tried = 0
-    for bad in flipped(wrapped()):
+    for bad in islice(flipped(wrapped()), 0, None, 1 if IS_THOROUGH else 9):
         tried += 1
         with pytest.raises(WrapError):
             OURS.open(bad, **HERE)
-    assert tried == 9344
+    assert tried == (9344 if IS_THOROUGH else 1039)
 
 
 def test_other_lengths_are_refused() -> None:

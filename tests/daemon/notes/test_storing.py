@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import yaml
 from tests.support.daemon.loopback import Machine
 from tests.support.documents.notes import Agent
@@ -94,35 +93,33 @@ async def test_a_task_has_a_folder_of_its_own(agent: Agent) -> None:
     assert (note["scope"], note["taskId"]) == ("task", "release-42")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ({"scope": "task"}, "needs 'taskId'"),
-        ({"taskId": "../../etc"}, "not usable as a folder"),
-        ({"taskId": "x", "scope": "global"}, "goes with scope 'task'"),
-        ({"scope": "global", "project": "proj"}, "exclude each other"),
-        ({"relation": "supports"}, "needs 'relatedTo'"),
-        ({"relatedTo": ["mem_nobody_1_abcdef12"]}, "no note of that id"),
-        ({"relatedTo": ["nonsense"]}, "no note of that id"),
-        ({"importance": "urgent"}, "core, high, normal, low"),
-        ({"importance": 1.5}, "core, high, normal, low"),
-        ({"importance": True}, "must be"),
-        ({"tags": ["x"] * 33}, "the limit is 32"),
-        ({"tags": [""]}, "is empty"),
-        ({"title": "x" * 201}, "too long"),
-        ({"title": "a\x00b"}, "control characters"),
-        ({"tags": ["x"], "path": "MEMORY.md"}, "a note has a file of its own"),
-        ({"tags": ["x"], "heading": "H"}, "a note has a file of its own"),
-        ({"metadata": {"x": "y" * 20_000}}, "the limit is 16,384"),
-        ({"metadata": "text"}, "must be an object"),
-        ({"type": 7}, "must be a string"),
-    ],
-)
-async def test_what_makes_no_note_is_refused_with_a_way_out(
-    agent: Agent, arguments: dict[str, object], says: str
-) -> None:
-    text = await agent.refused("memory_store", content="Something.", **arguments)
-    assert says in text
+NO_NOTES = [
+    ({"scope": "task"}, "needs 'taskId'"),
+    ({"taskId": "../../etc"}, "not usable as a folder"),
+    ({"taskId": "x", "scope": "global"}, "goes with scope 'task'"),
+    ({"scope": "global", "project": "proj"}, "exclude each other"),
+    ({"relation": "supports"}, "needs 'relatedTo'"),
+    ({"relatedTo": ["mem_nobody_1_abcdef12"]}, "no note of that id"),
+    ({"relatedTo": ["nonsense"]}, "no note of that id"),
+    ({"importance": "urgent"}, "core, high, normal, low"),
+    ({"importance": 1.5}, "core, high, normal, low"),
+    ({"importance": True}, "must be"),
+    ({"tags": ["x"] * 33}, "the limit is 32"),
+    ({"tags": [""]}, "is empty"),
+    ({"title": "x" * 201}, "too long"),
+    ({"title": "a\x00b"}, "control characters"),
+    ({"tags": ["x"], "path": "MEMORY.md"}, "a note has a file of its own"),
+    ({"tags": ["x"], "heading": "H"}, "a note has a file of its own"),
+    ({"metadata": {"x": "y" * 20_000}}, "the limit is 16,384"),
+    ({"metadata": "text"}, "must be an object"),
+    ({"type": 7}, "must be a string"),
+]
+
+
+async def test_what_makes_no_note_is_refused_with_a_way_out(agent: Agent) -> None:
+    for arguments, says in NO_NOTES:
+        text = await agent.refused("memory_store", content="Something.", **arguments)
+        assert says in text
 
 
 async def test_a_file_by_hand_is_a_note_and_stays_as_it_is(agent: Agent, laptop: Machine) -> None:

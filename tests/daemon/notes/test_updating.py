@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 from tests.support.daemon.loopback import Machine, Serving, machine
@@ -143,30 +142,30 @@ async def test_front_matter_that_cannot_be_read_is_not_touched(agent: Agent, lap
     assert laptop.files["proj", "memory/notes/coffee.md"] == broken
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ({}, "nothing to change"),
-        ({"expectedRevision": 1}, "nothing to change"),
-        ({"restoreRevision": 1, "tags": ["a"]}, "a whole text back"),
-        ({"relation": "refines"}, "needs 'relatedTo'"),
-        ({"relatedTo": ["mem_nobody_1_abcdef12"]}, "no note of that id"),
-        ({"importance": "urgent"}, "core, high, normal, low"),
-        ({"tags": ["x"] * 33}, "the limit is 32"),
-        ({"tags": ["a\x07"]}, "control characters"),
-        ({"title": "x" * 201}, "too long"),
-        ({"scope": "global"}, "store it where it belongs with memory_store"),
-        ({"project": "other", "status": "x"}, "where its file lies"),
-        ({"task_id": "release-42"}, "where its file lies"),
-        ({"id2": "x"}, "unknown parameter"),
-        ({"content": "a\x00b"}, "NUL"),
-        ({"expectedRevision": 0, "tags": []}, "between 1"),
-    ],
-)
-async def test_what_makes_no_sense_is_refused(agent: Agent, arguments: dict[str, Any], says: str) -> None:
+SENSELESS = [
+    ({}, "nothing to change"),
+    ({"expectedRevision": 1}, "nothing to change"),
+    ({"restoreRevision": 1, "tags": ["a"]}, "a whole text back"),
+    ({"relation": "refines"}, "needs 'relatedTo'"),
+    ({"relatedTo": ["mem_nobody_1_abcdef12"]}, "no note of that id"),
+    ({"importance": "urgent"}, "core, high, normal, low"),
+    ({"tags": ["x"] * 33}, "the limit is 32"),
+    ({"tags": ["a\x07"]}, "control characters"),
+    ({"title": "x" * 201}, "too long"),
+    ({"scope": "global"}, "store it where it belongs with memory_store"),
+    ({"project": "other", "status": "x"}, "where its file lies"),
+    ({"task_id": "release-42"}, "where its file lies"),
+    ({"id2": "x"}, "unknown parameter"),
+    ({"content": "a\x00b"}, "NUL"),
+    ({"expectedRevision": 0, "tags": []}, "between 1"),
+]
+
+
+async def test_what_makes_no_sense_is_refused(agent: Agent) -> None:
     note = await agent.note("Text.")
-    assert says in await agent.refused("memory_update", id=note, **arguments)
-    assert (await agent.call("memory_get", id=note))["revision"] == 1
+    for arguments, says in SENSELESS:
+        assert says in await agent.refused("memory_update", id=note, **arguments)
+        assert (await agent.call("memory_get", id=note))["revision"] == 1
 
 
 async def test_rights(agent: Agent, daemon: Serving) -> None:

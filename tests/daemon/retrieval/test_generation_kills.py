@@ -21,7 +21,7 @@ from tests.support.deadline import DEADLINE_S
 
 ROOT = Path(__file__).parents[3]
 WRITER = ROOT / "tests" / "support" / "kills" / "generation_writer.py"
-POINTS = int(os.environ.get("CONFIDE_EVERY_KILL", "3"))
+POINTS = int(os.environ.get("CONFIDE_EVERY_KILL", "2"))
 SEED = int(os.environ.get("CONFIDE_KILL_SEED", "5"))
 # One configured model, or one behind another: changes, outages, and changes that are taken back.
 ORDERS = ([0, 1], [1, 0], [0], [1])

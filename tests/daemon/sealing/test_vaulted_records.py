@@ -205,10 +205,11 @@ async def test_what_fails_in_the_middle_is_told_and_what_was_kept_is_kept(
 async def test_records_are_moved_in_and_out_while_they_are_read(
     bao: OpenBao, settings: VaultConfig, tmp_path: Path
 ) -> None:
-    records = [sealed(number) for number in range(40)]
+    many = 24  # more than are moved at once
+    records = [sealed(number) for number in range(many)]
     async with opened(tmp_path, None) as space:
         await space.records.put(records)
-        assert await brought(space, back=True) == MoveResult(0, 0, 0, 40)
+        assert await brought(space, back=True) == MoveResult(0, 0, 0, many)
         with pytest.raises(VaultError, match="no vault"):
             await brought(space, back=False)
 
@@ -224,12 +225,12 @@ async def test_records_are_moved_in_and_out_while_they_are_read(
         assert await space.records.get(records[0].secret_id) == records[0]
         looks = itertools.chain([False], itertools.repeat(True))
         part = await space.records.move(back=False, follow=lambda _done, _total: None, is_cancelled=lambda: next(looks))
-        assert 0 < part.in_vault < 40
-        assert await brought(space, back=False) == MoveResult(40 - part.moved, 0, 40, 0)
-        assert len(bao.paths()) == 40
-        assert await brought(space, back=True) == MoveResult(40, 0, 0, 40)
+        assert 0 < part.in_vault < many
+        assert await brought(space, back=False) == MoveResult(many - part.moved, 0, many, 0)
+        assert len(bao.paths()) == many
+        assert await brought(space, back=True) == MoveResult(many, 0, 0, many)
         assert bao.paths() == []
-        assert await brought(space, back=False) == MoveResult(40, 0, 40, 0)
+        assert await brought(space, back=False) == MoveResult(many, 0, many, 0)
         has_moved = True
         await reading
 
@@ -239,7 +240,7 @@ async def test_records_are_moved_in_and_out_while_they_are_read(
         assert "[vault]" in (caught.value.hint or "")
         with pytest.raises(VaultError, match="no vault"):
             await brought(space, back=True)
-        assert await space.records.count() == 40
+        assert await space.records.count() == many
 
 
 async def test_what_the_vault_has_lost_holds_the_others_back_nowhere(

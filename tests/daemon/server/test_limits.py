@@ -113,7 +113,7 @@ async def test_a_first_sync_of_more_files_than_the_burst_succeeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The daemon makes the proxy wait, and the proxy need not know."""
-    count, burst, per_second = 400, 60, 100.0
+    count, burst, per_second = 160, 24, 100.0
     async with serving(tmp_path / "data") as daemon:
         monkeypatch.setattr(daemon.daemon._admission.rates, "_burst", burst)
         monkeypatch.setattr(daemon.daemon._admission.rates, "_per_second", per_second)

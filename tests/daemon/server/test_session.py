@@ -279,35 +279,35 @@ async def test_a_machine_that_may_only_read(daemon: Serving, laptop: Machine) ->
             assert read.structured_content["content"] == "to be read"
 
 
-@pytest.mark.parametrize(
-    ("op", "body", "code"),
-    [
-        ("compare", {"project": "other", "entries": [], "gone": []}, "invalid"),
-        ("compare", {"project": "proj", "entries": {}, "gone": []}, "invalid"),
-        ("compare", {"project": "proj", "entries": [["a.md", "short", 0]], "gone": []}, "invalid"),
-        ("compare", {"project": "proj", "entries": [["a.md", "0" * 64, -1]], "gone": []}, "invalid"),
-        ("compare", {"project": "proj", "entries": [["a.md", "0" * 64, True]], "gone": [[]]}, "invalid"),
-        ("put", {"project": "proj", "path": "../a.md", "text": "", "hash": text_hash(""), "base": 0}, "invalid"),
-        ("put", {"project": "proj", "path": "/etc/passwd.md", "text": "", "hash": text_hash(""), "base": 0}, "invalid"),
-        ("put", {"project": "proj", "path": "a.md", "text": 5, "hash": "", "base": 0}, "invalid"),
-        ("put", {"project": "proj", "path": "a.md", "text": "\0", "hash": text_hash("\0"), "base": 0}, "invalid"),
-        ("put", {"project": "proj", "path": "a.md", "text": "", "hash": "", "base": "1"}, "invalid"),
-        ("put", {"project": "proj", "path": "a.md", "text": "x" * (4 * 2**20 + 1), "hash": "", "base": 0}, "too_large"),
-        ("put", {"project": "proj", "path": "a.md", "text": "a", "hash": text_hash("b"), "base": 0}, "invalid"),
-        ("put", {"path": "a.md"}, "invalid"),
-        ("pull", {"project": "proj", "path": "absent.md"}, "not_found"),
-        ("remove", {"project": "proj", "path": "absent.md", "base": 0}, "not_found"),
-        ("attach", {"project": ""}, "invalid"),
-        ("attach", {"project": "a\nb"}, "invalid"),
-        ("attach", {"project": "p", "toolsets": "core"}, "invalid"),
-        ("format-disk", {"project": "proj"}, "unavailable"),
-    ],
-)
-async def test_what_a_request_must_not_be(laptop: Machine, op: str, body: dict[str, Any], code: str) -> None:
-    with pytest.raises(RequestError) as refused:
-        await laptop.request(op, body)
-    assert refused.value.code == code
-    assert (await laptop.request("compare", {"project": "proj", "entries": [], "gone": []}))["pull"] == []
+NO_REQUESTS = [
+    ("compare", {"project": "other", "entries": [], "gone": []}, "invalid"),
+    ("compare", {"project": "proj", "entries": {}, "gone": []}, "invalid"),
+    ("compare", {"project": "proj", "entries": [["a.md", "short", 0]], "gone": []}, "invalid"),
+    ("compare", {"project": "proj", "entries": [["a.md", "0" * 64, -1]], "gone": []}, "invalid"),
+    ("compare", {"project": "proj", "entries": [["a.md", "0" * 64, True]], "gone": [[]]}, "invalid"),
+    ("put", {"project": "proj", "path": "../a.md", "text": "", "hash": text_hash(""), "base": 0}, "invalid"),
+    ("put", {"project": "proj", "path": "/etc/passwd.md", "text": "", "hash": text_hash(""), "base": 0}, "invalid"),
+    ("put", {"project": "proj", "path": "a.md", "text": 5, "hash": "", "base": 0}, "invalid"),
+    ("put", {"project": "proj", "path": "a.md", "text": "\0", "hash": text_hash("\0"), "base": 0}, "invalid"),
+    ("put", {"project": "proj", "path": "a.md", "text": "", "hash": "", "base": "1"}, "invalid"),
+    ("put", {"project": "proj", "path": "a.md", "text": "x" * (4 * 2**20 + 1), "hash": "", "base": 0}, "too_large"),
+    ("put", {"project": "proj", "path": "a.md", "text": "a", "hash": text_hash("b"), "base": 0}, "invalid"),
+    ("put", {"path": "a.md"}, "invalid"),
+    ("pull", {"project": "proj", "path": "absent.md"}, "not_found"),
+    ("remove", {"project": "proj", "path": "absent.md", "base": 0}, "not_found"),
+    ("attach", {"project": ""}, "invalid"),
+    ("attach", {"project": "a\nb"}, "invalid"),
+    ("attach", {"project": "p", "toolsets": "core"}, "invalid"),
+    ("format-disk", {"project": "proj"}, "unavailable"),
+]
+
+
+async def test_what_a_request_must_not_be(laptop: Machine) -> None:
+    for op, body, code in NO_REQUESTS:
+        with pytest.raises(RequestError) as refused:
+            await laptop.request(op, body)
+        assert refused.value.code == code
+        assert (await laptop.request("compare", {"project": "proj", "entries": [], "gone": []}))["pull"] == []
 
 
 async def test_sync_asks_the_machine_to_scan_and_reports_progress(laptop: Machine) -> None:

@@ -43,7 +43,7 @@ async def test_a_full_space_refuses_what_is_new_and_others_go_on(daemon: Serving
     async with machine(daemon, "greedy") as greedy, machine(daemon, "modest") as modest:
         await greedy.attach()
         await modest.attach()
-        await limited(daemon, "greedy", Quota(size_bytes=3 << 20))
+        await limited(daemon, "greedy", Quota(size_bytes=2 << 20))
         error, number = None, 0
         while error is None:
             number += 1
@@ -53,7 +53,7 @@ async def test_a_full_space_refuses_what_is_new_and_others_go_on(daemon: Serving
             except RequestError as full:
                 error = full
         assert error.code == "storage_full"
-        assert "this space is full: its database has 3 MiB" in error.message
+        assert "this space is full: its database has 2 MiB" in error.message
         assert "space_mib under [quota] in daemon.toml" in (error.hint or "")
         assert (await modest.put("memory/a.md", "mine\n"))["revision"] == 1
         # What is there is read and deleted as before, also by its tombstone's revision.

@@ -24,7 +24,7 @@ from confide_daemon.spaces.space import Space
 from confide_daemon.store.database import connect
 
 WRITER = Path(__file__).parents[2] / "support" / "kills" / "crash_writer.py"
-ROUNDS = int(os.environ.get("CONFIDE_CRASH_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("CONFIDE_CRASH_ROUNDS", "2"))
 
 
 Writer = subprocess.Popen[str]

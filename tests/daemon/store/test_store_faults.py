@@ -183,7 +183,7 @@ async def test_a_limit_of_the_database_itself_reads_as_a_full_disk(tmp_path: Pat
 def disk_to_freeze(tmp_path: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
     folder = tmp_path / "ro"
     folder.mkdir()
-    if not mounted(folder, "size=8m"):
+    if not mounted(folder, "size=6m"):
         pytest.skip("mounting a read-only file system needs root")
 
     def freeze() -> None:

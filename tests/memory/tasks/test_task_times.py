@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from itertools import takewhile
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -42,6 +43,12 @@ def minutes(zone: str, night: str) -> Iterator[tuple[int, datetime]]:
         yield int(moment.timestamp()), moment.astimezone(place)
 
 
+@lru_cache(maxsize=2)  # the nights of one zone, of which each pattern is asked
+def shown_minutes(zone: str, night: str) -> list[tuple[int, datetime, datetime]]:
+    """The same as a list, and the clock without its zone."""
+    return [(at, here, here.replace(tzinfo=None, fold=0)) for at, here in minutes(zone, night)]
+
+
 def fields(pattern: str) -> tuple[set[int], set[int]]:
     """The minutes and hours of these patterns."""
 
@@ -56,19 +63,19 @@ def fields(pattern: str) -> tuple[set[int], set[int]]:
 
 def expected(zone: str, night: str, pattern: str) -> list[int]:
     """By the table: what the clock shows, minute for minute, and nothing of cron's own code."""
-    shown = list(minutes(zone, night))
+    shown = shown_minutes(zone, night)
     wanted_minutes, wanted_hours = fields(pattern)
     if pattern in EVERY:
-        return [at for at, here in shown if here.minute in wanted_minutes and here.hour in wanted_hours]
+        return [at for at, here, _ in shown if here.minute in wanted_minutes and here.hour in wanted_hours]
     found: set[int] = set()
-    days = {here.date() for _, here in shown}
+    days = {wall.date() for _, _, wall in shown}
     every_day = {min(days) + timedelta(days=number) for number in range((max(days) - min(days)).days + 1)}
     for day in every_day:
         for hour in wanted_hours:
             for minute in wanted_minutes:
                 wall = datetime(day.year, day.month, day.day, hour, minute)
                 # The first moment at which the clock shows that, or, where it never does, anything later.
-                at = next((at for at, here in shown if here.replace(tzinfo=None, fold=0) >= wall), None)
+                at = next((at for at, _, clock in shown if clock >= wall), None)
                 if at is not None and at > shown[0][0]:
                     found.add(at)
     return sorted(found)

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import pytest
 from tests.support.deadline import DEADLINE_S
 from tests.support.programs.pair import pair
 from tests.support.programs.processes import Machine
@@ -61,45 +60,56 @@ def parts(machine: Machine) -> list[str]:
     return [name for _, _, names in os.walk(machine.project) for name in names if "confide-part" in name]
 
 
-@pytest.mark.parametrize(("kind", "at"), [("kill", 1), ("full", 2)])
-def test_each_step(tmp_path: Path, kind: str, at: int) -> None:
+FIRST = {"kill": 1, "full": 2}
+"""The step with which each kind of fault begins."""
+
+
+def test_each_step(tmp_path: Path) -> None:
     """Ann receives a new file, a changed one and a deletion, and sends an edit of her own and a new file, while her disk fails."""
     with pair(tmp_path) as (_daemon, ann, bob), Syncs(ann) as ours, Syncs(bob) as theirs:
         ann.write("memory/log.md", "- start\n")
         ann.write("memory/changed.md", "revision of nobody\n")
         assert ours.run("whole").startswith("done")
         assert theirs.run("whole").startswith("done")
-        tried: list[int] = []
-        faults = 0
-        while True:
-            assert at < MOST_STEPS
-            before = memory(ann)
-            bob.write("memory/changed.md", f"revision {at}\n")
-            bob.write(f"memory/deep/{at}/new.md", f"new {at}\n")
-            if tried:
-                (bob.project / f"memory/deep/{tried[-1]}/new.md").unlink()
-            tried.append(at)
-            assert theirs.run("whole").startswith("done")
-            with (ann.project / "memory/log.md").open("a") as file:
-                file.write(f"- by hand {at}\n")
-            ann.write(f"memory/own-{at}.md", f"own {at}\n")
-            ended = ours.run(kind, at)
-            now = memory(ann)
-            whole = {*before.values(), f"revision {at}\n", f"new {at}\n", f"own {at}\n"}
-            for path, text in now.items():
-                assert text in whole or path == "memory/log.md", f"{path} after step {at}: {text!r}"
-            assert now["memory/log.md"].count("by hand") == len(tried)
-            again = ours.run("whole")
-            assert again.startswith("done"), again
-            assert theirs.run("whole").startswith("done")
-            expected = {"memory/log.md": "- start\n" + "".join(f"- by hand {n}\n" for n in tried)}
-            expected |= {"memory/changed.md": f"revision {at}\n", f"memory/deep/{at}/new.md": f"new {at}\n"}
-            expected |= {f"memory/own-{n}.md": f"own {n}\n" for n in tried}
-            assert memory(ann) == expected, f"after step {at}"
-            assert memory(bob) == expected, f"after step {at}"
-            assert parts(ann) == []
-            if ended.startswith("done") and int(ended.split()[1]) < at:
-                break
-            faults += ended == "killed" or kind == "full"
-            at += STRIDE
-        assert faults * STRIDE > 20
+        tried: list[str] = []
+        for kind, at in FIRST.items():
+            faults = 0
+            while fails(ann, bob, ours, theirs, kind, at, tried):
+                faults += 1
+                at += STRIDE
+                assert at < MOST_STEPS
+            assert faults * STRIDE > 20, kind
+
+
+def fails(ann: Machine, bob: Machine, ours: Syncs, theirs: Syncs, kind: str, at: int, tried: list[str]) -> bool:
+    """Whether Ann's disk, or her process, fails before her sync is done; what is there then, and after the next sync, is whole."""
+    name = f"{kind}-{at}"
+    before = memory(ann)
+    bob.write("memory/changed.md", f"revision {name}\n")
+    bob.write(f"memory/deep/{name}/new.md", f"new {name}\n")
+    if tried:
+        (bob.project / f"memory/deep/{tried[-1]}/new.md").unlink()
+    tried.append(name)
+    assert theirs.run("whole").startswith("done")
+    with (ann.project / "memory/log.md").open("a") as file:
+        file.write(f"- by hand {name}\n")
+    ann.write(f"memory/own-{name}.md", f"own {name}\n")
+    ended = ours.run(kind, at)
+    now = memory(ann)
+    whole = {*before.values(), f"revision {name}\n", f"new {name}\n", f"own {name}\n"}
+    for path, text in now.items():
+        assert text in whole or path == "memory/log.md", f"{path} after {name}: {text!r}"
+    assert now["memory/log.md"].count("by hand") == len(tried)
+    again = ours.run("whole")
+    assert again.startswith("done"), again
+    assert theirs.run("whole").startswith("done")
+    expected = {"memory/log.md": "- start\n" + "".join(f"- by hand {one}\n" for one in tried)}
+    expected |= {"memory/changed.md": f"revision {name}\n", f"memory/deep/{name}/new.md": f"new {name}\n"}
+    expected |= {f"memory/own-{one}.md": f"own {one}\n" for one in tried}
+    assert memory(ann) == expected, f"after {name}"
+    assert memory(bob) == expected, f"after {name}"
+    assert parts(ann) == []
+    if ended.startswith("done") and int(ended.split()[1]) < at:
+        return False
+    assert kind != "kill" or ended == "killed", ended
+    return True
