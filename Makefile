@@ -5,8 +5,6 @@ PYTHON ?= $(shell /usr/bin/python3 -c 'import ensurepip, sys; sys.exit(sys.versi
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-INSPECTOR := $(VENV)/inspector
-export CONFIDE_INSPECTOR := $(abspath $(INSPECTOR)/node_modules/.bin/mcp-inspector)
 
 .PHONY: capacity clients deploy panel demo test channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos drawn logged schedules soak catalogue schema lock docs clean
 
@@ -17,14 +15,13 @@ demo: $(STAMP)
 # beside their beginning goes the channel, whose words come at the end. The long forms of fuzzing and of tampering are `make fuzz`,
 # those of cuts and kills `make chaos`. What of the channel's tests takes long (tests/crypto/conftest.py) goes with the others.
 test:
-	$(MAKE) --jobs=2 --output-sync=target $(STAMP) $(INSPECTOR)/.tried
 	$(MAKE) --jobs=2 --output-sync=target bytecode types style
 	+$(MAKE) channel > $(VENV)/.checks 2>&1 & checks=$$!; \
 	$(BIN)/python -m pytest -n 6 --dist worksteal -m 'not channel' tests; suite=$$?; \
 	wait $$checks; checked=$$?; cat $(VENV)/.checks; exit $$((suite + checked))
 
 channel: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m channel --cov --cov-report term tests/crypto
+	$(BIN)/python -m pytest -n 0 -m channel --cov --cov-report term tests/crypto
 
 # The inner loop, within a minute: all that starts no program, and neither draws nor waits for long (tests/conftest.py).
 test-quick: $(STAMP)
@@ -132,14 +129,16 @@ $(STAMP): pyproject.toml constraints.txt
 	$(WITH_UV) || $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
-# The real Claude Code, Codex, Gemini CLI and OpenCode against a scripted model on loopback: ten minutes, and 1.2 GB once. Where CONFIDE_CLIENTS names a
-# folder, they are there or come there, for several trees; where there is no npm, those that are missing are skipped.
+# The real Claude Code, Codex, Gemini CLI and OpenCode against a scripted model on loopback, and the MCP inspector: ten minutes, and 1.2 GB once. Where
+# CONFIDE_CLIENTS names a folder, they are there or come there, for several trees; where there is no npm, those that are missing are skipped.
 export CONFIDE_CLIENTS ?= $(abspath $(VENV)/clients)
+INSPECTOR := @modelcontextprotocol/inspector
 clients: $(STAMP)
-	@if ls $(CONFIDE_CLIENTS)/node_modules/.bin/opencode > /dev/null 2>&1; then :; elif command -v npm > /dev/null; then \
-		mkdir -p $(CONFIDE_CLIENTS) && npm install --no-audit --no-fund --fetch-retries=1 --prefix $(CONFIDE_CLIENTS) $$($(BIN)/python -m tests.clients --packages); \
+	@if ls $(CONFIDE_CLIENTS)/node_modules/.bin/opencode $(CONFIDE_CLIENTS)/node_modules/.bin/mcp-inspector > /dev/null 2>&1; then :; elif command -v npm > /dev/null; then \
+		mkdir -p $(CONFIDE_CLIENTS) && npm install --no-audit --no-fund --fetch-retries=1 --prefix $(CONFIDE_CLIENTS) $$($(BIN)/python -m tests.clients --packages) $(INSPECTOR); \
 	else echo "there is no npm here, which brings the clients"; fi
 	$(BIN)/python -m tests.clients
+	CONFIDE_INSPECTOR=$(CONFIDE_CLIENTS)/node_modules/.bin/mcp-inspector $(BIN)/python -m pytest -n 0 tests/clients
 
 # The panel in a real browser: Debian's Chromium, driven by Playwright's package; axe-core comes from npm. CONFIDE_SHOTS names a folder for pictures.
 # Two minutes. What is not there is said, and skipped.
@@ -148,12 +147,6 @@ panel: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt playwright
 	@test -f $(PANEL)/node_modules/axe-core/axe.min.js || { mkdir -p $(PANEL) && npm install --no-audit --no-fund --ignore-scripts --fetch-retries=1 --prefix $(PANEL) axe-core > $(PANEL)/log 2>&1; } || echo "there is no npm here, which brings axe-core"
 	CONFIDE_PANEL=1 CONFIDE_AXE=$(abspath $(PANEL))/node_modules/axe-core/axe.min.js $(BIN)/python -m pytest -n 0 tests/panel
-
-# A client that is not ours, for one test, which is skipped without it.
-$(INSPECTOR)/.tried:
-	mkdir -p $(INSPECTOR)
-	-npm install --no-audit --no-fund --ignore-scripts --fetch-retries=1 --fetch-timeout=60000 --prefix $(INSPECTOR) @modelcontextprotocol/inspector > $(INSPECTOR)/log 2>&1
-	touch $@
 
 # What deploys several nodes (daemon/deploy): an image that is built and run, the compose file, the chart. Ten minutes, as root, where Debian's
 # buildah, podman, runc and mmdebstrap are. helm is in a package of PyPI, of whose code nothing is run here. What is not there is said, and skipped.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.network.relay import RecordingRelay
-from tests.support.programs.processes import Daemon, Machine, running_daemon
+from tests.support.programs.processes import Daemon, Inside, Machine, running_daemon
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +28,6 @@ def relay(daemon: Daemon) -> Iterator[RecordingRelay]:
 @pytest.fixture
 def machine(tmp_path: Path, daemon: Daemon, relay: RecordingRelay) -> Machine:
     """A machine of a space of its own."""
-    joined = Machine(tmp_path, f"ann-{secrets.token_hex(4)}")
+    joined = Inside(tmp_path, f"ann-{secrets.token_hex(4)}")
     joined.run("join", daemon.invite(joined.name, port=relay.port))
     return joined

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.interop.notes import NOTE, Notes
 from tests.interop.peer import Daemon
-from tests.support.programs.processes import Machine
+from tests.support.programs.processes import Inside, Machine
 
 
 @pytest.fixture
@@ -28,6 +28,6 @@ async def second(notes: Notes) -> AsyncIterator[Daemon]:
 @pytest.fixture
 def ann(tmp_path: Path) -> Machine:
     """A machine with one note."""
-    machine = Machine(tmp_path, "ann")
+    machine = Inside(tmp_path, "ann")
     machine.write("MEMORY.md", NOTE)
     return machine

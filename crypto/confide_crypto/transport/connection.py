@@ -39,6 +39,7 @@ class Connection:
         peer_key: the peer's Ed25519 public key, proven; or that of the caller that it stands for (`stand_for`).
         hello: what the client said about itself.
         welcome: what the daemon answered.
+        peer_static: at a client, the daemon's X25519 key by which it was reached; b"" at a daemon.
         successor: at a client, the daemon's verified new keys, where it was reached by its old one (PROTOCOL.md 7.11).
     """
 
@@ -56,6 +57,7 @@ class Connection:
         self.peer_key = peer_key
         self.hello = hello
         self.welcome = welcome
+        self.peer_static = b""
         self.successor: Succession | None = None
         self._ws = ws
         self._channel = channel

@@ -114,6 +114,7 @@ async def connect(
                 raise
     except TimeoutError:
         raise UnreachableError(where, f"timed out after {timeout_s:g} s") from None
+    connection.peer_static = daemon_static
     connection.successor = successor_in(connection.welcome, daemon_static, connection.peer_key)
     return connection
 

@@ -128,6 +128,8 @@ class Link:
         """None during the first attempt."""
         self.since = time.time()
         self.reason: ConfideError | None = None
+        self.daemon_static = b""
+        """The X25519 key of the daemon that answers, or that `reason` is of, though this machine may have joined another one since."""
         self.attached: dict[str, Any] = {}
 
     @property
@@ -222,6 +224,8 @@ class Link:
 
     async def _connect(self, hello: dict[str, Any]) -> _Leg:
         connection = await open_connection(self._paths, self._config, hello, keys=self._machine)
+        if self._connection is None:
+            self.daemon_static = connection.peer_static
         callbacks = self._callbacks
         # Served beside the attach, since its answer comes through the reader.
         serving = asyncio.create_task(
@@ -288,6 +292,7 @@ class Link:
         # In one step, so that no request is ever between two connections.
         self._retiring[leg.connection.session_id] = leg.connection
         self._connection, self.attached = fresh.connection, fresh.attached
+        self.daemon_static = fresh.connection.peer_static
         log.info("moved to a fresh connection, session %s", fresh.connection.session_id)
         return fresh
 

@@ -214,7 +214,7 @@ class Service:
     def _hear(self, reason: ConfideError) -> None:
         # A disk that refuses may take it the next time: the daemon says it at each attempt.
         with suppress(KeyFileError):
-            self._left.hear(reason, now=time.time())
+            self._left.hear(reason, self._link.daemon_static, now=time.time())
 
     async def _look_again(self) -> None:
         await self._sealing.look_again(self._link)

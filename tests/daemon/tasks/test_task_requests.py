@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from confide_crypto.sealing.roster_entry import Card
 from confide_crypto.sealing.roster_entry import Device as Listed
 from confide_memory.tasks.order import Order
 
+Connect = Callable[..., Awaitable[Device]]
+
 
 @pytest.fixture
 async def daemon(tmp_path: Path) -> AsyncIterator[Serving]:
@@ -41,17 +44,23 @@ async def laptop(daemon: Serving) -> AsyncIterator[Device]:
         yield device
 
 
-async def another(daemon: Serving, laptop: Device, name: str, **grants: Any) -> Device:
-    """One more device of the space, connected."""
-    identity = daemon.enroll(name, space="home", **grants)
-    device = await Device(await daemon.connect(identity), identity).__aenter__()
-    laptop.roster = laptop.roster.add(
-        laptop.identity, Listed(Card.of(identity), name), laptop.keys, now=int(time.time())
-    )
-    await laptop.request("extend", {"entry": base64.b64encode(laptop.roster.entries[-1].encode()).decode()})
-    device.roster = laptop.roster
-    await device.attach(*(grants.get("projects") or ()))
-    return device
+@pytest.fixture
+async def another(daemon: Serving, laptop: Device) -> AsyncIterator[Connect]:
+    """Connects one more device of the space, by its name and what it may."""
+    async with AsyncExitStack() as connected:
+
+        async def connect(name: str, **grants: Any) -> Device:
+            identity = daemon.enroll(name, space="home", **grants)
+            device = await connected.enter_async_context(Device(await daemon.connect(identity), identity))
+            laptop.roster = laptop.roster.add(
+                laptop.identity, Listed(Card.of(identity), name), laptop.keys, now=int(time.time())
+            )
+            await laptop.request("extend", {"entry": base64.b64encode(laptop.roster.entries[-1].encode()).decode()})
+            device.roster = laptop.roster
+            await device.attach(*(grants.get("projects") or ()))
+            return device
+
+        yield connect
 
 
 def approval_of(device: Device, whole: Order) -> str:
@@ -132,11 +141,11 @@ async def test_a_stale_word_is_refused(laptop: Device, wrong: dict[str, int]) ->
     assert (await laptop.end(slot))["state"] == "succeeded"
 
 
-async def test_nobody_else_speaks_for_a_run(daemon: Serving, laptop: Device) -> None:
+async def test_nobody_else_speaks_for_a_run(daemon: Serving, laptop: Device, another: Connect) -> None:
     """Another device, a machine that is none, and one whose reach is elsewhere."""
     await laptop.add(order(laptop.identity))
-    server = await another(daemon, laptop, "server")
-    narrow = await another(daemon, laptop, "narrow", projects=frozenset({"other"}))
+    server = await another("server")
+    narrow = await another("narrow", projects=frozenset({"other"}))
     slot = await laptop.claim()
     assert slot is not None
     await laptop.start(slot)
@@ -148,15 +157,13 @@ async def test_nobody_else_speaks_for_a_run(daemon: Serving, laptop: Device) -> 
     await laptop.add(order(laptop.identity))
     assert await narrow.claim() is None
     assert await server.claim() is not None
-    await server.__aexit__(None, None, None)
-    await narrow.__aexit__(None, None, None)
 
 
-async def test_an_order_that_no_device_signed_is_not_taken(daemon: Serving, laptop: Device) -> None:
+async def test_an_order_that_no_device_signed_is_not_taken(laptop: Device, another: Connect) -> None:
     """Altered, of another space, of another device, expired, without a signature."""
     whole = order(laptop.identity)
     good = signed(laptop.identity, laptop.roster.space, whole)
-    server = await another(daemon, laptop, "server")
+    server = await another("server")
     past = replace(whole, added=int(time.time()) - 100, expires=int(time.time()) - 1)
     for device, arguments in (
         (laptop, {**good, "order": good["order"].replace("look", "rm")}),
@@ -169,7 +176,6 @@ async def test_an_order_that_no_device_signed_is_not_taken(daemon: Serving, lapt
         body = {"project": "proj", "operation": "0f" * 16, "tool": "task_add", "arguments": arguments}
         assert await device.refused("call", body) == "invalid"
     assert (await laptop.look_up("task_list"))["tasks"] == []
-    await server.__aexit__(None, None, None)
 
 
 async def test_a_runner_is_told_of_work_and_of_what_to_kill(laptop: Device) -> None:
@@ -194,9 +200,9 @@ async def test_a_runner_is_told_of_work_and_of_what_to_kill(laptop: Device) -> N
     assert not (await laptop.cancel(slot["task"]))["cancelled"]
 
 
-async def test_a_device_signs_a_task_anew_and_changes_nothing_of_it(daemon: Serving, laptop: Device) -> None:
+async def test_a_device_signs_a_task_anew_and_changes_nothing_of_it(laptop: Device, another: Connect) -> None:
     """As when its key was changed. Only what the task says stays; whoever approved other bytes is asked again."""
-    desktop = await another(daemon, laptop, "desktop")
+    desktop = await another("desktop")
     whole = order(laptop.identity, schedule="0 2 * * *")
     await laptop.add(whole)
     await desktop.request("task-approve", {"task": whole.id, "signature": approval_of(desktop, whole)})
@@ -222,12 +228,11 @@ async def test_a_device_signs_a_task_anew_and_changes_nothing_of_it(daemon: Serv
     ] == []
     await laptop.cancel(whole.id)
     assert await laptop.refused("task-resign", body(whole, laptop)) == "conflict"
-    await desktop.__aexit__(None, None, None)
 
 
-async def test_a_task_that_is_sent_again_with_a_new_key_is_the_same(daemon: Serving, laptop: Device) -> None:
+async def test_a_task_that_is_sent_again_with_a_new_key_is_the_same(laptop: Device, another: Connect) -> None:
     """As by a machine that had no answer and has changed its key since; it does not have to sign its orders anew before that."""
-    desktop = await another(daemon, laptop, "desktop")
+    desktop = await another("desktop")
     whole, ended = order(laptop.identity), order(laptop.identity)
     for one in (whole, ended):
         await laptop.add(one)
@@ -240,30 +245,30 @@ async def test_a_task_that_is_sent_again_with_a_new_key_is_the_same(daemon: Serv
     listed = {one["id"]: one["status"] for one in (await laptop.look_up("task_list"))["tasks"]}
     assert listed == {whole.id: "pending", ended.id: "cancelled"}
     assert (await laptop.request("task-show", {"task": whole.id}))["device"] == "desktop"
-    await desktop.__aexit__(None, None, None)
 
 
-async def test_a_runner_goes_on_under_the_new_key_of_its_machine(daemon: Serving, laptop: Device) -> None:
+async def test_a_runner_goes_on_under_the_new_key_of_its_machine(
+    daemon: Serving, laptop: Device, another: Connect
+) -> None:
     """However often that is changed: what it was given under an old one is its own, and nobody else's."""
-    desktop = await another(daemon, laptop, "desktop")
+    desktop = await another("desktop")
     await laptop.add(order(laptop.identity))
     slot = await laptop.claim()
     assert slot is not None
     await laptop.start(slot)
     before, runner = laptop.identity, laptop
-    for _ in range(2):
-        new = Identity.generate()
-        await runner.request("rotate", sign_rotation(before, new, runner.connection.session_id))
-        laptop.roster = laptop.roster.add(before, Listed(Card.of(new), "laptop"), laptop.keys, now=int(time.time()))
-        await runner.request("extend", {"entry": base64.b64encode(laptop.roster.entries[-1].encode()).decode()})
-        before, runner = new, await Device(await daemon.connect(new), new).__aenter__()
-    assert await desktop.refused("task-renew", named(slot)) == "conflict"
-    assert not (await runner.request("task-renew", named(slot)))["cancelled"]
-    shown = await desktop.request("task-show", {"task": slot["task"]})
-    assert shown["slots"][0]["runner"] == "laptop"
-    assert (await runner.end(slot))["state"] == "succeeded"
-    for device in (desktop, runner):
-        await device.__aexit__(None, None, None)
+    async with AsyncExitStack() as stack:
+        for _ in range(2):
+            new = Identity.generate()
+            await runner.request("rotate", sign_rotation(before, new, runner.connection.session_id))
+            laptop.roster = laptop.roster.add(before, Listed(Card.of(new), "laptop"), laptop.keys, now=int(time.time()))
+            await runner.request("extend", {"entry": base64.b64encode(laptop.roster.entries[-1].encode()).decode()})
+            before, runner = new, await stack.enter_async_context(Device(await daemon.connect(new), new))
+        assert await desktop.refused("task-renew", named(slot)) == "conflict"
+        assert not (await runner.request("task-renew", named(slot)))["cancelled"]
+        shown = await desktop.request("task-show", {"task": slot["task"]})
+        assert shown["slots"][0]["runner"] == "laptop"
+        assert (await runner.end(slot))["state"] == "succeeded"
 
 
 async def test_a_runner_that_connects_again_is_told_what_to_kill(daemon: Serving, laptop: Device) -> None:
@@ -282,9 +287,9 @@ async def test_a_runner_that_connects_again_is_told_what_to_kill(daemon: Serving
         assert news["cancelled"] == [named(slot)]
 
 
-async def test_a_task_of_a_removed_device_stands_still(daemon: Serving, laptop: Device) -> None:
+async def test_a_task_of_a_removed_device_stands_still(laptop: Device, another: Connect) -> None:
     """Its run is killed, and the list says whose it was."""
-    server = await another(daemon, laptop, "old server")
+    server = await another("old server")
     for _ in range(2):
         await server.add(order(server.identity))
     slot = await laptop.claim()
@@ -304,16 +309,15 @@ async def test_a_task_of_a_removed_device_stands_still(daemon: Serving, laptop: 
     listed = (await laptop.look_up("task_list"))["tasks"]
     assert {one["status"] for one in listed} == {"paused"}
     assert "old server" in listed[0]["why"]
-    await server.__aexit__(None, None, None)
 
 
-async def test_a_recipe_that_takes_two_devices(daemon: Serving, laptop: Device) -> None:
+async def test_a_recipe_that_takes_two_devices(laptop: Device, another: Connect) -> None:
     whole = order(laptop.identity, recipe="publish")
     await laptop.add(whole)
     assert await laptop.claim("publish", approval=True) is None
     (listed,) = (await laptop.look_up("task_list"))["tasks"]
     assert (listed["status"], "second device" in listed["why"]) == ("pending", True)
-    server = await another(daemon, laptop, "server")
+    server = await another("server")
     for device, code in ((laptop, "invalid"), (server, None)):
         body = {"task": whole.id, "signature": approval_of(device, whole)}
         if code is not None:
@@ -333,10 +337,9 @@ async def test_a_recipe_that_takes_two_devices(daemon: Serving, laptop: Device) 
     shown = await laptop.request("task-show", {"task": whole.id})
     assert (shown["state"], shown["approvals"]) == ("proposed", []), "the approval of a removed device counts on"
     assert (await laptop.add(order(laptop.identity, recipe="publish")))["state"] == "proposed"
-    await server.__aexit__(None, None, None)
 
 
-async def test_the_last_dollar_is_spent_once(daemon: Serving, laptop: Device) -> None:
+async def test_the_last_dollar_is_spent_once(laptop: Device, another: Connect) -> None:
     """What a run may cost is put aside when it is given, by what order, recipe and runner allow."""
     await laptop.add(order(laptop.identity, max_microusd=DOLLAR // 2, priority=9))
     await laptop.add(order(laptop.identity))
@@ -344,12 +347,11 @@ async def test_the_last_dollar_is_spent_once(daemon: Serving, laptop: Device) ->
     assert slot is not None
     assert slot["limitMicrousd"] == DOLLAR // 2
     assert await laptop.claim(left=0) is not None  # the same again: its answer may have been lost
-    server = await another(daemon, laptop, "server")
+    server = await another("server")
     assert await server.claim(left=9_999) is None
     poor = await server.claim(left=30_000)
     assert poor is not None
     assert poor["limitMicrousd"] == 30_000
-    await server.__aexit__(None, None, None)
 
 
 async def test_a_log_is_sealed_or_not_taken(daemon: Serving, laptop: Device) -> None:
@@ -373,12 +375,12 @@ async def test_a_log_is_sealed_or_not_taken(daemon: Serving, laptop: Device) -> 
     assert b"".join(opened) == b"line one\nline two\n"
 
 
-async def test_a_narrow_machine_sees_its_projects_alone(daemon: Serving, laptop: Device) -> None:
+async def test_a_narrow_machine_sees_its_projects_alone(laptop: Device, another: Connect) -> None:
     """Their tasks, results, logs; and adds to them alone."""
     await laptop.attach("proj", "other")
     hidden = order(laptop.identity)
     await laptop.add(hidden)
-    narrow = await another(daemon, laptop, "narrow", projects=frozenset({"other"}))
+    narrow = await another("narrow", projects=frozenset({"other"}))
     own = order(narrow.identity, project="other")
     await narrow.add(own)
     assert [one["id"] for one in (await narrow.look_up("task_list"))["tasks"]] == [own.id]
@@ -393,13 +395,12 @@ async def test_a_narrow_machine_sees_its_projects_alone(daemon: Serving, laptop:
     with pytest.raises(RequestError):
         await narrow.add(order(narrow.identity))
     assert (await laptop.look_up("task_list", project="other"))["tasks"][0]["id"] == own.id
-    await narrow.__aexit__(None, None, None)
 
 
-async def test_a_reader_orders_and_ends_nothing(daemon: Serving, laptop: Device) -> None:
+async def test_a_reader_orders_and_ends_nothing(laptop: Device, another: Connect) -> None:
     whole = order(laptop.identity)
     await laptop.add(whole)
-    reader = await another(daemon, laptop, "reader", scope="read")
+    reader = await another("reader", scope="read")
     with pytest.raises(RequestError):
         await reader.add(order(reader.identity))
     with pytest.raises(RequestError):
@@ -407,4 +408,3 @@ async def test_a_reader_orders_and_ends_nothing(daemon: Serving, laptop: Device)
     assert await reader.refused("task-claim", {"recipes": [], "busy": [], "leftMicrousd": 0}) == "denied"
     assert await reader.refused("task-set", {"task": whole.id, "state": "paused"}) == "denied"
     assert (await reader.look_up("task_list"))["tasks"][0]["id"] == whole.id
-    await reader.__aexit__(None, None, None)

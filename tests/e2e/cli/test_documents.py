@@ -37,6 +37,10 @@ TOKEN = re.compile(r"cfd_[\w-]{43}")
 EXAMPLE_TASK = "3f9a2c"
 """The id of a task, in documents."""
 TASK = re.compile(r"task ([0-9a-f]{16}) is queued")
+QUOTED = re.compile(r"""'[^']*'|"[^"$`\\\\]*\"""")
+"""What a shell leaves as it is."""
+PIPED = re.compile(rf"echo ({QUOTED.pattern}) \| (confide .*)")
+"""What a person says to a command needs no shell, in which the command would be an interpreter of its own."""
 INVITE = re.compile(r"confides?://\S+/#invite1\w+")
 
 
@@ -201,8 +205,11 @@ class Reader:
 
     def _run(self, command: str, asked: str | None) -> str:
         """`asked` is what the person pastes when the command asks for it."""
+        if piped := PIPED.fullmatch(command):
+            said, command = piped.groups()
+            asked = f"{shlex.split(said)[0]}\n"
         words = shlex.split(command)
-        is_plain = words[0] in ("confide", "confided") and not set(command) & set("|&;<>$`*?~()")
+        is_plain = words[0] in ("confide", "confided") and not set(QUOTED.sub("", command)) & set("|&;<>$`*?~()")
         words = [str(BIN / words[0]), *words[1:]] if is_plain else ["/bin/sh", "-c", command]
         done = run(words, cwd=self.machine.project, env=self.machine.env, timeout=COMMAND_DEADLINE_S, input=asked)
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.programs.forked import Program
-from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDE, Daemon, Machine, running_daemon
+from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDE, Daemon, Inside, Machine, running_daemon
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def desk(daemon: Daemon, tmp_path: Path) -> Machine:
 
 
 def joined(daemon: Daemon, root: Path, name: str, *options: str) -> Machine:
-    machine = Machine(root, name)
+    machine = Inside(root, name)
     machine.call_project(root.name)
     machine.run("join", daemon.invite(f"{name}-{root.name}", *options))
     return machine
@@ -70,7 +70,7 @@ def test_an_edit_is_sent_and_its_outcome_told(daemon: Daemon, desk: Machine, tmp
     other.run("store", "- three herons", "--path", "memory/far.md")
     other.run("store", "We use tabs", "--title", "Tabs")
     desk.env["EDITOR"] = "sed -i s/three/four/"
-    assert "sent memory/far.md as revision 2" in desk.run("edit", "memory/far.md")
+    assert "sent memory/far.md as revision 2" in desk.run("edit", "memory/far.md", program=CONFIDE)
     assert "unchanged" in desk.run("edit", "memory/far.md")
     identity = desk.json("ls", "memory/notes")["documents"][0]["id"]
     desk.env["EDITOR"] = "sed -i s/tabs/blanks/"

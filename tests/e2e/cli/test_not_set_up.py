@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.programs import commands
 from tests.support.programs.command import confide
-from tests.support.programs.processes import Machine, running_daemon
+from tests.support.programs.processes import Inside, running_daemon
 from tests.support.programs.wire import Wire
 
 MAKING = {
@@ -30,7 +30,7 @@ NEED_NOTHING = {
 
 def test_no_command_that_looks_makes_anything(tmp_path: Path) -> None:
     """Every command that is not for setting up says that nothing is set up, ends with 5, and leaves all files as they were."""
-    machine = Machine(tmp_path, "fresh", is_set_up=False)
+    machine = Inside(tmp_path, "fresh", is_set_up=False)
     machine.env["EDITOR"] = "true"
     machine.write("memory/a.md", "- herons fish at dawn, api key ghp_" + "a1B2c3D4e5F6" * 3 + "\n")
     before = tree(tmp_path)
@@ -66,14 +66,14 @@ def test_no_command_that_looks_makes_anything(tmp_path: Path) -> None:
 
 def test_status_as_json_says_that_nothing_is_set_up(tmp_path: Path) -> None:
     """A program can tell a machine that is not set up from one whose daemon is away."""
-    ended = confide(Machine(tmp_path, "fresh", is_set_up=False), "status", "--json")
+    ended = confide(Inside(tmp_path, "fresh", is_set_up=False), "status", "--json")
     assert ended.code == 5
     assert json.loads(ended.out)["link"]["state"] == "not set up"
 
 
 def test_an_agents_session_sets_the_machine_up(tmp_path: Path) -> None:
     """Whoever lets a client start `confide mcp` needs no other command."""
-    machine = Machine(tmp_path, "fresh", is_set_up=False)
+    machine = Inside(tmp_path, "fresh", is_set_up=False)
     try:
         with Wire(machine) as agent:
             agent.open()
@@ -87,10 +87,10 @@ def test_an_agents_session_sets_the_machine_up(tmp_path: Path) -> None:
 def test_a_failed_join_founds_nothing(tmp_path: Path) -> None:
     """Neither the next command nor an agent's session begins a space of its own in the place of the daemon that was to be joined; a good
     join after it asks nothing and warns of nothing."""
-    machine = Machine(tmp_path, "fresh", is_set_up=False)
+    machine = Inside(tmp_path, "fresh", is_set_up=False)
     with running_daemon(tmp_path) as daemon:
         spent = daemon.invite("other")
-        Machine(tmp_path, "other").run("join", spent)
+        Inside(tmp_path, "other").run("join", spent)
         for invite in (daemon.invite("laptop", port=1), spent, "confide://127.0.0.1:1/#invite1nonsense"):
             ended = confide(machine, "join", invite)
             assert ended.code in (5, 6, 7), ended
@@ -115,7 +115,7 @@ def test_a_failed_join_founds_nothing(tmp_path: Path) -> None:
 
 def test_nobody_is_asked_about_a_space_that_holds_nothing(tmp_path: Path) -> None:
     """A machine that was alone joins a server without a word about what it leaves behind."""
-    machine = Machine(tmp_path, "alone", is_set_up=False)
+    machine = Inside(tmp_path, "alone", is_set_up=False)
     with running_daemon(tmp_path) as daemon:
         try:
             machine.run("quickstart")

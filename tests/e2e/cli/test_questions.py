@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.support.deadline import DEADLINE_S
-from tests.support.programs.processes import CONFIDE, Machine, running_daemon
+from tests.support.programs.processes import CONFIDE, Inside, Machine, running_daemon
 
 # Done by a process of its own: this one has loaded libraries that may not be forked. A suite that runs in the background has SIGINT
 # ignored, and so would its children.
@@ -71,7 +71,7 @@ def terminal(machine: Machine, *arguments: str) -> Iterator[Terminal]:
 
 def test_a_question_is_answered_or_left_with_one_keypress(tmp_path: Path) -> None:
     """Ctrl-C ends the command at once, however many connections it has; a no changes nothing, a yes does it."""
-    machine = Machine(tmp_path, "desk")
+    machine = Inside(tmp_path, "desk")
     try:
         machine.run("recovery", "new")
         with terminal(machine, "device", "rm", "recovery code") as asked:
@@ -99,7 +99,7 @@ def test_a_question_is_answered_or_left_with_one_keypress(tmp_path: Path) -> Non
 def test_a_person_vouches_for_a_text_at_a_terminal_alone(tmp_path: Path) -> None:
     """`confide trust` shows the lines in question and asks; without a terminal it does nothing, whatever is given. What is stored at a
     terminal is its owner's, and what a script stores an agent's."""
-    machine = Machine(tmp_path, "desk")
+    machine = Inside(tmp_path, "desk")
     try:
         (machine.project / "memory").mkdir(exist_ok=True)
         setup = machine.project / "memory" / "setup.md"
@@ -133,7 +133,7 @@ def test_a_person_vouches_for_a_text_at_a_terminal_alone(tmp_path: Path) -> None
 
 def test_who_leaves_a_space_is_asked_first(tmp_path: Path) -> None:
     """What is sealed in a space opens on its devices alone: a no spends no invite, and leaves the machine where it is."""
-    machine = Machine(tmp_path, "desk")
+    machine = Inside(tmp_path, "desk")
     with running_daemon(tmp_path) as daemon:
         try:
             machine.run("store", "- herons fish at dawn")  # nobody is asked about a space that holds nothing
@@ -157,7 +157,7 @@ def test_who_leaves_a_space_is_asked_first(tmp_path: Path) -> None:
 
 def test_ctrl_c_at_the_invite_ends_as_it_does_elsewhere(tmp_path: Path) -> None:
     """The question says that nothing will be seen; who thinks better of it has joined nothing, and left nothing behind."""
-    machine = Machine(tmp_path, "desk", is_set_up=False)
+    machine = Inside(tmp_path, "desk", is_set_up=False)
     with terminal(machine, "join") as asked:
         asked.wait_for("invite (hidden):")
         asked.type("\x03")

@@ -13,7 +13,7 @@ from typing import Any
 from tests.e2e.cli.test_questions import terminal
 from tests.support.daemon.task_runners import Device, named
 from tests.support.network.relay import RecordingRelay
-from tests.support.programs.processes import Daemon, Machine, wait_until
+from tests.support.programs.processes import CONFIDE, Daemon, Inside, Machine, wait_until
 from tests.support.programs.wire import Wire
 
 from confide_crypto.keys.identity import Identity, parse_daemon_key
@@ -73,13 +73,13 @@ WRONG = (
 
 def test_a_machine_s_new_key_signs_what_the_old_one_has_ordered(tmp_path: Path, daemon: Daemon) -> None:
     """A rotation leaves no task behind: each stays what it was, signed anew, and what the machine has approved stays approved."""
-    (laptop, desktop) = (Machine(tmp_path, f"{name}-{secrets.token_hex(4)}") for name in ("laptop", "desktop"))
+    (laptop, desktop) = (Inside(tmp_path, f"{name}-{secrets.token_hex(4)}") for name in ("laptop", "desktop"))
     laptop.run("join", daemon.invite(laptop.name))
     desktop.run("join", laptop.json("device", "invite", desktop.name, "--no-wait")["invite"])
     laptop.run("device", "ls")  # which takes it in
     task = laptop.json("task", "add", "look", "--repo", "git@host:shop", "--schedule", "0 2 * * *")["id"]
     own = desktop.json("task", "add", "look too", "--repo", "git@host:shop", "--schedule", "0 3 * * *")["id"]
-    desktop.run("task", "approve", task, "--yes")
+    desktop.run("task", "approve", task, "--yes", program=CONFIDE)
     before = {one: laptop.json("task", "show", one) for one in (task, own)}
     desktop.run("key", "rotate")
     after = {one: laptop.json("task", "show", one) for one in (task, own)}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.support.daemon.openbao import openbao
 from tests.support.network.reverse_proxies import free_port
-from tests.support.programs.processes import NO_MODEL, Machine, running_daemon
+from tests.support.programs.processes import NO_MODEL, Inside, running_daemon
 from tests.support.sealing.sealed_files import TOKEN
 
 
@@ -19,7 +19,7 @@ def test_sync_says_why_files_had_to_stay_and_ends_with_5(tmp_path: Path) -> None
     vault = f'[vault]\nurl = "http://127.0.0.1:{free_port()}"\ntoken_file = "{token}"\ntimeout_s = 1\n'
     (home / "daemon.toml").write_text(NO_MODEL + vault)
     with running_daemon(tmp_path) as daemon:
-        machine = Machine(tmp_path, "laptop")
+        machine = Inside(tmp_path, "laptop")
         machine.run("join", daemon.invite("laptop"))
         machine.write("MEMORY.md", f"the deploy token is {TOKEN}\n")
         said = machine.run("sync", code=5)
@@ -43,7 +43,7 @@ def test_a_vault_is_left_while_a_machine_is_connected_and_doctor_tells_of_what_i
         with_vault = f'{NO_MODEL}[vault]\nurl = "{bao.url}"\ntoken_file = "{token}"\n'
         (home / "daemon.toml").write_text(with_vault)
         with running_daemon(tmp_path) as daemon:
-            machine = Machine(tmp_path, "laptop")
+            machine = Inside(tmp_path, "laptop")
             machine.run("join", daemon.invite("laptop"))
             machine.write("MEMORY.md", f"the deploy token is {TOKEN}\n")
             machine.run("sync")

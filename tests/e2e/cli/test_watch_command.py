@@ -14,7 +14,7 @@ import pytest
 from tests.support.deadline import DEADLINE_S
 from tests.support.network.relay import RecordingRelay
 from tests.support.programs.pair import joined
-from tests.support.programs.processes import CONFIDE, Machine, running_daemon, wait_until
+from tests.support.programs.processes import CONFIDE, Inside, running_daemon, wait_until
 from tests.support.programs.watch import Watching, watching
 
 ROOT = Path(__file__).parents[3]
@@ -73,7 +73,7 @@ def test_several_folders_in_one_process(tmp_path: Path) -> None:
 def test_a_project_that_is_denied_does_not_keep_the_others_down(tmp_path: Path) -> None:
     """The machine may reach one of its two projects."""
     with running_daemon(tmp_path) as daemon:
-        machine = Machine(tmp_path, "ann")
+        machine = Inside(tmp_path, "ann")
         other = tmp_path / "private"
         (other / "memory").mkdir(parents=True)
         (other / ".confide.toml").write_text('name = "private"\n')
@@ -108,7 +108,7 @@ def units() -> dict[str, list[str]]:
 @pytest.mark.parametrize("kind", ["systemd", "launchd"])
 def test_the_units_command_line_works(tmp_path: Path, kind: str) -> None:
     """As it stands in the file, with this machine's paths put in; without a server it starts and keeps a daemon here."""
-    machine = Machine(tmp_path, "ann")
+    machine = Inside(tmp_path, "ann")
     command = units()[kind]
     assert command[0].endswith("/.local/bin/confide")
     folders = [tmp_path / "src" / Path(folder).name for folder in command[2:]]

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 from tests.support.programs.gateway import Gateway, serving
 from tests.support.programs.panel import Visit
-from tests.support.programs.processes import Machine, wait_until
+from tests.support.programs.processes import Inside, wait_until
 
 
 @pytest.fixture(scope="session")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """It runs for all of them: nobody ends it, and each looks for words of its own."""
-    machine = Machine(tmp_path_factory.mktemp("gateway"), "ann")
+    machine = Inside(tmp_path_factory.mktemp("gateway"), "ann")
     machine.write("MEMORY.md", "# Facts\n\nThe shop is written in Elixir.\n")
     try:
         with serving(machine) as found:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from tests.support.programs.gateway import Answer, serving
 from tests.support.programs.panel import Visit, words_of
-from tests.support.programs.processes import Machine, running_daemon, wait_until
+from tests.support.programs.processes import Inside, running_daemon, wait_until
 
 
 def test_what_was_answered_while_the_space_moves_is_at_the_new_daemon(tmp_path: Path) -> None:
     """Every store that a program was told of, also those that waited meanwhile; from then on the gateway speaks to the new daemon alone."""
-    ann = Machine(tmp_path, "ann", is_set_up=False)
+    ann = Inside(tmp_path, "ann", is_set_up=False)
     stores: list[tuple[str, Answer]] = []
     is_over, is_begun = threading.Event(), threading.Event()
     with running_daemon(tmp_path) as daemon:

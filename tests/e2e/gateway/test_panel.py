@@ -17,7 +17,7 @@ from tests.support.programs.forked import Program
 from tests.support.programs.gateway import Gateway, serving
 from tests.support.programs.pair import joined
 from tests.support.programs.panel import FORM, Visit, link, text_of, words_of
-from tests.support.programs.processes import CONFIDE, Machine, running_daemon, wait_until
+from tests.support.programs.processes import CONFIDE, Inside, Machine, running_daemon, wait_until
 
 from confide_memory.answers import ask
 from confide_proxy import config, paths
@@ -439,7 +439,7 @@ async def tell_of_a_runner(machine: Machine) -> None:
 
 def test_the_command_starts_what_serves_it_and_ends_it(tmp_path: Path) -> None:
     """It outlives the command; a second one finds it; what goes wrong in it is told."""
-    machine = Machine(tmp_path, "ann")
+    machine = Inside(tmp_path, "ann")
     machine.write("MEMORY.md", "# Facts\n")
     try:
         first = machine.json("panel", "--print")
@@ -454,7 +454,7 @@ def test_the_command_starts_what_serves_it_and_ends_it(tmp_path: Path) -> None:
         assert stat.S_IMODE((machine.home / "proxy/gateway/serve.log").stat().st_mode) == 0o600
         assert "has ended" in machine.run("panel", "--stop")
         assert "no gateway runs" in machine.run("panel", "--stop")
-        stranger = Machine(tmp_path, "bob", is_set_up=False)
+        stranger = Inside(tmp_path, "bob", is_set_up=False)
         assert "confide quickstart" in stranger.run("panel", "--print", code=7)
     finally:
         machine.run("panel", "--stop")
@@ -463,7 +463,7 @@ def test_the_command_starts_what_serves_it_and_ends_it(tmp_path: Path) -> None:
 
 def test_what_was_started_for_it_ends_when_nobody_uses_it(tmp_path: Path) -> None:
     """It is started by `confide panel` with half a day; nobody has to remember that it runs."""
-    machine = Machine(tmp_path, "ann")
+    machine = Inside(tmp_path, "ann")
     try:
         served = Program(
             [CONFIDE, "serve", "--port", "0", "--idle-exit", "0.2"],

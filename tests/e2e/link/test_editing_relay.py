@@ -12,7 +12,7 @@ from tests.support.deadline import DEADLINE_S
 from tests.support.network.edits import CHANGES, POLITE_CLOSE, Once
 from tests.support.network.reverse_proxies import Authority
 from tests.support.network.tls_relay import Direction, Edit, Frame, Passage, TlsRelay
-from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.processes import Daemon, Inside, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
 from confide_crypto.keys.identity import Identity
@@ -48,7 +48,7 @@ def invited(daemon: Daemon, name: str, relay: TlsRelay | None, *options: str) ->
 
 
 def machine_behind(tmp_path: Path, authority: Authority, name: str = "laptop") -> Machine:
-    machine = Machine(tmp_path, name)
+    machine = Inside(tmp_path, name)
     (machine.home / "proxy.toml").write_text("keepalive_s = 5\n")
     machine.env["SSL_CERT_FILE"] = str(authority.ca_file)
     return machine
@@ -129,7 +129,7 @@ def test_no_edit_passes(tmp_path: Path, daemon: Daemon, relay: TlsRelay, authori
         for direction in ("up", "down"):
             for number, name in enumerate(CHANGES):
                 path = f"memory/{direction}-{number}.md"
-                entries[path] = f"- begin {direction} {number} " + f"{name} " * 3000 + f"{direction} {number} end"
+                entries[path] = f"- begin {direction} {number} " + f"{name} " * 1000 + f"{direction} {number} end"
                 edit = relay.edit = Once(name, direction, skip=number % 3)
                 asked = wire.ask(
                     "tools/call",
@@ -159,7 +159,7 @@ def test_no_edit_passes(tmp_path: Path, daemon: Daemon, relay: TlsRelay, authori
     assert told.count("ProtocolViolation") >= len(CHANGES) - 3, "all but drops and closes are seen as what they are"
     assert "Traceback" not in told + said
     machine.run("sync")
-    other = Machine(tmp_path, "other")
+    other = Inside(tmp_path, "other")
     other.project = other.project.rename(other.project.with_name(machine.project.name))
     other.run("join", invited(daemon, "other", None, "--space", "laptop"))
     other.run("sync")
@@ -208,7 +208,7 @@ def test_an_upload_that_is_cut_is_not_there(
     """A file of many frames: the daemon has nothing of it while the link is gone, and all of it once the link is back."""
     machine = machine_behind(tmp_path, authority)
     machine.run("join", invited(daemon, "laptop", relay))
-    other = Machine(tmp_path, "other")
+    other = Inside(tmp_path, "other")
     other.project = other.project.rename(other.project.with_name(machine.project.name))
     other.run("join", invited(daemon, "other", None, "--space", "laptop"))
     with Wire(machine) as wire:

@@ -20,7 +20,7 @@ from tests.support.deadline import DEADLINE_S
 from tests.support.keys.forms import WORDS, choose_keyring, seal, seal_key
 from tests.support.keys.runtime import runtime_folder
 from tests.support.programs.forked import Program
-from tests.support.programs.processes import CONFIDE, Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.processes import CONFIDE, Daemon, Inside, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
 from confide_crypto.errors import EXIT_DENIED
@@ -51,7 +51,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    made = Machine(tmp_path, "laptop")
+    made = Inside(tmp_path, "laptop")
     yield made
     made.stop_local_daemon()
 
@@ -114,7 +114,7 @@ def test_cut_short_anywhere_the_machine_gets_in(daemon: Daemon, machine: Machine
         machine.run("join", daemon.invite(f"cut-{after}"))
     machine.run("store", "herons nest in March", "--path", "memory/birds.md")
     paths = paths_of(machine)
-    thief = Machine(machine.home.parent.parent, "thief")
+    thief = Inside(machine.home.parent.parent, "thief")
     shutil.copytree(paths.state, thief.home / "proxy", dirs_exist_ok=True)
     old, new = cut_short(paths, after)
     expected = old if after == "written" else new

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.support.network.relay import RecordingRelay
-from tests.support.programs.processes import CONFIDED, Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.processes import CONFIDED, Daemon, Inside, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
 from confide_crypto.keys.identity import format_daemon_key
@@ -24,7 +24,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 
 def joined_machine(root: Path, name: str, daemon: Daemon, *, port: int | None = None) -> Machine:
-    machine = Machine(root, name)
+    machine = Inside(root, name)
     machine.run("join", daemon.invite(name, port=port))
     return machine
 
@@ -96,12 +96,12 @@ def an_agent_follows(laptop: Machine, daemon: Daemon, relay: RecordingRelay) -> 
 def test_an_invite_of_before_a_rotation_pins_the_key_of_after_it(tmp_path: Path, daemon: Daemon) -> None:
     early, late = daemon.invite("early"), daemon.invite("late")
     keys = rotate(daemon)
-    machine = Machine(tmp_path, "early")
+    machine = Inside(tmp_path, "early")
     assert "the link works" in machine.run("join", early)
     assert pinned(machine)["daemonKey"] == keys["key"]
     until_retired(daemon)
     machine.run("status")
-    refused = Machine(tmp_path, "late").run("join", late, code=6)
+    refused = Inside(tmp_path, "late").run("join", late, code=6)
     assert "does not hold the pinned key" in refused
 
 
@@ -129,7 +129,7 @@ def test_a_rotation_of_a_stopped_daemon_holds_over_kills_and_restarts(tmp_path: 
 
 
 def test_the_daemon_on_demand_can_be_rotated_under_an_open_session(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, "solo")
+    machine = Inside(tmp_path, "solo")
     try:
         machine.run("store", "the parser is recursive descent")
         address = machine.local_daemon

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.support.keys.forms import WORDS, choose_keyring, seal_key
 from tests.support.keys.runtime import runtime_folder
-from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.processes import Daemon, Inside, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
 LOCKED = "this machine's key is locked"
@@ -28,7 +28,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    made = Machine(tmp_path, "laptop")
+    made = Inside(tmp_path, "laptop")
     made.env.pop("XDG_RUNTIME_DIR", None)
     made.env.pop("DBUS_SESSION_BUS_ADDRESS", None)
     yield made
@@ -111,7 +111,7 @@ def test_a_keyring_that_waits_for_somebody_does_not_hang_the_agent(daemon: Daemo
 def test_a_key_is_rotated_under_an_agent_s_session(daemon: Daemon, machine: Machine, form: str, tmp_path: Path) -> None:
     """The session comes back by itself, the old key is out, and the new one is kept as the old one was."""
     machine.run("join", daemon.invite(f"rotated-{form}"))
-    stolen = Machine(tmp_path, "stolen")
+    stolen = Inside(tmp_path, "stolen")
     shutil.copytree(machine.home / "proxy", stolen.home / "proxy", dirs_exist_ok=True)
     stolen.run("status")
     entries = choose_keyring(machine, "filed.Filed")
@@ -229,10 +229,10 @@ def test_joining_by_each_way_answers_in_json(daemon: Daemon, machine: Machine, t
     assert joined["words"] == words(machine)
     assert joined["words"] in daemon.run("callers")
     assert joined["files"] == 0
-    by_hand = Machine(tmp_path, "by-hand")
+    by_hand = Inside(tmp_path, "by-hand")
     url, key = f"ws://127.0.0.1:{daemon.port}", daemon.run("key", "show").split()[0]
     assert by_hand.json("pin", url, key) == {"daemon": url, "words": words(by_hand)}
-    alone = Machine(tmp_path, "alone")
+    alone = Inside(tmp_path, "alone")
     alone.write("memory/birds.md", "# Birds\n\nHerons nest in March.\n")
     try:
         started = alone.json("quickstart", "--write")

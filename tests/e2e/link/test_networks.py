@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.support.crypto.channels import HOST, LAPTOP, Door, echo, hosting, no_message, no_request
 from tests.support.network.tls_relay import TlsRelay
-from tests.support.programs.processes import Daemon, Machine, running_daemon
+from tests.support.programs.processes import Daemon, Inside, Machine, running_daemon
 from tests.support.programs.wire import Wire
 
 from confide_crypto.errors import ConnectionLost
@@ -43,7 +43,7 @@ def sessions(daemon: Daemon) -> int:
 def test_a_daemon_on_ipv6(tmp_path: Path) -> None:
     """Listen, invite, join, store and search at [::1], and an agent's session."""
     with running_daemon(tmp_path, host="[::1]") as daemon:
-        machine = Machine(tmp_path, "laptop")
+        machine = Inside(tmp_path, "laptop")
         invite = daemon.invite("laptop")
         assert invite.startswith(f"confide://[::1]:{daemon.port}/#")
         machine.run("join", invite)
@@ -125,7 +125,7 @@ async def test_a_network_that_swallows_everything_is_noticed_by_both_ends() -> N
 def test_a_laptop_that_slept_is_back_within_seconds(tmp_path: Path) -> None:
     """Its process is stopped, and meanwhile the way forgets the connection without a word; nothing waits for the idle limit of 90 s."""
     with running_daemon(tmp_path) as daemon, TlsRelay(daemon.port) as relay:
-        machine = Machine(tmp_path, "laptop")
+        machine = Inside(tmp_path, "laptop")
         machine.run("join", daemon.invite("laptop", port=relay.port))
         with Wire(machine) as wire:
             wire.open()
@@ -154,7 +154,7 @@ def test_a_laptop_that_slept_is_back_within_seconds(tmp_path: Path) -> None:
 def test_status_tells_how_the_link_stands(tmp_path: Path) -> None:
     """Up: where, with whom and how fast. Down: why and what to do, with the code of the error, in JSON too. Never a secret."""
     with running_daemon(tmp_path) as daemon:
-        machine = Machine(tmp_path, "laptop")
+        machine = Inside(tmp_path, "laptop")
         invite = daemon.invite("laptop")
         machine.run("join", invite)
         words = machine.json("key", "show")["words"]
@@ -197,7 +197,7 @@ def test_status_tells_how_the_link_stands(tmp_path: Path) -> None:
 
 
 def test_status_where_no_daemon_is_known(tmp_path: Path) -> None:
-    alone = Machine(tmp_path, "alone")
+    alone = Inside(tmp_path, "alone")
     (alone.home / "proxy.toml").write_text("on_demand = false\n")
     link = down(alone, 5)
     assert "has not joined a daemon" in link["reason"]
@@ -207,7 +207,7 @@ def test_status_where_no_daemon_is_known(tmp_path: Path) -> None:
 
 def test_a_folder_that_a_machine_may_not_reach_is_not_a_link_that_is_down(tmp_path: Path) -> None:
     with running_daemon(tmp_path) as daemon:
-        machine = Machine(tmp_path, "laptop")
+        machine = Inside(tmp_path, "laptop")
         machine.run("join", daemon.invite("laptop", "--projects", "elsewhere"))
         text = machine.run("status", "--json", code=6)
         link = json.loads(text[: text.rindex("}") + 1])["link"]

@@ -20,7 +20,7 @@ import pytest
 from tests.support.crypto.channels import HOST, LAPTOP
 from tests.support.deadline import DEADLINE_S
 from tests.support.network.reverse_proxies import KINDS, Authority, free_port, front, program, require
-from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.processes import Daemon, Inside, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 from websockets.asyncio.server import ServerConnection, serve
 
@@ -48,7 +48,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 def joined(root: Path, daemon: Daemon, url: str, name: str, authority: Authority | None) -> Machine:
     """A machine that has joined through `url`; it trusts the private CA as docs/reverse-proxy.md says."""
-    machine = Machine(root, name)
+    machine = Inside(root, name)
     (machine.home / "proxy.toml").write_text(f"keepalive_s = {KEEPALIVE_S}\n")
     if authority:
         machine.env["SSL_CERT_FILE"] = str(authority.ca_file)

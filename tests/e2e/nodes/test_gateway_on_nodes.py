@@ -20,7 +20,7 @@ from tests.support.programs.door_attacks import LATER, LISTEN
 from tests.support.programs.gateway import Door
 from tests.support.programs.mcp_session import ERAS, Era
 from tests.support.programs.nodes import Node, Nodes, Wire, several
-from tests.support.programs.processes import SERVER_KEEPS, Machine, wait_until
+from tests.support.programs.processes import SERVER_KEEPS, Inside, wait_until
 from tests.support.programs.signing_in import REDIRECT, Program, error_of
 
 from confide_crypto.errors import DeniedError
@@ -167,7 +167,7 @@ def read(stream: Any) -> bytes:
 def test_the_steps_of_a_sign_in_may_be_taken_at_different_nodes(nodes: Nodes, tmp_path: Path) -> None:
     """Each at once behind the one before, at the other node; and what may happen once happens once, wherever it is tried again."""
     first, second = nodes.nodes
-    machine = Machine(tmp_path, "ann", is_set_up=False)
+    machine = Inside(tmp_path, "ann", is_set_up=False)
     machine.allow("project")
     url = f"confide://127.0.0.1:{second.port}"
     machine.run("join", first.json("invite", "ann", "--no-wait", "--url", url)["invite"])

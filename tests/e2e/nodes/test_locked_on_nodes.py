@@ -9,7 +9,7 @@ from tests.chaos.cables import Cable
 from tests.support.daemon.postgres import Postgres
 from tests.support.programs.mcp_session import session
 from tests.support.programs.nodes import Node, several
-from tests.support.programs.processes import Machine, wait_until
+from tests.support.programs.processes import Inside, wait_until
 
 
 def is_kept_by_machines(node: Node) -> bool:
@@ -23,7 +23,7 @@ async def test_an_agent_s_session_goes_on_when_the_node_is_killed_that_it_was_on
     with several(tmp_path, postgres, more="") as nodes:
         first, second = nodes.nodes
         balancer = Cable(second.port)
-        machine = Machine(tmp_path, "ann", is_set_up=False)
+        machine = Inside(tmp_path, "ann", is_set_up=False)
         machine.call_project("proj")
         url = f"confide://127.0.0.1:{balancer.port}"
         invite = second.json("invite", "ann", "--no-wait", "--url", url)["invite"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.support.network.relay import RecordingRelay
 from tests.support.programs.mcp_session import ERAS, Era, session
-from tests.support.programs.processes import Daemon, Machine, wait_until
+from tests.support.programs.processes import CONFIDE, Daemon, Inside, Machine, wait_until
 from tests.support.programs.watch import watching
 from tests.support.programs.wire import Wire
 
@@ -21,7 +21,7 @@ from confide_proxy.mcp.catalogue import PACKAGED
 
 @pytest.fixture
 def machine(tmp_path: Path, daemon: Daemon, relay: RecordingRelay) -> Machine:
-    joined = Machine(tmp_path, f"ann-{secrets.token_hex(4)}")
+    joined = Inside(tmp_path, f"ann-{secrets.token_hex(4)}")
     joined.write("MEMORY.md", "# Birds\n\nThe heron fishes at dawn.\n")
     joined.run("join", daemon.invite(joined.name, port=relay.port))
     return joined
@@ -220,7 +220,7 @@ def test_what_the_daemon_refuses_is_kept_and_shown(machine: Machine, daemon: Dae
         ] * 2
         assert "no section of that heading" in machine.run("queue")
         assert "\n    x" in machine.run("queue", "--show")
-        machine.run("queue", "drop", listed[1]["id"][:10], "--yes")
+        machine.run("queue", "drop", listed[1]["id"][:10], "--yes", program=CONFIDE)
         machine.write("MEMORY.md", "# None such\n\nold\n")
         machine.run("queue", "retry")
         machine.run("sync")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.network.relay import RecordingRelay
-from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.processes import Daemon, Inside, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
 SEED = int(os.environ.get("CONFIDE_KILL_SEED", random.randrange(10**6)))
@@ -73,7 +73,7 @@ class Agent:
 def test_stores_survive_cuts_and_kills(tmp_path: Path) -> None:
     print(f"CONFIDE_KILL_SEED={SEED}")
     chance = random.Random(SEED)
-    machine = Machine(tmp_path, "ann")
+    machine = Inside(tmp_path, "ann")
     with running_daemon(tmp_path) as daemon, RecordingRelay(daemon.port) as relay:
         machine.run("join", daemon.invite("ann", port=relay.port))
         agent = Agent(machine, itertools.count())

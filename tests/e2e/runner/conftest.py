@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.nights import repository_in
-from tests.support.programs.processes import Machine
+from tests.support.programs.processes import Inside, Machine
 from tests.support.runs import needing_sandbox
 
 
@@ -15,7 +15,7 @@ from tests.support.runs import needing_sandbox
 def home(tmp_path: Path) -> Iterator[Machine]:
     """A machine with a daemon of its own, a project that is a repository, and an agent."""
     needing_sandbox()
-    machine = Machine(tmp_path, "laptop")
+    machine = Inside(tmp_path, "laptop")
     repository_in(machine)
     yield machine
     machine.stop_local_daemon()

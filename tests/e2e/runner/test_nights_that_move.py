@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from tests.support.nights import allow, inside, queue, report, repository_in, runner
-from tests.support.programs.processes import Machine, running_daemon, wait_until
+from tests.support.programs.processes import Inside, Machine, running_daemon, wait_until
 from tests.support.runs import needing_sandbox
 
 NAP = '[recipes.nap]\nkind = "command"\ncommand = ["sh", "-c", "echo begun; sleep 7401"]'
@@ -69,7 +69,7 @@ def test_a_runner_begins_nothing_at_a_daemon_that_was_left_and_is_put_back(tmp_p
     """A copy of its folder knows of no move, and gives out what the new daemon gives out too; the runner has been told better."""
     needing_sandbox()
     with running_daemon(tmp_path / "one") as one, running_daemon(tmp_path / "two") as two:
-        laptop, desktop = Machine(tmp_path, "laptop"), Machine(tmp_path, "desktop")
+        laptop, desktop = Inside(tmp_path, "laptop"), Inside(tmp_path, "desktop")
         laptop.run("join", one.invite("laptop"))
         desktop.run("join", laptop.json("device", "invite", "desktop", "--no-wait")["invite"])
         laptop.run("device", "ls")  # which takes it in

@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 from tests.support.nights import allow, queue, runner
-from tests.support.programs.processes import Machine, running_daemon, wait_until
+from tests.support.programs.processes import Inside, running_daemon, wait_until
 from tests.support.runs import git, needing_sandbox, repository
 
 PUBLISH = """[recipes.publish]
@@ -26,7 +26,7 @@ def test_a_branch_is_pushed_once_a_second_device_has_approved(tmp_path: Path) ->
         return git(origin, "for-each-ref", "--format=%(refname:short)", "refs/heads/confide").split()
 
     with running_daemon(tmp_path) as daemon:
-        laptop, desktop = Machine(tmp_path, "laptop"), Machine(tmp_path, "desktop")
+        laptop, desktop = Inside(tmp_path, "laptop"), Inside(tmp_path, "desktop")
         laptop.run("join", daemon.invite("laptop"))
         desktop.run("join", laptop.json("device", "invite", "desktop", "--no-wait")["invite"])
         laptop.run("device", "ls")  # which takes it in

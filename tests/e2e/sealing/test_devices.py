@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.programs.pair import joined
-from tests.support.programs.processes import NO_MODEL, Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.processes import NO_MODEL, Daemon, Inside, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
 LOCKED = "this space is locked until one of its machines connects"
@@ -21,8 +21,8 @@ def names(machine: Machine) -> list[str]:
 
 
 def invited(root: Path, by: Machine, name: str) -> Machine:
-    """A machine that has joined with a string of another one."""
-    machine = Machine(root, name)
+    """A machine that has joined with a string of another one; its commands are programs where that one's are."""
+    machine = type(by)(root, name)
     machine.call_project("shared")
     machine.run("join", by.json("device", "invite", name, "--no-wait")["invite"])
     return machine
@@ -31,7 +31,7 @@ def invited(root: Path, by: Machine, name: str) -> Machine:
 def test_a_string_of_a_device_brings_a_machine_and_its_keys(tmp_path: Path) -> None:
     """The invite is all that a person passes on; the newcomer is a device once the other machine has connected."""
     with running_daemon(tmp_path) as daemon:
-        (ann,) = joined(tmp_path, daemon, "ann")
+        (ann,) = joined(tmp_path, daemon, "ann", kind=Machine)
         made = ann.json("device", "invite", "eve")["invite"]
         assert "made on this machine" in ann.run("join", code=7, stdin=made + "\n")
         for secret in (made, "CRVFH-1ZYXC-3SRW1-NX834-H49DS-PPTXG-P80WK-YXHCM"):
@@ -53,7 +53,7 @@ def test_a_string_of_a_device_brings_a_machine_and_its_keys(tmp_path: Path) -> N
 def test_a_machine_that_the_daemon_let_in_is_approved_by_words(tmp_path: Path) -> None:
     """Both screens show both sets of words; without them the new machine has no keys."""
     with running_daemon(tmp_path) as daemon:
-        ann, bob = joined(tmp_path, daemon, "ann", "bob")
+        ann, bob = joined(tmp_path, daemon, "ann", "bob", kind=Machine)
         listed = ann.json("device", "ls")
         assert [one["name"] for one in listed["waiting"]] == ["bob"]
         mine = bob.json("key", "show")["words"]
@@ -85,7 +85,7 @@ def test_a_machine_that_the_daemon_let_in_is_approved_by_words(tmp_path: Path) -
 def test_who_waits_in_a_session_hears_of_it(tmp_path: Path) -> None:
     """`device invite --wait` adds the machine while it waits, and says who joined."""
     with running_daemon(tmp_path) as daemon:
-        (ann,) = joined(tmp_path, daemon, "ann")
+        (ann,) = joined(tmp_path, daemon, "ann", kind=Machine)
         said = invite_and_wait(tmp_path, daemon, ann, "bob")
         assert "joined: bob" in said
 
@@ -264,7 +264,7 @@ def test_a_locked_space_opens_for_its_devices_alone(tmp_path: Path) -> None:
         ann.run("sync")
         daemon.stop()
         daemon.start()
-        bob = Machine(tmp_path, "bob")
+        bob = Inside(tmp_path, "bob")
         bob.call_project("shared")
         assert LOCKED in bob.run("join", daemon.invite("bob", "--space", "ann"))
         refused = bob.run("status", code=5)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.programs.forked import Program
 from tests.support.programs.pair import joined
-from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDE, Machine, running_daemon
+from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDE, Inside, Machine, running_daemon
 
 TOKEN = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3hJ5"
 
@@ -32,7 +32,7 @@ def test_a_new_machine_comes_back_with_the_code_alone(tmp_path: Path, custody: s
         daemon.stop()
         daemon.start()
 
-        new = Machine(tmp_path, "new")
+        new = Inside(tmp_path, "new")
         new.call_project("shared")
         new.run("join", daemon.invite("new", "--space", "ann"))
         before = new.json("device", "ls")
@@ -46,7 +46,13 @@ def test_a_new_machine_comes_back_with_the_code_alone(tmp_path: Path, custody: s
         )
         assert not new.json("device", "ls")["canSeal"]  # a command that is refused has done nothing
         said = new.run(
-            "recovery", "use", "--yes", "--remove", before["devices"][0]["words"], stdin=made["code"].lower()
+            "recovery",
+            "use",
+            "--yes",
+            "--remove",
+            before["devices"][0]["words"],
+            stdin=made["code"].lower(),
+            program=CONFIDE,
         )
         assert "removed" in said
         after = new.json("device", "ls")

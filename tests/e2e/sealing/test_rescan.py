@@ -22,6 +22,7 @@ from tests.support.programs.processes import (
     CONFIDE,
     NO_MODEL,
     Daemon,
+    Inside,
     Machine,
     running_daemon,
 )
@@ -56,7 +57,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 
 def joined(daemon: Daemon, tmp_path: Path, name: str, settings: str = LETS_THROUGH) -> Machine:
-    machine = Machine(tmp_path, name)
+    machine = Inside(tmp_path, name)
     machine.run("join", daemon.invite(name, *(() if name == "laptop" else ("--space", "laptop"))))
     configure(machine, settings)
     return machine

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 from tests.support.programs.pair import joined
-from tests.support.programs.processes import Daemon, Machine, running_daemon
+from tests.support.programs.processes import CONFIDE, Daemon, Machine, running_daemon
 from tests.support.programs.wire import Wire
 
 from confide_proxy.paths import Paths
@@ -42,7 +42,7 @@ def test_what_was_sealed_is_sealed_when_it_is_said_again(tmp_path: Path, daemon:
     for name, form in FORMS.items():
         ann.run("store", f"rolled out with {form} on friday", "--path", f"memory/{name.replace(' ', '-')}.md")
     approve(ann, bob)
-    assert bob.run("secrets", "show", "--raw", listed["id"]) == PASSWORD
+    assert bob.run("secrets", "show", "--raw", listed["id"], program=CONFIDE) == PASSWORD
     with Wire(bob) as desk:
         desk.open()
         desk.tool("memory_store", {"content": f"rolled out with {PASSWORD}", "path": "memory/agent.md"})

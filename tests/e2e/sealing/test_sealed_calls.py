@@ -16,7 +16,7 @@ from mcp.client.client import Client
 from tests.support.daemon.residue import image, texts, words
 from tests.support.network.relay import RecordingRelay
 from tests.support.programs.mcp_session import ERAS, Era, session
-from tests.support.programs.processes import NO_MODEL, Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.processes import NO_MODEL, Daemon, Inside, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
@@ -46,7 +46,7 @@ def ann(tmp_path: Path, daemon: Daemon, relay: RecordingRelay) -> Machine:
 
 
 def prepared(root: Path, name: str, settings: str = "") -> Machine:
-    machine = Machine(root, name)
+    machine = Inside(root, name)
     (machine.home / "proxy.toml").write_text(ALL + settings)
     machine.call_project("shared")
     return machine

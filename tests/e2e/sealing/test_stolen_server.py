@@ -43,6 +43,8 @@ SEALED = {
     "note": "the spare walrus key lies under the third stone",
 }
 """What it must not."""
+UNTOUCHED = bytes(4096)
+"""A page of memory that nobody has written to: half of them."""
 
 
 @pytest.fixture
@@ -143,7 +145,8 @@ def forms(planted: Mapping[str, str | bytes]) -> dict[bytes, str]:
 
 def found(wanted: dict[bytes, str], data: bytes) -> set[str]:
     """The names of what is in there, and never the thing itself."""
-    return {name for form, name in wanted.items() if form in data}
+    # All at once: a search for one takes longest where half of its bytes are zero, as in UTF-16, and most of the memory is.
+    return {wanted[form] for form in re.findall(b"|".join(map(re.escape, wanted)), data)}
 
 
 def everything_below(daemon: Daemon) -> bytes:
@@ -167,9 +170,11 @@ def memory_of(pid: int) -> bytes:
             if region:
                 begin, end = int(region[1], 16), int(region[2], 16)
                 try:
-                    parts.append(os.pread(memory, end - begin, begin))
+                    held = os.pread(memory, end - begin, begin)
                 except OSError:
                     continue  # not backed by anything, as [vvar]
+                pages = (held[at : at + len(UNTOUCHED)] for at in range(0, len(held), len(UNTOUCHED)))
+                parts.append(b"".join(page for page in pages if page != UNTOUCHED))
     finally:
         os.close(memory)
     return b"\n".join(parts)

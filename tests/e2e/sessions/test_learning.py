@@ -15,7 +15,7 @@ from tests.e2e.hooks.test_hook import context, fired
 from tests.support.deadline import DEADLINE_S
 from tests.support.documents.exchanges import Pointed
 from tests.support.documents.transcripts import SESSION, ClaudeSession, text, tool
-from tests.support.programs.processes import Machine, wait_until
+from tests.support.programs.processes import Inside, Machine, wait_until
 from tests.support.programs.wire import Wire
 
 OTHER = "0a6afc57-2f31-4cb4-8ff0-01247f50c64d"
@@ -25,7 +25,7 @@ TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """One for all, with a daemon of its own."""
-    alone = Machine(tmp_path_factory.mktemp("learning"), "laptop")
+    alone = Inside(tmp_path_factory.mktemp("learning"), "laptop")
     yield alone
     alone.stop_local_daemon()
 

@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 
 from tests.support.deadline import DEADLINE_S
-from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.processes import Daemon, Inside, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
 
 def joined(tmp_path: Path, daemon: Daemon, *, renew_s: int) -> Machine:
-    machine = Machine(tmp_path, "laptop")
+    machine = Inside(tmp_path, "laptop")
     (machine.home / "proxy.toml").write_text(f"renew_s = {renew_s}\n")
     machine.run("join", daemon.invite("laptop"))
     return machine
@@ -108,7 +108,7 @@ def test_a_connection_has_an_end(tmp_path: Path) -> None:
 def test_a_machine_that_has_joined_another_daemon_meanwhile_begins_anew_there(tmp_path: Path) -> None:
     """It moves when it is time for fresh keys, and what was confirmed at the old daemon counts for nothing at the new one."""
     with running_daemon(tmp_path / "old") as old, running_daemon(tmp_path / "new") as new:
-        bob = Machine(tmp_path, "bob")
+        bob = Inside(tmp_path, "bob")
         bob.run("join", new.invite("bob"))
         machine = joined(tmp_path, old, renew_s=1)
         for each, text in ((bob, "of bob"), (machine, "of the laptop")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.programs.processes import Machine, running_daemon, wait_until
+from tests.support.programs.processes import Inside, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
 COMPOSED, DECOMPOSED = "memory/gr\u00f6\u00dfe/\u00fcber.md", "memory/gro\u0308\u00dfe/u\u0308ber.md"
@@ -20,7 +20,7 @@ def names(machine: Machine) -> list[str]:
 @pytest.mark.parametrize(("path", "why"), [("memory/.hidden.md", "hidden"), ("memory/a\u200b.md", "cannot be seen")])
 def test_a_name_that_no_machine_could_have_is_refused(tmp_path: Path, path: str, why: str) -> None:
     """With a sentence and an example; nothing is stored, with or without the daemon."""
-    machine = Machine(tmp_path, "ann")
+    machine = Inside(tmp_path, "ann")
     with running_daemon(tmp_path) as daemon:
         machine.run("join", daemon.invite("ann"))
         machine.write("memory/a.md", "The ibis waits.\n")
@@ -41,7 +41,7 @@ def test_a_name_that_no_machine_could_have_is_refused(tmp_path: Path, path: str,
 
 def test_a_decomposed_name_keeps_its_file(tmp_path: Path) -> None:
     """It is sent under its composed name; what comes back goes into the same file, and a deletion takes it away."""
-    ann, bob = Machine(tmp_path, "ann"), Machine(tmp_path, "bob")
+    ann, bob = Inside(tmp_path, "ann"), Inside(tmp_path, "bob")
     with running_daemon(tmp_path) as daemon:
         for machine, options in ((ann, ()), (bob, ("--space", "ann"))):
             machine.call_project("shared")
@@ -77,7 +77,7 @@ def test_a_decomposed_name_keeps_its_file(tmp_path: Path) -> None:
 
 def test_a_watched_file_with_a_decomposed_name(tmp_path: Path) -> None:
     """A session sends it as it is saved and deleted, and tells two files with one name apart."""
-    machine = Machine(tmp_path, "ann")
+    machine = Inside(tmp_path, "ann")
     with running_daemon(tmp_path) as daemon:
         machine.run("join", daemon.invite("ann"))
         with Wire(machine) as wire:
@@ -94,7 +94,7 @@ def test_a_watched_file_with_a_decomposed_name(tmp_path: Path) -> None:
 
 def test_two_files_with_one_name_are_told_of(tmp_path: Path) -> None:
     """The composed one is the document; the other stays as it is, and is never deleted or overwritten."""
-    machine = Machine(tmp_path, "ann")
+    machine = Inside(tmp_path, "ann")
     with running_daemon(tmp_path) as daemon:
         machine.run("join", daemon.invite("ann"))
         machine.write("memory/u\u0308.md", "The ibis waits.\n")

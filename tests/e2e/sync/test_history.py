@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.programs.processes import Machine, running_daemon, wait_until
+from tests.support.programs.processes import Inside, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
 PATH = "memory/clash.md"
@@ -23,7 +23,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Two machines of one space that have the same project, with a file for each test that both have already."""
     root = tmp_path_factory.mktemp("machines")
     with running_daemon(root) as daemon:
-        ann, bob = Machine(root, "ann"), Machine(root, "bob")
+        ann, bob = Inside(root, "ann"), Inside(root, "bob")
         for machine, options in ((ann, ()), (bob, ("--space", "ann"))):
             machine.call_project("shop")
             machine.run("join", daemon.invite(machine.name, *options))

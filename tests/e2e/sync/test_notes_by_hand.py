@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.network.relay import RecordingRelay
-from tests.support.programs.processes import Machine, running_daemon, wait_until
+from tests.support.programs.processes import Inside, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
 
 def test_a_person_and_an_agent_work_on_one_note(tmp_path: Path) -> None:
     """What is written by hand is there in the tools and stays in the file; deletions leave the disk; what waited is made once."""
     with running_daemon(tmp_path) as daemon, RecordingRelay(daemon.port) as relay:
-        machine = Machine(tmp_path, "ann")
+        machine = Inside(tmp_path, "ann")
         (machine.home / "proxy.toml").write_text('toolsets = ["all"]\ndebounce_ms = 60000\n')
         machine.run("join", daemon.invite("ann", port=relay.port))
         with Wire(machine) as wire:

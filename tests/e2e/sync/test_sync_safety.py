@@ -7,14 +7,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.support.programs.processes import Machine, running_daemon, wait_until
+from tests.support.programs.processes import Inside, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
 
 @pytest.mark.parametrize("trick", ["symlink", "file", "root"])
 def test_what_cannot_be_seen_is_not_deleted(tmp_path: Path, trick: str) -> None:
     """A linked folder, a file in its place, a missing project: nothing is removed from the daemon, and another machine keeps its files."""
-    ann, bob = Machine(tmp_path, "ann"), Machine(tmp_path, "bob")
+    ann, bob = Inside(tmp_path, "ann"), Inside(tmp_path, "bob")
     with running_daemon(tmp_path) as daemon:
         for machine, options in ((ann, ()), (bob, ("--space", "ann"))):
             machine.call_project("shared")
@@ -43,7 +43,7 @@ def test_what_cannot_be_seen_is_not_deleted(tmp_path: Path, trick: str) -> None:
 
 def test_a_real_deletion_travels(tmp_path: Path) -> None:
     """Deleting the file, or its folder, deletes it for the daemon and for the other machine of the space."""
-    ann, bob = Machine(tmp_path, "ann"), Machine(tmp_path, "bob")
+    ann, bob = Inside(tmp_path, "ann"), Inside(tmp_path, "bob")
     with running_daemon(tmp_path) as daemon:
         for machine, options in ((ann, ()), (bob, ("--space", "ann"))):
             machine.call_project("shared")
@@ -63,7 +63,7 @@ def test_a_real_deletion_travels(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_watched", [True, False])
 def test_a_file_that_was_only_touched_does_not_count_as_unsent(tmp_path: Path, is_watched: bool) -> None:
     """A `git checkout`, a backup tool or a clock that jumps changes the time of a file and nothing in it."""
-    machine = Machine(tmp_path, "ann")
+    machine = Inside(tmp_path, "ann")
     with running_daemon(tmp_path) as daemon:
         machine.run("join", daemon.invite("ann"))
         file = machine.write("memory/a.md", "The heron fishes at dawn.\n")
@@ -85,7 +85,7 @@ def test_a_file_that_was_only_touched_does_not_count_as_unsent(tmp_path: Path, i
 
 def test_a_folder_named_global_is_not_the_shared_memory(tmp_path: Path) -> None:
     """Its files are not found from other projects."""
-    machine = Machine(tmp_path, "ann")
+    machine = Inside(tmp_path, "ann")
     private = machine.project.parent / "global"
     (private / "memory").mkdir(parents=True)
     (private / "memory/a.md").write_text("The heron fishes at dawn.\n")
@@ -99,7 +99,7 @@ def test_a_folder_named_global_is_not_the_shared_memory(tmp_path: Path) -> None:
 
 def test_a_cancelled_store_is_not_carried_out_later(tmp_path: Path) -> None:
     """A call that waits for the link and is cancelled meanwhile leaves no trace."""
-    machine = Machine(tmp_path, "ann")
+    machine = Inside(tmp_path, "ann")
     try:
         with Wire(machine) as wire:
             wire.open()
@@ -120,7 +120,7 @@ def test_a_stale_address_does_not_lock_a_machine_out(tmp_path: Path) -> None:
     import signal
     import socket
 
-    machine = Machine(tmp_path, "ann")
+    machine = Inside(tmp_path, "ann")
     try:
         machine.run("status")
         address = machine.local_daemon
@@ -136,7 +136,7 @@ def test_a_stale_address_does_not_lock_a_machine_out(tmp_path: Path) -> None:
 
 def test_a_daemon_that_has_lost_texts_gets_them_again(tmp_path: Path) -> None:
     """Restored from an old copy, or without its database: the working copies bring back what they had sent, and lose nothing."""
-    ann = Machine(tmp_path, "ann")
+    ann = Inside(tmp_path, "ann")
     with running_daemon(tmp_path) as daemon:
         ann.run("join", daemon.invite("ann"))
         ann.write("memory/a.md", "The heron fishes at dawn.\n")
@@ -168,7 +168,7 @@ def test_a_daemon_that_has_lost_texts_gets_them_again(tmp_path: Path) -> None:
 
 def test_a_machine_whose_own_files_cannot_be_used_says_so(tmp_path: Path) -> None:
     """As on a disk that is full or read-only: the agent is told why nothing was compared, and the daemon no path."""
-    machine = Machine(tmp_path, "ann")
+    machine = Inside(tmp_path, "ann")
     with running_daemon(tmp_path) as daemon:
         machine.run("join", daemon.invite("ann"))
         with Wire(machine) as wire:

@@ -19,7 +19,7 @@ import pytest
 from tests.support.documents.transcripts import SESSION, ClaudeSession, text, tool
 from tests.support.network.relay import RecordingRelay
 from tests.support.programs.forked import Program
-from tests.support.programs.processes import CONFIDE, Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.processes import CONFIDE, Daemon, Inside, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
 OTHER = "0a6afc57-2f31-4cb4-8ff0-01247f50c64d"
@@ -38,7 +38,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 @pytest.fixture
 def machine(tmp_path: Path, daemon: Daemon) -> Machine:
     """A machine that has joined, and sends Claude Code's transcripts."""
-    joined = Machine(tmp_path, "laptop")
+    joined = Inside(tmp_path, "laptop")
     joined.run("join", daemon.invite(next(NAMES)))
     configure(joined)
     return joined
@@ -196,7 +196,7 @@ def test_codex_is_read_as_well(machine: Machine) -> None:
 def test_no_message_is_lost_or_twice_whoever_is_killed(machine: Machine, daemon: Daemon) -> None:
     """Proxy and daemon are killed in turns while a session grows: every message is there, once, in order."""
     talk = session_of(machine)
-    total = 180
+    total = 100
     done = threading.Event()
 
     def write() -> None:
@@ -217,7 +217,7 @@ def test_no_message_is_lost_or_twice_whoever_is_killed(machine: Machine, daemon:
                     daemon.start()
                 else:
                     wire.process.send_signal(signal.SIGKILL)
-            if done.is_set() and turn >= 5:
+            if done.is_set() and turn >= 3:
                 break
     finally:
         writer.join()
@@ -255,7 +255,9 @@ def test_a_session_is_listed_and_forgotten(machine: Machine) -> None:
     listed = machine.json("transcripts", "list")["sessions"]
     assert {each["session"] for each in listed} == {SESSION, OTHER}
     assert not any(each["pendingBytes"] for each in listed)
-    told = machine.run("transcripts", "forget", f"sessions/2026-11-20-claude-code-{SESSION}.md", "--yes")
+    told = machine.run(
+        "transcripts", "forget", f"sessions/2026-11-20-claude-code-{SESSION}.md", "--yes", program=CONFIDE
+    )
     assert SESSION in told
     talk.user("the embarrassing walrus again")
     machine.run("sync")
@@ -277,7 +279,7 @@ def test_a_project_keeps_its_sessions_back(machine: Machine) -> None:
 def test_an_appended_line_costs_what_it_is_worth(tmp_path: Path, daemon: Daemon) -> None:
     """One line more in a long transcript: kilobytes on the wire, and the file is not read again; also by a new process."""
     with RecordingRelay(daemon.port) as relay:
-        machine = Machine(tmp_path, "laptop")
+        machine = Inside(tmp_path, "laptop")
         machine.run("join", daemon.invite(next(NAMES), port=relay.port))
         configure(machine)
         talk = session_of(machine)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.network.relay import RecordingRelay
-from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+from tests.support.programs.processes import Daemon, Inside, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
 REMOTES = ("git@example.com:team/app.git", "https://example.com/team/app")
@@ -19,7 +19,7 @@ class Clone:
     """A machine with its clone, its cable and its agent."""
 
     def __init__(self, root: Path, name: str, remote: str, daemon: Daemon, *space: str) -> None:
-        self.machine = Machine(root, name)
+        self.machine = Inside(root, name)
         self.machine.project = root / name / f"work-of-{name}"
         self.machine.project.mkdir()
         for command in (["init", "-q"], ["remote", "add", "origin", remote]):

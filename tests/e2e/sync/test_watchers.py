@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.programs.pair import pair
-from tests.support.programs.processes import Machine, running_daemon, wait_until
+from tests.support.programs.processes import Inside, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
 
@@ -118,7 +118,7 @@ def test_a_session_that_does_not_watch_still_writes_its_own(tmp_path: Path) -> N
 
 def test_commands_work_with_and_without_a_session(tmp_path: Path) -> None:
     """`confide sync` and `search` beside a session that watches, and after it was killed."""
-    machine = Machine(tmp_path, "ann")
+    machine = Inside(tmp_path, "ann")
     with running_daemon(tmp_path) as daemon:
         machine.run("join", daemon.invite("ann"))
         with opened(machine) as wire:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.programs.processes import Daemon, Machine, running_daemon
+from tests.support.programs.processes import Daemon, Inside, Machine, running_daemon
 from tests.support.programs.wire import Wire
 
 ODD = "---\ntitle: Coffee # mine\nimportance: very\n\nmood:   sleepy\n---\r\nBlack.\r\n"
@@ -22,7 +22,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 def machine(folder: Path, daemon: Daemon) -> Machine:
     folder.mkdir()
-    joined = Machine(folder, f"m-{secrets.token_hex(4)}")
+    joined = Inside(folder, f"m-{secrets.token_hex(4)}")
     joined.run("join", daemon.invite(joined.name))
     return joined
 

@@ -19,6 +19,7 @@ from tests.support.programs.processes import (
     COMMAND_DEADLINE_S,
     CONFIDE,
     Daemon,
+    Inside,
     Machine,
     running_daemon,
     wait_until,
@@ -48,7 +49,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 @pytest.fixture
 def laptop(daemon: Daemon, tmp_path: Path) -> Machine:
-    machine = Machine(tmp_path, "laptop")
+    machine = Inside(tmp_path, "laptop")
     machine.run("join", daemon.invite(f"laptop-{tmp_path.name}"))
     (machine.home / "proxy.toml").write_text('toolsets = ["core", "notes"]\n')
     return machine

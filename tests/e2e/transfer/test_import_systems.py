@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.documents.imports import FIXTURES, unpacked
-from tests.support.programs.processes import Machine, running_daemon
+from tests.support.programs.processes import Inside, running_daemon
 
 STORES = {
     "mcp-memory-service": (".local/share/mcp-memory/sqlite_vec.db", 5),
@@ -37,7 +37,7 @@ def home(tmp_path: Path) -> Path:
 
 def test_the_stores_of_other_systems(home: Path, tmp_path: Path) -> None:
     with running_daemon(tmp_path / "daemon") as daemon:
-        laptop = Machine(tmp_path, "laptop")
+        laptop = Inside(tmp_path, "laptop")
         laptop.run("join", daemon.invite("laptop"))
         laptop.env["HOME"] = str(home)
         preview = laptop.json("import", "--dry-run")

@@ -16,7 +16,7 @@ import pytest
 from tests.support.programs.forked import Program
 from tests.support.programs.mcp_session import session
 from tests.support.programs.pair import joined
-from tests.support.programs.processes import CONFIDE, Machine, running_daemon, wait_until
+from tests.support.programs.processes import CONFIDE, Inside, Machine, running_daemon, wait_until
 from tests.support.sealing.sealed_files import TOKEN
 
 SEED: Final = int(os.environ.get("CONFIDE_KILL_SEED", random.randrange(10**6)))
@@ -27,7 +27,7 @@ VICTIMS: Final = ("machine", "new daemon", "old daemon")
 @pytest.fixture
 def ann(tmp_path: Path) -> Iterator[Machine]:
     """A machine whose own daemon is ended with the test."""
-    machine = Machine(tmp_path, "ann")
+    machine = Inside(tmp_path, "ann")
     try:
         yield machine
     finally:

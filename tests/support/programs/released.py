@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.archives import unpack
-from tests.support.programs.processes import CONFIDE, Daemon, Machine
+from tests.support.programs.processes import CONFIDE, Daemon, Inside, Machine
 
 ROOT = Path(__file__).resolve().parents[3]
 RELEASED = ROOT / "tests" / "fixtures" / "released"
@@ -65,7 +65,7 @@ class Release:
 
     def machine(self, folder: Path, name: str, daemon: Daemon, *, program: str = CONFIDE) -> Machine:
         """One of its machines, on a daemon that serves its data at another port than then."""
-        machine = Machine(folder / "machines", name, program=program)
+        machine = Inside(folder / "machines", name, program=program)
         shutil.rmtree(machine.home / "proxy")
         shutil.rmtree(machine.project)
         shutil.copytree(folder / name / "proxy", machine.home / "proxy")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import functools
 import gc
 import importlib
@@ -32,6 +33,9 @@ from typing import Any
 
 MAX_REQUEST_BYTES = 160_000
 NUMBER_BYTES = 4
+LARGEST_HOLE = 65_536
+MOST_HOLES = 10_000
+"""Of a size."""
 COPIES = ("wsgiref.handlers",)
 """Modules that copy the whole environment for somebody who never asks for it here: a part of WSGI, which `prometheus_client` loads."""
 
@@ -225,8 +229,26 @@ def main() -> list[str] | None:
     asked.bind("")
     gc.collect()
     gc.freeze()
+    fill_holes()
     owner.sendall(json.dumps({"read": read, "address": asked.getsockname().hex()}).encode())
     return serve(owner, asked)
+
+
+def fill_holes() -> None:
+    """Take the memory of the C library that is free between what is used, which is on pages that are shared by all forks.
+
+    Else a fork would be given it piece by piece, and the system would copy a page for nearly each: of 4,400 pages of a command 900 less so.
+    """
+    library = ctypes.CDLL(None)
+    library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    library.free.argtypes = [ctypes.c_void_p]
+    behind_all = library.malloc(LARGEST_HOLE)
+    for size in range(LARGEST_HOLE, 0, -16):
+        for _ in range(MOST_HOLES):
+            found = library.malloc(size)
+            if found > behind_all:
+                library.free(found)
+                break
 
 
 def become_program(arguments: Sequence[str]) -> None:

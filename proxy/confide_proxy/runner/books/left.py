@@ -23,11 +23,12 @@ class Left:
 
     paths: Paths
 
-    def hear(self, reason: ConfideError, *, now: float) -> None:
-        """Note it if this is what the daemon says."""
+    def hear(self, reason: ConfideError, daemon_static: bytes, *, now: float) -> None:
+        """Note it if this is what the daemon with this X25519 key says; the machine may have gone over to another one meanwhile."""
         has_left = isinstance(reason, RequestError) and reason.code == "unavailable"
-        if has_left and reason.message.startswith(HAS_LEFT) and not self.at() and (key := self._daemon()):
-            write_private_file(self.paths.left, json.dumps({"daemon": key, "at": now}).encode(), replace=True)
+        if has_left and reason.message.startswith(HAS_LEFT) and not self.at():
+            said = {"daemon": daemon_static.hex(), "at": now}
+            write_private_file(self.paths.left, json.dumps(said).encode(), replace=True)
 
     def at(self) -> float:
         """When this machine heard it of the daemon that it has now, in seconds since 1970; 0.0: it never did.

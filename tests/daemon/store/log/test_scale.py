@@ -45,14 +45,14 @@ async def test_a_small_world_is_weighed_and_its_walls_are_named(postgres: Postgr
 
 
 async def test_a_stage_that_takes_too_long_is_ended(postgres: Postgres, tmp_path: Path) -> None:
-    """And the tables have their size all the same: what follows is not weighed on smaller ones."""
+    """And the tables have their size all the same: what follows is not weighed on smaller ones, however little came before."""
     simulation = Simulation(
         postgres,
         Plan(
             spaces=300,
             nodes=2,
             open_each=8,
-            seconds=0.2,
+            seconds=0.0,
             stage_s=0.05,
             idle=1,
             small=1,

@@ -1,10 +1,9 @@
-"""The MCP inspector's command line, from npm, lists and calls the tools."""
+"""The MCP inspector's command line, from npm, lists and calls the tools (`make clients`)."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from tests.support.deadline import DEADLINE_S
 from tests.support.programs.gateway import serving
 from tests.support.programs.processes import CONFIDE, Machine
 
-INSPECTOR = "@modelcontextprotocol/inspector"
 WITH_TOKEN = """
 const send = globalThis.fetch;
 globalThis.fetch = (where, how = {}) => {
@@ -27,25 +25,12 @@ globalThis.fetch = (where, how = {}) => {
 
 
 @pytest.fixture(scope="module")
-def inspector(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The installed inspector; skips where npm is missing or its registry cannot be reached."""
-    if (
-        made := Path(os.environ.get("CONFIDE_INSPECTOR", ""))
-    ).is_file():  # by `make test`, beside the other installation
-        return made
-    if shutil.which("npm") is None:
-        pytest.skip("npm is not installed")
-    folder = tmp_path_factory.mktemp("inspector")
-    done = subprocess.run(
-        ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder), INSPECTOR],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    if done.returncode != 0:
-        pytest.skip("the inspector could not be installed from npm")
-    return folder / "node_modules" / ".bin" / "mcp-inspector"
+def inspector() -> Path:
+    """The installed inspector."""
+    made = Path(os.environ.get("CONFIDE_INSPECTOR", ""))
+    if not made.is_file():
+        pytest.skip("CONFIDE_INSPECTOR names no inspector, as `make clients` does")
+    return made
 
 
 @pytest.mark.timeout(240)
