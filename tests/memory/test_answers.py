@@ -36,8 +36,8 @@ def test_no_answer_is_used_unread() -> None:
     raw = [
         f"{path.relative_to(PROXY)}:{node.lineno}"
         for path in PROXY.rglob("*.py")
-        if str(path.relative_to(PROXY)) not in PASSES_ON
-        for node in ast.walk(ast.parse(path.read_text()))
+        if str(path.relative_to(PROXY)) not in PASSES_ON and "timeout_s" in (text := path.read_text())
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in ("request", "upload")
