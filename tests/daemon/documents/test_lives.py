@@ -113,10 +113,13 @@ async def test_numbers_are_above_those_of_every_time_that_was_lost(scene: Scene)
     assert await scene.write("four\n", base=1) == 2 * NUMBERS + 1
 
 
-@pytest.mark.parametrize("receipt", ["x", "AAAA", "A" * 108])
-async def test_what_is_no_receipt_says_nothing(scene: Scene, receipt: str) -> None:
+NO_RECEIPTS = ["x", "AAAA", "A" * 108]
+
+
+async def test_what_is_no_receipt_says_nothing(scene: Scene) -> None:
     await scene.write("one\n")
-    assert (await scene.look(receipt))["restores"] == 0
+    for receipt in NO_RECEIPTS:
+        assert (await scene.look(receipt))["restores"] == 0
 
 
 async def test_another_space_s_receipt_says_nothing(scene: Scene) -> None:

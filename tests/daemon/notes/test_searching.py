@@ -148,18 +148,18 @@ async def test_a_search_looks_where_it_is_told(scattered: Agent) -> None:
         assert await titles(scattered, "order", **arguments) == found, arguments
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ({"scope": "task"}, "needs 'taskId'"),
-        ({"scope": "global", "taskId": "x"}, "goes with scope 'task', not with 'global'"),
-        ({"scope": "project", "taskId": "x"}, "goes with scope 'task', not with 'project'"),
-        ({"type": 7}, "must be a list"),
-        ({"tags": ["x"] * 33}, "the limit is 32"),
-    ],
-)
-async def test_what_does_not_go_together_is_refused(agent: Agent, arguments: dict[str, Any], says: str) -> None:
-    assert says in await agent.refused("memory_search", query="order", **arguments)
+NOT_TOGETHER = [
+    ({"scope": "task"}, "needs 'taskId'"),
+    ({"scope": "global", "taskId": "x"}, "goes with scope 'task', not with 'global'"),
+    ({"scope": "project", "taskId": "x"}, "goes with scope 'task', not with 'project'"),
+    ({"type": 7}, "must be a list"),
+    ({"tags": ["x"] * 33}, "the limit is 32"),
+]
+
+
+async def test_what_does_not_go_together_is_refused(agent: Agent) -> None:
+    for arguments, says in NOT_TOGETHER:
+        assert says in await agent.refused("memory_search", query="order", **arguments)
 
 
 async def test_a_note_says_what_it_is_and_what_it_is_related_with(agent: Agent) -> None:

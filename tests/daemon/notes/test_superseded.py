@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pytest
 from tests.support.daemon.loopback import Machine, Serving, machine
 from tests.support.documents.notes import Agent, acting
 
@@ -16,8 +15,7 @@ async def found(agent: Agent, query: str, **arguments: Any) -> list[dict[str, An
     return list((await agent.call("memory_search", query=query, **arguments))["results"])
 
 
-@pytest.mark.parametrize("rank", RANKS)
-async def test_the_newer_note_stands_above_in_every_rank(agent: Agent, rank: str) -> None:
+async def test_the_newer_note_stands_above_in_every_rank(agent: Agent) -> None:
     """Though the older one fits better, weighs more and is read more often."""
     old = await agent.note("The deploy key lives in vault A.", title="Deploy key place", importance="core")
     new = await agent.note(
@@ -29,17 +27,18 @@ async def test_the_newer_note_stands_above_in_every_rank(agent: Agent, rank: str
     )
     for _ in range(3):
         await agent.call("memory_get", id=old)
-    asked = {"query": "where does the deploy key live, vault A", "rank": rank, "minScore": 0}
-    hits = await found(agent, **asked)
-    assert [hit["id"] for hit in hits] == [new, old]
-    # So they stand in the text, each with the day of its last change.
-    text = str(getattr((await agent.client.call_tool("memory_search", asked)).content[0], "text", ""))
-    shown = re.findall(rf"(?m)^(mem_\S+) {hits[0]['updatedAt'][:10]}", text)
-    assert shown == [hit["shortId"] for hit in hits]
-    if rank == "relevance":
-        assert hits[0]["score"] >= hits[1]["score"]
-    assert [one["id"] for one in hits[1]["supersededBy"]] == [new]
-    assert "supersededBy" not in hits[0]
+    for rank in RANKS:
+        asked = {"query": "where does the deploy key live, vault A", "rank": rank, "minScore": 0}
+        hits = await found(agent, **asked)
+        assert [hit["id"] for hit in hits] == [new, old]
+        # So they stand in the text, each with the day of its last change.
+        text = str(getattr((await agent.client.call_tool("memory_search", asked)).content[0], "text", ""))
+        shown = re.findall(rf"(?m)^(mem_\S+) {hits[0]['updatedAt'][:10]}", text)
+        assert shown == [hit["shortId"] for hit in hits]
+        if rank == "relevance":
+            assert hits[0]["score"] >= hits[1]["score"]
+        assert [one["id"] for one in hits[1]["supersededBy"]] == [new]
+        assert "supersededBy" not in hits[0]
 
 
 async def test_a_newer_note_that_does_not_match_is_brought_in(agent: Agent) -> None:

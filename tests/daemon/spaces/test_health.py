@@ -388,13 +388,13 @@ async def test_a_deleted_space_gives_its_room_back_while_it_is_searched(tmp_path
     path = tmp_path / "s.db"
     space = await open_space(path)
     filler = " ".join(f"filler{number}" for number in range(1200))
-    for number in range(20):
+    for number in range(12):
         await space.documents.put("p", f"big{number}.md", f"# Big {number}\n\n{filler} {number}\n", base=0, author="a")
     await space.documents.put("p", "3.md", text_of(3), base=0, author="a")
     await space.wait_indexed(timeout_s=DEADLINE_S)
     await space.upkeep.give_back()
     before = path.stat().st_size
-    for number in range(20):
+    for number in range(12):
         await space.documents.remove("p", f"big{number}.md", base=1, author="a")
     await space._threads.write(lambda store: store.documents.forget_deleted(9e12, limit=1000))
     giving: asyncio.Task[int] = asyncio.create_task(space.upkeep.give_back())
@@ -468,11 +468,11 @@ async def test_room_that_a_reader_holds_back_is_given_back_when_it_is_done(tmp_p
     path = tmp_path / "s.db"
     space = await open_space(path)
     filler = " ".join(f"filler{number}" for number in range(1200))
-    for number in range(20):
+    for number in range(12):
         await space.documents.put("p", f"big{number}.md", f"# Big {number}\n\n{filler} {number}\n", base=0, author="a")
     await space.wait_indexed(timeout_s=DEADLINE_S)
     await space.upkeep.give_back()
-    for number in range(20):
+    for number in range(12):
         await space.documents.remove("p", f"big{number}.md", base=1, author="a")
     await space._threads.write(lambda store: store.documents.forget_deleted(9e12, limit=1000))
     before = path.stat().st_size
@@ -556,7 +556,7 @@ def test_killed_while_it_heals_it_heals_after_that(path: Path, name: str) -> Non
     else:
         damaging.flip(path, damaging.pages_of(path, name)[0])
     chance = random.Random(7)
-    for _ in range(6):
+    for _ in range(4):
         heal_and_be_killed(path, chance.uniform(0.02, 0.4))
 
     async def last() -> None:

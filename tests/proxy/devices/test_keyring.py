@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -35,7 +34,7 @@ from confide_crypto.transport.open import Connection
 from confide_daemon.access.jobs import Jobs
 from confide_memory.documents import Asks
 from confide_proxy.cli import status
-from confide_proxy.devices import rotation
+from confide_proxy.devices import roster_client, rotation
 from confide_proxy.devices.duties import KeyChange
 from confide_proxy.devices.members import remover
 from confide_proxy.devices.pairing import Invitation, Invitations
@@ -492,14 +491,14 @@ async def test_a_space_that_is_full_goes_on_without_the_one_too_many(daemon: Ser
     space = await ann.visit()
     keyring = ann.keyring()
     async with ann.connected() as link:
+        await keyring.refresh(link)
+        roster, keys = keyring.roster, keyring.keys
+        assert roster is not None
+        assert keys is not None
         for number in range(1, roster_entry.MAX_DEVICES):
             card = roster_entry.Card.of(Identity(bytes([number]) * 32))
-
-            def make(roster: Roster, keys: SpaceKeys | None, device: roster_entry.Device) -> Roster | None:
-                assert keys is not None
-                return roster.add(ann.identity, device, keys, now=1)
-
-            await keyring.extend(link, functools.partial(make, device=roster_entry.Device(card, f"d{number}")))
+            roster = roster.add(ann.identity, roster_entry.Device(card, f"d{number}"), keys, now=1)
+            await roster_client.extend(link, roster.entries[-1])
     bob.take(ann.invite(space.space, "bob", time.time() + 60))
     await bob.visit()
     again = await ann.visit()

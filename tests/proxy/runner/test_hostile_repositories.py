@@ -198,7 +198,7 @@ async def test_a_repository_that_is_too_large_is_let_go(
 ) -> None:
     monkeypatch.setattr("confide_proxy.runner.mirrors._LOOK_S", look_s)
     settings = runs.settings('kind = "command"\ncommand = ["true"]', more="[limits]\nclone_mib = 1\n")
-    (runs.repository / "large").write_bytes(os.urandom(8 * 2**20))
+    (runs.repository / "large").write_bytes(os.urandom(3 * 2**20))
     git(runs.repository, "add", "large")
     git(runs.repository, "commit", "-q", "-m", "large")
     runs.make(settings, "")

@@ -40,9 +40,9 @@ def sealer(known: KnownValues, keys: SpaceKeys | None = KEYS, **policy: object) 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_known_value_is_found_in_every_form(know: Know, form: str) -> None:
-    """Each of 200 in another text, by a process that has never seen them, and nothing of it stays."""
+    """Each of 80 in another text, by a process that has never seen them, and nothing of it stays."""
     chance = random.Random(7)
-    values = [value(chance) for _ in range(200)]
+    values = [value(chance) for _ in range(80)]
     know().remember(("password", one.encode()) for one in values)
     another = sealer(know())
     for one, text in said_again(form, values, 7):

@@ -294,30 +294,28 @@ _ONE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("op", "answer"),
-    [
-        ("move-out", {"revisions": [_ONE], "next": 1, "total": 1}),
-        ("move-out", {"revisions": [], "next": 7, "total": 1}),
-        ("move-out", {"revisions": [{**_ONE, "revision": "1"}], "next": 1, "total": 1}),
-        ("move-out", {"revisions": None}),
-        ("move-facts", {"documents": [], "sessions": [], "links": [], "next": 3}),
-        ("move-in", {"taken": "all"}),
-        ("move-in", {"taken": 0}),
-        ("move-end", {"damaged": 3}),
-        ("record", {"record": "AAAA"}),
-    ],
-)
-async def test_a_daemon_that_answers_nonsense_ends_a_move(
-    ends: tuple[Machine, Device, Serving], op: str, answer: dict[str, Any]
-) -> None:
+NONSENSE = [
+    ("move-out", {"revisions": [_ONE], "next": 1, "total": 1}),
+    ("move-out", {"revisions": [], "next": 7, "total": 1}),
+    ("move-out", {"revisions": [{**_ONE, "revision": "1"}], "next": 1, "total": 1}),
+    ("move-out", {"revisions": None}),
+    ("move-facts", {"documents": [], "sessions": [], "links": [], "next": 3}),
+    ("move-in", {"taken": "all"}),
+    ("move-in", {"taken": 0}),
+    ("move-end", {"damaged": 3}),
+    ("record", {"record": "AAAA"}),
+]
+
+
+async def test_a_daemon_that_answers_nonsense_ends_a_move(ends: tuple[Machine, Device, Serving]) -> None:
     """Whatever the new daemon says, the move ends with a sentence, and the memory is where it was."""
-    source, device, there = ends
-    async with Machine(await there.connect(device.identity)) as target:
-        link: Any = Lying(target, op, answer)
-        with pytest.raises((MoveError, UnfitAnswerError, RequestError)):
-            await moved(whole(source), link, device)
-    await source.put("memory/after.md", "still here\n", project="shop")
+    for op, answer in NONSENSE:
+        source, device, there = ends
+        async with Machine(await there.connect(device.identity)) as target:
+            link: Any = Lying(target, op, answer)
+            with pytest.raises((MoveError, UnfitAnswerError, RequestError)):
+                await moved(whole(source), link, device)
+        await source.put("memory/after.md", "still here\n", project="shop")
 
 
 async def test_a_daemon_that_knows_no_moves_is_named_as_too_old(ends: tuple[Machine, Device, Serving]) -> None:
