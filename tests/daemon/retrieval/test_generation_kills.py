@@ -121,7 +121,10 @@ def test_killed_at_any_step_no_search_mixes_models_and_nothing_is_embedded_again
         note(told)
         swaps += sum(entry["event"] == "swapped" for entry in told)
         count(told, was_killed=code != 0)
-        code, told = writer.run(**common, seed=point, order=chance.choice(ORDERS), crash_at=0, known=known)
+        order = (
+            chance.choice(ORDERS) if swaps or killed < POINTS else ORDERS[1]
+        )  # which changes the model, if nothing has
+        code, told = writer.run(**common, seed=point, order=order, crash_at=0, known=known)
         assert code == 0, writer.errors()
         assert told[-1]["event"] == "done"
         count(told, was_killed=False)

@@ -209,7 +209,8 @@ def main(folder: Path, url: str, when: str, stride: int) -> None:
             told = {"point": point, "killed": os.WIFSIGNALED(status), "acknowledged": len(acknowledged), "wrong": wrong}
             print(json.dumps(told), flush=True)
             shutil.rmtree(store.root)
-            if not os.WIFSIGNALED(status) or (when == "late" and wrong):
+            is_lost = any("is lost" in one for one in wrong)
+            if not os.WIFSIGNALED(status) or (when == "late" and is_lost):
                 return
 
 

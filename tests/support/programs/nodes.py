@@ -177,12 +177,14 @@ async def news(machine: Machine, path: str) -> dict[str, Any]:
 
 
 @contextmanager
-def several(root: Path, postgres: Postgres, count: int = 2, *, more: str = SERVER_KEEPS) -> Iterator[Nodes]:
+def several(
+    root: Path, postgres: Postgres, count: int = 2, *, lease_s: int = LEASE_S, more: str = SERVER_KEEPS
+) -> Iterator[Nodes]:
     """So many nodes, all of them serving; ended at the end. `more`: of their configuration."""
     found = Nodes(root, postgres)
     try:
         for _ in range(count):
-            found.add(more=more)
+            found.add(lease_s=lease_s, more=more)
         yield found
     finally:
         found.end()
