@@ -15,6 +15,7 @@ from tests.daemon.spaces.test_custody import until
 from tests.support.daemon.logged import Node, Store, held
 from tests.support.daemon.postgres import server
 from tests.support.deadline import DEADLINE_S
+from tests.support.programs.processes import wait_until
 
 from confide_daemon.documents.writer import Operation
 from confide_daemon.errors import EngineError, FencedError, StorageError
@@ -41,6 +42,12 @@ async def until_made(node: Node, text: str, operation: Operation) -> Any:
                 return await append(node, text, operation)
             except EngineError:
                 await asyncio.sleep(0.02)
+
+
+def entries_of(store: Store, node: Node) -> int:
+    """How many its space has in the engine."""
+    ((count,),) = store.sql("SELECT count(*) FROM entry WHERE log = %s", node.space_id)
+    return int(count)
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
@@ -127,6 +134,8 @@ async def test_what_cannot_be_derived_once_it_is_sent_is_made_once(
         assert outbox is not None
         if not sent:
             sent.append(outbox._is_doubtful)  # type: ignore[attr-defined]
+            # It is on its way; were it given up before the engine has it, there would be nothing to find.
+            wait_until("the entry to be in the log", lambda: entries_of(store, node) > before)
             raise StorageError("the disk is full")
         return derive(self, *values, **options)
 
@@ -136,6 +145,7 @@ async def test_what_cannot_be_derived_once_it_is_sent_is_made_once(
         await first.tasks._looked.wait()
         first.usage.count([1])
         await first.usage._write()  # it waits for the next entry
+        before = entries_of(store, node)
         monkeypatch.setattr(PieceTable, "replace", fail)
         with pytest.raises(StorageError, match="full"):
             await append(node, "second\n", OPERATION)
