@@ -103,8 +103,6 @@ def pytest_collection_finish() -> None:
     """What is loaded by now stays loaded: nothing of it has to be looked through again and again for what nobody refers to."""
     gc.collect()
     gc.freeze()
-    # A test makes a daemon and drops it: most of what is looked through sooner is still in use.
-    gc.set_threshold(50_000, 20, 20)
     gc.enable()
 
 

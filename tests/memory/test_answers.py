@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.support.daemon.hostile import RESULTS, sendable, wronged
-from tests.support.draws import IS_THOROUGH
+from tests.support.draws import draws
 
 from confide_memory import answers
 from confide_memory.answers import ANSWERS
@@ -51,7 +51,7 @@ def test_whatever_is_wrong_is_said_to_be_so(op: str) -> None:
     """One error, whatever the field."""
     good = sendable(RESULTS.get(op, {}))
     answers.read(op, good)
-    for seed in range(300 if IS_THOROUGH else 20):
+    for seed in range(draws(300, 20)):
         wrong = wronged(random.Random(f"{op}{seed}"), good)
         with suppress(UnfitAnswerError):
             answers.read(op, sendable(wrong) if isinstance(wrong, dict) else {})

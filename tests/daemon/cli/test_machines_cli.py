@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tests.support.daemon.loopback import text_hash
 from tests.support.deadline import DEADLINE_S
+from tests.support.draws import draws
 from tests.support.programs.confided import Confided
 from tests.support.programs.processes import CONFIDED, wait_until
 
@@ -148,7 +149,7 @@ async def test_of_joins_that_race_for_one_invite_exactly_one_wins(ready: Confide
     assert ready.address is not None
     url, static = str(ready.address["url"]), parse_daemon_key(str(ready.address["key"]))
     state = open_state(DataFolder(ready.data))
-    rounds, racers = 8, 4
+    rounds, racers = draws(20, 8), 4
     try:
         for number in range(rounds):
             made = make_invite(state, f"m{number}", space=None, rights=Rights(), ttl_s=60, url=url)

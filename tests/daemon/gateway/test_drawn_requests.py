@@ -9,12 +9,12 @@ from urllib.parse import urlencode
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.draws import IS_THOROUGH
+from tests.support.draws import draws
 from tests.support.programs.server_gateway import ServerGateway
 from tests.support.programs.signing_in import FORM, NAVIGATION, REDIRECT, Program
 
 DRAWN = settings(
-    max_examples=180 if IS_THOROUGH else 12,
+    max_examples=draws(180, 12),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     derandomize=True,

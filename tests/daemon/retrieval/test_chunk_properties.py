@@ -97,10 +97,12 @@ def test_a_change_within_a_long_line_stays_there(kind: str) -> None:
     """A file that is one line of many thousand characters: what changes in it changes the pieces there."""
     chance = random.Random(kind)
     line = {
-        "base64": lambda: base64.b64encode(chance.randbytes(40_000)).decode(),
-        "json": lambda: json.dumps([{"id": n, "v": chance.random()} for n in range(1600)], separators=(",", ":")),
+        "base64": lambda: base64.b64encode(chance.randbytes(draws(150_000, 40_000))).decode(),
+        "json": lambda: json.dumps(
+            [{"id": n, "v": chance.random()} for n in range(draws(6000, 1600))], separators=(",", ":")
+        ),
         "chinese": lambda: "".join(chr(chance.randrange(0x4E00, 0x5000)) for _ in range(20_000)),
-        "words": lambda: words(chance, 24_000, 24_000),
+        "words": lambda: words(chance, *[draws(30_000, 24_000)] * 2),
     }[kind]()
     before = cut(line, ChunkSettings())
     assert len(before) > 500
@@ -210,7 +212,7 @@ def test_a_heading_of_a_megabyte_is_not_repeated_in_every_piece() -> None:
     assert sum(len(piece.heading) for piece in pieces) < 4_000_000
 
 
-HOSTILE_CHARACTERS = 32_000
+HOSTILE_CHARACTERS = draws(64_000, 32_000)
 HOSTILE = {
     "lines of one letter": "a\n",
     "paragraphs of one letter": "a\n\n",

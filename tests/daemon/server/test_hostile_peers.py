@@ -30,7 +30,7 @@ from tests.support.programs.wire import Wire
 from confide_crypto.keys.identity import Identity, format_public_key, parse_daemon_key
 from confide_daemon.server.listening.strangers import HANDSHAKES_AT_ONCE, HANDSHAKES_PER_S, MAX_STRANGERS
 
-ROUNDS = 2
+ROUNDS = 3
 RSS_GROWTH = 6 * 2**20
 LOG_GROWTH = 4096
 CLOSE_REFUSED, CLOSE_VIOLATION, CLOSE_DENIED, CLOSE_BUSY, CLOSE_TOO_BIG = 4400, 4401, 4403, 1013, 1009

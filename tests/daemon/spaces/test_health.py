@@ -15,6 +15,7 @@ import pytest
 from tests.support.daemon import damage as damaging
 from tests.support.daemon.damage import DOCUMENTS, found, open_space, run, text_of
 from tests.support.deadline import DEADLINE_S
+from tests.support.draws import draws
 
 from confide_daemon.cli import health
 from confide_daemon.datadir.disk import Disk
@@ -556,7 +557,7 @@ def test_killed_while_it_heals_it_heals_after_that(path: Path, name: str) -> Non
     else:
         damaging.flip(path, damaging.pages_of(path, name)[0])
     chance = random.Random(7)
-    for _ in range(4):
+    for _ in range(draws(6, 4)):
         heal_and_be_killed(path, chance.uniform(0.02, 0.4))
 
     async def last() -> None:

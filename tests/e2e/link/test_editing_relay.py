@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.deadline import DEADLINE_S
+from tests.support.draws import draws
 from tests.support.network.edits import CHANGES, POLITE_CLOSE, Once
 from tests.support.network.reverse_proxies import Authority
 from tests.support.network.tls_relay import Direction, Edit, Frame, Passage, TlsRelay
@@ -129,7 +130,9 @@ def test_no_edit_passes(tmp_path: Path, daemon: Daemon, relay: TlsRelay, authori
         for direction in ("up", "down"):
             for number, name in enumerate(CHANGES):
                 path = f"memory/{direction}-{number}.md"
-                entries[path] = f"- begin {direction} {number} " + f"{name} " * 1000 + f"{direction} {number} end"
+                entries[path] = (
+                    f"- begin {direction} {number} " + f"{name} " * draws(3000, 1000) + f"{direction} {number} end"
+                )
                 edit = relay.edit = Once(name, direction, skip=number % 3)
                 asked = wire.ask(
                     "tools/call",

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from tests.support.documents.transcripts import SESSION, ClaudeSession, text, tool
+from tests.support.draws import draws
 from tests.support.network.relay import RecordingRelay
 from tests.support.programs.forked import Program
 from tests.support.programs.processes import CONFIDE, Daemon, Inside, Machine, running_daemon, wait_until
@@ -196,7 +197,7 @@ def test_codex_is_read_as_well(machine: Machine) -> None:
 def test_no_message_is_lost_or_twice_whoever_is_killed(machine: Machine, daemon: Daemon) -> None:
     """Proxy and daemon are killed in turns while a session grows: every message is there, once, in order."""
     talk = session_of(machine)
-    total = 100
+    total = draws(180, 100)
     done = threading.Event()
 
     def write() -> None:
@@ -217,7 +218,7 @@ def test_no_message_is_lost_or_twice_whoever_is_killed(machine: Machine, daemon:
                     daemon.start()
                 else:
                     wire.process.send_signal(signal.SIGKILL)
-            if done.is_set() and turn >= 3:
+            if done.is_set() and turn >= draws(5, 3):
                 break
     finally:
         writer.join()

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from tests.support.crypto.channels import HOST, Door
 from tests.support.deadline import DEADLINE_S
+from tests.support.draws import draws
 from tests.support.programs.processes import Machine
 from tests.support.programs.wire import Wire
 from websockets.asyncio.server import ServerConnection, serve
@@ -204,7 +205,7 @@ async def test_no_path_of_the_daemons_leaves_the_memory_folders(tmp_path: Path) 
         assert found == {f"victim/project/{name}" for name in ("README.md", "memory/a.md", "memory/b.md")}
 
 
-MANY = 50_000
+MANY = 100_000
 """About as many files as one message holds."""
 
 
@@ -233,7 +234,7 @@ async def test_a_comparison_that_names_everything_there_is(
             for _ in range(6):
                 await daemon.asked.get()
             assert daemon.session is not None
-            for _ in range(10):
+            for _ in range(20):
                 peak = max(peak, daemon.session.memory_info().rss)
                 await asyncio.sleep(0.1)
 
@@ -277,7 +278,7 @@ async def test_progress_without_end(tmp_path: Path) -> None:
             for _ in range(4):
                 await daemon.asked.get()
             data = json.dumps(note).encode()
-            for _ in range(4_000):
+            for _ in range(draws(10_000, 4_000)):
                 await connection.send_message(data)
 
         await served(daemon, machine, act)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.draws import draws
 from tests.support.sealing.known_forms import FORMS, said_again, value
 from tests.support.sealing.sealers import PRINTS
 
@@ -40,9 +41,9 @@ def sealer(known: KnownValues, keys: SpaceKeys | None = KEYS, **policy: object) 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_known_value_is_found_in_every_form(know: Know, form: str) -> None:
-    """Each of 80 in another text, by a process that has never seen them, and nothing of it stays."""
+    """Each of many in another text, by a process that has never seen them, and nothing of it stays."""
     chance = random.Random(7)
-    values = [value(chance) for _ in range(80)]
+    values = [value(chance) for _ in range(draws(200, 80))]
     know().remember(("password", one.encode()) for one in values)
     another = sealer(know())
     for one, text in said_again(form, values, 7):

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.daemon.loopback import Serving, serving
 from tests.support.deadline import DEADLINE_S
-from tests.support.draws import IS_THOROUGH
+from tests.support.draws import draws
 from tests.support.sealing.sealed_files import OTHER, PROJECT, TOKEN, Keeper, SealedMachine, approve
 
 from confide_crypto.errors import ConnectionLost, RequestError
@@ -710,9 +710,7 @@ def edited(lines: list[str], who: int, what: str, one: int, other: int) -> list[
 
 
 @pytest.mark.long
-@settings(
-    max_examples=25 if IS_THOROUGH else 5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=draws(25, 5), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(STEP, min_size=4, max_size=14))
 def test_no_sequence_of_edits_lets_a_value_out_or_loses_one(
     desks: Desks, steps: list[tuple[int, str, int, int]]

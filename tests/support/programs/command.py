@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -60,6 +61,9 @@ def confided(env: Mapping[str, str], *arguments: str) -> Ended:
 def _run(main: Callable[[], NoReturn], words: list[str], folder: Path, env: Mapping[str, str], stdin: str) -> Ended:
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     code = 0
+    # As in a program, where nobody else takes what asyncio complains of.
+    complaints, asyncio_log = logging.StreamHandler(err), logging.getLogger("asyncio")
+    complaints.setLevel(logging.WARNING)
     with (
         chdir(folder),
         patch.dict(os.environ, env, clear=True),
@@ -69,9 +73,12 @@ def _run(main: Callable[[], NoReturn], words: list[str], folder: Path, env: Mapp
         redirect_stdout(out),
         redirect_stderr(err),
     ):
+        asyncio_log.addHandler(complaints)
         try:
             main()
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else 1
+        finally:
+            asyncio_log.removeHandler(complaints)
     texts = (stream.buffer.getvalue().decode() for stream in (out, err))  # type: ignore[attr-defined]
     return Ended(code, *texts)

@@ -180,7 +180,7 @@ async def news(machine: Machine, path: str) -> dict[str, Any]:
 def several(
     root: Path, postgres: Postgres, count: int = 2, *, lease_s: int = LEASE_S, more: str = SERVER_KEEPS
 ) -> Iterator[Nodes]:
-    """So many nodes, all of them serving; ended at the end. `more`: of their configuration."""
+    """So many nodes, all of them serving; ended at the end. `lease_s`: of a space; `more`: of their configuration."""
     found = Nodes(root, postgres)
     try:
         for _ in range(count):

@@ -107,8 +107,11 @@ class Machine:
         """Run a command in the project; its exit code must be `code`. Returns stdout and stderr together."""
         command = [program or self.program, *arguments]
         done = run(command, cwd=self.project, env=self.env, input=stdin, timeout=COMMAND_DEADLINE_S)
-        text = done.stdout + done.stderr
-        assert done.returncode == code, f"{arguments[0]} ended with {done.returncode}, not {code}:\n{text}"
+        return self._told(arguments, done.returncode, done.stdout + done.stderr, code)
+
+    @staticmethod
+    def _told(arguments: Sequence[str], ended: int, text: str, code: int) -> str:
+        assert ended == code, f"{arguments[0]} ended with {ended}, not {code}:\n{text}"
         assert "Traceback" not in text, text
         assert "was destroyed" not in text, text  # a task that nobody ended
         return text
@@ -149,9 +152,7 @@ class Inside(Machine):
         if program or not self._is_here(arguments):
             return super().run(*arguments, code=code, stdin=stdin, program=program)
         ended = confide(self, *arguments, stdin=stdin or "")
-        text = ended.out + ended.err
-        assert ended.code == code, f"{arguments[0]} ended with {ended.code}, not {code}:\n{text}"
-        return text
+        return self._told(arguments, ended.code, ended.out + ended.err, code)
 
     def json(self, *arguments: str) -> Any:
         """As `Machine.json`."""
