@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import os
 import re
 from collections.abc import AsyncIterator
@@ -58,10 +57,6 @@ SLOW = {
     ),
 }
 """Folders that start programs, and modules that draw or wait for long."""
-OF_PROGRAMS = {"e2e", "chaos", "interop"}
-"""Folders of tests that do little but start programs and wait for them."""
-WITH_PROGRAMS = 0.8
-"""Of the other modules, so many are run between those."""
 
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -122,39 +117,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if is_test and STARTS.search(collection_path.read_text(encoding="utf-8")) else None
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--quick`, nor is it run. All that is run is in an order that keeps the processors at work."""
+    """With `--quick`, nor is it run."""
     if config.getoption("--quick"):
         long = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item not in long]
-    items[:] = spread(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
-
-
-def spread(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
-    """In the order in which no processor is idle: xdist gives each process as many tests, one after the other as they stand here.
-
-    Tests of programs wait as much as they work, and take long. So each process has some of them, between modules that only work, and at the
-    end some of these, of which those that are done early take over what is left.
-    """
-    modules = [list(module) for _, module in itertools.groupby(items, key=lambda item: item.path)]
-    of_programs = [module for module in modules if not OF_PROGRAMS.isdisjoint(module[0].path.parts)]
-    others = [module for module in modules if OF_PROGRAMS.isdisjoint(module[0].path.parts)]
-    found: list[pytest.Item] = []
-    for process in range(processes):
-        waiting = of_programs[process::processes]
-        room = (process + 1) * len(items) // processes - len(found) - sum(map(len, waiting))
-        working: list[list[pytest.Item]] = []
-        while others and (room > 0 or process == processes - 1):
-            working.append(others.pop(0))
-            room -= len(working[-1])
-        each = max(1, int(len(working) * WITH_PROGRAMS / max(1, len(waiting))))
-        while waiting or working:
-            for module in (*waiting[:1], *working[:each]):
-                found += module
-            del waiting[:1], working[:each]
-    return found
 
 
 @pytest.fixture
