@@ -1,4 +1,4 @@
-"""How well `Space.search` finds what it should, by the harness in /work/shared/eval (or CONFIDE_EVAL), without MCP in between.
+"""How well `Space.search` finds what it should, by the harness in the folder that CONFIDE_EVAL names, without MCP in between.
 
     python -m bench.quality [--data locomo_dev devmembench_dev] [--model local|hashed|none] [--view files|records]
                             [--chunks 48/0] [--set vector=0.4] [--threshold 0.25]

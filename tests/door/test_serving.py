@@ -37,6 +37,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["path"] == "/fails":
         raise ValueError("cfd_ a canary of what was stored")
     if scope["path"] == "/works":
+        await send({"type": "http.response.start", "status": 200, "headers": []})  # the sign that it is at work
         await asyncio.Event().wait()
     if scope["path"] == "/refused":
         return await PlainTextResponse("no", 401)(scope, receive, send)
@@ -202,6 +203,9 @@ async def test_where_all_are_at_work_who_comes_is_not_let_in() -> None:
         for _ in range(MOST - 1):
             workers.append(await Visitor.come(port))
             workers[-1].ask("/works")
+            assert await workers[-1].reader.readuntil(
+                b"\r\n\r\n"
+            )  # else there would be somebody to give up for who comes
         late = await Visitor.come(port)
         assert not await late.is_answered()
         for each in workers:

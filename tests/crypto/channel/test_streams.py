@@ -285,7 +285,10 @@ async def test_a_body_that_is_given_up_is_never_used(door: Door) -> None:
     used: list[int] = []
     failures: asyncio.Queue[RequestError] = asyncio.Queue()
 
+    begun = asyncio.Event()
+
     async def use(op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
+        begun.set()
         try:
             used.append(len(await body.read(1 << 30)))
         except RequestError as error:
@@ -302,8 +305,9 @@ async def test_a_body_that_is_given_up_is_never_used(door: Door) -> None:
         with pytest.raises(OSError, match="went away"):
             await connection.upload("put", {}, broken(), timeout_s=DEADLINE_S)
         assert (await failures.get()).code == "cancelled"
+        begun.clear()
         upload = asyncio.create_task(connection.upload("put", {}, bytes(200_000_000), timeout_s=DEADLINE_S))
-        await asyncio.sleep(0.05)
+        await begun.wait()
         upload.cancel()
         assert (await failures.get()).code == "cancelled"
         assert used == []
@@ -412,8 +416,10 @@ async def test_a_body_that_nobody_reads_stops_at_its_credit(door: Door) -> None:
 
 async def test_closing_gives_up_what_is_under_way_and_still_says_goodbye(door: Door) -> None:
     failures: asyncio.Queue[BaseException] = asyncio.Queue()
+    begun = asyncio.Event()
 
     async def use(op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
+        begun.set()
         try:
             await body.read(1 << 30)
         except (RequestError, ConnectionLost) as error:
@@ -425,7 +431,7 @@ async def test_closing_gives_up_what_is_under_way_and_still_says_goodbye(door: D
         connection = await connect(host.url, LAPTOP, HOST.static_key)
         serving = asyncio.create_task(connection.serve(on_message=no_message, on_request=no_request))
         upload = asyncio.create_task(connection.upload("put", {}, bytes(100_000_000), timeout_s=DEADLINE_S))
-        await asyncio.sleep(0.05)
+        await begun.wait()
         await connection.close()
         with pytest.raises(ConnectionLost):
             await upload
@@ -436,8 +442,10 @@ async def test_closing_gives_up_what_is_under_way_and_still_says_goodbye(door: D
 
 async def test_a_link_that_breaks_fails_the_bodies_on_both_ends(door: Door) -> None:
     failures: asyncio.Queue[BaseException] = asyncio.Queue()
+    begun = asyncio.Event()
 
     async def use(op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
+        begun.set()
         try:
             await body.read(1 << 30)
         except BaseException as error:
@@ -449,7 +457,7 @@ async def test_a_link_that_breaks_fails_the_bodies_on_both_ends(door: Door) -> N
         connection = await connect(host.url, LAPTOP, HOST.static_key)
         serving = asyncio.create_task(connection.serve(on_message=no_message, on_request=no_request))
         upload = asyncio.create_task(connection.upload("put", {}, bytes(100_000_000), timeout_s=DEADLINE_S))
-        await asyncio.sleep(0.05)
+        await begun.wait()
         connection._ws.transport.abort()
         with pytest.raises(ConnectionLost):
             await upload

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trustme
 from tests.support.crypto.channels import HOST, LAPTOP, Door, dial, echo, hosting
+from tests.support.deadline import DEADLINE_S
 from websockets.asyncio.client import connect as dial_websocket
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
@@ -152,8 +153,9 @@ async def test_a_peer_that_reads_nothing_any_more_is_cut_off_at_the_end(monkeypa
         theirs._ws.transport.pause_reading()  # type: ignore[attr-defined]
         async with asyncio.TaskGroup() as group:
             sending = group.create_task(_flood(connection))
-            await asyncio.sleep(0.2)
-            async with asyncio.timeout(20):
+            while not connection._ws.transport.get_write_buffer_size():  # type: ignore[attr-defined] # noqa: ASYNC110
+                await asyncio.sleep(0.01)  # until the socket is full
+            async with asyncio.timeout(DEADLINE_S):
                 await connection.close()
             sending.cancel()
         done.set()

@@ -237,10 +237,18 @@ async def test_a_grant_that_goes_while_the_machine_answers_counts(filled: Servin
     identity = filled.enroll("laptop", space="home")
 
     class Slow(Machine):
+        async def until_denied(self) -> None:
+            """Return once the daemon has seen the grant: what was allowed before is refused."""
+            try:
+                while True:
+                    await self.put("memory/asked.md", "allowed so far\n", project="app")
+            except RequestError as error:
+                assert error.code == "denied"
+
         async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
             if op == "flush":
                 enrollment.grant(filled.state.registry, "laptop", Rights(scope="read"))
-                await asyncio.sleep(0.6)  # the daemon looks five times a second
+                await self.until_denied()
             return await super()._on_request(op, body)
 
     async with Slow(await filled.connect(identity)) as laptop:

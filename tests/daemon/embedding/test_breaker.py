@@ -170,7 +170,7 @@ def test_a_question_waits_no_longer_than_its_deadline_and_is_remembered_when_it_
     for _ in range(2):
         with pytest.raises(ProviderDownError, match=r"within 0\.1 s"):
             handle.query_vector("where?")
-    assert time.monotonic() - started < 10  # the model holds the first question for 20 s
+    assert time.monotonic() - started < 19  # the model holds the first question for 20 s
     hold.set()
     deadline = time.monotonic() + 10
     while not handle.remembers("where?") and time.monotonic() < deadline:

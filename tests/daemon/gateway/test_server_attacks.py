@@ -102,8 +102,7 @@ def test_streams_end_with_their_token(gateway: ServerGateway) -> None:
     began = time.monotonic()
     for answer in (first, second):
         while answer.readline():  # one that went on would be kept alive with comments
-            assert time.monotonic() - began < 10
-    assert time.monotonic() - began < 3  # a second, on a machine that has other work
+            assert time.monotonic() - began < DEADLINE_S
     assert gateway.request("POST", "/mcp", opening, token=token, headers=accepts).status == 401
     older.close()
     later.close()

@@ -122,8 +122,7 @@ async def test_a_program_is_let_in_by_words_that_a_device_approves(house: House,
     house.device.run("gateway", "rm", "chat")
     began = time.monotonic()
     while stream.readline():
-        assert time.monotonic() - began < 10
-    assert time.monotonic() - began < 3  # a second, on a machine that has other work
+        assert time.monotonic() - began < DEADLINE_S  # one that went on would be kept alive with comments
     connection.close()
     assert not house.is_let_in(second["access_token"])
     assert error_of(chat.refresh(second["refresh_token"])) == (400, "invalid_grant")

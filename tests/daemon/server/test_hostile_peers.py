@@ -28,6 +28,7 @@ from tests.support.programs.processes import Daemon, Machine, running_daemon, wa
 from tests.support.programs.wire import Wire
 
 from confide_crypto.keys.identity import Identity, format_public_key, parse_daemon_key
+from confide_crypto.limits import FIRST_MESSAGE_TIMEOUT_S
 from confide_daemon.server.listening.strangers import HANDSHAKES_AT_ONCE, HANDSHAKES_PER_S, MAX_STRANGERS
 
 ROUNDS = 3
@@ -182,7 +183,7 @@ def ask_for_less(target: Target) -> None:
     ):
         with Stranger(target.port) as stranger:
             stranger.send(request)
-            assert stranger.seconds_until_cut() < 4, request[:60]
+            assert stranger.seconds_until_cut() < FIRST_MESSAGE_TIMEOUT_S, request[:60]
 
 
 def announce_two_gibibytes(target: Target) -> None:
@@ -192,7 +193,7 @@ def announce_two_gibibytes(target: Target) -> None:
 def send_a_mebibyte(target: Target) -> None:
     with Stranger(target.port, is_open=True) as stranger:
         stranger.send(frame(bytes(1 << 20)))
-        assert stranger.seconds_until_cut() < 4
+        assert stranger.seconds_until_cut() < FIRST_MESSAGE_TIMEOUT_S
 
 
 def send_it_with_the_request(target: Target) -> None:
@@ -200,7 +201,7 @@ def send_it_with_the_request(target: Target) -> None:
     for tail in (frame(bytes(60_000)), frame(b"x") * 20_000, frame(opcode=PING) * 50_000):
         with Stranger(target.port) as stranger:
             stranger.send(http_request() + tail)
-            assert stranger.seconds_until_cut() < 4
+            assert stranger.seconds_until_cut() < FIRST_MESSAGE_TIMEOUT_S
 
 
 def send_text(target: Target) -> None:
@@ -211,7 +212,7 @@ def send_frames_of_no_kind(target: Target) -> None:
     for broken in (b"\x82\x05hello", frame(opcode=3), frame(b"x", CONT), b"\xf2\x80\0\0\0\0", frame(b"x" * 200, PING)):
         with Stranger(target.port, is_open=True) as stranger:
             stranger.send(broken)
-            assert stranger.seconds_until_cut() < 4
+            assert stranger.seconds_until_cut() < FIRST_MESSAGE_TIMEOUT_S
 
 
 def send_fragments_without_end(target: Target) -> None:
@@ -333,7 +334,7 @@ def test_slow_senders_are_given_seconds(target: Target) -> None:
         for thread in threads:
             thread.join(30)
     for seconds, (_, _, limit) in zip(lived, stages, strict=True):
-        assert limit - 1.5 <= seconds <= limit + 4
+        assert limit - 1.5 <= seconds <= limit + 15  # a machine may be busy; who is never cut crawls for 30 s
 
 
 # Somebody who is let in, and then misbehaves.

@@ -218,7 +218,7 @@ async def test_a_stop_does_not_wait_for_who_has_no_session(tmp_path: Path, stage
         await asyncio.sleep(0.1)
         daemon.daemon.stop()
         stopped_at = asyncio.get_running_loop().time()
-    assert asyncio.get_running_loop().time() - stopped_at < 3
+    assert asyncio.get_running_loop().time() - stopped_at < 9
     if stage == "tcp":
         writer.close()
     elif stage == "explained":

@@ -224,7 +224,7 @@ async def test_a_machine_that_does_not_answer_costs_two_seconds_and_nothing_else
     async with laptop.mcp() as client:
         started = asyncio.get_running_loop().time()
         stored = await client.call_tool("memory_store", {"content": "kept", "path": "MEMORY.md"})
-        assert asyncio.get_running_loop().time() - started < 5
+        assert asyncio.get_running_loop().time() - started < 9
         assert not stored.is_error
         assert stored.structured_content["onDisk"] is False
         assert "follows with the next sync" in text_of(stored)

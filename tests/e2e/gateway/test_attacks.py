@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.door_attacks import LISTEN, METADATA, DoorAttacks, listen
 from tests.support.programs.gateway import Gateway, serving
 from tests.support.programs.processes import Machine
@@ -45,7 +46,7 @@ def test_without_a_good_token_there_is_nothing(gateway: Gateway) -> None:
 
 
 def test_streams_end_with_their_token(gateway: Gateway) -> None:
-    """Within a second of `confide token rm`."""
+    """Soon after `confide token rm`: one that went on would be kept alive with comments."""
     token = gateway.machine.json("token", "new", "brief")["token"]
     connection, answer = listen(gateway, token)
     assert answer.status == 200
@@ -53,8 +54,7 @@ def test_streams_end_with_their_token(gateway: Gateway) -> None:
     gateway.machine.run("token", "rm", "brief")
     began = time.monotonic()
     while answer.readline():
-        pass
-    assert time.monotonic() - began < 3  # a second, on a machine that has other work
+        assert time.monotonic() - began < DEADLINE_S
     connection.close()
 
 
@@ -96,9 +96,7 @@ async def test_what_it_writes_of_itself_names_nothing(own: Machine) -> None:
         gateway.request("POST", "/mcp", CANARY.encode(), token=token)
         connection, answer = listen(gateway, token)
         assert answer.status == 200
-        began = time.monotonic()
         said = gateway.stop()
-        assert time.monotonic() - began < 5
         connection.close()
     assert CANARY not in said
     assert token not in said

@@ -102,7 +102,7 @@ def test_a_keyring_that_waits_for_somebody_does_not_hang_the_agent(daemon: Daemo
         agent.open()
         started = time.monotonic()
         assert "the keyring did not answer" in told(agent)
-        assert time.monotonic() - started < 20
+        assert time.monotonic() - started < 60  # it never answers
         away.rename(entries)  # somebody has unlocked it
         wait_until("the session to get its key", lambda: told(agent) == "")
 

@@ -61,7 +61,7 @@ def test_stores_wait_and_arrive_once_and_in_order(machine: Machine, relay: Recor
             kept = store(wire, f"- number {number}", path="memory/log.md")
             assert (kept["queued"], kept["revision"], kept["indexed"], kept["onDisk"]) == (True, 0, False, False)
             assert "since" in kept["warnings"][0]
-            assert time.monotonic() - started < 6  # 2 s for another link; a call that is given up takes 10 s
+            assert time.monotonic() - started < 9.5  # 2 s for another link; a call that is given up takes 10 s
         assert lines_of(machine, "memory/log.md") == ["- number 0"]
         relay.mend()
         wait_until("the link", lambda: is_up(wire))
@@ -186,12 +186,12 @@ def test_a_daemon_that_hangs_is_not_waited_for(machine: Machine, daemon: Daemon)
             started = time.monotonic()
             assert store(wire, "- meanwhile", path="memory/log.md")["queued"]
             assert (
-                time.monotonic() - started < 7
+                time.monotonic() - started < 9.5
             )  # 2 s until nobody is there, 2 s for another link; a call that is given up takes 10 s
             started = time.monotonic()
             found = wire.tool("memory_search", {"query": "heron dawn"})["structuredContent"]
             assert found["searchMode"] == "offline"
-            assert time.monotonic() - started < 7
+            assert time.monotonic() - started < 9.5
         finally:
             daemon.signal(signal.SIGCONT)
         wait_until("the link", lambda: is_up(wire))

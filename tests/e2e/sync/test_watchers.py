@@ -49,7 +49,7 @@ def test_one_of_three_sessions_watches_and_another_takes_over(tmp_path: Path) ->
             rest = [wire for wire in wires if wire is not first]
             wait_until("another watcher", lambda: any(map(watches, rest)))
             # They look twice a second; a seat whose holder is believed to live is free after 300 s.
-            assert time.monotonic() - killed < 10
+            assert time.monotonic() - killed < 100
             wait_until("the file at bob", (bob.project / "memory/between.md").exists)
             second = next(wire for wire in rest if watches(wire))
             second.process.kill()

@@ -43,7 +43,7 @@ n = 0
 try:
     for n in range(40):
         if not os.fork():
-            time.sleep(9)
+            time.sleep(60)
 except OSError:
     pass
 print(n, flush=True)

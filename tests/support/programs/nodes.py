@@ -25,7 +25,7 @@ from confide_crypto.keys.identity import Identity
 from confide_daemon.access.registry import open_state
 from confide_daemon.datadir.paths import DataFolder
 
-LEASE_S = 3
+LEASE_S = 12
 
 
 class Node(Confided):
