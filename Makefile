@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: capacity clients deploy panel demo test channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos drawn logged schedules soak catalogue schema lock docs clean
+.PHONY: capacity clients deploy panel demo test e2e steady channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos drawn logged schedules soak catalogue schema lock docs clean
 
 demo: $(STAMP)
 	./demo/run
@@ -17,8 +17,19 @@ demo: $(STAMP)
 test:
 	$(MAKE) --jobs=2 --output-sync=target bytecode types style
 	+$(MAKE) channel > $(VENV)/.checks 2>&1 & checks=$$!; \
-	$(BIN)/python -m pytest -n 6 --dist worksteal -m 'not channel' tests; suite=$$?; \
+	$(BIN)/python -m pytest -n 6 --dist worksteal -m 'not channel and not fleet' tests; suite=$$?; \
 	wait $$checks; checked=$$?; cat $(VENV)/.checks; exit $$((suite + checked))
+
+# What needs several nodes, leases, a flood, or more than three programs at once (tests/conftest.py names them). `.ci/run` runs it after `make test`.
+e2e: $(STAMP) bytecode
+	$(BIN)/python -m pytest -n 6 --dist worksteal -m 'fleet and not channel' tests
+
+# A target several times in this tree, every second time beside busy processes and a slow disk, and a table of what failed: fifty minutes.
+# `make steady N=5 OF=e2e` does it with the other one.
+N ?= 10
+OF ?= test
+steady: $(STAMP)
+	$(BIN)/python -m tests.steady --runs $(N) --target $(OF)
 
 channel: $(STAMP)
 	$(BIN)/python -m pytest -n 0 -m channel --cov --cov-report term tests/crypto

@@ -2,7 +2,7 @@
 
     python -m bench.evaluation [--json OUT]
 
-The data and the harness lie in the folder that CONFIDE_EVAL names (/work/shared/eval); without it this says so and ends well. Notes of
+The data and the harness lie in the folder that CONFIDE_EVAL names; without it this says so and ends well. Notes of
 one turn each and identifiers are measured in the process (`bench.quality`, `bench.identifiers`).
 """
 

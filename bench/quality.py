@@ -39,7 +39,8 @@ from confide_daemon.retrieval.search.results import Hit
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 
-EVAL = Path(os.environ.get("CONFIDE_EVAL", "/work/shared/eval"))
+EVAL = Path(os.environ.get("CONFIDE_EVAL", "eval"))
+"""Where the data sets and their harness lie; `eval` below the current folder unless CONFIDE_EVAL names another place."""
 
 
 def harness() -> ModuleType:

@@ -59,6 +59,21 @@ SLOW = {
 """Folders that start programs, and modules that draw or wait for long."""
 
 
+FLEET = {
+    # Several nodes over one PostgreSQL, and the leases of spaces.
+    *("nodes", "log", "test_from_nodes.py", "test_relay.py", "test_balancer.py"),
+    # Floods, and whatever else fills a daemon up.
+    *("test_hostile_peers.py", "test_strangers.py", "test_rates.py", "test_dear_requests.py", "test_attacks.py"),
+    *("test_panel_attacks.py", "test_server_attacks.py", "test_serving.py", "test_limits.py"),
+    # More than three programs at once, or programs that are killed again and again.
+    *("chaos", "backup", "test_hook_faults.py", "test_watchers.py", "test_reverse_proxy.py", "test_nights.py"),
+    *("test_nights_that_move.py", "test_two_devices.py", "test_offline_kills.py", "test_key_kills.py"),
+    *("test_generation_kills.py", "test_store_crash.py", "test_signing_in_killed.py", "test_migration_kills.py"),
+}
+"""Folders and modules whose tests are marked `fleet`: `make e2e` runs them, and `make test` all others."""
+TESTS = Path(__file__).parent
+
+
 SHARED_MEMORY = Path("/dev/shm")
 LEAST_FREE = 4 * 2**30
 
@@ -118,7 +133,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--quick`, nor is it run."""
+    """Mark those of `FLEET`; with `--quick`, leave out what takes long."""
+    for item in items:
+        if FLEET.intersection(item.path.relative_to(TESTS).parts):
+            item.add_marker("fleet")
     if config.getoption("--quick"):
         long = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=long)
