@@ -127,13 +127,16 @@ class History:
         return deleted_at + self._kept_s
 
     async def sweep(self) -> int:
-        """Removes the texts of what was deleted too long ago, and the vectors kept of such; of how many documents. Raises StorageError."""
+        """Removes the texts of what was deleted too long ago, and the vectors kept of such; of how many documents. Raises StorageError.
+
+        The clock has to say so at two sweeps, a day apart.
+        """
         now = self._clock()
-        before = now - self._kept_s
 
         def work(store: Store) -> int:
             with store.writing():
                 store.vectors.thin_out(now=now)
+                before = store.marks.confirm_clock(now) - self._kept_s
                 return store.documents.forget_deleted(before, limit=_SWEPT_AT_ONCE)
 
         swept = 0

@@ -25,6 +25,9 @@ from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
 from confide_daemon.store.upkeep import salvage
 from confide_daemon.store.upkeep.integrity import (
+    ACCEPTED,
+    CLOCK_CONFIRMED,
+    FILE_LOST,
     LOSSES,
     LOST_ROWS,
     PAGES,
@@ -55,6 +58,7 @@ _SHOWN = 20
 _ROUNDS = 4
 OPEN = "open"
 CHECKED_AT = "checked_at"
+WRITTEN_AT = "written_at"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +155,11 @@ class Upkeep:
         await self._threads.maintain(lambda store: note_salvage(store, lost, now=self._clock()))
         self._wake.set()
 
+    async def missed(self) -> None:
+        """Note that the database file was not there, though machines have used the space before."""
+        await self._threads.maintain(lambda store: _note_breach(store, Breach(FILE_LOST, 1, self._clock())))
+        await self._look_up()
+
     def look(self) -> None:
         """Somebody has put something right: what was found is looked at again now."""
         self._wake.set()
@@ -165,6 +174,8 @@ class Upkeep:
     def warnings(self) -> list[str]:
         """What whoever uses the space should know."""
         said = self._damage.warnings()
+        if (refused := self._threads.refused) is not None:
+            said.append(f"nothing new can be stored in this space: {refused}")
         if self.failure is not None:
             said.append(f"the space cannot be kept in order: {self.failure}")
         for breach in self._open:
@@ -187,7 +198,7 @@ class Upkeep:
             await self._heal(found)
             found += await self._renewed()
             if accept_losses:
-                await self._threads.maintain(lambda store: _settle(store, [LOST_ROWS], self._clock()))
+                await self._threads.maintain(lambda store: _settle(store, ACCEPTED, self._clock()))
                 await self._look_up()
             return found
 
@@ -206,6 +217,8 @@ class Upkeep:
             self._wake.clear()
             try:
                 async with self._lock:
+                    if self._threads.refused is not None:
+                        await self._threads.maintain(lambda store: _try_to_write(store, self._clock()))
                     await self._round()
                     await self._threads.rest()
                 self.failure = None
@@ -218,7 +231,7 @@ class Upkeep:
                 # A bug must not leave a space that nobody looks after and that is said to be well; its text may quote anything.
                 self.failure = StorageError(f"its upkeep is broken ({type(error).__name__})")
                 log.error("the upkeep of a space broke: %s", type(error).__name__)
-            if not await self._is_woken_within(RETRY_S if self.failure else LOOK_S):
+            if not await self._is_woken_within(RETRY_S if self.failure or self._threads.refused else LOOK_S):
                 await self._is_woken_within(self._turns.next_s())
 
     async def _is_woken_within(self, seconds: float) -> bool:
@@ -248,7 +261,9 @@ class Upkeep:
             await self._threads.maintain(lambda store: _set_mark(store, CHECKED_AT, self._clock()))
             self._is_due = False
             await self._threads.maintain(
-                lambda store: salvage.forget_damaged(store.path, self._clock() - DAMAGED_DAYS * DAY_S)
+                lambda store: salvage.forget_damaged(
+                    store.path, store.marks.find(CLOCK_CONFIRMED) - DAMAGED_DAYS * DAY_S
+                )
             )
             await self._give_back(merge=True)
         await self._give_back(merge=False)
@@ -352,7 +367,7 @@ class Upkeep:
 
     async def _settle(self, left: Counter[str]) -> None:
         """What is no longer found is healed; what was lost is when an operator has said so."""
-        healed = [one.what for one in self._open if one.what not in left and one.what != LOST_ROWS]
+        healed = [one.what for one in self._open if one.what not in left and one.what not in ACCEPTED]
         if healed:
             await self._threads.maintain(lambda store: _settle(store, healed, self._clock()))
         if not left:
@@ -400,6 +415,17 @@ def _note(store: Store, breaches: Sequence[Breach]) -> None:
     with store.writing_derived():
         for breach in breaches:
             store.breaches.note(breach)
+
+
+def _note_breach(store: Store, breach: Breach) -> None:
+    with store.writing():
+        store.breaches.note(breach)
+
+
+def _try_to_write(store: Store, now: float) -> None:
+    """Find out whether what was refused is possible again; forced to the disk, as what machines store. Raises StorageError."""
+    with store.writing():
+        store.marks.put(WRITTEN_AT, now)
 
 
 def _settle(store: Store, what: Sequence[str], now: float) -> None:

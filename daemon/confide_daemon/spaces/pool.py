@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
@@ -87,6 +88,7 @@ class Spaces:
             vault: what keeps the sealed records of all of them; closed with them.
             leases: of their logs, whose copies the files are; None: the files are all there is. Closed with them.
         """
+        self._began_at = time.time()
         self._leases = leases
         self._ahead = set(state.folder.spaces.glob(_AHEAD)) if leases is not None else set()
         self._renewing: set[asyncio.Task[None]] = set()
@@ -509,6 +511,14 @@ class Spaces:
             roster=lambda: self.rosters.current(space_id),
             around=lambda: self.around(space_id),
             held=held,
+            is_known=await asyncio.to_thread(self._is_known, space_id),
+        )
+
+    def _is_known(self, space_id: str) -> bool:
+        """Whether a machine has used the space before this daemon began."""
+        return any(
+            caller.space_id == space_id and (caller.last_seen_at or math.inf) < self._began_at
+            for caller in self._state.registry.callers()
         )
 
     async def _close_unused(self, space_id: str) -> None:

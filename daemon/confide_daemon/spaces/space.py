@@ -214,6 +214,7 @@ class Space:
         roster: Callable[[], Roster | None] = lambda: None,
         around: Callable[[], tuple[int | None, bool | None]] = lambda: (None, None),
         held: Lease | None = None,
+        is_known: bool = False,
     ) -> Space:
         """Opens the space, making it when the file is not there, and takes up the indexing and the upkeep.
 
@@ -232,6 +233,7 @@ class Space:
             around: gives how many credentials are stored in clear, and whether a backup is proven, None for what nobody knows; may take a
                 while.
             held: the lease of its log, of which the file is a copy; None: the file is all there is.
+            is_known: machines have used the space before, so a file that is missing is a loss, which is noted.
 
         Raises StorageError: wrong key, damaged beyond repair, newer schema, not writable, disk full.
         """
@@ -284,8 +286,13 @@ class Space:
             space.shipping.start()
             return space
 
+        is_missing = is_known and held is None and not path.exists()
         try:
-            return await begin()
+            space = await begin()
+            if is_missing:
+                log.error("the database file of space %s was missing: an empty one was made", space_id)
+                await space.upkeep.missed()
+            return space
         except DamagedError:
             if held is not None:
                 # What the log has is whole, and what can be read here may not be.
@@ -513,7 +520,8 @@ class Space:
     def ailments(self) -> set[str]:
         """What of it does not work as it should, in words that tell nothing of what it holds: storage, index, embedding."""
         state = self.upkeep.health().state
-        found = {"storage"} if state == "damaged" else {"index"} if state == "healing" else set()
+        is_lost = state == "damaged" or self._threads.refused is not None
+        found = {"storage"} if is_lost else {"index"} if state == "healing" else set()
         if self._indexer.failure is not None or self._indexer.uncuttable:
             found.add("index")
         if all(one.condition in (Condition.DOWN, Condition.REFUSED) for one in self._indexer.standings()):

@@ -176,6 +176,15 @@ def create_private(path: Path) -> None:
         ) from None
 
 
+def _file_of(path: Path) -> tuple[int, int] | None:
+    """Device and number of the file that has the path now."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 # When the log is folded into the database file. SQLite's own number: 4 MiB.
 LONG_LOG_PAGES = 1000
 # The largest document takes so much: its revision, its pieces, their keywords.
@@ -382,6 +391,7 @@ class Database:
         key: what the file is encrypted with now; empty once this is closed.
         damage: what of it cannot be read, shared by all connections of the space.
         remembered: counts and lists that hold until somebody writes.
+        refused: why the last write was, where that is a fault of the disk or of the file; None: it was made.
         quota: what it may hold.
         outbox: where what is written goes first; None: this file is all there is.
     """
@@ -392,8 +402,10 @@ class Database:
         self.key = key
         self.damage = damage or Damage()
         self.remembered = Remembered()
+        self.refused: StorageError | None = None
         self.quota = UNLIMITED
         self.outbox: Outbox | None = None
+        self._file = _file_of(path)
         self._kept_kib = CACHE_KIB
         self._behind: list[Callable[[], object]] = []
         self._after_commit: list[Callable[[], None]] = []
@@ -449,11 +461,19 @@ class Database:
         self._behind.clear()
         self._after_commit.clear()
         one = _alone(self.connection) if self.outbox is None else self.outbox.transaction(is_derived=is_derived)
-        with storage_errors("write to the database"), one as send:
-            yield
-            if self._behind:
-                send()
-                self.derive()
+        try:
+            with storage_errors("write to the database"), one as send:
+                yield
+                if self._behind:
+                    send()
+                    self.derive()
+            self.require_file()
+        except SpaceFullError:
+            raise
+        except StorageError as error:
+            self.refused = error
+            raise
+        self.refused = None
         for follow in self._after_commit:
             follow()
         self._after_commit.clear()
@@ -474,6 +494,18 @@ class Database:
     def after_commit(self, follow: Callable[[], None]) -> None:
         """Calls it once the transaction that is under way is committed."""
         self._after_commit.append(follow)
+
+    def require_file(self) -> None:
+        """Raises StorageError where another file has the path of this one, or none: what is written then lasts as long as this process.
+
+        Where there is a log, that has all that is written, and the file is a copy.
+        """
+        if self.outbox is None and (found := _file_of(self.path)) != self._file:
+            what = "deleted" if found is None else "replaced by another file"
+            raise StorageError(
+                f"cannot write to the database: its file was {what} while it was open",
+                hint="stop the daemon, put the file back or restore a backup, and start it again",
+            )
 
     def check_room(self) -> None:
         """Raises StorageError where the disk is too full for what can be rebuilt, before anybody computes or pays for that."""
@@ -505,6 +537,7 @@ class Database:
                 yield
             finally:
                 self.connection = connect(self.path, self.key, writer=True)
+                self._file = _file_of(self.path)
                 if self.outbox is not None:
                     self.outbox.attach(self.connection, self.key)
                 self._kept_kib = CACHE_KIB

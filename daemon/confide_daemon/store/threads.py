@@ -50,6 +50,17 @@ class StoreThreads:
         """Of what a space may keep in memory while no other is open, the part that it may now."""
         return self._pages.share
 
+    @property
+    def refused(self) -> StorageError | None:
+        """Why nothing can be written: the last write was refused, or the file is not the one that was opened. None: it can."""
+        if self._closed or self._writer.refused is not None:
+            return self._writer.refused
+        try:
+            self._writer.require_file()
+        except StorageError as error:
+            return error
+        return None
+
     async def write(self, work: Callable[[Store], T]) -> T:
         """Runs in the writer's thread, after all that was asked before."""
         self.used_at = time.monotonic()

@@ -164,9 +164,10 @@ class Tasks:
                 return
             with store.writing():
                 store.marks.put(TIDIED_AT, now)
-                store.task_logs.forget(now - LOGS_DAYS * DAY_S)
-                store.slots.forget(now - KEPT_DAYS * DAY_S)
-                store.tasks.forget(now - KEPT_DAYS * DAY_S)
+                confirmed = store.marks.confirm_clock(now)
+                store.task_logs.forget(confirmed - LOGS_DAYS * DAY_S)
+                store.slots.forget(confirmed - KEPT_DAYS * DAY_S)
+                store.tasks.forget(confirmed - KEPT_DAYS * DAY_S)
 
         await self._threads.maintain(work)
 

@@ -620,6 +620,9 @@ def test_queries_as_they_are_built_are_understood(store: Store, match: str) -> N
 
 def test_a_change_is_known_by_its_id_for_ninety_days(store: Store) -> None:
     """With the transaction that makes it or not at all; ids that are older are forgotten as new ones come."""
+    with store.writing():
+        for moment in (NOW, NOW + 86_400):  # the clock has shown it twice, a day apart
+            store.marks.confirm_clock(moment)
     for name, when in (("old", NOW - OPERATIONS_KEPT_S - 1), ("young", NOW - OPERATIONS_KEPT_S + 60), ("new", NOW)):
         with store.writing():
             store.operations.add(OperationRow(name, "asked", 1, "", None, 1), now=when)

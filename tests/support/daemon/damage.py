@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 from tests.support.deadline import DEADLINE_S
 
-from confide_daemon.datadir.disk import Disk
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.search.query import SearchQuery
-from confide_daemon.spaces.maintenance import Turns
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.database import connect, transaction
@@ -27,12 +26,10 @@ def text_of(number: int) -> str:
     return f"# Note {number}\n\n" + "\n\n".join(parts) + "\n"
 
 
-async def open_space(
-    path: Path, *, model: str = "words", disk: Disk | None = None, turns: Turns | None = None
-) -> Space:
-    """The space, with a model that needs no files."""
+async def open_space(path: Path, *, model: str = "words", **options: Any) -> Space:
+    """The space, with a model that needs no files; `options`: of `Space.open`."""
     handle = Model.ready(HashedEmbedder(64, model=model))
-    return await Space.open(path, KEY, space_id="s", settings=IndexSettings(), embedder=handle, disk=disk, turns=turns)
+    return await Space.open(path, KEY, space_id="s", settings=IndexSettings(), embedder=handle, **options)
 
 
 async def make(path: Path) -> None:

@@ -423,7 +423,8 @@ class OperationTable(Table):
 
     def add(self, row: OperationRow, *, now: float) -> None:
         """Notes what was done, in the transaction that does it, and forgets what is too old."""
-        self._rows("DELETE FROM operation WHERE done_at < ?", (now - OPERATIONS_KEPT_S,))
+        confirmed = "(SELECT value FROM mark WHERE name = 'clock_confirmed')"
+        self._rows(f"DELETE FROM operation WHERE done_at < {confirmed} - ?", (OPERATIONS_KEPT_S,))
         sql = "INSERT INTO operation (id, asked, revision, hash, previous, lines, done_at) VALUES (?, ?, ?, ?, ?, ?, ?)"
         self._rows(sql, (row.id, row.asked, row.revision, row.hash, row.previous, row.lines, now))
 

@@ -55,9 +55,17 @@ NAMES_LOST: Final = "rows whose document or project is lost"
 TEXTS_LOST: Final = "documents whose newest text is lost"
 PAGES: Final = "pages that cannot be read"
 LOST_ROWS: Final = "rows lost with their pages"
+FILE_LOST: Final = "database file, missing when the space was opened"
 
 # What only a person, or a working copy that is compared again, can bring back.
-LOSSES: Final = (TEXTS_LOST, LOST_ROWS)
+LOSSES: Final = (TEXTS_LOST, LOST_ROWS, FILE_LOST)
+ACCEPTED: Final = (LOST_ROWS, FILE_LOST)
+"""Losses that nothing heals: an operator says that they have been seen."""
+
+CLOCK_SEEN: Final = "clock_seen"
+CLOCK_CONFIRMED: Final = "clock_confirmed"
+APART_S: Final = 20 * 3600.0
+"""Between two looks at the clock: somewhat less than a day, since the daily sweep looks."""
 
 SLICE: Final = 2000  # rows of pieces or vectors: some 20 ms
 SAMPLED: Final = 64  # vectors looked at whenever ids are
@@ -380,6 +388,20 @@ class MarkTable(Table):
     def find(self, name: str) -> float:
         """What was set; 0 if it never was."""
         return float(self._one("SELECT value FROM mark WHERE name = ?", (name,)) or 0.0)
+
+    def confirm_clock(self, now: float) -> float:
+        """Note what the clock shows, and return the latest time that it has shown at two looks, a day apart; 0 before the second.
+
+        What is thrown away for good is judged by that time. A clock that is months ahead for a minute makes nothing old.
+        """
+        seen = self.find(CLOCK_SEEN)
+        if now < seen:
+            self.put(CLOCK_CONFIRMED, min(self.find(CLOCK_CONFIRMED), now))
+        elif now - seen >= APART_S:
+            self.put(CLOCK_CONFIRMED, seen)
+        if now < seen or now - seen >= APART_S:
+            self.put(CLOCK_SEEN, now)
+        return self.find(CLOCK_CONFIRMED)
 
     def put(self, name: str, value: float) -> None:
         self._rows("INSERT OR REPLACE INTO mark (name, value) VALUES (?, ?)", (name, value))
