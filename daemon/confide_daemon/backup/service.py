@@ -134,11 +134,12 @@ class Backups:
         return minute is not None and schedule.is_due(self._clock(), minute, standing.newest_at)
 
     def standing(self) -> Standing:
-        """How the snapshots of the configured target stand. Disk. Raises TargetError."""
+        """How the snapshots of the configured target stand. Disk. Raises TargetError: it is not there, or cannot be written."""
         folder = self._state.folder
         spaces = [one for one in self._state.registry.spaces().values() if folder.space(one).exists()]
         target = target_of(self._config, "")
         history = self.history(target)
+        target.require_writable()
         late = history.unproven(spaces, now=self._clock(), max_age_s=self._config.max_age_s)
         whole = [one for one in history.whole if one.proof is not None and one.proof.verdict == "proven"]
         proven_at = float(whole[-1].made.at) if whole else 0.0

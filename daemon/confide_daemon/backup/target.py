@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import re
@@ -55,6 +56,9 @@ def id_of(moment: float) -> str:
 def is_id(name: str) -> bool:
     """Whether a name is one of a snapshot."""
     return _ID.fullmatch(name) is not None
+
+
+_UNIT_HINT: Final = "is its disk mounted to be written? a systemd unit has to name the folder in ReadWritePaths"
 
 
 class Target:
@@ -110,6 +114,14 @@ class Target:
             raise TargetError(self.folder, "was set up by a newer version of confide", hint="upgrade confide here")
         if named not in signers:
             raise TargetError(self.folder, "is the target of another daemon", hint="name a folder of this one's own")
+
+    def require_writable(self) -> None:
+        """Raises TargetError where this process may write nothing there, as under a service whose unit does not name the folder."""
+        with self.errors("be written"):
+            if not os.access(self.folder, os.W_OK | os.X_OK):
+                is_read_only = os.statvfs(self.folder).f_flag & os.ST_RDONLY
+                number = errno.EROFS if is_read_only else errno.EACCES
+                raise OSError(number, os.strerror(number))
 
     def ids(self) -> list[str]:
         """The snapshots, by name. Raises TargetError."""
@@ -201,9 +213,8 @@ class Target:
             yield
         except OSError as error:
             why = (error.strerror or type(error).__name__).lower()
-            raise TargetError(
-                self.folder, f"cannot {verb}: {why}", hint="is its disk mounted, with room on it?"
-            ) from None
+            hint = _UNIT_HINT if error.errno == errno.EROFS else "is its disk mounted, with room on it?"
+            raise TargetError(self.folder, f"cannot {verb}: {why}", hint=hint) from None
 
 
 def check_room(folder: Path, size_bytes: int, what: str) -> None:

@@ -323,17 +323,22 @@ def _store(found: Paths) -> Iterator[Check]:
         with closing(open_engine(config.load(found.config).store)) as engine:
             engine.ready()
             standing = standing_of(engine)
-            standby, is_forced, version, is_copy = standing["settings"]
+            standby, is_forced, version, is_copy, commit, connected = standing["settings"]
     except ConfideError as error:
         yield Check("store", str(error), error.hint)
         return
-    said = f"PostgreSQL {version}: {durability(standby=standby, is_forced=is_forced)}"
+    safe = durability(standby=standby, is_forced=is_forced, commit=commit, connected=connected)
+    said = f"PostgreSQL {version}: {safe}"
     if is_copy:
         yield Check(
             "store", "url leads to a standby, which takes no writes", "say target_session_attrs=read-write in url"
         )
     elif not is_forced:
         yield Check("store", said, "set fsync = on in postgresql.conf")
+    elif standby and commit == "local":
+        yield Check("store", said, "ALTER ROLE ... RESET synchronous_commit, or the same of the database")
+    elif standby and not connected:
+        yield Check("store", said, "is the standby running? until it is, nothing new is acknowledged")
     else:
         yield Check("store", detail=said)
     if abs(standing["ahead_s"]) > MOST_APART_S:

@@ -27,7 +27,7 @@ def store_status(here: Here) -> Output:
         names = {space_id: name for name, space_id in state.registry.spaces().items()}
         ahead = sorted(path.name for path in state.folder.spaces.glob("*.db.ahead*"))
         ahead += sorted(path.name for path in state.folder.root.glob("registry.db.ahead*"))
-    standby, is_forced, version, is_copy = found["settings"]
+    standby, is_forced, version, is_copy, commit, connected = found["settings"]
     nodes = [
         {"node": node, "version": said, "seenAgoS": round(ago, 1), "address": address or None}
         for node, said, ago, address in found["nodes"]
@@ -46,7 +46,7 @@ def store_status(here: Here) -> Output:
     ]
     told = {
         "postgres": version,
-        "waitsForStandby": standby,
+        "waitsForStandby": standby and commit != "local",
         "forcesToDisk": is_forced,
         "isStandby": is_copy,
         "nodes": nodes,
@@ -56,7 +56,8 @@ def store_status(here: Here) -> Output:
     }
 
     def tell() -> None:
-        typer.echo(f"PostgreSQL {version}: {durability(standby=standby, is_forced=is_forced)}")
+        said = durability(standby=standby, is_forced=is_forced, commit=commit, connected=connected)
+        typer.echo(f"PostgreSQL {version}: {said}")
         for one in nodes:
             at = f" at {one['address']}" if one["address"] else ""
             typer.echo(f"node {one['node']}{at}: confided {one['version']}, seen {one['seenAgoS']:.1f} s ago")
@@ -149,13 +150,28 @@ def store_release(
     return Output({"space": space, "released": bool(count)}, [said])
 
 
-def durability(*, standby: bool, is_forced: bool) -> str:
-    """How safe an acknowledged write is, in words."""
+def durability(*, standby: bool, is_forced: bool, commit: str, connected: int) -> str:
+    """Say how safe an acknowledged write is.
+
+    Args:
+        standby: synchronous_standby_names is set.
+        is_forced: fsync is on.
+        commit: synchronous_commit as it holds for our own connection.
+        connected: how many standbys are connected now.
+    """
     if not is_forced:
         return "it does not force writes to its disk (fsync is off): a power cut loses what was acknowledged"
     if not standby:
         return "one server has each write on its disk; if that disk is lost, so is what no standby had yet"
-    return "each write is on two servers before it is acknowledged"
+    if commit == "local":
+        return (
+            "one server has each write on its disk: synchronous_commit is local for this user or database, so no write "
+            "waits for a standby"
+        )
+    where = "on one server's disk and in the memory of another" if commit == "remote_write" else "on two servers"
+    if not connected:
+        return f"each write is {where} before it is acknowledged; no standby is connected now, so writes wait for one"
+    return f"each write is {where} before it is acknowledged"
 
 
 def _require(url: str) -> None:

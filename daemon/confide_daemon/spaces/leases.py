@@ -390,8 +390,10 @@ def standing_of(engine: Engine) -> dict[str, Any]:
            WHERE id <> 'registry' ORDER BY id"""
     )
     _, settings = engine.run(
+        # Of this connection: a user, a database or a server may have settings of its own. Whose walsender it is, not everybody may see.
         """SELECT current_setting('synchronous_standby_names') <> '', current_setting('fsync') = 'on',
-                  current_setting('server_version'), pg_is_in_recovery()"""
+                  current_setting('server_version'), pg_is_in_recovery(),
+                  current_setting('synchronous_commit'), (SELECT count(*) FROM pg_stat_replication)"""
     )
     _, registry = engine.run("SELECT head, head - base FROM log WHERE id = 'registry'")
     asked_at = time.time()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import urllib.error
 import urllib.request
@@ -171,3 +172,16 @@ async def test_a_process_that_is_cut_off_as_it_starts_is_not_left_behind(monkeyp
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)
     assert made[0].returncode is not None
+
+
+async def test_a_target_that_cannot_be_written_is_said_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As under a systemd unit that does not name it: nobody waits for three nights without a backup."""
+    ready(tmp_path / "data", tmp_path / "target")
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path / "target" and access(path, mode))
+    config = DaemonConfig(backup=BackupConfig(to=str(tmp_path / "target")))
+    async with serving(tmp_path / "data", config=config) as daemon:
+        await until(lambda: health(daemon) == "backup")
+    assert "target cannot be written: permission denied" in caplog.text

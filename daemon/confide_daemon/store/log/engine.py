@@ -24,6 +24,7 @@ from psycopg.pq import ExecStatus
 
 from confide_daemon import __version__
 from confide_daemon.errors import EngineError, StorageError
+from confide_daemon.store.log.connecting import explain, require_session
 
 DEADLINE_S: Final = 5.0
 """Of one statement, and of waiting for a connection that is free."""
@@ -152,6 +153,7 @@ class Engine:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _rests_until: float = float("-inf")
     _is_closed: bool = False
+    _has_sessions: bool = False  # a connection was seen to keep its settings
 
     def __post_init__(self) -> None:
         self._free = threading.BoundedSemaphore(self.most)
@@ -301,9 +303,13 @@ class Engine:
         about: dict[str, Any] = {"application_name": "confided", "connect_timeout": CONNECT_S}
         if password := self.password():
             about["password"] = password
-        connection = _Dated.connect(make_conninfo(self.url, **about), autocommit=True)
+        address = make_conninfo(self.url, **about)
+        connection = _Dated.connect(address, autocommit=True)
         try:
             connection.until = until
+            if not self._has_sessions:
+                require_session(connection, lambda: psycopg.connect(address, autocommit=True))
+                self._has_sessions = True
             # What is acknowledged is on the engine's disk, whatever the server says; one that waits for a standby goes on doing so.
             connection.execute(
                 "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
@@ -347,23 +353,8 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        raise EngineError(f"cannot use the database of the store: {_why(error)}", hint=_hint(error)) from None
-
-
-def _why(error: psycopg.Error) -> str:
-    if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
-        return "its address cannot be read"
-    if isinstance(error, psycopg.errors.InvalidPassword):
-        return "it refuses the password"
-    if error.sqlstate is not None:
-        return f"PostgreSQL refuses with {error.sqlstate} ({type(error).__name__})"
-    return "it does not answer in time, or closes the connection"
-
-
-def _hint(error: psycopg.Error) -> str:
-    if isinstance(error, psycopg.ProgrammingError) or (error.sqlstate or "").startswith("28"):
-        return "look at url and password_file of [store] in daemon.toml"
-    return "is PostgreSQL running? confided doctor says more; what was to be stored can be sent again"
+        why, hint = explain(error)
+        raise EngineError(f"cannot use the database of the store: {why}", hint=hint) from None
 
 
 def _migrations() -> Sequence[tuple[int, str]]:
