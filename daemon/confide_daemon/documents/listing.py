@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from confide_daemon.documents.change_numbers import ChangeNumbers
 from confide_daemon.errors import DamagedError
 from confide_daemon.store.rows import ChangeRow, ListedRow
 from confide_daemon.store.store import Store
@@ -57,27 +58,41 @@ class Listing:
 
         def work(store: Store) -> list[Changed]:
             with store.reading():
-                reading = _Reading(store)
+                reading, numbers = _Reading(store), _numbers(store)
                 return [
-                    _changed(row, reading, store.documents.before(row.document, row.revision))
+                    _shown(_changed(row, reading, store.documents.before(row.document, row.revision)), numbers)
                     for row in store.documents.changes(project, below=below, since=since, limit=limit)
                 ]
 
         return await self._threads.read(work)
 
     async def changed_after(
-        self, project: str, *, below: str, after: int, since: float, limit: int
+        self, project: str, *, below: str, after: int, since: float, limit: int, is_limited: bool
     ) -> list[tuple[Changed, str | None]]:
-        """How the documents of a project's memory stand that have changed behind `after` in the sequence of changes, in order; each with
-        the id of the note that it is, or was before it was deleted."""
+        """The documents of a project's memory that have changed since the change `after`, in order, as they stand now.
+
+        Each comes with the id of the note that it is, or was before it was deleted. `is_limited`: the caller does not reach everything.
+        """
 
         def work(store: Store) -> list[tuple[Changed, str | None]]:
             with store.reading():
-                reading = _Reading(store)
-                rows = store.documents.changed_after(project, below=below, after=after, since=since, limit=limit)
-                return [(Changed(row, ""), row.id or _former_id(row, project, reading, store)) for row in rows]
+                reading, numbers = _Reading(store), _numbers(store)
+                number = numbers.meant(after, is_limited=is_limited)
+                rows = store.documents.changed_after(project, below=below, after=number, since=since, limit=limit)
+                return [
+                    (_shown(Changed(row, ""), numbers), row.id or _former_id(row, project, reading, store))
+                    for row in rows
+                ]
 
         return await self._threads.read(work)
+
+
+def _numbers(store: Store) -> ChangeNumbers:
+    return ChangeNumbers(store.lives.key() or bytes(32))
+
+
+def _shown(changed: Changed, numbers: ChangeNumbers) -> Changed:
+    return replace(changed, row=replace(changed.row, change=numbers.shown(changed.row.change)))
 
 
 class _Reading:

@@ -104,7 +104,7 @@ class ChangeRow:
     deleted: bool
     clash: bool
     bytes: int
-    change: int  # in the sequence of the space's changes
+    change: int  # in the sequence of the space's changes; clients see it as `ChangeNumbers` shows it
     id: str | None  # of the note that it is now
 
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.support.daemon.loopback import Machine, Serving, machine, serving
+from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.errors import RequestError
+from confide_daemon.documents.change_numbers import ChangeNumbers
+from confide_daemon.embedding import Model
+from confide_daemon.embedding.providers.hashed import HashedEmbedder
 
 HERE = {"project": "proj"}
 
@@ -89,7 +97,6 @@ async def test_what_has_changed_behind_a_place_in_the_sequence(daemon: Serving) 
             ("memory/notes/a.md", 1, False),
             ("memory/gone.md", 2, True),
         ]
-        assert sorted(one["change"] for one in found) == [one["change"] for one in found]
         assert await after(0, limit=2) == found[:2]
         assert await after(found[1]["change"]) == found[2:]
         assert await after(found[-1]["change"]) == []
@@ -102,6 +109,66 @@ async def test_what_has_changed_behind_a_place_in_the_sequence(daemon: Serving) 
         for wrong in (-1, "1", 2**53):
             with pytest.raises(RequestError):
                 await after(wrong)  # type: ignore[arg-type]
+
+
+async def test_the_numbers_of_changes_tell_nothing_of_other_projects(daemon: Serving) -> None:
+    """Not by their size or order, nor by what is answered to a number that the caller has chosen."""
+    async with (
+        machine(daemon, "owner", space="home") as owner,
+        machine(daemon, "limited", space="home", projects={"app"}) as limited,
+    ):
+        await owner.attach("app", "hidden")
+        await limited.attach("app")
+        shown = []
+        for number in range(6):
+            await owner.put(f"memory/{number}.md", "ours\n", project="app")
+            for more in range(number):
+                await owner.put(f"memory/{number}-{more}.md", "hidden\n", project="hidden")
+            (newest, *_) = (await limited.request("changes", {"project": "app"}))["changes"]
+            shown.append(newest["change"])
+        assert all(2**31 <= each < 2**32 for each in shown)
+        gaps = [abs(one - other) for one, other in itertools.pairwise(shown)]
+        assert sum(gaps) > 2**20  # the sequence itself would show 21
+        every = (await limited.request("changes", {"project": "app", "after": 0}))["changes"]
+        assert [each["change"] for each in every] == shown
+        for chosen in range(1, 25):
+            assert (await limited.request("changes", {"project": "app", "after": chosen}))["changes"] == every
+        plain = (await owner.request("changes", {"project": "app", "after": 1}))["changes"]
+        assert len(plain) == 5  # whoever reaches everything goes on from a number of an earlier version
+
+
+@given(key=st.binary(min_size=32, max_size=32), number=st.integers(0, 2**30 - 1))
+def test_each_change_has_one_number_that_means_it(key: bytes, number: int) -> None:
+    numbers = ChangeNumbers(key)
+    assert numbers.meant(numbers.shown(number), is_limited=True) == number
+
+
+async def test_what_waits_for_vectors_is_told_of_ones_own_projects(tmp_path: Path) -> None:
+    """In the answers to `put` and `restore` as in those of the tools."""
+    held = threading.Event()
+
+    class Held(HashedEmbedder):
+        def embed_documents(self, texts: list[str]) -> Any:
+            held.wait(DEADLINE_S)
+            return super().embed_documents(texts)
+
+    async with serving(tmp_path / "d", embedder=Model.ready(Held())) as daemon:
+        try:
+            async with (
+                machine(daemon, "owner", space="home") as owner,
+                machine(daemon, "limited", space="home", projects={"app"}) as limited,
+            ):
+                await owner.attach("hidden")
+                await limited.attach("app")
+                for number in range(5):
+                    await owner.put(f"memory/{number}.md", f"hidden text {number}\n", project="hidden")
+                assert (await limited.put("memory/a.md", "mine\n", project="app"))["queued"] == 1
+                await limited.put("memory/a.md", "mine once more\n", base=1, project="app")
+                asked = {"project": "app", "path": "memory/a.md", "revision": 1}
+                assert (await limited.request("restore", asked))["queued"] == 1
+                assert (await owner.put("memory/9.md", "the last one\n", project="hidden"))["queued"] == 7
+        finally:
+            held.set()
 
 
 async def test_neither_tells_what_its_caller_may_not_read(daemon: Serving) -> None:

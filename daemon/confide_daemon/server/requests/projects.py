@@ -19,6 +19,11 @@ from confide_memory.classes import OWNER
 from confide_memory.documents import check_stored_path, iso
 
 
+async def queued_for(space: Space, grants: Grants, of_all: int) -> int:
+    """How many pieces wait for their vectors, of those that the caller reaches; `of_all` is the number of the whole space."""
+    return of_all if grants.projects is None else await space.queued(grants.projects)
+
+
 class ProjectRequests:
     """One connection's. What its caller has no grant for does not exist to it."""
 
@@ -130,7 +135,10 @@ class ProjectRequests:
         if after is None:
             found = [(one, one.row.id) for one in await listing.changes(project, below=path, since=moment, limit=limit)]
         else:
-            found = await listing.changed_after(project, below=path, after=after, since=moment, limit=limit)
+            is_limited = not self._grants().reaches_all
+            found = await listing.changed_after(
+                project, below=path, after=after, since=moment, limit=limit, is_limited=is_limited
+            )
         self._require_memory(project)
         return {
             "changes": [
@@ -187,5 +195,5 @@ class ProjectRequests:
             "hash": result.hash,
             "changed": result.changed,
             "indexed": True,
-            "queued": result.queued,
+            "queued": await queued_for(self._space, self._grants(), result.queued),
         }

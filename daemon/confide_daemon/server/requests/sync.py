@@ -16,6 +16,7 @@ from confide_daemon.documents import transcripts
 from confide_daemon.errors import GrantError, NotFoundError
 from confide_daemon.server.replicas import Change, Copies
 from confide_daemon.server.requests import Operation
+from confide_daemon.server.requests.projects import queued_for
 from confide_daemon.spaces.space import Space
 from confide_memory.documents import GLOBAL_PROJECT, bucket_of, check_text, text_hash
 from confide_memory.documents import digests as digests_of
@@ -158,7 +159,7 @@ class SyncRequests:
             "merged": result.merged,
             "clash": result.clash,
             "indexed": True,
-            "queued": result.queued,
+            "queued": await queued_for(self._space, self._grants(), result.queued),
         }
         return answer if is_same else {**answer, "text": result.text}
 

@@ -1,8 +1,8 @@
 """`GET /api/memories/sync`: what has changed behind a place in the sequence of changes, deletions too, page by page.
 
-A place is opaque: the number of a change, and how often the daemon has been put back to an older copy of its data, since numbers may come
-again then. A time is understood in its place, as claude-memory-mcp's clients send it; the times that are given back are the daemon's, so
-that no clock of another machine can make a client pass a change over.
+A place is opaque: the number that the daemon gives a change, and how often the daemon has been put back to an older copy of its data,
+since numbers may come again then. A time is understood in its place, as claude-memory-mcp's clients send it; the times that are given
+back are the daemon's, so that no clock of another machine can make a client pass a change over.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ MOST: Final = 500
 USUAL: Final = 100
 MOST_AT_ONCE: Final = 5000
 """Without a limit: changes of one answer."""
+OPAQUE: Final = 1 << 31
+"""A number from here on tells nothing of the sequence (PROTOCOL.md 9.3); below it is that of a daemon of an earlier version."""
 _PLACE: Final = re.compile(r"(\d{1,15})\.(\d{1,9})")
 _TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}.*")
 _BEGINNING: Final = "1970-01-01T00:00:00+00:00"
@@ -57,7 +59,7 @@ class Following:
             limit = most = number_of(request, "limit", USUAL, MOST)
         else:  # claude-memory-mcp's clients know no pages, and a second may have more changes than one has
             limit, most = MOST, MOST_AT_ONCE
-        found, is_complete = await self._changes(project, place, limit, most)
+        found, is_complete = await self._changes(project, place, limit, most, is_limited=identity.projects is not None)
         restores = int(self._exchange.link.attached["restores"])
         if place.restores not in (None, restores):
             raise RefusalError(
@@ -93,10 +95,22 @@ class Following:
             }
         )
 
-    async def _changes(self, project: str, place: Place, limit: int, most: int) -> tuple[list[dict[str, Any]], bool]:
-        """The changes behind a place, `limit` of them with each request and `most` in all; and whether these are all."""
+    async def _changes(
+        self, project: str, place: Place, limit: int, most: int, *, is_limited: bool
+    ) -> tuple[list[dict[str, Any]], bool]:
+        """The changes since a place, `limit` of them with each request and `most` in all; and whether these are all.
+
+        Whoever does not reach all projects (`is_limited`) begins anew with a number of the sequence itself, as earlier daemons gave it:
+        what is answered to chosen ones would tell how many changes the other projects have.
+        """
         found: list[dict[str, Any]] = []
         after = place.change
+        if is_limited and 0 < after < OPAQUE:
+            first = await ask(
+                self._calls.link, "changes", {"project": project, "after": 0, "limit": 1}, timeout_s=CHANGES_S
+            )
+            if any((each["change"] or 0) >= OPAQUE for each in first["changes"]):
+                after = 0
         while True:
             asked = {"project": project, "after": after, "limit": limit}
             if place.time is not None:
