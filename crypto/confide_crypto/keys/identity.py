@@ -213,7 +213,11 @@ class SealedKey:
             )
         except CryptoError:
             raise PassphraseError("this passphrase does not open the key", hint="try again; mind capitals") from None
-        return Identity(seed)
+        identity = Identity(seed)
+        # The cipher does not commit to its key: who writes such a file can have it open under two passphrases to two seeds.
+        if identity.public_key != self.public_key:
+            raise PassphraseError("the key inside is not the one that the file names", hint="restore the file")
+        return identity
 
     def to_line(self) -> str:
         """The line of an identity file."""

@@ -15,7 +15,10 @@ _HALF_BITS: Final = 15
 _HALF: Final = (1 << _HALF_BITS) - 1
 _BITS: Final = 2 * _HALF_BITS
 _SHOWN: Final = 1 << 31
-"""Added to what is shown, so that a plain number, as earlier versions showed it, is told apart. The sum is below 2**32, which machines of earlier versions take."""
+"""Added to what is shown, so that a plain number, as earlier versions showed it, is told apart.
+
+The sum is below 2**32, which machines of earlier versions take.
+"""
 _ROUNDS: Final = 4
 _ABOUT: Final = b"confide change"
 

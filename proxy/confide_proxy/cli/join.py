@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,8 +27,8 @@ from confide_proxy.cli.console import (
     say,
     styled,
 )
-from confide_proxy.cli.doing import doing
 from confide_proxy.cli.move import hint_of_move
+from confide_proxy.cli.pasting import pasted_invite
 from confide_proxy.devices.pairing import Invitations
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import DeviceError, SpaceLockedError
@@ -40,7 +39,6 @@ from confide_proxy.offline.operations import is_empty
 from confide_proxy.paths import Paths
 from confide_proxy.sync.project_names import ProjectNames
 
-_MOST_PASTED = 4096
 _MOST_ALIAS = 64
 _LOOK_S = 25.0
 """For the answer of this machine's own daemon, which may have to be started for it."""
@@ -58,7 +56,9 @@ def join(
 ) -> None:
     """Join a daemon: make this machine's key, pin the daemon's, test the link."""
     here: Here = context.obj
-    text = invite or _pasted()
+    if invite is not None and sys.stderr.isatty():
+        note("other users of this machine can see arguments, and your shell keeps them; next time paste it when asked")
+    text = invite or pasted_invite()
     try:
         plain, pair = parse_invite(text)
         # An invite that was made here is for another machine: this one would only change its own name with it.
@@ -68,17 +68,6 @@ def join(
     except (ConfideError, TimeoutError) as error:
         founding.note_failure(here.paths, error)
         raise
-
-
-def _pasted() -> str:
-    """The invite from the terminal, unseen, or the next line of stdin: other users can see arguments, and a shell keeps them."""
-    if not sys.stdin.isatty():
-        return sys.stdin.readline(_MOST_PASTED)
-    try:
-        with doing.paused():
-            return getpass.getpass("invite (hidden): ")
-    except EOFError:
-        return ""
 
 
 async def _join(here: Here, invite: Invite, pair: tuple[bytes, bytes] | None, as_json: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -26,7 +25,7 @@ from confide_proxy.cli.console import (
     say,
     terminal,
 )
-from confide_proxy.cli.doing import doing
+from confide_proxy.cli.pasting import pasted_invite
 from confide_proxy.cli.progress import SyncProgress
 from confide_proxy.cli.search import send_queue
 from confide_proxy.errors import MoveError
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from confide_proxy.transfer.move.place import Note, Place
 
 LOCAL: Final = "local"
-_MOST_PASTED: Final = 4096
 _SHOWN: Final = 10
 
 
@@ -85,15 +83,7 @@ def _target(to: str | None) -> tuple[Place, Invite | None]:
     from confide_proxy.transfer.move.place import Place
 
     if to is None or to == "-":
-        # Other users can see arguments, and a shell keeps them.
-        if sys.stdin.isatty():
-            try:
-                with doing.paused():
-                    to = getpass.getpass("invite (hidden), or local: ")
-            except EOFError:
-                to = ""
-        else:
-            to = sys.stdin.readline(_MOST_PASTED)
+        to = pasted_invite('paste the invite (not shown), or type "local": ')
     if to.strip() == LOCAL:
         return Place(None), None
     if "#" not in to and meant(to, [LOCAL], {}) == LOCAL:

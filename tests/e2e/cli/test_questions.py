@@ -164,3 +164,17 @@ def test_ctrl_c_at_the_invite_ends_as_it_does_elsewhere(tmp_path: Path) -> None:
         assert asked.ends() == 130
     assert "Traceback" not in asked.said
     assert not (machine.home / "proxy").exists()
+
+
+def test_an_invite_that_was_copied_as_two_lines_is_read_to_its_end(daemon: Daemon, tmp_path: Path) -> None:
+    """Else the second half of a secret would run in the shell, and lie in its history."""
+    machine = Inside(tmp_path, "lines", is_set_up=False)
+    invite = daemon.invite("lines")
+    half = len(invite) * 2 // 3
+    with terminal(machine, "join") as asked:
+        asked.wait_for("invite (hidden):")
+        asked.type(f"{invite[:half]}\n")
+        asked.wait_for("the rest of it (hidden), or Enter:")
+        asked.type(f"{invite[half:]}\n")
+        assert asked.ends() == 0
+    assert invite[half:] not in asked.said

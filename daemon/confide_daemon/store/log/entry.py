@@ -1,6 +1,6 @@
 """What of a space leaves this machine for its log, sealed: entries, each a patchset of SQLite's, and what a snapshot must be.
 
-    body = nonce (24) || XChaCha20-Poly1305(key, pad256(length (4) || zlib(content)), about)
+    body = nonce (24) || XChaCha20-Poly1305(key, pad(length (4) || zlib(content)), about)
     key  = BLAKE2b-256(id of the log; key = key of the database, person = confide-log-1)
 
 `about` binds an entry to its log, its number, the lease that it was written under, the schema, and the tag of the entry before it. None can
@@ -30,8 +30,9 @@ MOST_BYTES: Final = 256 * 2**20
 _PERSON: Final = b"confide-log-1"
 _NONCE_BYTES: Final = 24
 _LENGTH_BYTES: Final = 4
-_PADDED_TO: Final = 256
-"""So that the length of a body does not tell the length of a note."""
+_LEAST: Final = 256
+"""Bytes of a body. A longer one is padded to a power of two: whoever reads the log and can have text stored beside a note must not learn
+from the length how well the two compress together (CRIME, 2012)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class Sealing:
             raise LogError(f"cannot write to the log: one change has {len(content) >> 20} MiB", hint="make it in parts")
         packed = zlib.compress(content)
         plain = len(packed).to_bytes(_LENGTH_BYTES) + packed
-        plain += bytes(-len(plain) % _PADDED_TO)
+        plain = plain.ljust(max(_LEAST, 1 << (len(plain) - 1).bit_length()), b"\0")
         nonce = os.urandom(_NONCE_BYTES)
         return nonce + encrypt(plain, about, nonce, self._key)
 
