@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.support.deadline import DEADLINE_S
-from tests.support.programs.processes import CONFIDE, Inside, Machine, running_daemon
+from tests.support.programs.processes import CONFIDE, Daemon, Inside, Machine, running_daemon
 
 # Done by a process of its own: this one has loaded libraries that may not be forked. A suite that runs in the background has SIGINT
 # ignored, and so would its children.
