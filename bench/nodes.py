@@ -31,7 +31,7 @@ from confide_daemon.access.registry import open_state
 from confide_daemon.config import StoreConfig
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.store.log import snapshot
-from confide_daemon.store.log.engine import Engine
+from confide_daemon.store.log.postgres.engine import Engine
 from confide_daemon.store.log.tables import Log
 
 PIECES = 10_000

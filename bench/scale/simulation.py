@@ -25,8 +25,8 @@ from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.server.nodes import FOLLOW_S
 from confide_daemon.spaces.leases import Leases, standing_of
-from confide_daemon.store.log.engine import Engine
 from confide_daemon.store.log.entry import Sealing
+from confide_daemon.store.log.postgres.engine import Engine
 from confide_daemon.store.log.shared import REGISTRY
 
 LEAST_PATCHSET, MOST_PATCHSET = 60, 720  # bytes, evenly: entries of 570 on average; notes had 579 (docs/numbers.md)

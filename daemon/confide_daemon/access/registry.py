@@ -513,7 +513,7 @@ class Registry:
 
 
 def _shared(store: StoreConfig, path: Path, key: bytes, clock: Callable[[], float]) -> SharedLog:
-    from confide_daemon.store.log.configured import open_engine
+    from confide_daemon.store.log.postgres.configured import open_engine
 
     engine = open_engine(store, most=2)
     from confide_daemon.store.log.shared import SharedLog  # which needs the driver, as this line has found out by now

@@ -317,7 +317,7 @@ def _store(found: Paths) -> Iterator[Check]:
     """Whether the database that holds the logs answers, how safe its commits are, and what it has lost."""
     from confide_daemon.cli.store import durability
     from confide_daemon.spaces.leases import standing_of
-    from confide_daemon.store.log.configured import open_engine
+    from confide_daemon.store.log.postgres.configured import open_engine
 
     try:
         with closing(open_engine(config.load(found.config).store)) as engine:

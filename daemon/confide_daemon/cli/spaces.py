@@ -60,7 +60,7 @@ def remove(
     config = here.config().store
     engine = None
     if config.url:
-        from confide_daemon.store.log.configured import open_engine
+        from confide_daemon.store.log.postgres.configured import open_engine
 
         engine = open_engine(config)
         engine.ready()  # before anything is removed

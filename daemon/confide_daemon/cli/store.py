@@ -17,7 +17,7 @@ store_app = typer.Typer(help="The PostgreSQL that holds the logs of the spaces."
 def store_status(here: Here) -> Output:
     """Show the nodes of the store, who holds which space, what a new holder has to apply, and how safe commits are."""
     from confide_daemon.spaces.leases import standing_of
-    from confide_daemon.store.log.configured import open_engine
+    from confide_daemon.store.log.postgres.configured import open_engine
 
     config = here.config().store
     _require(config.url)
@@ -88,7 +88,7 @@ def store_move(
     from confide_daemon.datadir.instance import DaemonLock
     from confide_daemon.errors import AlreadyServedError, BadNameError, ConfigError
     from confide_daemon.spaces import joining
-    from confide_daemon.store.log.configured import open_engine
+    from confide_daemon.store.log.postgres.configured import open_engine
 
     if (to is None) is not to_files:
         raise BadNameError("say where the spaces go", hint="confided store move --to URL, or --to-files")
@@ -133,7 +133,7 @@ def store_release(
 ) -> Output:
     """Take a space away from the node that holds it, so that another one can have it at once. Nothing is lost."""
     from confide_daemon.errors import BadNameError
-    from confide_daemon.store.log.configured import open_engine
+    from confide_daemon.store.log.postgres.configured import open_engine
 
     config = here.config().store
     _require(config.url)

@@ -26,8 +26,8 @@ from confide_daemon.errors import EngineError, StorageError
 from confide_daemon.store.store import Store
 
 if TYPE_CHECKING:
-    from confide_daemon.store.log.engine import Engine
     from confide_daemon.store.log.opening import Opened
+    from confide_daemon.store.log.postgres.engine import Engine
     from confide_daemon.store.log.tables import Log, Standing
 
 log = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ class Leases:
         """None: no store is. Raises StorageError."""
         if not config.url:
             return None
-        from confide_daemon.store.log.configured import open_engine
+        from confide_daemon.store.log.postgres.configured import open_engine
 
         return cls(config, folder, open_engine(config), address=address)
 

@@ -18,8 +18,8 @@ from confide_daemon.spaces.custodian import Custodian
 from confide_daemon.spaces.leases import begin_node
 from confide_daemon.store.database import connect, storage_errors, transaction
 from confide_daemon.store.log import opening, shipped, snapshot
-from confide_daemon.store.log.engine import Engine
 from confide_daemon.store.log.entry import GENESIS, Sealing
+from confide_daemon.store.log.postgres.engine import Engine
 from confide_daemon.store.log.tables import Log, Standing
 from confide_daemon.store.log.truths import rows_of, truths
 from confide_daemon.store.migrations import migrate, version

@@ -297,6 +297,7 @@ class FileSealer:
         """The text with the values of the file that it replaces back in their places; those that are sealed only with `local = "keep"`.
 
         A sealed value that another machine has moved to where no rule would find it, and that is not known (`KnownValues`), stays sealed.
+        So does one that it has moved into an address, which whoever renders the file would fetch.
 
         `before`: the file as it went out, and its `values`; what another machine knew in it is known here from now on.
 
@@ -308,7 +309,7 @@ class FileSealer:
                 placeholder: value for placeholder, value in values.items() if not placeholder.startswith(_SEALED)
             }
         try:
-            restored = self._sealing.sealer.restore(text, values, _SOURCE)
+            restored = self._sealing.sealer.restore(text, values, _SOURCE, before=before)
         except ConfideError as error:
             raise FolderError(path, f"cannot be sealed: {error}", hint=error.hint) from None
         here_alone = {placeholder: value for placeholder, value in values.items() if placeholder.startswith(_REDACTED)}

@@ -24,6 +24,7 @@ from confide_crypto.sealing.placeholder import STANDIN, Placeholder
 from confide_crypto.sealing.record import KIND_PATTERN, MAX_VALUE
 from confide_memory import markdown
 from confide_proxy.errors import BlockedError, UnsealableError
+from confide_proxy.sealing import addresses
 from confide_proxy.sealing.detection import scanner
 
 if TYPE_CHECKING:
@@ -142,13 +143,17 @@ class Sealer:
         making = _Making(self._keys(), source, self._fingerprints, may_redact=is_lookup or source in _MAY_WAIT)
         return making.sealed(list(_whole(text, 0, making)))
 
-    def restore(self, text: str, values: Mapping[str, str], source: str) -> str:
-        """The text with the values back in the place of their placeholders, but for those that would then go out in clear.
+    def restore(self, text: str, values: Mapping[str, str], source: str, *, before: str | None = None) -> str:
+        """Put the values back in the place of their placeholders, but for those that would then go out in clear.
 
-        What surrounds a credential may be what gives it away: in the text of another machine it may stand where no rule finds it.
+        What surrounds a credential may be what gives it away: in the text of another machine it may stand where no rule finds it. Nor is a
+        value put into an address that another machine has written (`addresses`). `before`: the sealed text of the file
+        here; None: the text is this machine's own.
 
         Raises as `seal`.
         """
+        if before is not None and (kept := list(addresses.moved(text, before))):
+            return _around(text, kept, lambda part: self.restore(part, values, source))
         remaining = dict(values)
         while remaining:
             restored = _restored(text, remaining)
@@ -213,6 +218,19 @@ class _Making:
     def sealed(self, parts: Iterator[str] | list[str]) -> Sealed:
         text = "".join(parts)  # first: the placeholders are made as the parts are
         return Sealed(text, tuple(self._secrets), self._values) if self._values else Sealed(text)
+
+
+def _around(text: str, spans: list[tuple[int, int]], work: Callable[[str], str]) -> str:
+    """What `work` makes of the text, with these spans of it as they are."""
+    marks = {f"\ue000{number}\ue001": text[start:end] for number, (start, end) in enumerate(spans)}
+    parts, at = [], 0
+    for mark, (start, end) in zip(marks, spans, strict=True):
+        parts += [text[at:start], mark]
+        at = end
+    made = work("".join([*parts, text[at:]]))
+    for mark, placeholder in marks.items():
+        made = made.replace(mark, placeholder)
+    return made
 
 
 def _restored(text: str, values: Mapping[str, str]) -> str:

@@ -37,7 +37,7 @@ from confide_daemon.spaces import space as spaces
 from confide_daemon.spaces.leases import Lease
 from confide_daemon.store.database import Damage, connect
 from confide_daemon.store.log import opening, shipped, snapshot
-from confide_daemon.store.log.engine import Engine, Far, Sent
+from confide_daemon.store.log.postgres.engine import Engine, Far, Sent
 from confide_daemon.store.log.tables import Log
 from confide_daemon.store.log.truths import REGISTRY_DERIVED, rows_of, truths
 from confide_daemon.store.store import Store

@@ -32,8 +32,8 @@ from tests.support.daemon.logged import Node, Store, held
 from confide_crypto.errors import ConfideError
 from confide_daemon.documents.writer import Operation
 from confide_daemon.store.log import shipped
-from confide_daemon.store.log.engine import Engine, Sent
 from confide_daemon.store.log.outbox import Outbox
+from confide_daemon.store.log.postgres.engine import Engine, Sent
 from confide_daemon.store.log.tables import Log
 from confide_daemon.store.upkeep.integrity import Integrity
 

@@ -23,9 +23,9 @@ import apsw
 from confide_daemon.errors import EngineError, LogError, OvertakenError, StorageError
 from confide_daemon.store.database import connect, is_copy, stand_alone, storage_errors, transaction
 from confide_daemon.store.log import snapshot
-from confide_daemon.store.log.engine import DriverError, Engine, Far
 from confide_daemon.store.log.entry import GENESIS, TAG_BYTES, Manifest, Place, Sealing, tag_of
 from confide_daemon.store.log.outbox import LEAST_BYTES, SNAPSHOT_SHARE
+from confide_daemon.store.log.postgres.engine import DriverError, Engine, Far
 from confide_daemon.store.log.replay import Replay
 from confide_daemon.store.log.shipped import Shipped
 from confide_daemon.store.log.tables import PART_BYTES, PARTS_S, Entry, Log

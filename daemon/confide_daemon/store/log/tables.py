@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from confide_daemon import figures
 from confide_daemon.errors import FencedError
-from confide_daemon.store.log.engine import Engine, Prepared, Sent
 from confide_daemon.store.log.entry import GENESIS, TAG_BYTES
+from confide_daemon.store.log.postgres.engine import Engine, Prepared, Sent
 
 AT_ONCE: Final = 64
 """Entries fetched in one round trip."""

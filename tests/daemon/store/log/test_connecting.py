@@ -19,7 +19,7 @@ from tests.support.network.reverse_proxies import free_port
 from confide_daemon.cli.store import durability
 from confide_daemon.errors import EngineError
 from confide_daemon.spaces.leases import standing_of
-from confide_daemon.store.log.engine import Engine
+from confide_daemon.store.log.postgres.engine import Engine
 
 PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
 

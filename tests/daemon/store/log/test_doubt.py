@@ -21,8 +21,8 @@ from confide_daemon.documents.writer import Operation
 from confide_daemon.errors import EngineError, FencedError, StorageError
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.store.log import snapshot
-from confide_daemon.store.log.engine import Engine
 from confide_daemon.store.log.outbox import Outbox
+from confide_daemon.store.log.postgres.engine import Engine
 from confide_daemon.store.log.tables import Appending, Log
 from confide_daemon.store.tables.pieces import PieceTable
 

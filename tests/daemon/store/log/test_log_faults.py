@@ -16,7 +16,7 @@ from confide_daemon.access.registry import open_state
 from confide_daemon.errors import LogError, StorageError
 from confide_daemon.spaces import relocation
 from confide_daemon.store.log import snapshot
-from confide_daemon.store.log.engine import Engine
+from confide_daemon.store.log.postgres.engine import Engine
 
 SECOND = "memory/second.md"
 

@@ -21,7 +21,7 @@ from confide_daemon.documents.writer import Operation
 from confide_daemon.errors import ConfideError, LogError
 from confide_daemon.store.database import connect
 from confide_daemon.store.log import opening
-from confide_daemon.store.log.engine import Engine
+from confide_daemon.store.log.postgres.engine import Engine
 from confide_daemon.store.log.replay import Replay
 from confide_daemon.store.log.tables import Log
 from confide_daemon.store.log.truths import DERIVED, Recorder, truths

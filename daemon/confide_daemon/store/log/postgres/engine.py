@@ -24,7 +24,7 @@ from psycopg.pq import ExecStatus
 
 from confide_daemon import __version__
 from confide_daemon.errors import EngineError, StorageError
-from confide_daemon.store.log.connecting import explain, require_session
+from confide_daemon.store.log.postgres.connecting import explain, require_session
 
 DEADLINE_S: Final = 5.0
 """Of one statement, and of waiting for a connection that is free."""

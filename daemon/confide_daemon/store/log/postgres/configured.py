@@ -12,7 +12,7 @@ from confide_daemon.datadir.credentials import credential
 from confide_daemon.errors import EngineError, StorageError
 
 if TYPE_CHECKING:
-    from confide_daemon.store.log.engine import Engine
+    from confide_daemon.store.log.postgres.engine import Engine
 
 PASSWORD: Final = "store-password"  # noqa: S105 - the name of a credential
 _MOST_PASSWORD: Final = 1024
@@ -24,7 +24,7 @@ def open_engine(config: StoreConfig, *, most: int | None = None) -> Engine:
     `most`: at once, where that is not what is configured. Raises StorageError: the extra is not installed.
     """
     try:
-        from confide_daemon.store.log.engine import Engine
+        from confide_daemon.store.log.postgres.engine import Engine
     except ImportError:
         raise StorageError(
             "cannot use the store: the driver of PostgreSQL is not installed",

