@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: capacity clients deploy panel demo test e2e steady channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos drawn logged schedules soak catalogue schema lock docs clean
+.PHONY: capacity clients deploy installs panel demo test e2e steady channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos drawn logged schedules soak catalogue schema lock docs clean
 
 demo: $(STAMP)
 	./demo/run
@@ -150,6 +150,11 @@ clients: $(STAMP)
 	else echo "there is no npm here, which brings the clients"; fi
 	$(BIN)/python -m tests.clients
 	CONFIDE_INSPECTOR=$(CONFIDE_CLIENTS)/node_modules/.bin/mcp-inspector $(BIN)/python -m pytest -n 0 tests/clients
+
+# Base and each extra alone as uv installs them from the index, and the commands that need them (tests/test_installs.py links what is here): minutes.
+installs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
+	CONFIDE_INSTALLS=1 UV_SYSTEM_CERTS=1 $(BIN)/python -m pytest -n 0 --timeout 1800 tests/test_installs.py
 
 # The panel in a real browser: Debian's Chromium, driven by Playwright's package; axe-core comes from npm. CONFIDE_SHOTS names a folder for pictures.
 # Two minutes. What is not there is said, and skipped.

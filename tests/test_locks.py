@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
-from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from tests.support.programs.installs import needed
 
 ROOT = Path(__file__).parent.parent
 LOCKS = sorted((ROOT / "locks").glob("*.txt"))
@@ -39,23 +38,6 @@ def is_for_posix(requirement: Requirement) -> bool:
     """Whether a machine that Confide runs on needs it."""
     marker = requirement.marker
     return marker is None or any(marker.evaluate({**default_environment(), **each}) for each in _POSIX)
-
-
-def needed(roots: Iterable[Requirement]) -> set[str]:
-    """The names of all that these need here, by what is installed."""
-    found: set[tuple[str, frozenset[str]]] = set()
-    left = list(roots)
-    while left:
-        requirement = left.pop()
-        step = (canonicalize_name(requirement.name), frozenset(requirement.extras))
-        if step in found:
-            continue
-        found.add(step)
-        extras = ["", *requirement.extras]
-        for each in map(Requirement, requires(requirement.name) or ()):
-            if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in extras):
-                left.append(each)
-    return {name for name, _ in found}
 
 
 def test_there_is_one_for_each_program_and_one_to_build_them() -> None:

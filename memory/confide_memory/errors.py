@@ -18,6 +18,15 @@ from __future__ import annotations
 from confide_crypto.errors import EXIT_INPUT, ConfideError, RequestError
 
 
+def with_extra(*extras: str) -> str:
+    """The hint where a library of an optional extra is missing: the last of `extras`; the others are what it is used beside."""
+    asked = ",".join(extras)
+    return (
+        f"install confide with its extra {extras[-1]} too, in the clone: uv tool install '.[{asked}]', "
+        "or pip in a virtual environment"
+    )
+
+
 class NotFoundError(ConfideError):
     code = "not_found"
     exit_code = EXIT_INPUT

@@ -68,6 +68,7 @@ from confide_crypto.errors import (
 )
 from confide_memory.errors import ToolError as ToolError
 from confide_memory.errors import UnfitAnswerError as UnfitAnswerError
+from confide_memory.errors import with_extra
 
 LATER: Final = frozenset({"busy", "unavailable", "storage_full", "cancelled", "locked"})
 """Codes of the daemon's refusals (PROTOCOL.md 7.2) that are about the moment, not about what was asked."""
@@ -132,7 +133,7 @@ class DaemonMissingError(DaemonStartError):
     def __init__(self, problem: str, *, log: Path | None = None) -> None:
         super().__init__(problem, log=log)
         # Its log, where there is one, says no more than this.
-        self.hint = "install it, or use a daemon on another machine: confide join"
+        self.hint = f"{with_extra('daemon')}; or use a daemon on another machine: confide join"
 
 
 class DaemonStartingError(DaemonStartError):
@@ -342,7 +343,7 @@ class GatewayMissingError(GatewayError):
     def __init__(self) -> None:
         super().__init__(
             "confide serve takes libraries that are not installed",
-            hint="install confide with its extra gateway: pip install '.[gateway]' in the clone",
+            hint=with_extra("gateway"),
         )
 
 
@@ -358,7 +359,7 @@ class RunnerMissingError(RunnerError):
     def __init__(self) -> None:
         super().__init__(
             "confide runner takes libraries that are not installed",
-            hint="install confide with its extra runner: pip install '.[runner]' in the clone",
+            hint=with_extra("runner"),
         )
 
 
@@ -388,5 +389,5 @@ class ReaderMissingError(ConfideError):
     def __init__(self, title: str, extra: str) -> None:
         super().__init__(
             f"reading a store of {title} takes a library that is not installed",
-            hint=f"install confide with its extra {extra}: pip install '.[{extra}]' in the clone",
+            hint=with_extra(extra),
         )

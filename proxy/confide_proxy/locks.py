@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from confide_crypto.keys.files import make_closed_dirs
+
 LOOK_AGAIN_S: Final = 0.01
 """What another process holds is tried for again so soon: it is done within a round trip."""
 SEAT_AGAIN_S: Final = 0.5
@@ -59,7 +61,7 @@ class Seat:
         if self.is_taken:
             return True
         if self._fd is None:  # and it stays open, so that to look again is one system call
-            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_closed_dirs(self._file.parent)
             self._fd = lock_file(self._file)
         self.is_taken = taken(self._fd)
         return self.is_taken

@@ -22,14 +22,23 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
 def make_private_dir(path: Path) -> None:
-    """Make a folder for this user alone (0700), or check that it is one.
+    """Make a folder for this user alone (0700), and those above it that are not there, or check that it is one.
 
     Raises KeyFileError: it belongs to somebody else, others can enter it, or it cannot be made.
     """
     with _able(path, "be made"):
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_closed_dirs(path)
         status = path.stat()
     _check_dir(path, status)
+
+
+def make_closed_dirs(path: Path) -> None:
+    """Make a folder, and those above it that are not there, for this user alone (0700). Raises OSError.
+
+    Unlike `mkdir(parents=True)`, which leaves those above open to others; one of them may be a private folder itself.
+    """
+    for folder in reversed([path, *(each for each in path.parents if not each.exists())]):
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def check_private_file(path: Path) -> None:

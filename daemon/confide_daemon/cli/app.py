@@ -18,6 +18,7 @@ from confide_daemon.cli.console import say
 from confide_memory.commands.complaint import complaint
 from confide_memory.commands.group import Entry, Groups, program
 from confide_memory.commands.spelling import OtherWords
+from confide_memory.errors import with_extra
 
 EXIT_CODES = (
     "Exit codes: 0 ok, 1 other, 2 usage, 3 configuration, 4 keys and permissions, 5 unreachable or port in use, 6 denied or invite, "
@@ -269,7 +270,7 @@ def main() -> NoReturn:
         if (error.name or "").split(".")[0].startswith("confide"):
             raise  # a fault of ours, and no missing extra
         say(f"confided: the daemon's part is not installed here (no module {error.name})")
-        say("hint: install confide with its extra daemon: pip install '.[daemon]' in the clone")
+        say(f"hint: {with_extra('daemon')}")
         sys.exit(EXIT_CONFIG)
     except KeyboardInterrupt:
         sys.exit(130)

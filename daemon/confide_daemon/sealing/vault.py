@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from confide_crypto.sealing.record import MAX_RECORD
 from confide_daemon.config import VaultConfig
 from confide_daemon.errors import VaultError
+from confide_memory.errors import with_extra
 
 if TYPE_CHECKING:
     from confide_daemon.sealing.vault_client import VaultClient
@@ -62,7 +63,7 @@ class Vault:
         except ImportError:
             raise VaultError(
                 "a vault is configured, and hvac, which talks to it, is not installed",
-                hint="install confide with its extra vault: pip install '.[daemon,vault]' in the clone",
+                hint=with_extra("daemon", "vault"),
             ) from None
         return cls(VaultClient(settings), settings)
 

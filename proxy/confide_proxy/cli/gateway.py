@@ -37,8 +37,8 @@ def serve(
     try:
         from confide_proxy.gateway import server
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
-            raise
+        if (error.name or "").startswith("confide"):
+            raise  # a fault of ours, and no library
         raise GatewayMissingError from None
     address = server.loopback(host)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="confide: %(levelname)s: %(message)s")

@@ -53,7 +53,7 @@ LOCK_FILE = "daemon.lock"
 START_DEADLINE_S = 20.0
 """A cold start loads the MCP SDK and the database from a disk that may be slow; 2-3 s is usual."""
 _POLL_S = 0.03
-_NOT_INSTALLED = "the daemon's part is not installed here (pip install '.[daemon]' in the clone of confide)"
+_NOT_INSTALLED = "the daemon's part is not installed here"
 _MISSING_PART = "the daemon's part is not installed here (no module"
 """As `confided` says it."""
 _MOST_LOG_BYTES = 64 * 1024

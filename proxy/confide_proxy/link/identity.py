@@ -42,6 +42,7 @@ from confide_crypto.keys.identity import (
     identity_line,
     is_pem,
 )
+from confide_memory.errors import with_extra
 from confide_proxy.errors import KeyChangeError, KeyLockedError, KeyringError
 from confide_proxy.paths import runtime_folders
 
@@ -359,7 +360,7 @@ def _backend() -> KeyringBackend:
     except ImportError:
         raise KeyringError(
             "the library for the keyring is not installed",
-            hint="install confide with its extra keyring: pip install '.[keyring]' in the clone",
+            hint=with_extra("keyring"),
         ) from None
     _find_the_session_bus()
     backend = keyring.get_keyring()

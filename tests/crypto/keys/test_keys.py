@@ -279,3 +279,10 @@ def test_lines_that_are_no_keys_say_why() -> None:
 def test_words_are_taken_as_people_type_them() -> None:
     words = fingerprint_words(bytes(32))
     assert {typed_words(words), typed_words(words.upper().replace("-", " ")), typed_words(f" {words}\n")} == {words}
+
+
+def test_folders_above_a_private_one_are_private_too(tmp_path: Path) -> None:
+    """One of them may have to be: whoever makes the inner one first would leave it open."""
+    make_private_dir(tmp_path / "state" / "seats" / "inner")
+    assert [(tmp_path / each).stat().st_mode & 0o777 for each in ("state", "state/seats")] == [0o700, 0o700]
+    make_private_dir(tmp_path / "state")

@@ -17,6 +17,7 @@ from tests.support.programs.processes import CONFIDED, wait_until
 
 from confide_daemon.cli import app, callers
 from confide_daemon.datadir.log_file import FILE_BYTES, FILES, LogFile
+from confide_memory.errors import with_extra
 
 
 def test_it_is_stopped_and_its_log_is_shown(ready: Confided) -> None:
@@ -78,7 +79,7 @@ def test_without_its_extra_it_says_what_to_install(tmp_path: Path) -> None:
     assert done.returncode == 3, done
     assert done.stderr.splitlines() == [
         "confided: the daemon's part is not installed here (no module apsw)",
-        "hint: install confide with its extra daemon: pip install '.[daemon]' in the clone",
+        f"hint: {with_extra('daemon')}",
     ]
 
 

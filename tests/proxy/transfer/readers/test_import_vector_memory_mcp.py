@@ -10,6 +10,7 @@ import pytest
 from tests.support.archives import unpack
 from tests.support.sealing.sealers import SEALER
 
+from confide_memory.errors import with_extra
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ReaderMissingError, UnreadableError
 from confide_proxy.sync.project import identify
@@ -118,7 +119,7 @@ def test_without_the_library_a_person_is_told_what_to_install(lance: Path, monke
     assert READER.recognises(lance), "that takes no library"
     with pytest.raises(ReaderMissingError) as caught:
         read(lance)
-    assert caught.value.hint == "install confide with its extra lancedb: pip install '.[lancedb]' in the clone"
+    assert caught.value.hint == with_extra("lancedb")
 
 
 def test_a_library_that_is_missing_does_not_keep_other_stores_from_being_imported(

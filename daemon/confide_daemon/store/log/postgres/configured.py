@@ -10,6 +10,7 @@ from confide_crypto.keys.files import read_private_file
 from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.credentials import credential
 from confide_daemon.errors import EngineError, StorageError
+from confide_memory.errors import with_extra
 
 if TYPE_CHECKING:
     from confide_daemon.store.log.postgres.engine import Engine
@@ -28,7 +29,7 @@ def open_engine(config: StoreConfig, *, most: int | None = None) -> Engine:
     except ImportError:
         raise StorageError(
             "cannot use the store: the driver of PostgreSQL is not installed",
-            hint="install confide with its extra postgres: pip install '.[daemon,postgres]' in the clone",
+            hint=with_extra("daemon", "postgres"),
         ) from None
     return Engine(config.url, lambda: _password(config), most or config.connections)
 
