@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from confide_proxy.cli import transfer
-from confide_proxy.cli.console import Here, ProjectDir, folder_of, note, remark, say
+from confide_proxy.cli.console import Here, ProjectDir, counted, folder_of, note, remark, say
 from confide_proxy.clients import auto_memory as own
 from confide_proxy.clients import files, presence
 from confide_proxy.clients import hooks as hooking
@@ -156,6 +156,7 @@ def _entries(
 
 
 def _add(here: Here, client: Client, folder: Path, parts: Parts, *, for_user: bool) -> None:
+    parts = replace(parts, own_notes=parts.own_notes and _may_take_notes(folder))
     had = presence.look(client, folder)
     if had.has_plugin:
         note(f"{client.title} has the plugin, which starts confide and brings hooks: neither is written beside it")
@@ -167,7 +168,7 @@ def _add(here: Here, client: Client, folder: Path, parts: Parts, *, for_user: bo
     _carry_out(here, client, changes, parts, folder)
 
 
-def _carry_out(here: Here, client: Client, changes: Iterable[Change], parts: Parts, folder: Path) -> None:
+def _carry_out(here: Here, client: Client, changes: Sequence[Change], parts: Parts, folder: Path) -> None:
     receipts = Receipts(here.paths.client_files)
     is_new = False
     shared = []
@@ -183,6 +184,16 @@ def _carry_out(here: Here, client: Client, changes: Iterable[Change], parts: Par
             f"git would share {' and '.join(shared)} with whoever has this repository, and paths in it are of this machine alone",
             "hint: leave them out of git by .git/info/exclude, or use --user, which writes into your own files",
         )
+    if parts.own_notes:
+        root = projects.identify(folder).root
+        try:
+            carried = own.take_along(_own_folder(folder), root, receipts)
+        except SetupError:
+            for change in changes:  # the setting without the notes would hide them
+                if change.is_one and change.path == own.entry(folder, root).file:
+                    Change(change.path, change.after, change.before).write()
+            raise
+        _tell_notes(carried, "took along", root / own.FOLDER)
     _tell_more(client, parts, is_written=True)
     if is_new and parts.server:
         transfer.offer(here, folder_of(folder))
@@ -195,14 +206,46 @@ def _remove(here: Here, client: Client, folder: Path, parts: Parts, *, for_user:
     receipts = Receipts(here.paths.client_files) if is_all else None
     entries = list(_entries(client, folder, replace(meant, rules=False), for_user=for_user))
     entries += ruling.all_rules(client, folder, for_user=for_user) if meant.rules else ()
+    root = projects.identify(folder).root
+    had_notes = meant.own_notes and files.is_in(own.entry(folder, root))
     changes = [each for each in files.removed(entries, receipts) if each.is_one]
     for change in changes:
         _show(change)
+    if had_notes:
+        place = _own_folder(folder)
+        _tell_notes(own.give_back(place, root, Receipts(here.paths.client_files)), "put back", place)
     for change in changes:
         change.write()
         say(f"removed confide from {change.path}")
     if not changes:
         say(f"confide is not in {client.file(folder, for_user=for_user)}")
+
+
+def _own_folder(folder: Path) -> Path:
+    claim = projects.identify(folder)
+    above = [each for each in (claim.root, *claim.root.parents) if (each / ".git").exists()]
+    return own.own_folder(list(dict.fromkeys([*above[:1], claim.home, claim.root])))
+
+
+def _may_take_notes(folder: Path) -> bool:
+    """Whether Claude Code's notes may go along: the setting without them would hide them from it. In a pipe nobody is asked."""
+    own.check_no_other()
+    place = _own_folder(folder)
+    number = own.count(place)
+    if not number or files.is_in(own.entry(folder, projects.identify(folder).root)):
+        return True
+    told = f"{counted(number, 'note')} of Claude Code's own {'is' if number == 1 else 'are'} in {place}"
+    if not _is_terminal() or typer.confirm(f"{told}: take them along?", default=True, err=True):
+        return True
+    note("they stay where Claude Code reads them, and so does its setting: --auto-memory is left out")
+    return False
+
+
+def _tell_notes(carried: own.Carried, verb: str, place: Path) -> None:
+    if carried.names:
+        say(f"{verb} {counted(len(carried.names), 'note')} of Claude Code's own: {place}")
+    for why in carried.left:
+        remark(f"left where it is: {why}")
 
 
 def _tell_more(client: Client, parts: Parts, *, is_written: bool) -> None:

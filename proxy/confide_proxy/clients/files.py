@@ -207,9 +207,7 @@ class Receipts:
             text = step
         self._known.pop(key, None)
         self._known[key] = {"sha256": _hash(change.after), "wasThere": was_there, "undo": undo, "folders": folders}
-        kept = dict(list(self._known.items())[-_MOST_RECEIPTS:])
-        with suppress(OSError, KeyFileError):
-            write_private_file(self.file, json.dumps(kept).encode(), replace=True)
+        self._save()
 
     def is_made(self, path: Path) -> bool:
         """Whether there was no such file before."""
@@ -231,6 +229,23 @@ class Receipts:
             return True, text if found["wasThere"] else None
         except (KeyError, TypeError, ValueError):
             return False, None
+
+    def carried(self, folder: Path) -> dict[str, str]:
+        """The hashes of the notes that were copied into a folder, by their names."""
+        found = self._of(folder).get("carried", {})
+        return {name: each for name, each in found.items() if isinstance(each, str)} if isinstance(found, dict) else {}
+
+    def note_carried(self, folder: Path, hashes: dict[str, str]) -> None:
+        """Keep them; none: forget about the folder."""
+        self._known.pop(str(_resolved(folder)), None)
+        if hashes:
+            self._known[str(_resolved(folder))] = {"carried": hashes}
+        self._save()
+
+    def _save(self) -> None:
+        kept = dict(list(self._known.items())[-_MOST_RECEIPTS:])
+        with suppress(OSError, KeyFileError):
+            write_private_file(self.file, json.dumps(kept).encode(), replace=True)
 
     def _of(self, path: Path) -> dict[str, Any]:
         found = self._known.get(str(_resolved(path)))

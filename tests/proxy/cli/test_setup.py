@@ -200,3 +200,89 @@ def test_claude_codes_own_notes_are_put_into_memory_and_taken_out(machine: Machi
     confide(machine, "setup", "claude-code", "--remove")
     assert json.loads(settings.read_text()) == {"autoMemoryDirectory": "~/notes"}
     assert confide(machine, "setup", "codex", "--write", "--auto-memory").code == 2
+
+
+def claude_notes(machine: Machine, name: str | None = None) -> Path:
+    """Claude Code's own folder of the project, with an index and a note."""
+    slug = name or "".join(each if each.isascii() and each.isalnum() else "-" for each in str(machine.project))
+    folder = Path(machine.env["HOME"]) / ".claude/projects" / slug / "memory"
+    folder.mkdir(parents=True)
+    (folder / "MEMORY.md").write_text("- [deploys](deploys.md)\n")
+    (folder / "deploys.md").write_text("Deploys run at nine.\n")
+    return folder
+
+
+def test_claude_codes_notes_go_along_and_come_back(machine: Machine) -> None:
+    """It reads the new folder alone, so what it noted before is there too; and afterwards what it noted since is where it was."""
+    before, after = claude_notes(machine), machine.project / "memory/claude"
+    ended = confide(machine, "setup", "claude-code", "--write", "--auto-memory")
+    assert f"took along 2 notes of Claude Code's own: {after}" in ended.out
+    assert (after / "deploys.md").read_text() == "Deploys run at nine.\n"
+    assert {each.name for each in before.iterdir()} == {"MEMORY.md", "deploys.md"}
+    (after / "deploys.md").write_text("Deploys run at ten.\n")
+    (after / "new.md").write_text("New.\n")
+    (after / "MEMORY.md").write_text("- [deploys](deploys.md)\n- [new](new.md)\n")
+    assert "took along" not in confide(machine, "setup", "claude-code", "--write", "--auto-memory").out
+    assert (after / "deploys.md").read_text() == "Deploys run at ten.\n"
+    assert "put back 3 notes" in confide(machine, "setup", "claude-code", "--remove").out
+    assert {each.name: each.read_text() for each in before.iterdir()} == {
+        "MEMORY.md": "- [deploys](deploys.md)\n- [new](new.md)\n",
+        "deploys.md": "Deploys run at ten.\n",
+        "new.md": "New.\n",
+    }
+    assert not (after / "MEMORY.md").exists()
+    assert (after / "new.md").exists()
+
+
+def test_notes_of_both_folders_are_kept(machine: Machine) -> None:
+    """Neither a worktree's session nor a folder that was in use before loses a line."""
+    before, after = claude_notes(machine), machine.project / "memory/claude"
+    after.mkdir(parents=True)
+    (after / "deploys.md").write_text("Another.\n")
+    (after / "MEMORY.md").write_text("- [old](old.md)\n")
+    confide(machine, "setup", "claude-code", "--write", "--auto-memory")
+    assert (after / "MEMORY.md").read_text() == "- [old](old.md)\n- [deploys](deploys.md)\n"
+    assert [(after / f"deploys{n}.md").read_text() for n in ("", "-2")] == ["Another.\n", "Deploys run at nine.\n"]
+    (before / "deploys.md").write_text("Changed in a worktree.\n")
+    confide(machine, "setup", "claude-code", "--remove", "--auto-memory")
+    assert (before / "deploys.md").read_text() == "Changed in a worktree.\n"
+    assert "Another.\n" in {each.read_text() for each in before.iterdir()}
+
+
+def test_whoever_says_no_keeps_notes_and_setting(machine: Machine) -> None:
+    claude_notes(machine)
+    with patch.object(setup, "_is_terminal", lambda: True), patch.object(typer, "confirm", lambda *_, **__: False):
+        ended = confide(machine, "setup", "claude-code", "--write", "--auto-memory")
+    assert "they stay where Claude Code reads them" in ended.err
+    assert not (machine.project / ".claude/settings.local.json").exists()
+    assert not (machine.project / "memory/claude").exists()
+
+
+def test_notes_that_cannot_be_taken_along_are_not_hidden(machine: Machine, tmp_path: Path) -> None:
+    """A link of a repository's own leads elsewhere, or the person's own setting does: the setting is as before."""
+    claude_notes(machine)
+    (tmp_path / "elsewhere").mkdir()
+    (machine.project / "memory/claude").symlink_to(tmp_path / "elsewhere")
+    ended = confide(machine, "setup", "claude-code", "--write", "--auto-memory")
+    assert (ended.code, "leads out of" in ended.err) == (7, True)
+    assert not (machine.project / ".claude/settings.local.json").exists()
+    assert not list((tmp_path / "elsewhere").iterdir())
+    (machine.project / "memory/claude").unlink()
+    own = Path(machine.env["HOME"]) / ".claude/settings.json"
+    own.write_text('{"autoMemoryDirectory": "~/notes"}')
+    ended = confide(machine, "setup", "claude-code", "--write", "--auto-memory")
+    assert (ended.code, f"{own} leads Claude Code's notes of all projects elsewhere" in ended.err) == (7, True)
+
+
+def test_notes_of_a_long_path_and_of_another_configuration_folder(machine: Machine, tmp_path: Path) -> None:
+    """Claude Code cuts long names and hashes the rest; `CLAUDE_CONFIG_DIR` moves all of it."""
+    machine.project = machine.project / ("x" * 120) / ("\U0001f600" * 30)
+    machine.project.mkdir(parents=True)
+    slug = "".join(
+        "--" if ord(each) > 0xFFFF else each if each.isascii() and each.isalnum() else "-"
+        for each in str(machine.project)
+    )
+    claude_notes(machine, f"{slug[:200]}-1a2b3c")
+    (Path(machine.env["HOME"]) / ".claude").rename(tmp_path / "elsewhere")
+    machine.env["CLAUDE_CONFIG_DIR"] = str(tmp_path / "elsewhere")
+    assert "took along 2 notes" in confide(machine, "setup", "claude-code", "--write", "--auto-memory").out
