@@ -36,10 +36,11 @@ from confide_proxy.cli.console import (
     say,
     styled,
 )
-from confide_proxy.clients import files, hooks, presence
+from confide_proxy.clients import files, hooks, known, presence
+from confide_proxy.clients.entries import Entry
 from confide_proxy.clients.files import Receipts
 from confide_proxy.clients.known import CLIENTS, NAME, Client, program
-from confide_proxy.clients.presence import Presence
+from confide_proxy.clients.presence import Presence, Start
 from confide_proxy.devices import by_http
 from confide_proxy.devices.connection import SpaceConnection
 from confide_proxy.errors import FolderError
@@ -311,15 +312,22 @@ def _clients(here: Here, folder: Path, *, fix: bool) -> Iterator[Finding]:
         except ConfideError as error:
             yield problem(client.name, error)
             continue
-        lost = [(file, command) for file, command in had.starts if shutil.which(command) is None]
+        lost = [each for each in had.starts if each.command and shutil.which(each.command) is None]
+        if had.lost_plugin:
+            yield _lost_plugin(client, had.lost_plugin[0])
         if lost:
-            yield _lost(here, client, folder, *lost[0], fix=fix)
+            told = f"{lost[0].file} starts {lost[0].command}, which is not there"
+            is_ours = Path(lost[0].command).name == NAME
+            yield _lost(here, client, folder, lost[0].file, told, fix=fix and is_ours)
+        elif had.lost_hooks:
+            told = f"{client.title} is to load {had.lost_hooks[0]}, which is not there: it runs no hooks"
+            yield _lost(here, client, folder, None, told, fix=fix)
         elif had.is_set_up:
             yield _well(client, had)
-        elif client.is_here():
+        elif client.is_here() and not had.lost_plugin:
             told = f"{client.title} is here, and does not start confide"
             yield Finding(client.name, "hint", told, f"confide setup {client.name} --write")
-        shared = next((file for file, _ in had.starts if projects.is_tracked(file)), None)
+        shared = next((each.file for each in had.starts if projects.is_tracked(each.file)), None)
         if shared is not None:
             told = (
                 f"{shared} is in the repository, and has paths of this machine: other people's clients cannot start it"
@@ -329,8 +337,25 @@ def _clients(here: Here, folder: Path, *, fix: bool) -> Iterator[Finding]:
 
 
 def _well(client: Client, had: Presence) -> Finding:
-    """A client that starts confide: how, and whether memory comes to it by itself."""
-    how = f"starts {had.starts[0][1]}: {had.starts[0][0]}" if had.starts else "has the plugin"
+    """A client that is set up: what it starts or calls, which memory that reaches, and whether memory comes by itself."""
+    start = next((each for each in had.starts if not each.off), None)
+    if had.starts and start is None and not had.has_plugin:
+        told = f"{client.title} has confide switched off: {had.starts[0].off}"
+        return Finding(client.name, "hint", told, "switch it on in the client, or in that file")
+    how = "has the plugin"
+    if start is not None and start.address:
+        return ok(client.name, f"{client.title} calls {start.address}, and starts nothing here: {start.file}")
+    if start is not None:
+        how = f"starts {start.command}: {start.file}"
+        if (wrong := _other_memory(client, start)) is not None:
+            return wrong
+    if had.hooks_off and (had.hooked or had.has_plugin):
+        return Finding(
+            client.name,
+            "hint",
+            f"{client.title} {how}; its hooks are switched off: {had.hooks_off}",
+            "switch them on there",
+        )
     if had.has_hooks:
         return ok(client.name, f"{client.title} {how}; with hooks")
     if client.name in hooks.NOT_POSSIBLE:
@@ -339,19 +364,43 @@ def _well(client: Client, had: Presence) -> Finding:
     return Finding(client.name, "ok", told, f"confide setup {client.name} --write --hooks")
 
 
-def _lost(here: Here, client: Client, folder: Path, file: Path, command_line: str, *, fix: bool) -> Finding:
-    """An entry whose program is gone."""
-    told = f"{file} starts {command_line}, which is not there"
-    if fix and Path(command_line).name == NAME and _pointed(here, client, folder, file):
+def _other_memory(client: Client, start: Start) -> Finding | None:
+    """An entry whose program would use another memory than this command does, as a client starts it: with few variables of a shell's."""
+    there, own = known.which_memory(start.environment), known.which_memory(os.environ)
+    if there == own:
+        return None
+    differing = ", ".join(sorted({*there, *own}))
+    told = f"{start.file} leads to another memory than this command uses: {differing} differ"
+    again = f"confide setup {client.name} --write"
+    hint = f"{again} with the variables that it is to have" if own else f"take {differing} out of its entry"
+    return Finding(client.name, "problem", told, hint)
+
+
+def _lost_plugin(client: Client, folder: Path) -> Finding:
+    again = {
+        "claude-code": "claude plugin marketplace remove confide, then add and install it again",
+        "gemini": "gemini extensions uninstall confide, then link it again",
+    }
+    told = f"{client.title} has the plugin from {folder}, which is not there: it loads nothing of it"
+    return Finding(client.name, "problem", told, f"{again[client.name]}: docs/clients/{client.name}.md")
+
+
+def _lost(here: Here, client: Client, folder: Path, file: Path | None, told: str, *, fix: bool) -> Finding:
+    """An entry, or hooks, of which a file is gone."""
+    if fix and _pointed(here, client, folder, file):
         return Finding(client.name, "problem", told, isFixed=True)
     return Finding(client.name, "problem", told, f"confide setup {client.name} --write, or confide doctor --fix")
 
 
-def _pointed(here: Here, client: Client, folder: Path, file: Path) -> bool:
+def _pointed(here: Here, client: Client, folder: Path, file: Path | None) -> bool:
     """Whether an entry of ours, and the hooks beside it, have the program's path now."""
     try:
         command_line = program()
-        entries = [client.server(file, command_line)]
+        entries: list[Entry] = [
+            client.server(place, command_line, below=below)
+            for place, below in presence.places(client, folder)
+            if place == file and files.is_in(client.server(place, command_line, below=below))
+        ]
         for for_user in (False, True):
             entries += [
                 each for each in hooks.hooks(client, folder, command_line, for_user=for_user) if files.is_in(each)

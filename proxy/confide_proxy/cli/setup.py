@@ -20,6 +20,7 @@ from confide_proxy.clients import rules as ruling
 from confide_proxy.clients.entries import Entry
 from confide_proxy.clients.files import Change, Receipts
 from confide_proxy.clients.known import CLIENTS, Client, program
+from confide_proxy.clients.server import Server
 from confide_proxy.errors import SetupError
 from confide_proxy.sync import project as projects
 
@@ -145,7 +146,7 @@ def _entries(
     command = program()
     found: list[Entry] = []
     if parts.server:
-        found.append(client.server(client.file(folder, for_user=for_user), command))
+        found.append(_server(client, folder, for_user=for_user))
     if parts.hooks:
         found += hooking.hooks(client, folder, command, for_user=for_user)
     if parts.rules:
@@ -155,17 +156,46 @@ def _entries(
     return found
 
 
+def _server(client: Client, folder: Path, *, for_user: bool) -> Server:
+    """The entry: where Claude Code has one for this project alone, that one, which it takes before all others."""
+    starts = () if for_user else presence.look(client, folder).starts
+    of_its_own = next((each for each in starts if each.below), None)
+    if of_its_own is not None:
+        return client.server(of_its_own.file, program(), below=of_its_own.below)
+    return client.server(client.file(folder, for_user=for_user), program())
+
+
 def _add(here: Here, client: Client, folder: Path, parts: Parts, *, for_user: bool) -> None:
     parts = replace(parts, own_notes=parts.own_notes and _may_take_notes(folder))
     had = presence.look(client, folder)
+    if had.lost_plugin:
+        note(
+            f"{client.title} has the plugin too, and loads nothing of it: {had.lost_plugin[0]} is not there. Take it out"
+        )
     if had.has_plugin:
         note(f"{client.title} has the plugin, which starts confide and brings hooks: neither is written beside it")
         parts = Parts(server=False, rules=parts.rules, own_notes=parts.own_notes)
-    changes = files.added(_entries(client, folder, parts, for_user=for_user, has_plugin=had.has_plugin))
+    entries = [
+        _in_place_of_another(each) if isinstance(each, Server) else each
+        for each in _entries(client, folder, parts, for_user=for_user, has_plugin=had.has_plugin)
+    ]
+    changes = files.added(entries)
     for change in changes:
         if change.is_one:
             _show(change)
     _carry_out(here, client, changes, parts, folder)
+
+
+def _in_place_of_another(entry: Server) -> Server:
+    """A person's own entry, which calls an address, goes where they say yes; otherwise it is named and stays."""
+    host = files.asked(entry, entry.is_anothers)
+    if host is None:
+        return entry
+    told = f"{entry.file} has an entry confide that calls {host}"
+    if _is_terminal() and typer.confirm(f"{told}: replace it by one that starts confide here?", err=True):
+        return replace(entry, replaces=True)
+    note(f"{told}: it is left as it is", "hint: take it out there, or run this in a terminal and say yes")
+    return entry
 
 
 def _carry_out(here: Here, client: Client, changes: Sequence[Change], parts: Parts, folder: Path) -> None:
@@ -204,7 +234,14 @@ def _remove(here: Here, client: Client, folder: Path, parts: Parts, *, for_user:
     has_notes = client.name == "claude-code"
     meant = Parts(hooks=True, rules=True, own_notes=has_notes) if is_all else replace(parts, server=False)
     receipts = Receipts(here.paths.client_files) if is_all else None
-    entries = list(_entries(client, folder, replace(meant, rules=False), for_user=for_user))
+    entries = list(_entries(client, folder, replace(meant, server=False, rules=False), for_user=for_user))
+    places = presence.places(client, folder) if meant.server else []
+    ours = [client.server(file, program(), below=below) for file, below in places if below and not for_user]
+    ours += [client.server(client.file(folder, for_user=for_user), program())] if meant.server else []
+    for each in ours:
+        if (host := files.asked(each, each.is_anothers)) is not None:
+            note(f"{each.file} has an entry confide that calls {host}: it is yours, and stays")
+    entries = [*ours, *entries]
     entries += ruling.all_rules(client, folder, for_user=for_user) if meant.rules else ()
     root = projects.identify(folder).root
     had_notes = meant.own_notes and files.is_in(own.entry(folder, root))

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -130,9 +130,14 @@ def removed(entries: Iterable[Entry], receipts: Receipts | None = None) -> list[
     return changes[::-1]  # the file for which a folder was made goes last
 
 
+def asked(entry: Entry, question: Callable[[str], Any]) -> Any:
+    """What an entry says of its file's text. Raises SetupError: as `added`."""
+    return _done(entry, question, read(entry.file) or "")
+
+
 def is_in(entry: Entry) -> bool:
     """Whether it is there. Raises SetupError: as `added`."""
-    return bool(_done(entry, entry.is_in, read(entry.file) or ""))
+    return bool(asked(entry, entry.is_in))
 
 
 def replace(path: Path, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -10,13 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from confide_proxy.clients.entries import Entry, Items, Member
-from confide_proxy.clients.known import Client, codex_folder, home
+from confide_proxy.clients.known import Client, codex_folder, home, which_memory
 from confide_proxy.clients.rules import claude_settings
 
 PLUGIN: Final = Path(__file__).parents[1] / "plugin"
 """The folder that clients read in place."""
 _OURS: Final = re.compile(
-    r"(?:exec 3<&0; \{ )?(?:\[ -x (?P<it>.*confide.*) \]|command -v (?P<on_path>confide) >/dev/null) && exec (.+) hook; "
+    r"(?:exec 3<&0; \{ )?(?:\[ -x (?P<it>.*confide.*) \] && exec "
+    r"(?:env (?:[A-Z_]+=(?:[\w@%+=:,./-]|'[^']*'|\"'\")+ )+)?(?P=it)|command -v confide >/dev/null && exec confide) hook; "
     r"(?:\} <&3 >/dev/null 2>&1 & )?exit 0"
 )
 _SCRIPT: Final = "opencode/confide.js"
@@ -41,7 +43,8 @@ def line(program: str, *, is_waited_for: bool = True) -> str:
     its stdin by another number, since a shell gives what runs beside it none.
     """
     quoted = shlex.quote(program)
-    run = f"[ -x {quoted} ] && exec {quoted} hook; "
+    said = "".join(f"{name}={shlex.quote(value)} " for name, value in which_memory(os.environ).items())
+    run = f"[ -x {quoted} ] && exec {f'env {said}' if said else ''}{quoted} hook; "
     return f"{run}exit 0" if is_waited_for else f"exec 3<&0; {{ {run}}} <&3 >/dev/null 2>&1 & exit 0"
 
 
@@ -68,8 +71,11 @@ def hooks(client: Client, project: Path, program: str, *, for_user: bool) -> Seq
     if place is None:
         return ()
     if client.name == "opencode":
-        script = [(PLUGIN / _SCRIPT).as_uri(), {"program": program}]
-        return [Items(place, ("plugin",), [script], _is_our_script)]
+        options: dict[str, Any] = {"program": program}
+        if said := which_memory(os.environ):
+            options["environment"] = said
+        script = [(PLUGIN / _SCRIPT).as_uri(), options]
+        return [Items(place, ("plugin",), [script], is_our_script)]
     template = json.loads((PLUGIN / _TEMPLATES[client.name]).read_text("utf-8"))
     has_comments = client.name != "claude-code"
     entries: list[Entry] = [
@@ -87,11 +93,11 @@ def is_ours(group: Any) -> bool:
         return False
     inner = group.get("hooks", [group])
     commands = [each.get("command") for each in inner if isinstance(each, dict)] if isinstance(inner, list) else []
-    found = [_OURS.fullmatch(each) if isinstance(each, str) else None for each in commands]
-    return bool(found) and all(each and (each["it"] or each["on_path"]) == each[3] for each in found)
+    return bool(commands) and all(isinstance(each, str) and _OURS.fullmatch(each) for each in commands)
 
 
-def _is_our_script(item: Any) -> bool:
+def is_our_script(item: Any) -> bool:
+    """Whether an item of OpenCode's `plugin` is our script, wherever it is."""
     place = item[0] if isinstance(item, list) and item else item
     return isinstance(place, str) and place.startswith("file:") and place.endswith(f"/plugin/{_SCRIPT}")
 

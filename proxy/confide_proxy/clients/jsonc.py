@@ -77,6 +77,12 @@ def put(text: str, path: Path, value: Any) -> str:
     """The text with the value at the path, and with the objects that lead there. Raises JsoncError."""
     text = text if text.strip(_BLANKS) else "{}\n"
     root = _Reader(text).whole()
+    for length in range(1, len(path)):
+        holder = at(root.plain, path[: length - 1])
+        if isinstance(holder, dict) and path[length - 1] in holder and holder[path[length - 1]] is None:
+            for key in reversed(path[length:]):  # null, where clients write an object: there is nothing yet
+                value = {key: value}
+            return put(text, path[:length], value)
     wanted = _with(root.plain, path, value)
     holder, rest = root, list(path)
     while len(rest) > 1 and (inner := holder.member(rest[0])) is not None:

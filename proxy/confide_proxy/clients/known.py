@@ -10,15 +10,36 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from confide_proxy.clients.entries import Entry, Member, Tables
+from confide_proxy.clients.server import Server
 from confide_proxy.errors import SetupError
+from confide_proxy.paths import HOME_VARIABLE
 
 NAME: Final = "confide"
+_XDG: Final = {"XDG_DATA_HOME": ".local/share", "XDG_CONFIG_HOME": ".config"}
+_CERTIFICATES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+def which_memory(environment: Mapping[str, str]) -> dict[str, str]:
+    """Of an environment what decides which memory a program of ours uses (`paths.find`); nothing where that is the usual one."""
+    if home := environment.get(HOME_VARIABLE):
+        return {HOME_VARIABLE: str(Path(home).expanduser().absolute())}
+    said = {name: environment.get(name, "").strip() for name in _XDG}
+    return {
+        name: str(Path(value).absolute())
+        for name, value in said.items()
+        if value and Path(value).absolute() != Path.home() / _XDG[name]
+    }
+
+
+def surroundings() -> dict[str, str]:
+    """What an entry has to say of this environment: clients pass few variables on, and those on a desktop have not the shell's."""
+    certificates = {name: os.environ[name] for name in _CERTIFICATES if os.environ.get(name)}
+    return {**which_memory(os.environ), **certificates}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +81,23 @@ class Client:
         plain: dict[str, Any] = {"command": program, "args": ["mcp"]}
         return {"type": "stdio", **plain} if self.name == "vscode" else plain
 
-    def server(self, file: Path, program: str) -> Entry:
-        """The entry as it is put into a file."""
-        path = (self.group, NAME)
-        if self.is_toml:
-            return Tables(file, path, {path: self.entry(program)})
-        return Member(file, path, self.entry(program), has_comments=self.has_comments)
+    @property
+    def environment_key(self) -> str:
+        """What it calls the environment of an entry."""
+        return "environment" if self.name == "opencode" else "env"
+
+    def server(self, file: Path, program: str, *, below: tuple[str, ...] = (), replaces: bool = False) -> Server:
+        """The entry as it is put into a file. `below`: where the group of servers is, if not at the top."""
+        return Server(
+            file,
+            (*below, self.group, NAME),
+            self.entry(program),
+            surroundings(),
+            self.environment_key,
+            is_toml=self.is_toml,
+            has_comments=self.has_comments,
+            replaces=replaces,
+        )
 
     def is_here(self) -> bool:
         """Whether this user seems to have it."""
@@ -73,9 +105,8 @@ class Client:
 
     def shown(self, program: str) -> str:
         """The entry as it may be pasted."""
-        if self.is_toml:
-            return self.server(Path(), program).added("").rstrip()
-        return json.dumps({self.group: {NAME: self.entry(program)}}, indent=2)
+        text = self.server(Path(), program).added("")
+        return text.rstrip() if self.is_toml else json.dumps(json.loads(text), indent=2)
 
 
 def home(*parts: str) -> Callable[[], Path]:

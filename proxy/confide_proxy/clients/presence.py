@@ -1,29 +1,60 @@
-"""What of Confide a client has already: the server, hooks, or the plugin, which has both."""
+"""What of Confide a client has already, and whether it loads it: the server, hooks, or the plugin, which has both.
+
+What stands in a file is not what a client does: an entry may call an address, be switched off, or be one of several of which the client
+takes another; a plugin's folder may be gone. So each of these is looked at.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from confide_proxy.clients import files, hooks, jsonc, toml_tables
-from confide_proxy.clients.known import NAME, Client
+from confide_proxy.clients import files, hooks, jsonc, server, toml_tables
+from confide_proxy.clients.known import NAME, Client, claude_folder
 from confide_proxy.clients.rules import claude_settings
 from confide_proxy.errors import SetupError
 
 
 @dataclass(frozen=True, slots=True)
-class Presence:
-    """Attributes:
-    starts: the files with the server's entry, each with the program that it starts.
-    hooked: the files with hooks of ours.
-    has_plugin: whether the client has the plugin, or the extension, switched on.
+class Start:
+    """One entry of the server.
+
+    Attributes:
+        below: where in the file the group of servers is, if not at the top.
+        command: the program that it starts; "" where it starts none.
+        address: the host that it calls; "" where it calls none.
+        off: by what it is switched off; "" where it is on.
+        environment: the variables that it hands to the program.
     """
 
-    starts: tuple[tuple[Path, str], ...]
+    file: Path
+    command: str
+    below: tuple[str, ...] = ()
+    address: str = ""
+    off: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """Attributes:
+    starts: the entries of the server, the one that the client takes first.
+    hooked: the files with hooks of ours.
+    hooks_off: by what all hooks are switched off; "" where they are on.
+    has_plugin: whether the client loads the plugin, or the extension.
+    lost_plugin: the folder that it is to be read from, which is not there.
+    lost_hooks: files that the hooks are in, and that are not there.
+    """
+
+    starts: tuple[Start, ...]
     hooked: tuple[Path, ...]
     has_plugin: bool
+    hooks_off: str = ""
+    lost_plugin: tuple[Path, ...] = ()
+    lost_hooks: tuple[Path, ...] = ()
 
     @property
     def is_set_up(self) -> bool:
@@ -31,31 +62,104 @@ class Presence:
 
     @property
     def has_hooks(self) -> bool:
-        return bool(self.hooked) or self.has_plugin
+        """Whether the client runs them."""
+        return (bool(self.hooked) or self.has_plugin) and not self.hooks_off and not self.lost_hooks
 
 
 def look(client: Client, project: Path) -> Presence:
     """What a client has, in the project's files and the user's. Raises SetupError: one of them is not what the client reads."""
-    places = dict.fromkeys(client.file(project, for_user=for_user) for for_user in (False, True))
-    starts = [(file, command) for file in places if (command := command_of(client, file)) is not None]
+    starts = tuple(start for file, below in places(client, project) for start in _starts(client, project, file, below))
     hooked = [
         file
         for file in dict.fromkeys(hooks.file(client, project, for_user=for_user) for for_user in (False, True))
         if file is not None and any(map(files.is_in, _hooks_of(client, project, file)))
     ]
-    return Presence(tuple(starts), tuple(hooked), _has_plugin(client, project))
+    is_on = _has_plugin(client, project)
+    lost_plugin = tuple(_lost_plugin(client)) if is_on else ()
+    lost = tuple(each for file in hooked for each in _lost_hooks(client, file))
+    return Presence(starts, tuple(hooked), is_on and not lost_plugin, _hooks_off(client, project), lost_plugin, lost)
 
 
-def command_of(client: Client, file: Path) -> str | None:
-    """The program that a file's entry starts; None where it has no entry. Raises SetupError."""
-    servers = _read(client, file).get(client.group)
+def places(client: Client, project: Path) -> list[tuple[Path, tuple[str, ...]]]:
+    """The files with servers, in the order in which the client takes the first, each with the keys above its group of servers."""
+    found: dict[tuple[Path, tuple[str, ...]], None] = {}
+    if client.name == "claude-code":
+        # What `claude mcp add` writes where nobody names a scope.
+        found = dict.fromkeys((client.of_user(), ("projects", str(each))) for each in _tops(project))
+    found |= dict.fromkeys((client.file(project, for_user=for_user), ()) for for_user in (False, True))
+    return list(found)
+
+
+def _tops(project: Path) -> Iterator[Path]:
+    """A folder as Claude Code may call its project: as it is, resolved, and its repository."""
+    yield project
+    yield (real := project.resolve())
+    yield from (each for each in (real, *real.parents) if (each / ".git").exists())
+
+
+def _starts(client: Client, project: Path, file: Path, below: tuple[str, ...]) -> Iterator[Start]:
+    document = _read(client, file)
+    servers = jsonc.at(document, (*below, client.group))
     if servers is not None and not isinstance(servers, dict):
         raise SetupError(f"{file} does not hold an object of {client.group}", hint="mend it by hand")
     entry = (servers or {}).get(NAME)
     if entry is None:
-        return None
-    command = entry.get("command") if isinstance(entry, dict) else None
-    return str(command[0] if isinstance(command, list) and command else command)
+        return
+    off = str(file) if server.is_off(entry) else _switched_off(client, project, file, below)
+    address = server.address(entry)
+    command = server.command(entry)
+    # What calls an address as well is refused by the client, or calls it.
+    command_line = "" if address else str(command)
+    yield Start(file, command_line, below, address or "", off, server.environment_of(entry, client.environment_key))
+
+
+def _switched_off(client: Client, project: Path, file: Path, below: tuple[str, ...]) -> str:
+    """The file by which the client leaves out an entry that is there; "" for none."""
+    if client.name == "gemini":
+        for each in (client.file(project, for_user=False), client.of_user()):
+            said = _object(client, each).get("mcp")
+            excluded, allowed = (said.get(key) if isinstance(said, dict) else None for key in ("excluded", "allowed"))
+            is_out = isinstance(excluded, list) and NAME in excluded
+            if is_out or (isinstance(allowed, list) and allowed and NAME not in allowed):
+                return str(each)
+    if client.name == "claude-code":
+        of_project = file == client.file(project, for_user=False) and not below
+        for each in _claude_settings(project):
+            rejected = _object(client, each).get("disabledMcpjsonServers")
+            if of_project and isinstance(rejected, list) and NAME in rejected:
+                return str(each)
+        for top in _tops(project):
+            said = jsonc.at(_object(client, client.of_user()), ("projects", str(top)))
+            for key in ("disabledMcpServers", *(["disabledMcpjsonServers"] if of_project else [])):
+                off = said.get(key) if isinstance(said, dict) else None
+                if isinstance(off, list) and NAME in off:
+                    return str(client.of_user())
+    return ""
+
+
+def _hooks_off(client: Client, project: Path) -> str:
+    """The file by which all hooks are off; "" for none."""
+    if client.name == "claude-code":
+        for file in _claude_settings(project):
+            if _object(client, file).get("disableAllHooks") is True:
+                return str(file)
+    if client.name == "codex":
+        features = _object(client, client.of_user()).get("features")
+        if isinstance(features, dict) and (features.get("hooks") is False or features.get("codex_hooks") is False):
+            return str(client.of_user())
+    if client.name == "gemini":
+        for file in (client.file(project, for_user=False), client.of_user()):
+            for group in ("hooksConfig", "tools"):
+                said = _object(client, file).get(group)
+                key = "enabled" if group == "hooksConfig" else "enableHooks"
+                if isinstance(said, dict) and said.get(key) is False:
+                    return str(file)
+    return ""
+
+
+def _claude_settings(project: Path) -> list[Path]:
+    own = [claude_settings(project, for_user=for_user) for for_user in (True, False)]
+    return [own[0], project / ".claude" / "settings.json", own[1]]
 
 
 def _hooks_of(client: Client, project: Path, file: Path) -> list[Any]:
@@ -63,12 +167,54 @@ def _hooks_of(client: Client, project: Path, file: Path) -> list[Any]:
     return [each for each in found if each.file == file]
 
 
+def _lost_hooks(client: Client, file: Path) -> Iterator[Path]:
+    """The script that OpenCode is to load, and a hook's program, where they are not there any more."""
+    if client.name != "opencode":
+        return
+    plugins = _object(client, file).get("plugin")
+    for item in plugins if isinstance(plugins, list) else ():
+        if hooks.is_our_script(item):
+            place = item[0] if isinstance(item, list) else item
+            script = Path(unquote(urlsplit(place).path))
+            if not script.is_file():
+                yield script
+
+
+def _lost_plugin(client: Client) -> Iterator[Path]:
+    """The folder from which the client reads the plugin, where it is gone."""
+    match client.name:
+        case "claude-code":
+            known = _json(claude_folder() / "plugins" / "known_marketplaces.json")
+            installed = _json(claude_folder() / "plugins" / "installed_plugins.json")
+            for name in jsonc.at(installed, ("plugins",)) or {}:
+                plugin, _, market = name.partition("@")
+                said = jsonc.at(known, (market, "source"))
+                place = said.get("path") if isinstance(said, dict) and said.get("source") == "directory" else None
+                if plugin == NAME and isinstance(place, str) and not Path(place).is_dir():
+                    yield Path(place)
+        case "gemini":
+            folder = Path.home() / ".gemini" / "extensions" / NAME
+            link = _json(folder / ".gemini-extension-install.json")
+            place = link.get("source") if link.get("type") == "link" else None
+            if folder.is_symlink() and not folder.exists():
+                yield folder.readlink()
+            elif isinstance(place, str) and not Path(place).is_dir():
+                yield Path(place)
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        found = jsonc.read(files.read(file) or "")
+    except (SetupError, jsonc.JsoncError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _has_plugin(client: Client, project: Path) -> bool:
     match client.name:
         case "claude-code":
             said: dict[str, Any] = {}
-            shared = project / ".claude" / "settings.json"
-            for file in (claude_settings(project, for_user=True), shared, claude_settings(project, for_user=False)):
+            for file in _claude_settings(project):
                 enabled = _object(client, file).get("enabledPlugins")
                 said |= enabled if isinstance(enabled, dict) else {}
             return _is_on(said, lambda value: value is True)
@@ -78,7 +224,8 @@ def _has_plugin(client: Client, project: Path) -> bool:
                 plugins, lambda value: isinstance(value, dict) and value.get("enabled") is not False
             )
         case "gemini":
-            return (Path.home() / ".gemini" / "extensions" / NAME).is_dir()
+            folder = Path.home() / ".gemini" / "extensions" / NAME
+            return folder.is_dir() or folder.is_symlink()
     return False
 
 

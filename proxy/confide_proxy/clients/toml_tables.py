@@ -98,9 +98,14 @@ def _pruned(document: dict[str, Any], path: Path) -> dict[str, Any]:
 
 def _with_table(text: str, path: Path, keys: Mapping[str, Any]) -> str:
     lines = text.splitlines(keepends=True)
+    paths = {section.path for section in _sections(lines)}
+    for key in [each for each in keys if (*path, each) in paths]:  # a table with a header of its own
+        text = _with_table(text, (*path, key), keys[key])
+    keys = {key: value for key, value in keys.items() if (*path, key) not in paths}
+    lines = text.splitlines(keepends=True)
     end_of_line = "\r\n" if "\r\n" in text else "\n"
     # A JSON string, number, list or word is one of TOML as well.
-    said = {key: f"{key} = {json.dumps(value)}{end_of_line}" for key, value in keys.items()}
+    said = {key: f"{key} = {_value(value)}{end_of_line}" for key, value in keys.items()}
     sections = list(_sections(lines))
     own = next((section for section in sections if section.path == path), None)
     if own is not None:
@@ -144,6 +149,12 @@ def _sections(lines: Sequence[str]) -> Iterator[_Section]:
         while _NOTHING.match(lines[after - 1]):
             after -= 1  # comments before a header are about what follows
         yield _Section(tuple(path), begin, after)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_name(key)} = {_value(inner)}" for key, inner in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _name(name: str) -> str:

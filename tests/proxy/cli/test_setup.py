@@ -286,3 +286,76 @@ def test_notes_of_a_long_path_and_of_another_configuration_folder(machine: Machi
     (Path(machine.env["HOME"]) / ".claude").rename(tmp_path / "elsewhere")
     machine.env["CLAUDE_CONFIG_DIR"] = str(tmp_path / "elsewhere")
     assert "took along 2 notes" in confide(machine, "setup", "claude-code", "--write", "--auto-memory").out
+
+
+def codex_by_http(machine: Machine) -> Path:
+    """Codex as docs/gateway.md sets it up for a server's gateway."""
+    config = Path(machine.env["HOME"]) / ".codex/config.toml"
+    config.parent.mkdir()
+    config.write_text(
+        '[mcp_servers.confide]\nurl = "https://memory.example.org:7734/mcp"\nbearer_token_env_var = "CONFIDE_TOKEN"\n'
+    )
+    return config
+
+
+def test_an_entry_that_calls_a_server_is_left_or_replaced_whole(machine: Machine, terminal: list[str]) -> None:
+    """In a pipe it is named and stays, hooks are written all the same; at a terminal a yes replaces it, and a removal brings it back."""
+    config = codex_by_http(machine)
+    before = config.read_text()
+    with patch.object(setup, "_is_terminal", lambda: False):
+        ended = confide(machine, "setup", "codex", "--write", "--hooks")
+    assert "has an entry confide that calls https://memory.example.org:7734: it is left as it is" in ended.err
+    assert (config.read_text(), (config.parent / "hooks.json").exists()) == (before, True)
+    assert "Codex calls https://memory.example.org:7734, and starts nothing here" in confide(machine, "doctor").out
+    assert "it is yours, and stays" in confide(machine, "setup", "codex", "--remove").err
+    assert config.read_text() == before
+    confide(machine, "setup", "codex", "--write")
+    assert "replace it by one that starts confide here?" in terminal[-1]
+    assert "url" not in config.read_text()
+    assert f"CONFIDE_HOME = {json.dumps(machine.env['CONFIDE_HOME'])}" in config.read_text()
+    confide(machine, "setup", "codex", "--remove")
+    assert config.read_text() == before
+
+
+def test_the_doctor_sees_which_memory_an_entry_leads_to(machine: Machine) -> None:
+    """A client that passes few variables on has only what stands in the entry."""
+    confide(machine, "setup", "codex", "--write")
+    assert "Codex starts" in confide(machine, "doctor").out
+    config = Path(machine.env["HOME"]) / ".codex/config.toml"
+    whole = config.read_text()
+    config.write_text("".join(line for line in whole.splitlines(keepends=True) if "CONFIDE_HOME" not in line))
+    ended = confide(machine, "doctor")
+    assert ended.code == 1
+    assert "leads to another memory than this command uses: CONFIDE_HOME" in " ".join(ended.out.split())
+    confide(machine, "setup", "codex", "--write")
+    assert "leads to another memory" not in confide(machine, "doctor").out
+
+
+def test_the_doctor_says_what_a_client_leaves_out(machine: Machine) -> None:
+    """Switched off in the file, all hooks off, and a script that is not there, which `--fix` mends."""
+    confide(machine, "setup", "claude-code", "--write", "--hooks")
+    settings = machine.project / ".claude/settings.local.json"
+    text = settings.read_text()
+    settings.write_text(json.dumps({**json.loads(text), "disableAllHooks": True}))
+    assert "its hooks are switched off" in " ".join(confide(machine, "doctor").out.split())
+    settings.write_text(json.dumps({**json.loads(text), "disabledMcpjsonServers": ["confide"]}))
+    assert "Claude Code has confide switched off" in " ".join(confide(machine, "doctor").out.split())
+    confide(machine, "setup", "opencode", "--write", "--hooks")
+    config = machine.project / "opencode.json"
+    config.write_text(config.read_text().replace(hooks.PLUGIN.as_uri(), "file:///gone/plugin"))
+    assert "it runs no hooks" in " ".join(confide(machine, "doctor").out.split())
+    assert "fixed   opencode" in confide(machine, "doctor", "--fix").out
+    assert hooks.PLUGIN.as_uri() in config.read_text()
+
+
+def test_an_entry_of_claude_mcp_add_is_ours_to_set_up_and_to_remove(machine: Machine) -> None:
+    """It is in Claude Code's own scope of this project, which overrules all others: so it is mended there, and goes with the rest."""
+    own = Path(machine.env["HOME"]) / ".claude.json"
+    entry = {"type": "stdio", "command": "/gone/confide", "args": ["mcp"], "env": {}}
+    own.write_text(json.dumps({"projects": {str(machine.project): {"mcpServers": {"confide": entry}}}}))
+    confide(machine, "setup", "claude-code", "--write")
+    assert not (machine.project / ".mcp.json").exists()
+    (kept,) = json.loads(own.read_text())["projects"].values()
+    assert kept["mcpServers"]["confide"]["command"] == str(setup.program())
+    confide(machine, "setup", "claude-code", "--remove")
+    assert "/confide" not in own.read_text()

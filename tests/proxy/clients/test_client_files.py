@@ -25,7 +25,15 @@ ENTRY = {"command": PROGRAM, "args": ["mcp"]}
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home of its own: some clients have files for the user alone."""
-    for name in ("CODEX_HOME", "CLAUDE_CONFIG_DIR", "XDG_CONFIG_HOME"):
+    for name in (
+        "CODEX_HOME",
+        "CLAUDE_CONFIG_DIR",
+        "XDG_CONFIG_HOME",
+        "XDG_DATA_HOME",
+        "CONFIDE_HOME",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return tmp_path / "home"
@@ -71,7 +79,7 @@ def test_all_that_was_put_in_comes_out_to_the_byte(client: Client, form: str, tm
         change.write(Receipts(receipts))
     assert not any(change.is_one for change in files.added(everything(client, project)))
     had = presence.look(client, project)
-    assert had.starts == ((client.file(project, for_user=False), PROGRAM),)
+    assert had.starts == (presence.Start(client.file(project, for_user=False), PROGRAM),)
     assert had.has_hooks == (client.name != "zed")
     assert not had.has_plugin
     for change in files.removed(everything(client, project), Receipts(receipts)):

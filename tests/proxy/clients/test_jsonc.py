@@ -80,13 +80,22 @@ def test_what_is_no_json_is_refused(text: str) -> None:
         jsonc.read(text)
 
 
+def test_null_is_nothing_yet() -> None:
+    """Where clients write an object or a list: as if the key were not there."""
+    assert json.loads(jsonc.put('{"mcpServers": null, "a": 1}', ("mcpServers", "confide"), {"x": 1})) == {
+        "mcpServers": {"confide": {"x": 1}},
+        "a": 1,
+    }
+    assert json.loads(jsonc.extend('{"hooks": null}', ("hooks", "Stop"), ["x"])) == {"hooks": {"Stop": ["x"]}}
+    assert jsonc.put('{"a": null}', ("a",), 1) == '{"a": 1}'
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "[]",
         '{"mcpServers": []}',
         '{"mcpServers": "none"}',
-        '{"mcpServers": null}',
         "7",
         '{"permissions": {"allow": "all"}}',
     ],

@@ -3,10 +3,10 @@ import { spawn } from "node:child_process"
 
 const DEADLINE_MS = 1500
 
-function ask(program, cwd, event) {
+function ask({ program = "confide", environment = {} }, cwd, event) {
   return new Promise((resolve) => {
     let said = ""
-    const child = spawn(program, ["hook"], { cwd, stdio: ["pipe", "pipe", "ignore"] })
+    const child = spawn(program, ["hook"], { cwd, env: { ...process.env, ...environment }, stdio: ["pipe", "pipe", "ignore"] })
     const timer = setTimeout(() => child.kill("SIGKILL"), DEADLINE_MS)
     const end = () => { clearTimeout(timer); resolve(said) }
     child.on("error", end).on("close", end)
@@ -21,7 +21,7 @@ export const Confide = async ({ client, directory }, options) => {
   Promise.resolve().then(() => client.mcp.status()).catch(() => {})
   const unbriefed = new Map() // sessions that have no briefing yet, and why: they are new, or were compacted
   const tell = (hook_event_name, session_id, more) =>
-    ask(options?.program ?? "confide", directory, { hook_event_name, session_id, ...more })
+    ask(options ?? {}, directory, { hook_event_name, session_id, ...more })
   return {
     event: async ({ event: { type, properties } }) => {
       if (type === "session.created" && !properties.info.parentID) unbriefed.set(properties.info.id, "startup")
