@@ -17,9 +17,10 @@ from typing import Any, Final
 
 from confide_proxy.clients.server import Server
 from confide_proxy.errors import SetupError
-from confide_proxy.paths import HOME_VARIABLE
 
 NAME: Final = "confide"
+HOME_VARIABLE: Final = "CONFIDE_HOME"
+"""As `paths` reads it, and those below."""
 _XDG: Final = {"XDG_DATA_HOME": ".local/share", "XDG_CONFIG_HOME": ".config"}
 _CERTIFICATES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
