@@ -65,9 +65,13 @@ def test_globs_do_not_widen_the_rule(tmp_path: Path) -> None:
         assert not is_let(check_path, path)
 
 
-async def test_what_an_earlier_version_took_stays_of_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("path", "why"), [("memory/.hidden.md", "hidden"), ("memory/api/CLAUDE.md", "as instructions")]
+)
+async def test_what_an_earlier_version_took_stays_of_use(
+    path: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A document of such a name is read, listed, exported, deleted and restored; what is new is not stored under it."""
-    path = "memory/.hidden.md"
     async with serving(tmp_path / "data") as daemon, machine(daemon) as laptop:
         await laptop.attach("p")
         put = {"project": "p", "path": path, "text": "heron\n", "hash": text_hash("heron\n"), "base": 0}
@@ -75,7 +79,7 @@ async def test_what_an_earlier_version_took_stays_of_use(tmp_path: Path, monkeyp
             earlier.setattr(documents, "unkept", lambda _path: None)
             await laptop.connection.request("put", put, timeout_s=9.0)
         more = {**put, "text": "ibis\n", "hash": text_hash("ibis\n"), "base": 1}
-        with pytest.raises(RequestError, match="hidden"):
+        with pytest.raises(RequestError, match=why):
             await laptop.connection.request("put", more, timeout_s=9.0)
         pulled = await laptop.request("pull", {"project": "p", "path": path})
         assert pulled["text"] == "heron\n"
@@ -88,7 +92,11 @@ async def test_what_an_earlier_version_took_stays_of_use(tmp_path: Path, monkeyp
         here = Replica(
             Folder("p", tmp_path / "project"), Ledger(tmp_path / "l", "s", tmp_path / "project"), laptop.connection
         )
-        assert [item["path"] for item in (await here.compare()).skipped] == [path]
+        (skipped,) = (await here.compare()).skipped
+        assert (skipped["path"], why in skipped["reason"]) == (path, True)
+        with pytest.raises(FolderError, match=why):
+            await here.apply({"path": path, "text": "x\n", "revision": 2, "hash": "", "baseHash": ""})
+        assert not (tmp_path / "project" / path).exists()
         assert (await laptop.request("remove", {"project": "p", "path": path, "base": 1}))["removed"]
         assert (await laptop.request("deleted", {"project": "p"}))["documents"][0]["path"] == path
         assert (await laptop.request("restore", {"project": "p", "path": path}))["changed"]

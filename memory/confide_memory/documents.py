@@ -37,6 +37,18 @@ MEMORY_FILES = ("MEMORY.md", "memory.md")
 MEMORY_FOLDER = "memory"
 TOOL_FOLDERS = frozenset({"node_modules", "__pycache__"})
 """What tools make, and walks leave out."""
+_INSTRUCTIONS: Final = frozenset(
+    {
+        *("claude", "claude.local", "agent", "agents", "agents.local", "agents.override", "gemini", "qwen"),
+        *("copilot-instructions", "skill", "crush", "crush.local", "warp", "iflow", "codebuddy"),
+    }
+)
+"""Without `.md`. Rules of programs in files that end otherwise, such as `.mdc`, are no documents."""
+_INSTRUCTIONS_END: Final = (".instructions", ".prompt", ".chatmode", ".agent")
+_PASSED_OVER: Final = re.compile(
+    "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]"
+)
+"""What Unicode calls default-ignorable: ext4 and HFS+ find a file by a name without them."""
 EXAMPLE = "memory/notes/decisions.md"
 GLOBAL_PROJECT = "global"
 """The project of what holds everywhere; every machine has it."""
@@ -153,7 +165,24 @@ def unkept(path: str) -> str | None:
             return f"{folder}/ is left out as a folder of tools"
         if folder.endswith(".md"):
             return "a folder in it ends in .md, as files do"
+    if is_in_memory(path) and loads_as_instructions(path):
+        return "programs of agents load files of that name as instructions"
     return None
+
+
+def loads_as_instructions(path: str) -> bool:
+    """Whether a program of agents takes a file for a person's orders by its name alone, wherever it lies.
+
+    Memory holds words of many: of agents, of web pages, of programs with a token. So no file of memory may be called so, however a file
+    system spells the name: in another case, in another form of Unicode, with characters that some of them pass over.
+    """
+    stem = path.rpartition("/")[2].removesuffix(".md")
+    if not stem.isascii():
+        import unicodedata
+
+        stem = unicodedata.normalize("NFKC", _PASSED_OVER.sub("", stem).casefold())
+    stem = stem.casefold().strip(" .")
+    return stem in _INSTRUCTIONS or stem.endswith(_INSTRUCTIONS_END)
 
 
 def is_hidden(path: str) -> bool:

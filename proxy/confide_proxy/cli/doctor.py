@@ -36,7 +36,7 @@ from confide_proxy.cli.console import (
     say,
     styled,
 )
-from confide_proxy.clients import files, hooks, known, presence
+from confide_proxy.clients import files, hooks, instructions, known, presence
 from confide_proxy.clients.entries import Entry
 from confide_proxy.clients.files import Receipts
 from confide_proxy.clients.known import CLIENTS, NAME, Client, program
@@ -128,6 +128,8 @@ async def _checked(here: Here, folder: Path, *, fix: bool) -> AsyncIterator[Find
         async for each in _link(here):
             yield each
     yield await asyncio.to_thread(_files, here, folder)
+    for each in await asyncio.to_thread(lambda: list(_imports(folder))):
+        yield each
     yield await asyncio.to_thread(_hooks, here)
     for each in await asyncio.to_thread(lambda: list(_clients(here, folder, fix=fix))):
         yield each
@@ -282,6 +284,13 @@ def _files(here: Here, folder: Path) -> Finding:
     except FolderError as error:
         return problem("files", error)
     return ok("files", f"{counted(count, 'memory file')} in {project.root}")
+
+
+def _imports(folder: Path) -> Iterator[Finding]:
+    """Memory that a client loads as a person's orders, by whomever it was written."""
+    for file, what in instructions.importing(folder):
+        told = f"{file} imports @{what}: what is stored there by an agent or another machine is an order to your agent"
+        yield Finding("imports", "hint", told, "take the import out: hooks bring memory as quoted data (docs/hooks.md)")
 
 
 def _hooks(here: Here) -> Finding:

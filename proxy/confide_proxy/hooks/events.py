@@ -45,10 +45,11 @@ ALLOWED: Final = frozenset(
     {
         *("memory_search", "memory_read", "memory_get", "memory_list", "memory_history", "memory_status"),
         *("context_info", "entity_list", "entity_search", "task_list", "task_results"),
-        *("memory_store", "memory_update"),
     }
 )
-"""What reads, adds and corrects. What deletes, opens a secret or reads the disk is a person's to allow."""
+"""What reads. What changes or deletes, opens a secret or reads the disk is a person's to allow."""
+ADDING: Final = "memory_store"
+"""Allowed where it only adds: a note, or lines to the log of a day. A path or a mode of its own may put words over other words."""
 
 PROMPT_CHARS: Final = 65_536
 """Of a prompt; more is not looked at."""
@@ -92,7 +93,8 @@ class Event:
     def is_allowed(self) -> bool:
         """Whether it asks about a tool of ours that may run without a person."""
         tool = _text(self.told, "tool_name")
-        return any(tool.startswith(prefix) and tool[len(prefix) :] in ALLOWED for prefix in OURS)
+        name = next((tool[len(prefix) :] for prefix in OURS if tool.startswith(prefix)), "")
+        return name in ALLOWED or (name == ADDING and _only_adds(self.told.get("tool_input")))
 
     @property
     def is_summariser(self) -> bool:
@@ -129,6 +131,17 @@ def answer(event: Event, context: str, message: str) -> dict[str, Any]:
 def allowing(event: Event) -> dict[str, Any]:
     """The answer that lets a tool run."""
     return {"hookSpecificOutput": {"hookEventName": event.name, "decision": {"behavior": "allow"}}}
+
+
+def _only_adds(arguments: Any) -> bool:
+    """Whether a store puts nothing in the place of anything."""
+    if not isinstance(arguments, dict):
+        return False
+    path, mode = (arguments.get(key) or "" for key in ("path", "mode"))
+    if not isinstance(path, str) or not path.isascii():
+        return False
+    shape = "".join("0" if character.isdigit() else character for character in path)
+    return shape in ("", "memory/0000-00-00.md") and mode in ("", "append")
 
 
 def _client(name: str, transcript: str, told: dict[str, Any]) -> str:

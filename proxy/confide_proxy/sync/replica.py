@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from confide_crypto.errors import RequestError
 from confide_memory.answers import ask
 from confide_memory.classes import UNTRUSTED
-from confide_memory.documents import REMOVED, Asks, bucket_of, digests, text_hash
+from confide_memory.documents import REMOVED, Asks, bucket_of, digests, is_in_memory, text_hash
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.link import Patient
 from confide_proxy.sync.folder import MAX_FILES, Content, Folder, Found
@@ -420,7 +420,9 @@ class Replica:
         if self.folder.narrowing.excludes(path):
             return  # as its owner wishes: the daemon's copy stays as it is
         if not self.folder.is_memory(path):
-            report.skipped.append({"path": path, "reason": "is not a memory file on this machine"})
+            # Of a place in memory only the name can be wrong, and a person should know of that.
+            why = self.folder.why_not(path) if is_in_memory(path) else "is not a memory file on this machine"
+            report.skipped.append({"path": path, "reason": why})
             return
         async with self._paths.held(path):
             answer = await ask(

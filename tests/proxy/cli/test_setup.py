@@ -348,6 +348,15 @@ def test_the_doctor_says_what_a_client_leaves_out(machine: Machine) -> None:
     assert hooks.PLUGIN.as_uri() in config.read_text()
 
 
+@pytest.mark.parametrize("line", ["@MEMORY.md", "See @memory/rules.md.", "- @./memory/a/b.md", "@~/src/shop/memory.md"])
+def test_the_doctor_finds_instructions_that_import_memory(machine: Machine, line: str) -> None:
+    """Then an order that anybody stored is the person's own."""
+    (machine.project / "CLAUDE.md").write_text(f"# Rules\n\n{line}\n")
+    assert f"{machine.project}/CLAUDE.md imports @" in " ".join(confide(machine, "doctor").out.split())
+    (machine.project / "CLAUDE.md").write_text("ann@memory.md, memory/x.md, @memoryless.md\n")
+    assert "imports @" not in confide(machine, "doctor").out
+
+
 def test_an_entry_of_claude_mcp_add_is_ours_to_set_up_and_to_remove(machine: Machine) -> None:
     """It is in Claude Code's own scope of this project, which overrules all others: so it is mended there, and goes with the rest."""
     own = Path(machine.env["HOME"]) / ".claude.json"

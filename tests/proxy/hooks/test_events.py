@@ -68,11 +68,11 @@ def test_each_client_gets_the_form_that_it_reads() -> None:
     assert events.allowing(asked)["hookSpecificOutput"]["decision"] == {"behavior": "allow"}
 
 
-def test_what_runs_without_a_person_is_what_reads_adds_or_corrects() -> None:
+def test_what_runs_without_a_person_is_what_reads_or_adds() -> None:
     """Of our own tools alone, by their whole names; what opens or destroys is left to the client, and to a person."""
     tools = packaged(["all"])
     reading = set(tools.read_only)
-    assert reading | {"memory_store", "memory_update"} == events.ALLOWED
+    assert reading == events.ALLOWED
     assert not {name for name, tool in tools.tools.items() if tool["_meta"].get(ASKS_A_PERSON)} & events.ALLOWED
 
     def is_allowed(tool: Any) -> bool:
@@ -82,9 +82,34 @@ def test_what_runs_without_a_person_is_what_reads_adds_or_corrects() -> None:
     for tool in (
         *("Bash", "memory_search", "mcp__other__memory_search", "mcp__confide2__memory_search", "", None, ["x"]),
         *("mcp__confide__secret_get", "mcp__confide__memory_delete", "mcp__confide__memory_search_all"),
-        "xmcp__confide__memory_search",
+        *("xmcp__confide__memory_search", "mcp__confide__memory_update", "mcp__confide__memory_store"),
     ):
         assert not is_allowed(tool), tool
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_allowed"),
+    [
+        ({"content": "x"}, True),
+        ({"content": "x", "title": "A note", "path": "", "mode": None}, True),
+        ({"content": "x", "path": "memory/2026-11-28.md", "mode": "append"}, True),
+        ({"content": "x", "mode": "replace"}, False),
+        ({"content": "x", "path": "memory/2026-11-28.md", "mode": "replace"}, False),
+        ({"content": "x", "path": "memory/decisions.md"}, False),
+        ({"content": "x", "path": "MEMORY.md", "mode": "append"}, False),
+        ({"content": "x", "path": "memory/CLAUDE.md"}, False),
+        ({"content": "x", "path": "memory/../2026-11-28.md"}, False),
+        ({"content": "x", "path": "memory/\u0662026-11-28.md"}, False),
+        ({"content": "x", "path": ["memory/2026-11-28.md"]}, False),
+        ({"content": "x", "mode": ["append"]}, False),
+        ("x", False),
+        (None, False),
+    ],
+)
+def test_a_store_runs_without_a_person_where_it_only_adds(arguments: Any, is_allowed: bool) -> None:
+    """A place of its own, or in the place of other words, is for a person to allow: an order in a page may have asked for it."""
+    asked = {"hook_event_name": "PermissionRequest", "tool_name": "mcp__confide__memory_store", "tool_input": arguments}
+    assert read(asked).is_allowed == is_allowed
 
 
 def test_what_is_no_event_is_none() -> None:

@@ -117,7 +117,8 @@ def test_the_end_of_a_turn_is_not_waited_for(tmp_path: Path) -> None:
 def test_the_hooks_of_the_plugin_reach_the_real_program(tmp_path: Path) -> None:
     """Every event's line, as a client runs it: here a question about a tool of ours, which needs nobody else to answer."""
     (tmp_path / "proxy").mkdir(mode=0o700)
-    asked = {"hook_event_name": "PermissionRequest", "tool_name": "mcp__plugin_confide_confide__memory_store"}
+    tool = "mcp__plugin_confide_confide__memory_store"
+    asked = {"hook_event_name": "PermissionRequest", "tool_name": tool, "tool_input": {"content": "x"}}
     env = {"PATH": f"{BIN}:/usr/bin:/bin", "CONFIDE_HOME": str(tmp_path), "HOME": str(tmp_path)}
     for tool, is_answered in ((asked["tool_name"], True), ("mcp__confide__secret_get", False)):
         told = json.dumps({**asked, "tool_name": tool, "cwd": str(tmp_path)}).encode()
