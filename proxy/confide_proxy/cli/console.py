@@ -342,6 +342,21 @@ async def confirmed(question: str) -> bool:
         remark("please say y or n")
 
 
+def wanted(question: str, *, by_default: bool = False) -> bool:
+    """The same where no connection is open; Enter alone is `by_default`."""
+    while True:
+        _write(sys.stderr, f"{shown(question)} {'[Y/n]' if by_default else '[y/N]'}: ", end="")
+        line = sys.stdin.readline()
+        answer = line.strip().lower()
+        if answer in ("y", "yes"):
+            return True
+        if not line or answer in ("n", "no"):
+            return False
+        if not answer:
+            return by_default
+        remark("please say y or n")
+
+
 async def agreed(question: str, *, is_sure: bool) -> None:
     """Go on only if a person says yes; with `--yes` nobody is asked. Raises DeclinedError: no, or nobody is there."""
     if is_sure:

@@ -12,12 +12,12 @@ from typing import Annotated, Final
 import typer
 
 from confide_proxy.cli import transfer
-from confide_proxy.cli.console import Here, ProjectDir, counted, folder_of, note, remark, say
+from confide_proxy.cli.console import Here, ProjectDir, counted, folder_of, note, remark, say, wanted
 from confide_proxy.clients import auto_memory as own
 from confide_proxy.clients import files, presence
 from confide_proxy.clients import hooks as hooking
 from confide_proxy.clients import rules as ruling
-from confide_proxy.clients.entries import Entry
+from confide_proxy.clients.entries import Entry, Items
 from confide_proxy.clients.files import Change, Receipts
 from confide_proxy.clients.known import CLIENTS, Client, program
 from confide_proxy.clients.server import Server
@@ -89,7 +89,7 @@ def _offered(here: Here, client: Client, folder: Path, *, for_user: bool, is_ask
     say(f"{client.title} would get:")
     for change in changes:
         _show(change)
-    if is_asked and typer.confirm(f"write this for {client.title}?", err=True):
+    if is_asked and wanted(f"write this for {client.title}?"):
         _carry_out(here, client, changes, parts, folder)
     return True
 
@@ -180,9 +180,11 @@ def _add(here: Here, client: Client, folder: Path, parts: Parts, *, for_user: bo
         for each in _entries(client, folder, parts, for_user=for_user, has_plugin=had.has_plugin)
     ]
     changes = files.added(entries)
-    for change in changes:
-        if change.is_one:
-            _show(change)
+    _preview(changes, entries)
+    if not for_user and (top := _top(folder)) is not None:
+        note(
+            f"this counts for sessions that are started in {folder}, not for those in {top}: --user is for all folders"
+        )
     _carry_out(here, client, changes, parts, folder)
 
 
@@ -192,7 +194,7 @@ def _in_place_of_another(entry: Server) -> Server:
     if host is None:
         return entry
     told = f"{entry.file} has an entry confide that calls {host}"
-    if _is_terminal() and typer.confirm(f"{told}: replace it by one that starts confide here?", err=True):
+    if _is_terminal() and wanted(f"{told}: replace it by one that starts confide here?"):
         return replace(entry, replaces=True)
     note(f"{told}: it is left as it is", "hint: take it out there, or run this in a terminal and say yes")
     return entry
@@ -272,7 +274,7 @@ def _may_take_notes(folder: Path) -> bool:
     if not number or files.is_in(own.entry(folder, projects.identify(folder).root)):
         return True
     told = f"{counted(number, 'note')} of Claude Code's own {'is' if number == 1 else 'are'} in {place}"
-    if not _is_terminal() or typer.confirm(f"{told}: take them along?", default=True, err=True):
+    if not _is_terminal() or wanted(f"{told}: take them along?", by_default=True):
         return True
     note("they stay where Claude Code reads them, and so does its setting: --auto-memory is left out")
     return False
@@ -297,19 +299,52 @@ def _tell_more(client: Client, parts: Parts, *, is_written: bool) -> None:
         say(what)
 
 
-def _show(change: Change) -> None:
+def _top(folder: Path) -> Path | None:
+    """The top of the repository that a folder is in; None where it is the top, or in none."""
+    real = folder.resolve()
+    top = next((each for each in (real, *real.parents) if (each / ".git").exists()), None)
+    return None if top == real else top
+
+
+def _preview(changes: Sequence[Change], entries: Sequence[Entry]) -> None:
+    """Each difference; of one that is long, how much of it, and at a terminal the whole of it for whoever asks."""
+    new = [change for change in changes if change.is_one]
+    lines = sum(len(_difference(change)) for change in new)
+    if lines <= _MOST_SHOWN or not _is_terminal():
+        for change in new:
+            _show(change)
+        return
+    events = sum(isinstance(each, Items) and each.path[:1] == ("hooks",) for each in entries)
+    rules = sum(len(each.items) for each in entries if isinstance(each, Items) and each.path[-1] == "allow")
+    parts = (
+        counted(lines, "line"),
+        events and f"hooks at {counted(events, 'event')}",
+        rules and counted(rules, "rule"),
+    )
+    where = " and ".join(str(change.path) for change in new)
+    say(f"{', '.join(filter(None, parts))} for {where}")
+    if wanted("show them?"):
+        for change in new:
+            _show(change, most=lines)
+
+
+def _difference(change: Change) -> list[str]:
+    before, after = ((text or "").splitlines() for text in (change.before, change.after))
+    lines = difflib.unified_diff(before, after, lineterm="", n=1)
+    return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+
+
+def _show(change: Change, *, most: int = _MOST_SHOWN) -> None:
     """What is about to change."""
     if not change.is_one:
         say(f"confide is already in {change.path}")
         return
     say(f"{change.path}:")
-    before, after = ((text or "").splitlines() for text in (change.before, change.after))
-    lines = difflib.unified_diff(before, after, lineterm="", n=1)
-    shown = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
-    for line in shown[:_MOST_SHOWN]:
+    shown = _difference(change)
+    for line in shown[:most]:
         say(line)
-    if len(shown) > _MOST_SHOWN:
-        say(f"… and {len(shown) - _MOST_SHOWN:,} more lines")
+    if len(shown) > most:
+        say(f"… and {len(shown) - most:,} more lines")
 
 
 for _client in CLIENTS.values():

@@ -31,6 +31,7 @@ from confide_proxy.cli.console import (
     row,
     say,
     terminal,
+    wanted,
 )
 from confide_proxy.cli.progress import SyncProgress
 from confide_proxy.errors import ExportError, UnreadableError
@@ -165,7 +166,7 @@ def offer(here: Here, folder: Path) -> None:
     more = f" and {len(stores) - _OFFERED} more" if len(stores) > _OFFERED else ""
     named = ", ".join(store.shown for store in stores[:_OFFERED])
     remark(f"there are other memories: {named}{more}; to look at them: confide import")
-    if sys.stdin.isatty() and sys.stdout.isatty() and typer.confirm("look at them now?", err=True):
+    if sys.stdin.isatty() and sys.stdout.isatty() and wanted("look at them now?"):
         this = asyncio.run(identified(here, folder))
         _look_and_import(here, this, Plan(stores, this, here.config), again=False, as_json=False, is_sure=None)
 

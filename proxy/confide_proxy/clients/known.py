@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from confide_proxy.clients import plugin_answers
 from confide_proxy.clients.server import Server
 from confide_proxy.errors import SetupError
 
@@ -125,7 +126,7 @@ def settings(*parts: str) -> Path:
 
 def claude_folder() -> Path:
     """Where Claude Code keeps the user's settings."""
-    return _said("CLAUDE_CONFIG_DIR", ".claude")
+    return Path(plugin_answers.claude_folder())
 
 
 def codex_folder() -> Path:

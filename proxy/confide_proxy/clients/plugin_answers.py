@@ -20,9 +20,37 @@ _PLUGIN: Final = "confide@"
 _MOST_BYTES: Final = 2**20
 
 
+def claude_folder() -> str:
+    """Where Claude Code keeps the user's own settings."""
+    return os.environ.get("CLAUDE_CONFIG_DIR") or os.path.join(os.path.expanduser("~"), ".claude")
+
+
 def settings() -> str:
-    """The path of the user's own settings of Claude Code."""
-    return os.path.join(os.path.expanduser("~"), ".claude", "settings.json")
+    """The path of the user's own settings of Claude Code.
+
+    A project's settings can set variables for hooks. So a folder that they could name and fill, in a repository or where the session
+    works, is not believed.
+    """
+    folder = os.path.realpath(claude_folder())
+    usual = os.path.join(os.path.expanduser("~"), ".claude")
+    if folder != os.path.realpath(usual) and _may_be_a_projects(folder):
+        folder = usual
+    return os.path.join(folder, "settings.json")
+
+
+def _may_be_a_projects(folder: str) -> bool:
+    try:
+        here = os.path.realpath(os.getcwd())
+    except OSError:  # deleted under us
+        return True
+    above = folder
+    while not os.path.lexists(os.path.join(above, ".git")):
+        if above == here and here != os.path.realpath(os.path.expanduser("~")):
+            return True
+        if above == os.path.dirname(above):
+            return False
+        above = os.path.dirname(above)
+    return True
 
 
 def learning() -> str:

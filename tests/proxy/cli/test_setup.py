@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -10,11 +11,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-import typer
 from tests.support.programs.command import Ended, confide
 from tests.support.programs.processes import Machine
 
-from confide_proxy.cli import doctor, setup
+from confide_proxy.cli import console, doctor, setup
 from confide_proxy.clients import hooks
 from confide_proxy.clients.known import CLIENTS
 from confide_proxy.clients.own_notes import OwnNotes
@@ -38,7 +38,7 @@ def terminal() -> Iterator[list[str]]:
         asked.append(question)
         return "VS Code" not in question
 
-    with patch.object(setup, "_is_terminal", lambda: True), patch.object(typer, "confirm", yes):
+    with patch.object(setup, "_is_terminal", lambda: True), patch.object(setup, "wanted", yes):
         yield asked
 
 
@@ -251,7 +251,7 @@ def test_notes_of_both_folders_are_kept(machine: Machine) -> None:
 
 def test_whoever_says_no_keeps_notes_and_setting(machine: Machine) -> None:
     claude_notes(machine)
-    with patch.object(setup, "_is_terminal", lambda: True), patch.object(typer, "confirm", lambda *_, **__: False):
+    with patch.object(setup, "_is_terminal", lambda: True), patch.object(setup, "wanted", lambda *_, **__: False):
         ended = confide(machine, "setup", "claude-code", "--write", "--auto-memory")
     assert "they stay where Claude Code reads them" in ended.err
     assert not (machine.project / ".claude/settings.local.json").exists()
@@ -368,3 +368,43 @@ def test_an_entry_of_claude_mcp_add_is_ours_to_set_up_and_to_remove(machine: Mac
     assert kept["mcpServers"]["confide"]["command"] == str(setup.program())
     confide(machine, "setup", "claude-code", "--remove")
     assert "/confide" not in own.read_text()
+
+
+def test_a_long_difference_is_summed_up_at_a_terminal(machine: Machine) -> None:
+    """And shown to whoever asks; in a pipe it is shown."""
+    asked: list[str] = []
+    with (
+        patch.object(setup, "_is_terminal", lambda: True),
+        patch.object(setup, "wanted", lambda question, **_: asked.append(question) or len(asked) > 1),
+    ):
+        ended = confide(machine, "setup", "claude-code", "--write", "--hooks", "--allow")
+        assert "hooks at " in ended.out
+        assert " rules for " in ended.out
+        assert "+" not in ended.out
+        confide(machine, "setup", "claude-code", "--remove")
+        assert "mcp__confide" in confide(machine, "setup", "claude-code", "--write", "--hooks", "--allow").out
+    assert asked == ["show them?", "show them?"]
+
+
+def test_a_folder_of_a_repository_is_told_that_it_is_one(machine: Machine) -> None:
+    (machine.project / ".git").mkdir()
+    sub = machine.project / "packages/api"
+    sub.mkdir(parents=True)
+    top, machine.project = machine.project, sub
+    said = f"counts for sessions that are started in {sub}, not for those in {top}"
+    assert said in confide(machine, "setup", "claude-code", "--write").err
+    assert said not in confide(machine, "setup", "claude-code", "--write", "--user").err
+    machine.project = top
+    assert "counts for sessions" not in confide(machine, "setup", "claude-code", "--write").err
+
+
+def test_an_answer_that_is_none_is_asked_for_again(capsys: pytest.CaptureFixture[str]) -> None:
+    for said, by_default, is_yes in (
+        ("what\ny\n", False, True),
+        ("\n", True, True),
+        ("\n", False, False),
+        ("", True, False),
+    ):
+        with patch("sys.stdin", io.StringIO(said)):
+            assert console.wanted("sure?", by_default=by_default) == is_yes
+    assert "please say y or n" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from confide_proxy import config
-from confide_proxy.clients import plugin_answers
+from confide_proxy.clients import known, plugin_answers
 from confide_proxy.hooks import pointers
 
 PLUGIN = json.loads(
@@ -21,6 +21,7 @@ PLUGIN = json.loads(
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / ".claude").mkdir(mode=0o700)
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
     # What a project's settings could say.
     monkeypatch.setenv("CLAUDE_PLUGIN_OPTION_LEARN", "auto")
     return tmp_path
@@ -49,6 +50,21 @@ def test_the_plugin_asks_for_what_is_understood() -> None:
     assert (name, asked["type"], asked["default"]) == ("learn", "string", "off")
     assert all(mode in asked["description"] for mode in config.MODES)
     assert plugin_answers.MODES == config.MODES
+
+
+def test_the_answer_is_heard_where_the_settings_are_elsewhere(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`CLAUDE_CONFIG_DIR` moves all that Claude Code keeps. A project can set it for hooks, so one in a project is not believed."""
+    for place, is_heard in (("elsewhere", True), ("repository/.settings", False), ("here/deep/x", False)):
+        (home / place / ".claude").mkdir(parents=True)
+        answered(home / place, "suggest").rename(home / place / "settings.json")
+        (home / "repository/.git").mkdir(parents=True, exist_ok=True)
+        (home / "here").mkdir(exist_ok=True)
+        monkeypatch.chdir(home / "here")
+        monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home / place))
+        assert plugin_answers.learning() == ("suggest" if is_heard else "")
+    assert known.claude_folder() == home / "here/deep/x"
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR")
+    assert known.claude_folder() == home / ".claude"
 
 
 @pytest.mark.parametrize("mode", ["suggest", "auto", " Suggest "])
