@@ -36,7 +36,7 @@ from confide_proxy.cli.console import (
     say,
     styled,
 )
-from confide_proxy.clients import files, hooks, instructions, known, presence
+from confide_proxy.clients import files, hooks, known, presence
 from confide_proxy.clients.entries import Entry
 from confide_proxy.clients.files import Receipts
 from confide_proxy.clients.known import CLIENTS, NAME, Client, program
@@ -288,7 +288,7 @@ def _files(here: Here, folder: Path) -> Finding:
 
 def _imports(folder: Path) -> Iterator[Finding]:
     """Memory that a client loads as a person's orders, by whomever it was written."""
-    for file, what in instructions.importing(folder):
+    for file, what in presence.importing(folder):
         told = f"{file} imports @{what}: what is stored there by an agent or another machine is an order to your agent"
         yield Finding("imports", "hint", told, "take the import out: hooks bring memory as quoted data (docs/hooks.md)")
 

@@ -318,8 +318,8 @@ def _preview(changes: Sequence[Change], entries: Sequence[Entry]) -> None:
     rules = sum(len(each.items) for each in entries if isinstance(each, Items) and each.path[-1] == "allow")
     parts = (
         counted(lines, "line"),
-        events and f"hooks at {counted(events, 'event')}",
-        rules and counted(rules, "rule"),
+        f"hooks at {counted(events, 'event')}" if events else "",
+        counted(rules, "rule") if rules else "",
     )
     where = " and ".join(str(change.path) for change in new)
     say(f"{', '.join(filter(None, parts))} for {where}")

@@ -6,16 +6,21 @@ takes another; a plugin's folder may be gone. So each of these is looked at.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from confide_proxy.clients import files, hooks, jsonc, server, toml_tables
 from confide_proxy.clients.known import NAME, Client, claude_folder
 from confide_proxy.clients.rules import claude_settings
 from confide_proxy.errors import SetupError
+
+_INSTRUCTIONS: Final = ("CLAUDE.md", "CLAUDE.local.md", ".claude/CLAUDE.md", "AGENTS.md", "GEMINI.md", "QWEN.md")
+_IMPORT: Final = re.compile(r"(?:^|(?<=\s))@(\S*\b(?:memory/\S+|memory\.md))", re.IGNORECASE | re.MULTILINE)
+"""`@path`, as Claude Code, Gemini CLI and Qwen Code write it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,18 @@ def look(client: Client, project: Path) -> Presence:
     lost_plugin = tuple(_lost_plugin(client)) if is_on else ()
     lost = tuple(each for file in hooked for each in _lost_hooks(client, file))
     return Presence(starts, tuple(hooked), is_on and not lost_plugin, _hooks_off(client, project), lost_plugin, lost)
+
+
+def importing(project: Path) -> Iterator[tuple[Path, str]]:
+    """The files of a person's orders that import memory, each with what it imports first: whoever writes there gives orders."""
+    own = (claude_folder() / "CLAUDE.md", Path.home() / ".gemini" / "GEMINI.md")
+    for file in (*(project / name for name in _INSTRUCTIONS), *own):
+        try:
+            found = _IMPORT.search(files.read(file) or "")
+        except SetupError:
+            continue
+        if found is not None:
+            yield file, found[1]
 
 
 def places(client: Client, project: Path) -> list[tuple[Path, tuple[str, ...]]]:
