@@ -50,6 +50,14 @@ def websocket_url(url: str) -> str:
     return url
 
 
+def shown_url(url: str) -> str:
+    """`url` as people write it: confide:// and confides://. The other form reads as if nothing were encrypted."""
+    for ours, theirs in (("confide://", "ws://"), ("confides://", "wss://")):
+        if url.startswith(theirs):
+            return (ours + url.removeprefix(theirs)).removesuffix("/")
+    return url
+
+
 def place_of(url: str) -> str:
     """Host and port in `url`, as they are named to a person. Raises UnreachableError: there can be no such place."""
     try:

@@ -19,6 +19,8 @@ from confide_daemon import config
 from confide_daemon.cli.console import Config, Data, Here, Output, command, say
 from confide_daemon.datadir import log_file, paths
 
+log = logging.getLogger(__name__)
+
 
 class LogFormat(StrEnum):
     """How a line of the log is written."""
@@ -45,6 +47,7 @@ def init(here: Here) -> Output:
     def tell() -> None:
         typer.echo(f"{'made' if is_new else 'already there'}: {found.data.root}")
         typer.echo(f"daemon key: {key}")
+        typer.echo(f"configuration: {found.config}{'' if found.config.exists() else ' (not there yet; defaults hold)'}")
         if is_new:
             say("Back up identity.key and master.key: without master.key the data cannot be read.")
             say(
@@ -88,6 +91,10 @@ def serve(
     lock = _take(found.data, on_demand=on_demand, has_store=bool(settings.store.url))
     if lock is None:
         return
+    log.info("configuration: %s", found.config if found.config.exists() else f"none at {found.config}; defaults hold")
+    misplaced = found.data.root / found.config.name
+    if misplaced.exists() and misplaced.resolve() != found.config.resolve():
+        log.warning("%s is not read; the configuration belongs at %s", misplaced, found.config)
     # What is loaded stays: to look through it for garbage again and again would be an eighth of the start. `process` turns it on again.
     gc.disable()
     # Only now, since a second daemon on demand should be gone before it has loaded anything.

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from confide_memory.documents import Asks
     from confide_proxy.devices.connection import SpaceConnection
     from confide_proxy.devices.keyring import Keyring
+    from confide_proxy.mcp.client import Client
 
 _PAGE: Final = 1000
 _MOST_LISTED: Final = 100_000
@@ -114,8 +115,8 @@ def tell_removal(result: dict[str, Any]) -> None:
     if not device["isPaper"]:
         # Never by its name: `confided callers rename` changes that of the daemon alone, so it may be another machine's there.
         remark(
-            "unless it was revoked already, it still has access to the memory; to end that, on the daemon's machine: "
-            "confided revoke, with the name that confided callers shows beside these words"
+            "it can still read and write the memory, unless it was revoked; to end that, run on the server: "
+            "confided revoke NAME, with the name that confided callers shows beside these words"
         )
     if exposed is None:
         remark("note: this machine may not list the space's secrets; one with all projects can")
@@ -168,10 +169,15 @@ async def _find_documents(here: Here, exposed: dict[str, dict[str, Any]]) -> Non
     """Name documents (`project: path`) in which the first of them stand, as far as they can be found now."""
     with suppress(ConfideError, TimeoutError):
         async with here.client(await identified(here, Path.cwd())) as client:
-            for name in list(exposed)[:_MOST_LOOKED_FOR]:
-                arguments = {"query": name, "project": "*", "maxResults": _MOST_DOCUMENTS}
-                answer = await client.call("memory_search", arguments)
-                hits = [hit for hit in answer["results"] if name in hit["snippet"]]
-                exposed[name]["documents"] = list(
-                    dict.fromkeys(printable(f"{hit['project']}: {hit['path']}") for hit in hits)
-                )
+            for name, documents in (await documents_of(client, list(exposed))).items():
+                exposed[name]["documents"] = documents
+
+
+async def documents_of(client: Client, secrets: list[str]) -> dict[str, list[str]]:
+    """The documents (`project: path`) in which the first of the secrets stand, by their ids, as far as they can be found now."""
+    found = {}
+    for name in secrets[:_MOST_LOOKED_FOR]:
+        answer = await client.call("memory_search", {"query": name, "project": "*", "maxResults": _MOST_DOCUMENTS})
+        hits = [hit for hit in answer["results"] if name in hit["snippet"]]
+        found[name] = list(dict.fromkeys(printable(f"{hit['project']}: {hit['path']}") for hit in hits))
+    return found

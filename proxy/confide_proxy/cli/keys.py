@@ -54,13 +54,15 @@ def key_show(here: Here) -> Output:
 def key_move(
     context: typer.Context, form: Annotated[Form, typer.Argument(help="Where to keep the key from now on.")]
 ) -> None:
-    """Keep the key elsewhere: in a plain file, in the system's keyring, or under a passphrase."""
+    """Keep the key elsewhere: in a plain `file`, in the system's `keyring`, or under a `passphrase`."""
     here: Here = context.obj
     paths = here.paths
     kept = identities.stored(paths.identity)
     if kept.form is form:
         say(f"the key is kept like that already ({form.value})")
         return
+    if form is Form.PASSPHRASE:
+        identities.require_unlocked_place()
     passphrase = _passphrase() if kept.form is Form.PASSPHRASE and _unlocked_until(kept) is None else None
     key = kept.open(passphrase)
     new_passphrase = _new_passphrase() if form is Form.PASSPHRASE else None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from confide_crypto.errors import ConfideError
+from confide_crypto.keys.identity import fingerprint_words
 from confide_crypto.sealing.pairing import parse_invite
 from confide_memory.commands.spelling import meant
 from confide_proxy.cli.console import (
@@ -30,6 +31,7 @@ from confide_proxy.cli.progress import SyncProgress
 from confide_proxy.cli.search import send_queue
 from confide_proxy.errors import MoveError
 from confide_proxy.link import founding
+from confide_proxy.link import identity as identities
 from confide_proxy.link.daemon import Joined
 from confide_proxy.offline.operations import is_empty
 
@@ -195,12 +197,10 @@ def _told(plan: dict[str, Any]) -> str:
     parts = [
         f"{counted(plan['files'], 'file')} of {counted(plan['projects'], 'project')}",
         counted(plan["revisions"], "revision"),
-        f"{plan['deleted']:,} deleted",
-        counted(plan["secrets"], "sealed secret"),
-        counted(plan["links"], "link"),
-        counted(plan["transcripts"], "transcript"),
-        counted(plan["tasks"], "task"),
     ]
+    parts += [f"{plan['deleted']:,} deleted"] if plan["deleted"] else []
+    rest = (("secrets", "sealed secret"), ("links", "link"), ("transcripts", "transcript"), ("tasks", "task"))
+    parts += [counted(plan[name], one) for name, one in rest if plan[name]]
     return f"{', '.join(parts)}; {shown}"
 
 
@@ -212,6 +212,7 @@ def _of_others(others: list[str]) -> str:
 
 
 def _output(here: Here, source: Place, target: Place, moved: Moved, others: list[str], notes: list[str]) -> Output:
+    words = fingerprint_words(identities.stored(here.paths.identity).public_key)
     plan = _plan(moved.holdings) | {"tasks": moved.tasks}
     kept = str(here.paths.daemon_data) if source.joined is None else source.name
     data: dict[str, Any] = {
@@ -220,6 +221,7 @@ def _output(here: Here, source: Place, target: Place, moved: Moved, others: list
         "from": source.name,
         "to": target.name,
         **plan,
+        "words": words,
         "unreadable": len(moved.left.unreadable),
         "unopened": len(moved.left.unopened),
         "otherDevices": others,
@@ -227,6 +229,8 @@ def _output(here: Here, source: Place, target: Place, moved: Moved, others: list
         "aside": None if moved.aside is None else str(moved.aside),
     }
     told = [f"moved to {target.name}: {_told(plan)}", "every revision was compared, and every secret opened there"]
+    if target.joined is not None:
+        told.append(f"compare these words with the server's: {words}")
     if source.joined is None:
         told.append(
             f"the old copy is closed, and stays in {kept}; when you do not need it any more, delete that folder"

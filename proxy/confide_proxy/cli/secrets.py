@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from confide_crypto.errors import RequestError, printable
+from confide_crypto.errors import ConfideError, RequestError, printable
 from confide_memory.answers import ask, local_time
 from confide_memory.documents import MAX_TEXT_BYTES
 from confide_proxy.cli.console import (
@@ -26,6 +28,7 @@ from confide_proxy.cli.console import (
     say,
     terminal,
 )
+from confide_proxy.cli.device_removal import documents_of
 from confide_proxy.devices import roster_client
 
 if TYPE_CHECKING:
@@ -40,6 +43,8 @@ _SHOWN: Final = 50
 _SHOWN_REVISIONS: Final = 8
 _DEADLINE_S: Final = 10.0
 _LISTED: Final = 1000
+_PREFIX: Final = re.compile(r"[0-9a-fA-F]{4,31}")
+"""Of an id: what people copy. A whole one has 32 digits."""
 
 secrets_app = typer.Typer(help="Sealed credentials of the space.", no_args_is_help=True)
 
@@ -113,13 +118,18 @@ async def _rescan(here: Here, project: Project, is_sure: bool | None, is_quiet: 
 @secrets_app.command("ls")
 @command
 async def list_secrets(here: Here, project: ProjectDir = Path()) -> Output:
-    """List the sealed credentials of the space by their placeholders; never their values."""
+    """List the sealed credentials of the space by their placeholders, with the files they are in; never their values."""
     async with here.client(await identified(here, project)) as client:
         found = [one async for page in roster_client.records(client.connection) for one in page]
+        places: dict[str, list[str]] = {}
+        with suppress(ConfideError, TimeoutError):
+            places = await documents_of(client, [one["id"] for one in found])
+    found = [one | {"documents": places.get(one["id"], [])} for one in found]
 
     def tell() -> None:
         for one in found:
-            row(f"(sealed:{one['kind']}:{one['id']})  {local_time(one['at'])}  epoch {one['epoch']}")
+            where = ", ".join(one["documents"]) or "no document that was found"
+            row(f"(sealed:{one['kind']}:{one['id']})  {local_time(one['at'])}  epoch {one['epoch']}  {where}")
         if not found:
             remark("nothing is sealed in this space")
 
@@ -130,17 +140,23 @@ async def list_secrets(here: Here, project: ProjectDir = Path()) -> Output:
 @command
 async def show(
     here: Here,
-    secret: Annotated[str, typer.Argument(metavar="PLACEHOLDER", help="As it stands in a text, or its 32 hex digits.")],
+    secret: Annotated[
+        str, typer.Argument(metavar="PLACEHOLDER", help="As it stands in a text, its hex digits, or the first of them.")
+    ],
     raw: Annotated[bool, typer.Option("--raw", help="Just the value, also where stdout is no terminal.")] = False,
     project: ProjectDir = Path(),
 ) -> Output:
     """Open a sealed credential on this machine, and print it to the terminal."""
     from confide_proxy.sealing.open import open_secret, secret_id_of
 
-    secret_id_of(secret)  # what names nothing is said before anybody is asked
+    is_prefix = bool(_PREFIX.fullmatch(secret.strip()))
+    if not is_prefix:
+        secret_id_of(secret)  # what names nothing is said before anybody is asked
     if not raw and not sys.stdout.isatty():
         raise typer.BadParameter("stdout is no terminal; --raw prints the value all the same", param_hint="PLACEHOLDER")
     async with here.client(await identified(here, project)) as client:
+        if is_prefix:
+            secret = await _by_prefix(client, secret.strip().lower())
         opened = await open_secret(client.connection, client.sealing, secret)
     text = opened.value.decode("utf-8", "replace")
 
@@ -152,6 +168,22 @@ async def show(
             say("\n".join(printable(line) for line in text.splitlines()))
 
     return Output({"kind": opened.kind, "value": text}, tell)
+
+
+async def _by_prefix(client: Client, prefix: str) -> str:
+    """The id of the one secret that begins so. Raises NoSecretError: none does, or more than one."""
+    from confide_proxy.errors import NoSecretError
+
+    found = [
+        one["id"]
+        async for page in roster_client.records(client.connection)
+        for one in page
+        if one["id"].startswith(prefix)
+    ]
+    if len(found) == 1:
+        return str(found[0])
+    why = f"{len(found)} sealed secrets begin" if found else "no sealed secret begins"
+    raise NoSecretError(f"{why} with {prefix}", hint="confide secrets ls lists them")
 
 
 async def unsealed(client: Client) -> dict[str, Any] | None:

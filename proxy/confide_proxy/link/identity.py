@@ -236,6 +236,11 @@ def _unlocked_name(public_key: bytes) -> str:
     return f"{public_key.hex()[:32]}.unlocked"
 
 
+def require_unlocked_place() -> None:
+    """Raises KeyChangeError where an unlocked key could be kept nowhere: under a passphrase it would be locked for good."""
+    _runtime_place()
+
+
 def _runtime_place() -> Path:
     problems = []
     for runtime in runtime_folders():

@@ -153,6 +153,11 @@ def test_all_that_was_stored_in_clear_is_sealed(daemon: Daemon, tmp_path: Path) 
     assert [one["kind"] for one in listed] == ["github-token"] * 6
     placeholder = next(word for word in found["snippet"].split() if word.startswith("(sealed:"))
     assert laptop.run("secrets", "show", placeholder, "--raw") == token(4)
+    identity = placeholder.rstrip(").,").rpartition(":")[2]
+    (one,) = [each for each in listed if each["id"] == identity]
+    assert any(each.endswith("memory/relay.md") for each in one["documents"])
+    assert laptop.run("secrets", "show", identity[:8], "--raw") == token(4)
+    assert "no sealed secret begins with" in laptop.run("secrets", "show", "00000000", "--raw", code=7)
     assert token(4) not in laptop.run("secrets", "show", placeholder, code=2)
     laptop.run("secrets", "show", "(sealed:github-token:00000000000000000000000000000000)", "--raw", code=7)
     laptop.run("sync")

@@ -7,7 +7,9 @@ import os
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,12 @@ def machine(tmp_path: Path) -> Machine:
     made.env.pop("XDG_RUNTIME_DIR", None)
     made.env.pop("DBUS_SESSION_BUS_ADDRESS", None)
     return made
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened:
+        yield opened
 
 
 def key_file(machine: Machine) -> Path:
@@ -230,8 +238,20 @@ def test_unlock_and_lock_say_where_there_is_nothing_to_do(machine: Machine) -> N
     assert "already" in machine.run("key", "move", "file")
     for duration in ("8", "0h", "8d", "-1h"):
         machine.run("key", "unlock", "--for", duration, code=2)
-    assert "no passphrase was given" in machine.run("key", "move", "passphrase", stdin="", code=4)
-    assert "at least 8" in machine.run("key", "move", "passphrase", stdin="short\n", code=4)
+    with runtime_folder() as runtime:
+        machine.env["XDG_RUNTIME_DIR"] = str(runtime)
+        assert "no passphrase was given" in machine.run("key", "move", "passphrase", stdin="", code=4)
+        assert "at least 8" in machine.run("key", "move", "passphrase", stdin="short\n", code=4)
+    assert shown(machine)["kept"] == "file"
+
+
+def test_a_passphrase_is_refused_where_nothing_could_be_unlocked(machine: Machine) -> None:
+    """Before the key is changed: else it would be locked for good, as over ssh without a folder of one's own in memory."""
+    machine.run("key", "show")
+    machine.env["XDG_RUNTIME_DIR"] = str(machine.project)
+    told = machine.run("key", "move", "passphrase", stdin=f"{WORDS}\n", code=4)
+    assert "no safe place to keep the key unlocked" in told
+    assert "confide key move keyring" in told
     assert shown(machine)["kept"] == "file"
 
 
@@ -245,10 +265,12 @@ def test_the_passphrase_can_be_changed(machine: Machine) -> None:
     assert shown(machine) == before
 
 
-def test_the_passphrase_is_asked_for_at_a_terminal_without_an_echo(machine: Machine) -> None:
+def test_the_passphrase_is_asked_for_at_a_terminal_without_an_echo(machine: Machine, stack: ExitStack) -> None:
     import pty
 
     machine.run("key", "show")
+    runtime = stack.enter_context(runtime_folder())
+    machine.env["XDG_RUNTIME_DIR"] = str(runtime)
     outer, inner = pty.openpty()
     process = subprocess.Popen(
         [CONFIDE, "key", "move", "passphrase"],

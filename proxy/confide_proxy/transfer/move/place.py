@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confide_crypto.errors import DeniedError, KeyFileError, KeyTextError, RequestError
 from confide_crypto.keys.files import read_private_file, remove_private_file, write_private_file
 from confide_crypto.keys.identity import format_daemon_key, parse_daemon_key
+from confide_crypto.transport.dial import shown_url
 from confide_proxy.errors import MoveError, StateError
 from confide_proxy.link import daemon
 from confide_proxy.link.daemon import Joined
@@ -48,7 +49,7 @@ class Place:
     @property
     def name(self) -> str:
         """As a person is told."""
-        return "this machine" if self.joined is None else self.joined.url
+        return "this machine" if self.joined is None else shown_url(self.joined.url)
 
     def is_same(self, other: Place) -> bool:
         """Whether both are one daemon, by their keys."""
