@@ -104,6 +104,7 @@ async def _run(descriptor: int) -> None:
         lambda model: price_of(model, own),
         said.get("hosts", {}),
         said.get("host_scheme", "https"),
+        said.get("hidden", ()),
     )
     gateway = Gateway(terms, Meter(said["limit_usd"]), _tell)
     work = _ask(gateway, said["ask"]) if said.get("ask") else _serve(gateway, descriptor)

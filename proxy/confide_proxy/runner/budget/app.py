@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import unquote_to_bytes
 
 import httpx2
 from starlette.applications import Starlette
@@ -34,7 +35,9 @@ _BYTES_A_TOKEN: Final = 2
 _TIMES: Final = httpx2.Timeout(600.0, connect=10.0)
 _METHODS: Final = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH"]
 _BACK: Final = ("content-type", "retry-after", "request-id", "x-request-id", "location", "etag", "last-modified")
-_TO_HOSTS: Final = ("accept", "content-type", "user-agent", "if-none-match", "if-modified-since", "range")
+_TO_HOSTS: Final = ("accept", "content-type", "user-agent", "if-none-match", "if-modified-since")
+"""Not `range`: a host that repeats what it was sent would give out a secret in halves, and no half is found."""
+_PLAIN: Final = ("", "identity")
 _REFUSED: Final = {400: "invalid_request_error", 402: "billing_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
@@ -49,6 +52,7 @@ class Terms:
         prices: of the models that may be asked, by the name that a request gives them.
         hosts: further hosts, by name; each with the headers that are set in what goes there.
         host_scheme: `https`, but for tests.
+        hidden: the secrets in those headers, without what stands around them there.
     """
 
     api: str
@@ -57,6 +61,7 @@ class Terms:
     price_of: Callable[[str], Price | None]
     hosts: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     host_scheme: str = "https"
+    hidden: Sequence[str] = field(default=(), repr=False)
 
 
 class Gateway:
@@ -69,10 +74,14 @@ class Gateway:
         self._tell = tell
         self._asked = 0
         self._client = httpx2.AsyncClient(timeout=_TIMES, follow_redirects=False, verify=_verifying(terms))
-        self._hidden = [terms.key, *(value for headers in terms.hosts.values() for value in headers.values())]
+        self._hidden = [
+            terms.key,
+            *terms.hidden,
+            *(value for headers in terms.hosts.values() for value in headers.values()),
+        ]
         self.app = Starlette(
             routes=[
-                Route("/hosts/{host}/{rest:path}", self._host, methods=_METHODS),
+                Route("/hosts/{rest:path}", self._host, methods=_METHODS),
                 Route("/{rest:path}", self._model, methods=_METHODS),
             ]
         )
@@ -81,8 +90,8 @@ class Gateway:
         await self._client.aclose()
 
     async def _model(self, request: Request) -> Response:
-        asked = (request.method, request.url.path)
-        if request.method == "HEAD" and request.url.path == "/":
+        asked = (request.method, request.scope["path"])
+        if asked == ("HEAD", "/"):
             return Response()  # Claude Code looks whether somebody is there
         if (refusal := self._counted()) is not None:
             return refusal
@@ -104,13 +113,13 @@ class Gateway:
 
     async def _passed(self, request: Request, body: bytes) -> Response:
         """What costs nothing: asked and answered as it is."""
-        url = f"{self._terms.url.rstrip('/')}{request.url.path}"
+        url = f"{self._terms.url.rstrip('/')}{request.scope['path']}"
         headers = {**self._api.headers(request.headers, self._terms.key), "accept-encoding": "identity"}
         try:
             answer = await self._client.request(request.method, url, content=body, headers=headers)
         except httpx2.HTTPError as error:
             return _refusal(502, f"the model's API cannot be reached: {type(error).__name__}")
-        return Response(answer.content, answer.status_code, _back(answer.headers))
+        return Response(self._mask().whole(answer.content), answer.status_code, self._back(answer.headers))
 
     async def _paid(self, request: Request) -> Response:
         raw = await _body(request)
@@ -144,7 +153,7 @@ class Gateway:
 
     async def _asked_for(self, request: Request, body: bytes, admission: Admission) -> Response:
         """Ask the model. Whatever becomes of it, the meter is told once."""
-        url = f"{self._terms.url.rstrip('/')}{request.url.path}"
+        url = f"{self._terms.url.rstrip('/')}{request.scope['path']}"
         headers = {**self._api.headers(request.headers, self._terms.key), "accept-encoding": "identity"}
         sent = self._client.build_request("POST", url, content=body, headers=headers)
         try:
@@ -163,16 +172,16 @@ class Gateway:
         if answer.status_code >= 400:
             await self._settled(admission, Tokens())
             self._tell({"refused": "upstream", "status": answer.status_code})
-            return StreamingResponse(_whole(answer), answer.status_code, _back(answer.headers))
+            return StreamingResponse(self._masked(answer), answer.status_code, self._back(answer.headers))
         if answer.headers.get("content-type", "").startswith("text/event-stream"):
-            return StreamingResponse(self._followed(answer, admission), answer.status_code, _back(answer.headers))
+            return StreamingResponse(self._followed(answer, admission), answer.status_code, self._back(answer.headers))
         try:
             content = b"".join([piece async for piece in _whole(answer)])
         except BaseException:
             await self._settled(admission, None)
             raise
         await self._settled(admission, usage.of_answer(content))
-        return Response(content, answer.status_code, _back(answer.headers))
+        return Response(self._mask().whole(content), answer.status_code, self._back(answer.headers))
 
     async def _followed(self, answer: httpx2.Response, admission: Admission) -> AsyncIterator[bytes]:
         """A stream, cut where it passes what the run may spend."""
@@ -207,36 +216,71 @@ class Gateway:
         return _refusal(402, "the budget of this run is spent; end your work now")
 
     async def _host(self, request: Request) -> Response:
-        host = request.path_params["host"]
         if (refusal := self._counted()) is not None:
             return refusal
+        host, rest = _named(request.scope.get("raw_path", b""))
         if host not in self._terms.hosts:
             self._tell({"refused": "host"})
             return _refusal(404, "this run's recipe does not name that host")
         body = await _body(request)
         if body is None:
             return _refusal(400, "the request is too large")
-        raw = request.scope.get("raw_path", b"").decode("ascii", "replace")
-        rest = raw.partition(f"/hosts/{host}")[2] or "/"
-        query = f"?{request.url.query}" if request.url.query else ""
+        secrets = self._terms.hosts[host]
         headers = {name: request.headers[name] for name in _TO_HOSTS if name in request.headers}
-        headers |= {**self._terms.hosts[host], "accept-encoding": "identity"}
-        url = f"{self._terms.host_scheme}://{host}{rest}{query}"
+        headers |= {**secrets, "accept-encoding": "identity"}
         try:
+            url = address(self._terms.host_scheme, host, rest, request.scope["query_string"])
             sent = self._client.build_request(request.method, url, content=body, headers=headers)
             answer = await self._client.send(sent, stream=True)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             return _refusal(502, f"that host cannot be reached: {type(error).__name__}")
-        return StreamingResponse(self._masked(answer), answer.status_code, _back(answer.headers))
+        if secrets and answer.headers.get("content-encoding", "").strip().lower() not in _PLAIN:
+            await answer.aclose()
+            return _refusal(502, "that host answers in a packed form, in which its secret could not be masked")
+        return StreamingResponse(self._masked(answer), answer.status_code, self._back(answer.headers))
 
     async def _masked(self, answer: httpx2.Response) -> AsyncIterator[bytes]:
         """An answer without our own secrets: a host that repeats what it was sent would hand them in."""
-        mask = Mask(value.encode() for value in self._hidden)
+        mask = self._mask()
         async for piece in _whole(answer):
             if out := mask.feed(piece):
                 yield out
         if rest := mask.end():
             yield rest
+
+    def _mask(self) -> Mask:
+        return Mask(value.encode() for value in self._hidden)
+
+    def _back(self, headers: httpx2.Headers) -> dict[str, str]:
+        """The headers of an answer that an agent gets, without our own secrets."""
+        passed = [name for name in headers if name in _BACK or name.startswith("anthropic-ratelimit-")]
+        return {name: self._mask().whole(headers[name].encode()).decode("latin-1") for name in passed}
+
+
+def _named(raw_path: bytes) -> tuple[str, bytes]:
+    """The host that a path names, and what of the path is that host's own: the bytes behind the third slash, as they came.
+
+    The host is read here alone, and nothing else decides where a request goes: two readers of one address disagree.
+    """
+    _, _, host, rest = [*raw_path.split(b"/", 3), b"", b"", b""][:4]
+    return unquote_to_bytes(host).decode("ascii", "replace"), rest
+
+
+def address(scheme: str, host: str, rest: bytes, query: bytes = b"") -> httpx2.URL:
+    """The URL of a request to a host of the recipe, put together of its parts.
+
+    Args:
+        host: a name, with a port or without.
+        rest: the path behind the first slash, and
+        query: as the agent wrote them.
+
+    Raises httpx2.InvalidURL: they would not stay a path and a query, or lead to another place.
+    """
+    base = httpx2.URL(f"{scheme}://{host}/")
+    found = base.copy_with(raw_path=b"/" + rest + (b"?" + query if query else b""))
+    if (found.scheme, found.netloc, found.userinfo) != (base.scheme, base.netloc, b""):
+        raise httpx2.InvalidURL("that address leads to another host")
+    return found
 
 
 def _verifying(terms: Terms) -> ssl.SSLContext:
@@ -267,10 +311,6 @@ async def _whole(answer: httpx2.Response) -> AsyncIterator[bytes]:
             yield piece
     finally:
         await answer.aclose()
-
-
-def _back(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name: headers[name] for name in headers if name in _BACK or name.startswith("anthropic-ratelimit-")}
 
 
 def _refusal(status: int, why: str) -> Response:

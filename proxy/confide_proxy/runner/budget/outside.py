@@ -132,8 +132,10 @@ def terms_of(
 ) -> dict[str, Any]:
     """The terms of a run's gateway. `secrets`: values by name, of those that the recipe uses."""
     hosts: dict[str, dict[str, str]] = {host: {} for host in recipe.hosts}
+    hidden = []
     for each in recipe.headers:
         value = secrets[each.secret].decode("utf-8", "strict").strip()
+        hidden.append(value)
         hosts[each.host][each.header] = each.form.format(value)
     return {
         "api": settings.model.api,
@@ -142,4 +144,5 @@ def terms_of(
         "prices": {model: asdict(price) for model, price in settings.prices.items()},
         "limit_usd": limit_usd,
         "hosts": hosts,
+        "hidden": hidden,
     }

@@ -47,6 +47,10 @@ class Mask:
         self._held = text[end:]
         return b"".join(out)
 
+    def whole(self, text: bytes) -> bytes:
+        """All of a text that is there at once."""
+        return self.feed(text) + self.end()
+
     def end(self) -> bytes:
         """The rest."""
         rest, self._held = self._held, b""
