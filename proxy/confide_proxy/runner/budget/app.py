@@ -21,7 +21,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from confide_proxy.runner.budget import usage
-from confide_proxy.runner.budget.apis import APIS, UnfitError, thinking_fits
+from confide_proxy.runner.budget.allowlist import UnfitError
+from confide_proxy.runner.budget.apis import APIS, thinking_fits
 from confide_proxy.runner.budget.meter import Admission, Meter, SpentError
 from confide_proxy.runner.output.masks import Mask
 from confide_proxy.runner.settings.prices import Price, Tokens
@@ -30,8 +31,6 @@ MOST_BODY: Final = 32 * 2**20
 MOST_ANSWER: Final = 32 * 2**20
 MOST_REQUESTS: Final = 20_000
 """Of a run, the free ones too."""
-_BYTES_A_TOKEN: Final = 2
-"""Fewer than texts have: what a request reads counts at its most until its answer says what it was."""
 _TIMES: Final = httpx2.Timeout(600.0, connect=10.0)
 _METHODS: Final = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH"]
 _BACK: Final = ("content-type", "retry-after", "request-id", "x-request-id", "location", "etag", "last-modified")
@@ -98,10 +97,7 @@ class Gateway:
         if asked in self._api.paid:
             return await self._paid(request)
         if asked in self._api.free:
-            body = await _body(request)
-            if body is None:
-                return _refusal(400, "the request is too large")
-            return await self._passed(request, body)
+            return await self._free(request)
         self._tell({"refused": "path"})
         return _refusal(404, "this run's gateway has no such path")
 
@@ -111,8 +107,20 @@ class Gateway:
             return None
         return _refusal(429, f"a run may ask {MOST_REQUESTS:,} times")
 
-    async def _passed(self, request: Request, body: bytes) -> Response:
-        """What costs nothing: asked and answered as it is."""
+    async def _free(self, request: Request) -> Response:
+        """What costs nothing. The body of a question is checked as that of a paid one is: it can name an address as well."""
+        body = b""
+        if request.method == "POST":
+            raw = await _body(request)
+            if raw is None:
+                return _refusal(400, "the request is too large")
+            try:
+                checked, _ = self._api.checked(json.loads(raw))
+            except UnfitError as error:
+                return self._unfit(error)
+            except (ValueError, RecursionError):
+                return _refusal(400, "the request is not JSON")
+            body = json.dumps(checked).encode()
         url = f"{self._terms.url.rstrip('/')}{request.scope['path']}"
         headers = {**self._api.headers(request.headers, self._terms.key), "accept-encoding": "identity"}
         try:
@@ -128,8 +136,7 @@ class Gateway:
         try:
             found = self._api.request(json.loads(raw))
         except UnfitError as error:
-            self._tell({"refused": "form"})
-            return _refusal(400, str(error))
+            return self._unfit(error)
         except (ValueError, RecursionError):
             return _refusal(400, "the request is not JSON")
         price = self._terms.price_of(found.model)
@@ -137,7 +144,7 @@ class Gateway:
             self._tell({"refused": "model"})
             return _refusal(404, "this runner knows no price of that model, so no run may ask it")
         try:
-            admission = await self._meter.admit(price, len(raw) // _BYTES_A_TOKEN, found.wanted_output)
+            admission = await self._meter.admit(price, found.weight.tokens(len(raw)), found.wanted_output)
         except SpentError:
             self._told()
             return self._spent()
@@ -150,6 +157,10 @@ class Gateway:
             return self._spent()
         body = {**found.body, found.output_field: admission.most_output}
         return await self._asked_for(request, json.dumps(body).encode(), admission)
+
+    def _unfit(self, error: UnfitError) -> Response:
+        self._tell({"refused": "form"})
+        return _refusal(400, str(error))
 
     async def _asked_for(self, request: Request, body: bytes, admission: Admission) -> Response:
         """Ask the model. Whatever becomes of it, the meter is told once."""
