@@ -14,7 +14,7 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from confide_crypto.errors import ConfideError, LinkError, OrderError, RequestError
 from confide_crypto.keys.files import make_private_dir, read_private_file
@@ -23,6 +23,7 @@ from confide_memory.documents import Asks
 from confide_memory.tasks.order import CUSTOM, Order, microusd, opened
 from confide_memory.tasks.wire import (
     AGAIN,
+    LEASE_S,
     LOG_KIND,
     MARGIN_S,
     MAX_LOG_PART,
@@ -32,7 +33,7 @@ from confide_memory.tasks.wire import (
     RENEW_S,
     approvals_of,
 )
-from confide_proxy.errors import RepositoryError, RunnerError
+from confide_proxy.errors import RepositoryError, RunnerError, UnfitAnswerError
 from confide_proxy.runner.books.ledger import Begun, Ledger
 from confide_proxy.runner.books.spending import Spending
 from confide_proxy.runner.mirrors import BRANCH, Mirror
@@ -50,7 +51,12 @@ AGAIN_S: Final = 2.0
 TOLD_S: Final = 3600.0
 """How long an end is told to a daemon that is away. Behind that the work is thrown away, as it is under another's lease."""
 _MOST_KEY: Final = 16 * 1024
+_UNANSWERED: Final = (LinkError, TimeoutError, UnfitAnswerError)
+"""Nothing was said that counts; it is asked again for as long as there is time."""
 _SHORTEST_USD: Final = 0.0001
+_READY: Final = "ready"
+"""The state of a slot that is given again."""
+_NOT_COUNTED: Final = frozenset({"cancelled", "lost"})
 _SOURCE: Final = "tools"
 """What a result counts as for the policy on credentials: a text that is about to be stored."""
 
@@ -61,9 +67,14 @@ class _Lease:
 
     ends: float
 
-    def renew(self, asked_at: float, lease_s: float) -> None:
+    @classmethod
+    def of(cls, asked_at: float, lease_s: float) -> Self:
         """It counts from when it was asked for: how long the answer was on its way nobody knows."""
-        self.ends = max(self.ends, asked_at + lease_s)
+        return cls(asked_at + min(lease_s, LEASE_S))
+
+    def renew(self, asked_at: float, lease_s: float) -> None:
+        """By another answer."""
+        self.ends = max(self.ends, self.of(asked_at, lease_s).ends)
 
     @property
     def left_s(self) -> float:
@@ -151,7 +162,7 @@ class Supervisor:
     async def work(self, slot: Mapping[str, Any]) -> str:
         """Do a slot that was claimed; the state that it has ended in, or `again`, or "" where it is not ours any more."""
         begun = Begun(slot["task"], slot["at"], slot["attempt"], slot["fence"])
-        lease = _Lease(slot["askedAt"] + slot["leaseS"])
+        lease = _Lease.of(slot["askedAt"], slot["leaseS"])
         try:
             return await self._work(begun, slot, lease)
         except LostSlotError:
@@ -212,6 +223,8 @@ class Supervisor:
         running = asyncio.create_task(run.go())
         try:
             await asyncio.wait({keeping, running}, return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                run.stop("lost", "nobody kept its lease any more")  # whatever the reason; the first word counts
             result = await running
             if keeping.done():
                 keeping.result()
@@ -243,7 +256,7 @@ class Supervisor:
                     run.stop("lost", "its slot was given to another")
                     raise LostSlotError from None
                 next_at = time.monotonic() + AGAIN_S
-            except (LinkError, TimeoutError):
+            except _UNANSWERED:
                 next_at = time.monotonic() + AGAIN_S
             else:
                 lease.renew(asked_at, answer["leaseS"])
@@ -266,6 +279,8 @@ class Supervisor:
         if order.id != slot["task"]:
             raise OrderError("a task is given with another one's order")
         order.check_slot(slot["at"], now=now)
+        if not 1 <= slot["attempt"] <= order.retries + 1:
+            raise OrderError("a task is given more often than its order says")
         recipe = self._settings.recipes.get(order.recipe)
         if recipe is None:
             raise RunnerError(f"this runner has no recipe '{order.recipe}'", hint="confide runner check lists them")
@@ -331,9 +346,10 @@ class Supervisor:
                 said["text"] = text
         answer = await self._insist("task-ended", begun, said, lease, for_s=TOLD_S)
         state = str(answer["state"])
-        if answer["effects"] and result.bundle is not None and prepared is not None and prepared.mirror is not None:
+        counts = answer["effects"] and state == result.state
+        if counts and result.bundle is not None and prepared is not None and prepared.mirror is not None:
             await self._effects(begun, result, prepared.recipe, prepared.mirror)
-        ended = AGAIN if state == "ready" else state
+        ended = _in_our_books(result.state, state)
         if prepared is not None or result.state != AGAIN:
             await asyncio.to_thread(self._note_end, begun, ended)
         self.on_end(begun, ended, result)
@@ -405,11 +421,21 @@ class Supervisor:
             except RequestError as error:
                 if error.code in ("conflict", "not_found", "denied", "invalid"):
                     raise LostSlotError from error
-            except (LinkError, TimeoutError):
+            except _UNANSWERED:
                 pass
             if time.monotonic() > until and lease.left_s <= 0:
                 raise LostSlotError
             await asyncio.sleep(AGAIN_S)
+
+
+def _in_our_books(own: str, said: str) -> str:
+    """How a run has ended, for the ledger: as it was seen here. The daemon can say that it does not count, and nothing else: by the
+    word `again` of its it would have a run that was done begun once more, as often as it likes."""
+    if said in _NOT_COUNTED:
+        return said
+    if own == AGAIN:
+        return AGAIN if said == _READY else "failed"
+    return own
 
 
 def _sealed(keys: Any, data: bytes) -> str:

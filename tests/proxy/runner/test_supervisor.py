@@ -252,6 +252,78 @@ async def test_what_was_turned_away_is_begun_again(desk: Desk) -> None:
     assert await supervisor.work(desk.slot(attempt=2)) == "succeeded"
 
 
+@pytest.mark.parametrize("said", ["ready", "succeeded", "failed"])
+@pytest.mark.parametrize("ends", ["succeeded", "failed", "cancelled"])
+async def test_what_the_daemon_says_of_an_end_has_nothing_begun_again(
+    desk: Desk, said: str, ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not believed in what it could gain by, and the ledger is what holds it: only what this runner itself saw is written there."""
+    made: list[str] = []
+
+    async def effects(_self: Supervisor, begun: Begun, *_: object) -> None:
+        made.append(begun.slot)
+
+    monkeypatch.setattr(Supervisor, "_effects", effects)
+    desk.daemon.on["task-ended"] = lambda _body: {"state": said, "effects": True, "path": "memory/tasks/x.md"}
+    supervisor = desk.supervisor(
+        {"failed": "exit 1", "cancelled": "echo begun; sleep 60"}.get(ends, "echo two >> a.txt")
+    )
+    if ends == "cancelled":
+        supervisor.on_begin = lambda *_: supervisor.stop("it was stopped")
+    order = desk.order()
+    for attempt in range(1, 4):
+        assert await supervisor.work(desk.slot(order, attempt=attempt)) != "again"
+    assert len(desk.daemon.of("task-started")) == 1
+    [line] = newest(desk.folder, 5)
+    assert line[2] == {"cancelled": "lost"}.get(ends, ends)
+    assert len(made) == (said == ends == "succeeded")
+
+
+@pytest.mark.parametrize("answer", [{}, {"leaseS": "long", "cancelled": False}, {"leaseS": -1}])
+async def test_an_answer_that_is_none_keeps_no_lease(
+    desk: Desk, answer: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon that says nonsense is one that is out of reach: the run ends before its lease does."""
+    monkeypatch.setattr(supervisors, "RENEW_S", 0.1)
+    monkeypatch.setattr(supervisors, "AGAIN_S", 0.05)
+    monkeypatch.setattr(supervisors, "MARGIN_S", 1.0)
+    desk.daemon.on["task-started"] = lambda _body: {"leaseS": 2}
+    desk.daemon.on["task-renew"] = lambda _body: answer
+    async with asyncio.timeout(DEADLINE_S):
+        assert await desk.supervisor("echo begun; sleep 6000").work(desk.slot(leaseS=2)) == "lost"
+    assert len(desk.daemon.of("task-renew")) > 3
+
+
+@pytest.mark.parametrize(("retries", "attempt"), [(2, 4), (0, 2), (5, 7), (2, 0), (2, -1), (2, 10**9)])
+async def test_a_slot_is_given_no_more_often_than_its_order_says(desk: Desk, retries: int, attempt: int) -> None:
+    supervisor = desk.supervisor("true")
+    order = desk.order(retries=retries)
+    assert await supervisor.work(desk.slot(order, attempt=attempt)) == "failed"
+    assert "more often" in desk.daemon.ended["reason"]
+    assert (desk.daemon.of("task-started"), newest(desk.folder, 5)) == ([], [])
+
+
+async def test_of_what_was_turned_away_the_last_try_is_the_last(desk: Desk) -> None:
+    """The daemon says `failed` once the order's retries are used up; what it says by mistake, or by lying, makes no try more."""
+    supervisor = desk.supervisor("true")
+    desk.runs.repository.rename(desk.runs.folder / "away")
+    order = desk.order(retries=1)
+    assert await supervisor.work(desk.slot(order)) == "again"
+    desk.daemon.on["task-ended"] = lambda _body: {"state": "failed", "effects": False}
+    assert await supervisor.work(desk.slot(order, attempt=2)) == "failed"
+    (desk.runs.folder / "away").rename(desk.runs.repository)
+    desk.daemon.on["task-ended"] = lambda body: {"state": body["state"], "effects": True}
+    assert await supervisor.work(desk.slot(order, attempt=3)) == "failed"
+    assert len(desk.daemon.of("task-started")) == 2
+
+
+def test_a_lease_is_no_longer_than_any_is() -> None:
+    """However long a daemon says it lasts: behind it a run out of its reach has ended."""
+    lease = supervisors._Lease.of(100.0, 10**9)
+    lease.renew(120.0, 10**9)
+    assert lease.ends == 120.0 + supervisors.LEASE_S
+
+
 async def test_nothing_begins_before_the_daemon_has_heard_of_it(desk: Desk) -> None:
     desk.daemon.on["task-started"] = refused("conflict")
     supervisor = desk.supervisor("echo two >> a.txt")
