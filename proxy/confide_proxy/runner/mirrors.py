@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
+import re
 import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from confide_crypto.keys.files import make_private_dir
 from confide_proxy.errors import RepositoryError
@@ -37,6 +40,21 @@ _SETTINGS: Final = (
     ),
 )
 _HEADS: Final = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+_REMOTE: Final = "confide-runner"
+"""What git knows an address by that stands in no file. Not `origin`: a folder above ours may be somebody's repository."""
+_DETACHED: Final = "refs/confide/head"
+"""Where the commit of a HEAD that is no branch's is kept."""
+_INCOMING: Final = "refs/confide/incoming"
+_SOURCE: Final = "confide.source"
+"""Of the mirror's own settings: which address it is of, as a hash."""
+_HEAD: Final = re.compile(r"(?:ref: (?P<branch>refs/heads/\S+)|(?P<commit>[0-9a-f]{40}|[0-9a-f]{64}))\tHEAD")
+_SHA256_CHARS: Final = 64
+_SEEN: Final = ("objects", "refs", "packed-refs", "HEAD")
+"""What a sandbox sees of a mirror. Of its settings it has its own (`config_of`): an address can have a password in it."""
+_LENDS: Final = (
+    '!f() { test "$1" = get && printf "username=%s\\npassword=%s\\n" "$CONFIDE_USERNAME" "$CONFIDE_PASSWORD"; }; f'
+)
+"""A credential helper: a password goes to git over a pipe, and stands in no argument of it or of what it starts."""
 _NEVER: Final = ("DISPLAY", "SSH_ASKPASS", "WAYLAND_DISPLAY")
 """By which git or ssh would open a window for a password that nobody is there to type."""
 
@@ -54,8 +72,19 @@ class Mirror:
         self.path = folder / f"{name}.git"
         self.results = folder / f"{name}-results.git"
         """The branches of runs: `git fetch` takes them from there."""
-        self._url = url
+        self._url, self._user, self._password = apart(url)
         self._limits = limits
+
+    @property
+    def seen(self) -> dict[str, Path]:
+        """What of it a sandbox may see, by its name in there."""
+        return {name: self.path / name for name in _SEEN if (self.path / name).exists()}
+
+    async def settings(self) -> str:
+        """Git's settings for what a sandbox sees: of its form alone. Raises RepositoryError."""
+        form = (await self._git("rev-parse", "--show-object-format", deadline_s=_QUICK_S)).strip()
+        plain = "[core]\n\trepositoryformatversion = {}\n\tbare = true\n"
+        return plain.format(0) if form == "sha1" else plain.format(1) + f"[extensions]\n\tobjectFormat = {form}\n"
 
     async def fetch(self) -> str:
         """Have the mirror as the repository is now; the commit of its HEAD.
@@ -64,9 +93,7 @@ class Mirror:
         """
         await asyncio.to_thread(make_private_dir, self.path.parent)
         if self.path.is_dir() and await self._is_of_url():
-            await self._git("fetch", "--quiet", "--prune", "--no-write-fetch-head", "origin", *_HEADS, grows=self.path)
-            with contextlib.suppress(RepositoryError):  # without a HEAD on the other side the old one stays
-                await self._git("remote", "set-head", "origin", "--auto", deadline_s=_QUICK_S)
+            await self._take(self.path, await self._head(), "fetch")
         else:
             await self._clone()
         try:
@@ -76,54 +103,91 @@ class Mirror:
                 f"the repository {self.name} has no commit", hint="is its default branch there?"
             ) from None
 
-    async def keep(self, bundle: Path, slot: str) -> str:
-        """Take the branch of a run out of its bundle; its name. Raises RepositoryError: git refuses it."""
+    async def keep(self, bundle: Path, slot: str, commit: str | None = None) -> str:
+        """Take the branch of a run out of its bundle; its name.
+
+        Args:
+            commit: what it has to be at: the commit that was checked, and told of. None: whatever the bundle has.
+
+        Raises RepositoryError: git refuses it, or it is another commit; no branch is made then.
+        """
         branch = BRANCH.format(slot)
         if not self.results.is_dir():
             await self._git("init", "--quiet", "--bare", str(self.results), place=None, deadline_s=_QUICK_S)
             shared = self.results / "objects/info/alternates"
             await asyncio.to_thread(shared.write_text, f"{self.path / 'objects'}\n")
-        fetched = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", str(bundle), f"+HEAD:refs/heads/{branch}")
+        fetched = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", str(bundle), f"+HEAD:{_INCOMING}")
         await self._git(*fetched, place=self.results, grows=self.results)
+        asked = ("rev-parse", "--verify", f"{_INCOMING}^{{commit}}")
+        found = (await self._git(*asked, place=self.results, deadline_s=_QUICK_S)).strip()
+        if commit is not None and found != commit:
+            raise RepositoryError(f"the work of slot {slot} is not the commit that was checked")
+        moved = ("update-ref", f"refs/heads/{branch}", found)
+        await self._git(*moved, place=self.results, deadline_s=_QUICK_S)
         return branch
 
-    async def push(self, slot: str) -> None:
-        """Push the branch of a run to the repository that the mirror is of. Raises RepositoryError."""
+    async def push(self, slot: str, commit: str) -> None:
+        """Push that commit to the repository that the mirror is of, as the branch of a run. Raises RepositoryError."""
         ref = f"refs/heads/{BRANCH.format(slot)}"
-        await self._git("push", "--quiet", "--no-verify", self._url, f"{ref}:{ref}", place=self.results)
+        await self._git("push", "--quiet", "--no-verify", _REMOTE, f"{commit}:{ref}", place=self.results, goes_out=True)
 
     async def _is_of_url(self) -> bool:
         with contextlib.suppress(RepositoryError):
-            return (await self._git("config", "--get", "remote.origin.url", deadline_s=_QUICK_S)).strip() == self._url
+            return (await self._git("config", "--get", _SOURCE, deadline_s=_QUICK_S)).strip() == self._source
         return False
+
+    @property
+    def _source(self) -> str:
+        return hashlib.sha256(self._url.encode()).hexdigest()
+
+    async def _head(self) -> re.Match[str] | None:
+        """What the repository says of its HEAD: the branch, or the commit where it is at none."""
+        asked = ("ls-remote", "--quiet", "--symref", _REMOTE, "HEAD")
+        said = await self._git(*asked, place=None, told="clone", goes_out=True)
+        return next((found for line in said.splitlines() if (found := _HEAD.fullmatch(line))), None)
+
+    async def _take(self, place: Path, head: re.Match[str] | None, told: str) -> None:
+        """Have all branches and tags in a bare repository of ours, and its HEAD where the other one's is. Raises RepositoryError."""
+        detached = (f"+HEAD:{_DETACHED}",) if head is not None and head["commit"] else ()
+        fetched = ("fetch", "--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
+        await self._git(*fetched, _REMOTE, *_HEADS, *detached, place=place, grows=place, told=told, goes_out=True)
+        if head is None:
+            return  # the old one stays
+        if head["branch"]:
+            await self._git("symbolic-ref", "HEAD", head["branch"], place=place, deadline_s=_QUICK_S)
+        else:
+            await self._git("update-ref", "--no-deref", "HEAD", head["commit"], place=place, deadline_s=_QUICK_S)
 
     async def _clone(self) -> None:
         part = self.path.with_name(f".{self.path.name}.part")
         await asyncio.to_thread(remove, part)
+        head = await self._head()
+        is_long = head is not None and len(head["commit"] or "") == _SHA256_CHARS
+        form = "sha256" if is_long else "sha1"
         try:
-            # Without --no-local a repository on this disk would be linked into ours, unchecked.
-            cloned = (
-                "clone",
-                "--quiet",
-                "--mirror",
-                "--no-local",
-                "--no-recurse-submodules",
-                "--",
-                self._url,
-                str(part),
-            )
-            await self._git(*cloned, place=None, grows=part)
+            # Not `git clone`: it writes the address down, and links a repository of this disk into ours, unchecked.
+            made = ("init", "--quiet", "--bare", "--template=", f"--object-format={form}", str(part))
+            await self._git(*made, place=None, deadline_s=_QUICK_S)
+            await self._take(part, head, "clone")
+            await self._git("config", _SOURCE, self._source, place=part, deadline_s=_QUICK_S)
             await asyncio.to_thread(remove, self.path)
             await asyncio.to_thread(part.rename, self.path)
         finally:
             await asyncio.to_thread(remove, part)
 
     async def _git(
-        self, *words: str, place: Path | None = Path(), deadline_s: float | None = None, grows: Path | None = None
+        self,
+        *words: str,
+        place: Path | None = Path(),
+        deadline_s: float | None = None,
+        grows: Path | None = None,
+        told: str = "",
+        goes_out: bool = False,
     ) -> str:
         """Run git with this user's own settings and keys, on a repository of ours (the mirror, if none is named); what it prints.
 
-        Of `grows`, the folder that it fetches into, the size is looked at meanwhile and at the end.
+        Of `grows`, the folder that it fetches into, the size is looked at meanwhile and at the end. `told`: the word for it in an error.
+        With `goes_out` it knows the repository's address, by the name `_REMOTE`.
 
         Raises RepositoryError: it fails, takes too long, or writes too much.
         """
@@ -139,7 +203,7 @@ class Mirror:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             cwd=self.path.parent,
-            env=_environment(os.environ),
+            env={**_environment(os.environ), **(self._origin() if goes_out else {})},
             start_new_session=True,
         )
         try:
@@ -165,8 +229,24 @@ class Mirror:
             said = err[:_MOST_SAID].decode("utf-8", "replace").strip().splitlines()
             line = next((each for each in said if each.startswith(("fatal:", "error:"))), "git failed")
             shown = line.replace(self._url, self.name)
-            raise RepositoryError(f"git cannot {words[0]} the repository {self.name}: {shown[:200]}")
+            raise RepositoryError(f"git cannot {told or words[0]} the repository {self.name}: {shown[:200]}")
         return out[:_MOST_SAID].decode("utf-8", "replace")
+
+    def _origin(self) -> dict[str, str]:
+        """Variables that tell git the address, and a password in it, which stand in no file and no list of processes then."""
+        settings = {f"remote.{_REMOTE}.url": [self._url]}
+        variables = {}
+        if self._password:
+            # Of the user's own helpers none is asked: the address says what it takes.
+            settings["credential.helper"] = ["", _LENDS]
+            variables = {"CONFIDE_USERNAME": self._user, "CONFIDE_PASSWORD": self._password}
+        elif self._user:
+            settings["credential.username"] = [self._user]
+        pairs = [(name, value) for name, values in settings.items() for value in values]
+        variables["GIT_CONFIG_COUNT"] = str(len(pairs))
+        for number, (name, value) in enumerate(pairs):
+            variables |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+        return variables
 
     async def _watch(self, folder: Path, process: asyncio.subprocess.Process) -> None:
         """End it once the folder has grown too large."""
@@ -177,6 +257,16 @@ class Mirror:
 
     async def _is_too_large(self, folder: Path) -> bool:
         return (await asyncio.to_thread(used, folder)).size_bytes > self._limits.clone_mib * _MIB
+
+
+def apart(url: str) -> tuple[str, str, str]:
+    """An address without the name and password of a user that stand in it, and these; "" where there are none."""
+    parts = urlsplit(url) if url.startswith(("https://", "http://")) else None
+    if parts is None or "@" not in parts.netloc:
+        return url, "", ""
+    user, _, host = parts.netloc.rpartition("@")
+    name, _, password = user.partition(":")
+    return urlunsplit(parts._replace(netloc=host)), unquote(name), unquote(password)
 
 
 def _environment(own: Mapping[str, str]) -> dict[str, str]:

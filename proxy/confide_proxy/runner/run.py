@@ -58,9 +58,37 @@ cd "$2" || exit 9
 git add -A && { git diff --cached --quiet || git commit --quiet --no-verify -m "What a task of Confide left uncommitted"; } || exit 9
 [ "$(git rev-parse HEAD)" = "$1" ] && exit 3
 git bundle create --quiet "$3/result.bundle" "$1..HEAD" || exit 9
-git diff --binary "$1" HEAD > "$3/result.patch" || exit 9
 git rev-parse HEAD
 """
+"""In the agent's own tree, whose settings and programs rule: nothing of what it says is believed before `_UNPACK` has looked."""
+_UNPACK: Final = """
+base=$1 commit=$2 mirror=$3 tree=$4 bundle=$5 out=$6; shift 6
+git clone --quiet --shared --no-checkout --no-tags --template= "$mirror" "$tree" && cd "$tree" || exit 9
+if [ "$commit" != "$base" ]; then
+  git -c transfer.fsckObjects=true fetch --quiet --no-tags --no-write-fetch-head "$bundle" "+HEAD:refs/confide/work" || exit 9
+  [ "$(git rev-parse --verify "refs/confide/work^{commit}")" = "$commit" ] || exit 4
+fi
+git checkout --quiet --detach "$commit" || exit 9
+[ "$commit" = "$base" ] && exit 0
+git diff --binary --no-ext-diff --no-textconv "$base" "$commit" > "$out/result.patch" || exit 9
+names=$(git diff --name-only --no-renames "$base" "$commit" -- "$@") || exit 9
+printf '%s\n' "$names" | head -n 1
+"""
+"""In a new tree, with no settings but ours: what stands in the commit is checked and goes on, and nothing that stood beside it."""
+_OTHER: Final = 4
+_OURS: Final = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_ATTR_NOSYSTEM": "1"}
+_BUNDLE: Final = "/task-bundle"
+_OF_CI: Final = (
+    *(":(top,glob).*", ":(top,glob).*/**"),
+    *(f":(top,icase){name}" for name in ("Jenkinsfile", "azure-pipelines.yml", "azure-pipelines.yaml")),
+    *(f":(top,icase){name}" for name in ("bitbucket-pipelines.yml", "appveyor.yml", "circle.yml", "wercker.yml")),
+    *(f":(top,icase){name}" for name in ("buildspec.yml", "buildspec.yaml", "cloudbuild.yaml", "cloudbuild.yml")),
+    *(f":(top,icase){name}" for name in ("codemagic.yaml", "bitrise.yml", "shippable.yml", "cloudbuild.json")),
+    *(f":(top,exclude){name}" for name in (".gitignore", ".gitattributes", ".editorconfig", ".dockerignore")),
+    *(f":(top,exclude){name}" for name in (".prettierrc", ".prettierignore", ".python-version", ".nvmrc", ".mailmap")),
+)
+"""What tells a forge what to run behind a push, with the repository's secrets. Almost all of it begins with a dot at the top, and forges
+add to it: so all that does counts, but for what is known to be something else."""
 _NOTHING: Final = 3
 
 
@@ -101,9 +129,10 @@ class Result:
         state: `succeeded`, `failed`, `cancelled`, `lost`, or `again`.
         reason: for people; "" where there is nothing to say.
         text: of the result; without secrets.
-        checked: whether its check has passed; None: it has none, or did not come so far.
-        commit: of its work, as the sandbox says; "" for none.
+        checked: whether its check has passed, on that commit and nothing else; None: it has none, or did not come so far.
+        commit: of its work; "" for none.
         bundle, patch: files with its work, in the run's folder; None for none.
+        may_be_pushed: whether its commit is one that the recipe lets go out.
     """
 
     state: str = "failed"
@@ -113,11 +142,20 @@ class Result:
     commit: str = ""
     bundle: Path | None = None
     patch: Path | None = None
+    may_be_pushed: bool = False
     usd: float = 0.0
     tokens_in: int = 0
     tokens_out: int = 0
     took_s: float = 0.0
     notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What an agent has left: a commit, and the bundle that has it; None: nothing, and the commit is the one it began with."""
+
+    commit: str
+    bundle: Path | None
 
 
 class Run:
@@ -138,6 +176,9 @@ class Run:
         self.folder = folder / f"{job.slot}-{randoms.token_hex(4)}"
         self._out = self.folder / "out"
         self._work = self.folder / "work"
+        self._new_out = self.folder / "new-out"
+        self._new_work = self.folder / "new-work"
+        self._mirror_config = self.folder / "mirror.config"
         hidden = [*secrets.values(), *([key.encode()] if key else [])]
         self.log = RunLog(hidden)
         self._stopped: asyncio.Future[EndedError] = asyncio.get_running_loop().create_future()
@@ -220,6 +261,7 @@ class Run:
         program = agents.program_of(self._recipe, self._settings.model.api)
         if self._job.mirror is not None:
             self._base = await self._job.mirror.fetch()
+            await asyncio.to_thread(self._mirror_config.write_text, await self._job.mirror.settings())
             await self._quick("clone", ("sh", "-c", _CLONE, "sh", MIRROR, TREE), "the repository cannot be cloned")
         else:
             await asyncio.to_thread((self._work / "tree").mkdir)
@@ -227,17 +269,24 @@ class Run:
             await self._with_gateway(program, result)
         else:
             await self._agent(program, result, None, None)
+        work = None
+        if self._base and self._recipe.kind in ("fix", "command"):
+            work = await self._pack()
+            await self._unpack(work, result)
         if self._recipe.check:
-            result.checked = await self._checked()
+            result.checked = await self._checked(self._work if work is None else self._new_work)
             if not result.checked:
                 raise EndedError("failed", "its check has failed")
-        if self._base and self._recipe.kind in ("fix", "command"):
-            await self._pack(result)
+        if work is not None and work.bundle is not None:
+            result.commit, result.bundle = work.commit, work.bundle
+            result.patch = _plain(self._new_out / "result.patch", _MOST_PATCH)
+        elif work is not None:
+            result.notes.append("nothing was changed")
         result.state = "succeeded"
         result.reason = "" if self._recipe.check else "unchecked"
 
     def _make_folders(self) -> None:
-        for folder in (self.folder, self._work, self._out):
+        for folder in (self.folder, self._work, self._out, self._new_work, self._new_out):
             make_private_dir(folder)
 
     # The agent
@@ -266,7 +315,7 @@ class Run:
         box = self._box(
             is_open=self._recipe.kind != "review",
             environment={**program.environment, **_WHO},
-            readable=program.readable,
+            readable={str(each): each for each in program.readable},
             secrets={name: self._secrets[secret] for name, secret in self._recipe.files.items()},
             gateway=None if inside is None else inside.fileno(),
         )
@@ -360,9 +409,10 @@ class Run:
         if code:
             raise EndedError("again", problem)
 
-    async def _checked(self) -> bool:
-        """Whether the recipe's check ends well: in the same place, without a way out, and with nothing left of the agent's processes."""
-        box = self._box(is_open=self._recipe.kind != "review", environment=_WHO)
+    async def _checked(self, work: Path) -> bool:
+        """Whether the recipe's check ends well: without a way out, with nothing left of the agent's processes, and where something goes
+        on from here in a tree that has that and nothing else."""
+        box = self._box(is_open=self._recipe.kind != "review", environment=_WHO, work=work)
         try:
             code, _ = await self._step("check", box, self._recipe.check, TREE, CHECK_S)
         except TimeoutError:
@@ -370,8 +420,8 @@ class Run:
             return False
         return code == 0
 
-    async def _pack(self, result: Result) -> None:
-        """Have the work in a bundle and a patch. What git starts by the tree's own settings it starts in there."""
+    async def _pack(self) -> _Work:
+        """Have the work in a bundle. What git starts by the tree's own settings it starts in there."""
         box = self._box(environment=_WHO, writable={OUT: self._out})
         packing = ("sh", "-c", _PACK, "sh", self._base, TREE, OUT)
         try:
@@ -379,16 +429,39 @@ class Run:
         except TimeoutError:
             raise EndedError("failed", "what it has changed cannot be put together in time") from None
         if code == _NOTHING:
-            result.notes.append("nothing was changed")
-            return
+            return _Work(self._base, None)
         commit = said.decode("utf-8", "replace").strip().splitlines()[-1:]
         if code or not commit or not _COMMIT.fullmatch(commit[0]):
             raise EndedError("failed", "what it has changed cannot be put together")
-        result.commit = commit[0]
-        result.bundle = _plain(self._out / "result.bundle", _MOST_BUNDLE)
-        result.patch = _plain(self._out / "result.patch", _MOST_PATCH)
-        if result.bundle is None:
+        bundle = _plain(self._out / "result.bundle", _MOST_BUNDLE)
+        if bundle is None:
             raise EndedError("failed", "what it has changed is too large, or no plain file")
+        return _Work(commit[0], bundle)
+
+    async def _unpack(self, work: _Work, result: Result) -> None:
+        """Have the commit in a tree of its own, as anybody who fetches it has it; and see what of it may go out.
+
+        Raises EndedError: the bundle has another commit, or git refuses it.
+        """
+        box = self._box(
+            environment={**_WHO, **_OURS},
+            readable={} if work.bundle is None else {_BUNDLE: work.bundle},
+            writable={OUT: self._new_out},
+            work=self._new_work,
+        )
+        words = (self._base, work.commit, MIRROR, TREE, _BUNDLE, OUT, *_OF_CI)
+        try:
+            code, said = await self._step("unpack", box, ("sh", "-c", _UNPACK, "sh", *words), WORK, _STEP_S)
+        except TimeoutError:
+            raise EndedError("failed", "what it has changed cannot be taken apart in time") from None
+        if code == _OTHER:
+            raise EndedError("failed", "what it has changed is not the commit that it tells of")
+        if code:
+            raise EndedError("failed", "what it has changed is nothing that git takes")
+        of_ci = said.decode("utf-8", "replace").split("\n")[0].strip()
+        result.may_be_pushed = not of_ci or self._recipe.push_ci
+        if self._recipe.push and not result.may_be_pushed:
+            result.notes.append(f"it is not pushed: it changes {of_ci}, which may be a forge's own orders (push_ci)")
 
     async def _step(
         self, title: str, box: Box, command: Sequence[str], cwd: str, deadline_s: float
@@ -404,18 +477,20 @@ class Run:
         *,
         is_open: bool = True,
         environment: Mapping[str, str],
-        readable: Sequence[Path] = (),
+        readable: Mapping[str, Path] | None = None,
+        work: Path | None = None,
         writable: Mapping[str, Path] | None = None,
         secrets: Mapping[str, bytes] | None = None,
         gateway: int | None = None,
     ) -> Box:
         self._step_number += 1
-        read_only = {str(each): each for each in (*readable, *map(Path, self._recipe.readable))}
+        read_only = {**{each: Path(each) for each in self._recipe.readable}, **(readable or {})}
         if self._job.mirror is not None:
-            read_only[MIRROR] = self._job.mirror.path
+            seen = {**self._job.mirror.seen, "config": self._mirror_config}
+            read_only |= {f"{MIRROR}/{name}": each for name, each in seen.items()}
         return Box(
             f"{self.folder.name}-{self._step_number}",
-            self._work,
+            work or self._work,
             self._settings.limits,
             read_only,
             writable or {},

@@ -363,11 +363,11 @@ class Supervisor:
         """What lasts: the branch on this machine, and where the recipe says so in the repository itself."""
         assert result.bundle is not None
         try:
-            await mirror.keep(result.bundle, begun.slot)
+            await mirror.keep(result.bundle, begun.slot, result.commit)
             if result.patch is not None:
                 await asyncio.to_thread(result.patch.replace, mirror.results.parent / f"{begun.slot}.patch")
-            if recipe.push:
-                await mirror.push(begun.slot)
+            if recipe.push and result.may_be_pushed:
+                await mirror.push(begun.slot, result.commit)
         except (RepositoryError, OSError) as error:
             log.warning("the work of slot %s is not kept: %s", begun.slot, error)
 

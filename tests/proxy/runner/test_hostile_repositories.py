@@ -11,10 +11,11 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.support.runs import Runs, git
+from tests.support.runs import Runs, git, repository
 
 from confide_crypto.errors import ConfideError
 from confide_proxy.errors import RepositoryError
+from confide_proxy.runner.run import _OF_CI
 
 
 async def work(runs: Runs, script: str, more: str = "") -> tuple[str, str]:
@@ -71,21 +72,156 @@ async def test_a_repository_of_links_leads_nowhere(runs: Runs) -> None:
     assert canary.read_text() == "outside"
 
 
-async def test_a_bundle_that_is_no_plain_file_is_not_taken(runs: Runs) -> None:
+REPLACING = """
+cat > /task/evil <<'END'
+#!/bin/sh
+if [ ! -p /task/wait ]; then
+  mkfifo /task/wait
+  setsid sh -c 'while :; do
+    exec 3> /task/wait
+    if [ -f /task-out/result.bundle ] && [ ! -f /task/done ]; then : > /task/done; {}; fi
+    exec 3>&-
+  done' > /dev/null 2>&1 < /dev/null &
+  printf '[include]\\n\\tpath = /task/wait\\n' >> /task/tree/.git/config
+fi
+cat
+END
+chmod +x /task/evil; git config filter.evil.clean /task/evil; mkdir -p .git/info
+echo '* filter=evil' > .git/info/attributes; echo GOOD > b.txt
+"""
+"""A clean filter that leaves a process, which does something behind the bundle: a git that reads its settings waits for it (a pipe)."""
+
+
+@pytest.mark.parametrize("how", ["ln -sf {} /task-out/result.bundle", "ln /task-out/result.bundle /task-out/twin"])
+async def test_a_bundle_that_is_no_plain_file_is_not_taken(runs: Runs, how: str) -> None:
     """The last step of a run starts git in a tree that its agent has written, and with it the tree's programs: they reach its output."""
     target = runs.folder / "target"
     target.write_text("mine")
-    script = f"""
-    cat > /task/evil <<'END'
-#!/bin/sh
-rm -f /task-out/result.bundle; ln -s {target} /task-out/result.bundle
-END
-    chmod +x /task/evil; git config diff.external /task/evil; echo two > b.txt
-    """
-    result = await runs.command(script)
+    result = await runs.command(REPLACING.format(how.format(target)))
     assert (result.state, result.bundle) == ("failed", None)
     assert result.reason == "what it has changed is too large, or no plain file"
+    assert (runs.run.folder / "work" / "done").exists()
     assert target.read_text() == "mine"
+
+
+# What is checked, what is told, and what goes on are one commit
+
+CHECK = 'check = ["grep", "-qx", "GOOD", "b.txt"]\n'
+
+
+async def test_what_is_checked_is_what_the_commit_has(runs: Runs) -> None:
+    """A filter of the tree's own settings puts something else into it than stands in the tree."""
+    script = """
+    printf '#!/bin/sh\\nsed s/GOOD/BACKDOOR/\\n' > /task/evil; chmod +x /task/evil
+    git config filter.evil.clean /task/evil; git config filter.evil.smudge 'sed s/BACKDOOR/GOOD/'
+    echo 'b.txt filter=evil' > .gitattributes; echo GOOD > b.txt
+    """
+    result = await runs.command(script, recipe=CHECK)
+    assert (result.state, result.checked, result.bundle, result.patch) == ("failed", False, None, None)
+    assert result.commit == ""
+
+
+@pytest.mark.parametrize(
+    ("script", "check"),
+    [
+        ("echo /b.txt > .git/info/exclude; echo GOOD > b.txt; touch c", "test -f b.txt"),
+        ("echo '/b.txt' > .gitignore; echo GOOD > b.txt; touch c", "test -f b.txt"),
+        (
+            "git commit -q --allow-empty -m x; git update-index --skip-worktree a.txt; echo GOOD > a.txt",
+            "grep GOOD a.txt",
+        ),
+        (
+            "echo GOOD > b.txt; git add b.txt; git update-index --assume-unchanged a.txt; echo GOOD > a.txt",
+            "grep GOOD a.txt",
+        ),
+        ("touch b.txt; git config user.said GOOD", "git config user.said | grep GOOD"),
+        ("touch b.txt; touch /task/beside", "test -f /task/beside"),
+        ("touch b.txt; git stash -q -u; echo GOOD > a.txt; git stash -q; touch b", "git stash show -p | grep GOOD"),
+        (
+            "git init -q inner; echo GOOD > inner/b.txt; git -C inner add .; git -C inner commit -qm x",
+            "test -f inner/b.txt",
+        ),
+    ],
+    ids=["excluded", "ignored", "skipped", "assumed", "settings", "beside", "stash", "a repository within"],
+)
+async def test_what_stands_beside_the_commit_proves_nothing(runs: Runs, script: str, check: str) -> None:
+    result = await runs.command(script, recipe=f'check = ["sh", "-c", "{check}"]\n')
+    assert (result.state, result.checked, result.bundle) == ("failed", False, None), runs.run.log.redacted()
+
+
+async def test_a_bundle_of_another_commit_than_is_told_is_not_taken(runs: Runs) -> None:
+    """Made before, and put in the place of the right one behind its making."""
+    before = """
+    echo OTHER > b.txt; git add b.txt; git commit -q -m other; git bundle create -q /task/other HEAD~1..HEAD
+    git reset -q --hard HEAD~1
+    """
+    result = await runs.command(before + REPLACING.format("cp /task/other /task-out/result.bundle"), recipe=CHECK)
+    assert (result.state, result.bundle) == ("failed", None)
+    assert result.reason == "what it has changed is not the commit that it tells of"
+    assert (runs.run.folder / "work" / "done").exists()
+
+
+async def test_a_patch_is_that_of_the_commit(runs: Runs) -> None:
+    """Whatever the tree says of how differences are shown."""
+    script = """
+    git config diff.external /bin/true; git config diff.evil.textconv 'echo NOTHING'; git config diff.noprefix true
+    echo '* diff=evil' > .git/info/attributes; git config color.diff always; echo two > a.txt
+    """
+    result = await runs.command(script, recipe='check = ["grep", "-q", "two", "a.txt"]\n')
+    assert result.state == "succeeded"
+    assert result.bundle
+    assert result.patch
+    git(runs.repository, "apply", "--check", str(result.patch))
+    assert result.patch.read_text().endswith("@@ -1 +1 @@\n-one\n+two\n")
+    branch = await runs.mirror.keep(result.bundle, "slot", result.commit)
+    assert git(runs.mirror.results, "rev-parse", branch).strip() == result.commit
+    assert git(runs.mirror.results, "show", f"{branch}:a.txt") == "two\n"
+
+
+async def test_where_nothing_was_changed_the_commit_it_began_with_is_checked(runs: Runs) -> None:
+    result = await runs.command("touch /task/beside", recipe='check = ["grep", "-q", "one", "a.txt"]\n')
+    assert (result.state, result.checked, result.notes) == ("succeeded", True, ["nothing was changed"])
+
+
+# What a forge would run behind a push
+
+OF_CI = [
+    *(".github/workflows/release.yml", ".github/actions/x/action.yml", ".gitlab-ci.yml", ".gitlab/ci/x.yml"),
+    *(".forgejo/workflows/x.yml", ".gitea/workflows/x.yml", ".circleci/config.yml", ".travis.yml", ".drone.yml"),
+    *(".woodpecker.yml", ".woodpecker/x.yml", ".buildkite/pipeline.yml", ".cirrus.yml", ".builds/x.yml", ".build.yml"),
+    *(".semaphore/semaphore.yml", ".azure-pipelines/x.yml", ".a-new-one.yml", "Jenkinsfile", "jenkinsfile"),
+    *("azure-pipelines.yml", "bitbucket-pipelines.yml", "appveyor.yml", "buildspec.yml", "cloudbuild.yaml"),
+]
+NOT_OF_CI = ["a.py", "docs/.hidden", "src/.github/workflows/x.yml", ".gitignore", ".editorconfig", "ci.md"]
+
+
+def test_files_that_a_forge_runs_are_known_by_their_names(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "repository", dict.fromkeys([*OF_CI, *NOT_OF_CI], "# nothing\n"))
+    empty = git(folder, "hash-object", "-t", "tree", "/dev/null").strip()
+    found = git(folder, "diff", "--name-only", "--no-renames", empty, "HEAD", "--", *_OF_CI)
+    assert set(found.splitlines()) == set(OF_CI)
+
+
+@pytest.mark.parametrize(
+    ("script", "more", "may"),
+    [
+        ("mkdir -p .github/workflows; echo on > .github/workflows/x.yml", "", False),
+        ("git mv a.txt .gitlab-ci.yml", "", False),
+        ("ln -s /etc/passwd .travis.yml", "", False),
+        ("echo x > .gitlab-ci.yml; git add .; git commit -qm x; git rm -q .gitlab-ci.yml; echo y > b.txt", "", True),
+        ("mkdir -p .github/workflows; echo on > .github/workflows/x.yml", "push_ci = true\n", True),
+        ("echo two > a.txt", "", True),
+    ],
+    ids=["new", "moved there", "a link", "taken back", "allowed", "something else"],
+)
+async def test_a_commit_that_changes_what_a_forge_runs_is_not_pushed(
+    runs: Runs, script: str, more: str, may: bool
+) -> None:
+    """A forge runs what a pushed branch says, with the repository's secrets: nobody has to merge it."""
+    result = await runs.command(script, recipe=f"push = true\n{more}")
+    assert result.bundle
+    assert (result.state, result.may_be_pushed) == ("succeeded", may)
+    assert ("push_ci" in " ".join(result.notes)) != may
 
 
 async def test_a_sandbox_has_no_way_out(runs: Runs) -> None:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 from tests.support.deadline import DEADLINE_S
-from tests.support.runs import ROUNDS, Runs
+from tests.support.runs import ROUNDS, Runs, git
 from tests.support.sealing.rosters import DESKTOP, LAPTOP, PHONE, SPACE, flipped, shared
 
 from confide_crypto.errors import ConnectionLost, RequestError
@@ -229,6 +229,20 @@ async def test_a_recipe_that_lasts_takes_an_approval_of_another_device(desk: Des
         assert await supervisor.work(desk.slot(approvals=approvals)) == "failed"
     assert desk.daemon.of("task-started") == []
     assert await supervisor.work(desk.slot(approvals=(approve_order(DESKTOP, SPACE, order),))) == "succeeded"
+
+
+@pytest.mark.parametrize(("name", "is_pushed"), [("b.txt", True), (".gitlab-ci.yml", False)])
+async def test_a_push_is_of_what_may_go_out(desk: Desk, name: str, is_pushed: bool) -> None:
+    """The work that may not is kept on the runner, and the result says why."""
+    supervisor = desk.supervisor(f"echo two > {name}", "push = true")
+    order = desk.order()
+    approved = approve_order(DESKTOP, SPACE, order.encode())
+    assert await supervisor.work(desk.slot(order, approvals=(approved,))) == "succeeded"
+    [kept] = git(desk.folder / "repositories/app-results.git", "for-each-ref", "--format=%(objectname)").split()[:1]
+    pushed = git(desk.runs.repository, "for-each-ref", "--format=%(objectname)", "refs/heads/confide").split()
+    assert kept == desk.daemon.ended["commit"]
+    assert pushed == ([kept] if is_pushed else [])
+    assert ("it is not pushed: it changes .gitlab-ci.yml" in desk.daemon.ended["text"]) != is_pushed
 
 
 async def test_nothing_is_begun_twice(desk: Desk) -> None:

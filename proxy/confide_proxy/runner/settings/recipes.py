@@ -105,6 +105,7 @@ class Recipe:
         headers, files: secrets, for a header at the gateway, or for a file (its name below /run/secrets) in memory.
         readable: folders and files of this machine that its sandbox sees, and cannot change.
         push: whether a branch `confide/SLOT` is pushed to the repository after the end was accepted.
+        push_ci: whether it is pushed too where it changes what tells a forge what to run (`.github`, `.gitlab-ci.yml` and their like).
         approval: `device` where another device, or this machine, has to sign the order as well; `none` where its own signature is enough.
         repeatable: whether a run that was lost may be done again.
         instructions: what the agent is told before the order's own text.
@@ -126,6 +127,7 @@ class Recipe:
     files: Mapping[str, str] = field(default_factory=dict)
     readable: tuple[str, ...] = ()
     push: bool = False
+    push_ci: bool = False
     approval: str = "none"
     repeatable: bool = False
     instructions: str = ""
@@ -289,7 +291,7 @@ class _Reading:
         for key in ("command", "check", "repositories", "hosts", "readable"):
             if key in given:
                 read[key] = self._list(f"{key} in [{where}]", given[key])
-        for key in ("push", "repeatable"):
+        for key in ("push", "push_ci", "repeatable"):
             if key in given:
                 read[key] = self._flag(f"{key} in [{where}]", given[key])
         if "max_usd" in given:
@@ -441,6 +443,8 @@ def _repository(url: str) -> bool:
     """Whether git may be given this: no option, and none of its transports that start programs."""
     if not url or url.startswith("-") or not url.isprintable() or "::" in url:
         return False
+    if urlsplit(url).scheme in ("ssh", "git") and urlsplit(url).password is not None:
+        return False  # neither has a use for it, and ssh's would stand in a list of processes
     return Path(url).is_absolute() or urlsplit(url).scheme in _SCHEMES or _SCP.fullmatch(url) is not None
 
 
