@@ -196,11 +196,11 @@ class Runs:
         self._count = 0
         self.run: Run
 
-    def settings(self, recipe: str, *, url: str = "http://127.0.0.1:9", more: str = "") -> Settings:
-        """What a runner.toml with that one recipe says; `more` comes before it."""
+    def settings(self, recipe: str, *, url: str = "http://127.0.0.1:9", more: str = "", top: str = "") -> Settings:
+        """What a runner.toml with that one recipe says; `more` comes before it, `top` before everything."""
         path = self.folder / "runner.toml"
         repositories = f'[repositories]\napp = "{self.repository}"\n'
-        path.write_text(f'[model]\nurl = "{url}"\n{repositories}{more}\n[recipes.task]\n{recipe}\n')
+        path.write_text(f'{top}\n[model]\nurl = "{url}"\n{repositories}{more}\n[recipes.task]\n{recipe}\n')
         path.chmod(0o600)
         return read(path)
 

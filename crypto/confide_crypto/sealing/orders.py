@@ -6,7 +6,7 @@ What an order says is not read here: it is bytes. That it is done once only is f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,6 +65,30 @@ def check_approvals(roster: Roster, order: bytes, signer: bytes, approvals: Iter
             raise OrderSignerError("a device cannot approve its own order", hint="approve it on another machine")
         if not verify(approval.key, _APPROVAL_LABEL, joined(roster.space, order), approval.signature):
             raise OrderSignatureError("an approval is not of this order, or not of this space")
+
+
+def check_approver(roster: Roster, signer: bytes, approver: bytes, approvers: Collection[bytes] = ()) -> None:
+    """Check that two devices stand for an order, and not one that has brought the other in: whoever holds a device can add one
+    (PROTOCOL.md 11.4). That both are on the roster, and have signed, is not asked again.
+
+    Args:
+        signer, approver: Ed25519 keys of who gave the order and of who approved it.
+        approvers: keys that whoever follows the order was told of by a person: of those it is not asked who brought them in.
+
+    Raises OrderSignerError.
+    """
+    own, other = roster.above(approver), roster.above(signer)
+    if own[0] == other[0]:
+        raise OrderSignerError("a device cannot approve its own order", hint="approve it on another machine")
+    device = roster.devices.get(approver)
+    if device is None or device.is_paper:
+        raise OrderSignerError("a recovery code approves nothing", hint="approve it on one of the machines")
+    if approver in approvers:
+        return
+    # Both are below the one that began the space, if they are not it: another one in common may hold both.
+    if own[0] in other or other[0] in own or set(own[:-1]) & set(other[:-1]):
+        problem = f"the approval by {device.name} does not count: it and the device that gave the order may be one person's who holds one"
+        raise OrderSignerError(problem, hint="approve it on the runner, or name the device in approvers of runner.toml")
 
 
 def _check_signer(roster: Roster, key: bytes) -> None:

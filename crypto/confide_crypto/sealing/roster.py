@@ -179,6 +179,20 @@ class Roster:
         known = {entry.device.key: entry.device for entry in self.entries if entry.device is not None}
         return None if signer == first else known[signer]
 
+    def above(self, device: bytes) -> list[bytes]:
+        """A device that is or was on it, and whoever has brought it in: itself, who added that, and so on to the one that began the space.
+
+        Each is named by its first key: a device that has changed its key is the same one.
+        """
+        added_by = self.added_by
+        found: list[bytes] = []
+        while True:
+            first = [device, *self.earlier_keys(device)][-1]
+            if first in found:
+                return found
+            found.append(first)
+            device = added_by.get(first, first)
+
     def brought_in_by(self, device: bytes) -> list[Device]:
         """Who is on it because of a device: added by it, under this key or an earlier one, or by one that it has added, and so on."""
         brought = descendants([device, *self.earlier_keys(device)], self.added_by)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Self
 
 from confide_crypto.errors import OrderError
 from confide_crypto.keys.identity import KEY_LENGTH
-from confide_crypto.sealing.orders import MAX_ORDER_BYTES, Approval, check_approvals, check_order
+from confide_crypto.sealing.orders import MAX_ORDER_BYTES, Approval, check_approvals, check_approver, check_order
 from confide_crypto.sealing.roster import Roster
 from confide_memory.errors import ToolError
 from confide_memory.forms import MAX_PROJECT_CHARS
@@ -170,18 +170,28 @@ class Order:
 
 
 def opened(
-    roster: Roster, data: bytes, signature: bytes, approvals: Iterable[Approval] = (), *, now: float | None = None
+    roster: Roster,
+    data: bytes,
+    signature: bytes,
+    approvals: Iterable[Approval] = (),
+    *,
+    now: float | None = None,
+    approvers: Collection[bytes] = (),
 ) -> Order:
     """The order in these bytes, once a device that is on the roster has signed it, and others every approval.
 
     Args:
+        approvers: keys whose approval counts whoever has brought them in (`check_approver`).
         now: refuses what has expired by then; None: does not ask.
 
     Raises OrderError: one of its kinds.
     """
     order = Order.parse(data)
     check_order(roster, data, bytes.fromhex(order.signer), signature)
-    check_approvals(roster, data, bytes.fromhex(order.signer), approvals)
+    signer, given = bytes.fromhex(order.signer), [*approvals]
+    check_approvals(roster, data, signer, given)
+    for each in given:
+        check_approver(roster, signer, each.key, approvers)
     if now is not None and now >= order.expires:
         raise OrderError("a task's order has expired", hint="give it again: confide task add")
     return order

@@ -201,6 +201,7 @@ async def approve(
     """Approve the order of another machine, after a look at all of it."""
     from confide_crypto.sealing.orders import approve_order
     from confide_memory.forms import encoded
+    from confide_proxy.sealing.orders import DOUBT, is_doubtful
 
     async with here.client(await identified(here, project)) as client:
         found, order, problem = await _shown(client, identity)
@@ -215,9 +216,10 @@ async def approve(
         approval = approve_order(own, keyring.roster.space, found["order"])
         body = {"task": found["task"], "signature": encoded(approval.signature)}
         answer = await ask(client.connection, "task-approve", body, timeout_s=DEADLINE_S)
-    return Output(
-        {"id": found["task"], "state": answer["state"]}, f"{found['task']} is approved, and {answer['state']}"
-    )
+        told = f"{found['task']} is approved, and {answer['state']}"
+        if is_doubtful(keyring.roster, order, own.public_key):
+            note(DOUBT)
+    return Output({"id": found["task"], "state": answer["state"]}, told)
 
 
 @task_app.command()

@@ -16,8 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from confide_crypto.errors import ConfideError, LinkError, OrderError, RequestError
+from confide_crypto.errors import ConfideError, LinkError, OrderError, OrderSignerError, RequestError
 from confide_crypto.keys.files import make_private_dir, read_private_file
+from confide_crypto.keys.identity import fingerprint_words
+from confide_crypto.sealing.orders import check_approvals, check_approver
+from confide_crypto.sealing.roster import Roster
 from confide_memory.answers import ask
 from confide_memory.documents import Asks
 from confide_memory.tasks.order import CUSTOM, Order, microusd, opened
@@ -34,6 +37,7 @@ from confide_memory.tasks.wire import (
     approvals_of,
 )
 from confide_proxy.errors import RepositoryError, RunnerError, UnfitAnswerError
+from confide_proxy.runner.books.known import Known
 from confide_proxy.runner.books.ledger import Begun, Ledger
 from confide_proxy.runner.books.spending import Spending
 from confide_proxy.runner.mirrors import BRANCH, Mirror
@@ -107,6 +111,7 @@ class Supervisor:
         self._ledger = ledger
         self._folder = folder
         self._spending = Spending(folder)
+        self._known = Known(folder)
         self._run: tuple[Begun, Run] | None = None
         self._connected = asyncio.Event()
         self.on_begin: Callable[[Begun, Recipe], None] = lambda _begun, _recipe: None
@@ -127,13 +132,15 @@ class Supervisor:
     async def claim(self, recipes: list[Recipe]) -> tuple[dict[str, Any] | None, float]:
         """The best slot that is due, if there is one, and after how many seconds to ask again.
 
-        Raises RequestError, LinkError, TimeoutError; KeyFileError: what was spent cannot be read.
+        Raises RequestError, LinkError, TimeoutError; KeyFileError: what was spent, or who was known, cannot be read.
         """
         left = self._settings.monthly_usd - await asyncio.to_thread(self._spending.usd)
         offered = [
             {"name": each.name, "maxMicrousd": microusd(each.max_usd), "approval": each.approval == "device"}
             for each in recipes
         ]
+        if (roster := self._sealing.keyring.roster) is not None:
+            await asyncio.to_thread(self._known.see, roster.devices, time.time())
         asked_at = time.monotonic()
         body = {"recipes": offered, "busy": [], "leftMicrousd": max(0, microusd(left))}
         answer = await ask(self._link, "task-claim", body, timeout_s=DEADLINE_S)
@@ -275,7 +282,7 @@ class Supervisor:
             assert keyring.problem is not None
             raise keyring.problem
         now = time.time()
-        order = opened(keyring.roster, slot["order"], slot["signature"], approvals_of(slot["approvals"]), now=now)
+        order = opened(keyring.roster, slot["order"], slot["signature"], now=now)
         if order.id != slot["task"]:
             raise OrderError("a task is given with another one's order")
         order.check_slot(slot["at"], now=now)
@@ -284,10 +291,8 @@ class Supervisor:
         recipe = self._settings.recipes.get(order.recipe)
         if recipe is None:
             raise RunnerError(f"this runner has no recipe '{order.recipe}'", hint="confide runner check lists them")
-        if recipe.approval == "device" and not slot["approvals"]:
-            raise OrderError(
-                f"the recipe '{recipe.name}' takes an approval by another device", hint="confide task approve"
-            )
+        if recipe.approval == "device":
+            await self._check_approved(order, slot, keyring.roster, now)
         mirror = self._mirror(order, recipe)
         left = self._settings.monthly_usd - await asyncio.to_thread(self._spending.usd)
         limits = [slot["limitMicrousd"] / 1e6, recipe.max_usd, left]
@@ -299,6 +304,42 @@ class Supervisor:
         values = {name: await self._opened(self._settings.secrets[name]) for name in sorted(recipe.secrets)}
         key = await self._key() if recipe.asks_a_model else ""
         return _Prepared(order, recipe, mirror, limit_usd, key, values)
+
+    async def _check_approved(self, order: Order, slot: Mapping[str, Any], roster: Roster, now: float) -> None:
+        """Check that an approval is there that counts here. Raises OrderError: none does; KeyFileError: it is not known who is new."""
+        problem = OrderError(
+            f"the recipe '{order.recipe}' takes an approval by another device", hint="confide task approve"
+        )
+        signer, own = bytes.fromhex(order.signer), (await self._sealing.keyring.identity()).public_key
+        for each in approvals_of(slot["approvals"]):
+            try:
+                check_approvals(roster, slot["order"], signer, [each])
+                if each.key != own:
+                    await asyncio.to_thread(self._check_named, roster, each.key, signer, now)
+                check_approver(roster, signer, each.key, {own, *([each.key] if self._settings.approvers else [])})
+            except OrderError as error:
+                problem = error
+            else:
+                return
+        raise problem
+
+    def _check_named(self, roster: Roster, approver: bytes, signer: bytes, now: float) -> None:
+        """Check that an approver is one of those of runner.toml, if there are any, and that neither device is new. Blocks."""
+        name = roster.devices[approver].name
+        words = {fingerprint_words(key) for key in (approver, *roster.earlier_keys(approver))}
+        if self._settings.approvers and not words & {*self._settings.approvers}:
+            hint = "its six words belong into approvers of runner.toml"
+            raise OrderSignerError(
+                f"the approval by {name} does not count: this runner is not told to take it", hint=hint
+            )
+        self._known.see(roster.devices, now)
+        for key, what in (
+            (approver, f"the approval by {name} does not count: it"),
+            (signer, "the device that gave it"),
+        ):
+            if self._known.is_new((key, *roster.earlier_keys(key)), now):
+                problem = f"{what} is new, and this runner has known it for less than a day"
+                raise OrderSignerError(problem, hint="approve it on the runner, or wait")
 
     def _mirror(self, order: Order, recipe: Recipe) -> Mirror | None:
         if recipe.kind == "ask":

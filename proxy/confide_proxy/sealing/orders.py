@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import OrderError
-from confide_crypto.sealing.orders import sign_order
+from confide_crypto.sealing.orders import check_approvals, check_approver, sign_order
 from confide_memory.tasks import order as orders
 from confide_memory.tasks import schedule as schedules
 from confide_memory.tasks.order import Order
@@ -36,6 +36,11 @@ TAKEN: Final[Mapping[str, type | tuple[type, ...]]] = {
     "context": dict,
 }
 """What a call may say, in either spelling; the tool's own schema in the daemon's catalogue is for its client."""
+DOUBT: Final = (
+    "of this device and the one that gave the order, one has brought the other in, or both came by one: its approval counts on the runner "
+    "itself, and where approvers in runner.toml names this device"
+)
+"""What to tell where an approval is doubtful (`is_doubtful`)."""
 MOST_AHEAD_S: Final = 366 * 86_400
 _LOCALTIME: Final = Path("/etc/localtime")
 _TIMEZONE: Final = Path("/etc/timezone")
@@ -54,10 +59,22 @@ def checked(shown: Mapping[str, Any], roster: Roster | None) -> tuple[Order, str
     if roster is None:
         return order, "this machine knows no list of the space's devices"
     try:
-        orders.opened(roster, shown["order"], shown["signature"], approvals_of(shown["approvals"]))
+        # Whose approval counts its runner knows: here it is asked whether each was given.
+        given = approvals_of(shown["approvals"])
+        orders.opened(roster, shown["order"], shown["signature"])
+        check_approvals(roster, shown["order"], bytes.fromhex(order.signer), given)
     except OrderError as error:
         return order, error.message
     return order, None
+
+
+def is_doubtful(roster: Roster, order: Order, approver: bytes) -> bool:
+    """Whether an approval by that device counts only where a runner was told to take it, or on the runner itself."""
+    try:
+        check_approver(roster, bytes.fromhex(order.signer), approver)
+    except OrderError:
+        return True
+    return False
 
 
 def ordered(

@@ -117,7 +117,8 @@ def recovery(case: Case) -> None:
 def order(case: Case) -> None:
     known, (data, signature) = Roster.read(chain(case)), unhex(case, "order", "signature")
     approvals = [Approval(*map(bytes.fromhex, one)) for one in case["approvals"]]
-    read = opened(known, data, signature, approvals, now=case["now"])
+    # Those of the cases count since a person named them: one of the two has brought the other in.
+    read = opened(known, data, signature, approvals, now=case["now"], approvers={one.key for one in approvals})
     assert {name: getattr(read, name) for name in case["is"]} == case["is"]
     signer = Identity(*unhex(case, "seed"))
     assert sign_order(signer, known.space, data) == signature

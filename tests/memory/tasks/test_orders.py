@@ -23,7 +23,10 @@ from tests.support.sealing.rosters import (
 )
 
 from confide_crypto.errors import OrderError, OrderSignerError
+from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.orders import approve_order, sign_order
+from confide_crypto.sealing.roster import Roster
+from confide_crypto.sealing.space_keys import WrapKey
 from confide_memory.errors import ToolError
 from confide_memory.tasks import order as orders
 from confide_memory.tasks.order import Order, opened
@@ -64,11 +67,87 @@ def test_no_bit_of_an_order_can_be_changed() -> None:
 def test_no_bit_of_an_approval_can_be_changed() -> None:
     data = order().encode()
     signature, approval = sign_order(LAPTOP, SPACE, data), approve_order(DESKTOP, SPACE, data)
-    assert opened(ROSTER, data, signature, [approval])
+    named = {DESKTOP.public_key}
+    assert opened(ROSTER, data, signature, [approval], approvers=named)
     for part in ("key", "signature"):
         for wrong in flipped(getattr(approval, part), one_bit_a_byte(getattr(approval, part))):
             with pytest.raises(OrderError):
-                opened(ROSTER, data, signature, [replace(approval, **{part: wrong})])
+                opened(ROSTER, data, signature, [replace(approval, **{part: wrong})], approvers=named)
+
+
+TABLET, GHOST, SECOND, PAPER, NEW = (Identity(bytes([number]) * 32) for number in range(1, 6))
+
+
+def family() -> Roster:
+    """The laptop began the space, and added desktop and phone; the phone has added a tablet, and a recovery code."""
+    roster = ROSTER.add(LAPTOP, device(PHONE, "phone"), KEYS, now=NOW + 3)
+    roster = roster.add(PHONE, device(TABLET, "tablet"), KEYS, now=NOW + 4)
+    return roster.add(PHONE, device(PAPER, "paper", is_paper=True), KEYS, now=NOW + 5)
+
+
+def taken(roster: Roster, signer: Identity, approver: Identity, *named: Identity) -> bool:
+    """Whether an order is followed that these two have signed."""
+    data = order(signer=signer.public_key.hex()).encode()
+    given = [approve_order(approver, SPACE, data)]
+    try:
+        opened(roster, data, sign_order(signer, SPACE, data), given, approvers={each.public_key for each in named})
+    except OrderSignerError:
+        return False
+    return True
+
+
+def test_two_devices_stand_for_an_order_if_neither_came_by_the_other() -> None:
+    roster = family()
+    assert taken(roster, DESKTOP, PHONE)
+    assert taken(roster, PHONE, DESKTOP)
+    assert taken(roster, DESKTOP, TABLET)
+    for one, other in ((LAPTOP, DESKTOP), (LAPTOP, TABLET), (PHONE, TABLET)):
+        assert not taken(roster, one, other)
+        assert not taken(roster, other, one)
+
+
+@pytest.mark.parametrize("stolen", [LAPTOP, DESKTOP, PHONE, TABLET])
+def test_the_holder_of_one_device_is_not_two(stolen: Identity) -> None:
+    """It adds another, under any name and time, or two that approve each other, or one that adds one; or changes its own key."""
+    roster = family()
+    keys = roster.open(WrapKey(stolen))
+    one = roster.add(stolen, device(GHOST, "desktop"), keys, now=NOW - 400 * 86_400)
+    two = one.add(GHOST, device(SECOND, "desktop"), one.open(WrapKey(GHOST)), now=NOW)
+    assert not taken(one, stolen, GHOST)
+    assert not taken(one, GHOST, stolen)
+    for signer, approver in ((stolen, SECOND), (SECOND, stolen), (GHOST, SECOND), (SECOND, GHOST)):
+        assert not taken(two, signer, approver)
+    changed, _ = one.remove(GHOST, stolen.public_key, keys, now=NOW)
+    assert changed.above(GHOST.public_key)[0] == stolen.public_key
+    if stolen is not LAPTOP:
+        # Below the first device two that one has added have nobody else above them.
+        twins = one.add(stolen, device(SECOND, "desktop"), keys, now=NOW)
+        assert not taken(twins, GHOST, SECOND)
+
+
+def test_a_recovery_code_approves_nothing() -> None:
+    roster = family()
+    assert not taken(roster, DESKTOP, PAPER)
+    assert not taken(roster, DESKTOP, PAPER, PAPER)
+
+
+def test_a_device_that_has_changed_its_key_is_the_same_one() -> None:
+    roster = family()
+    keys = roster.open(WrapKey(PHONE))
+    roster = roster.add(PHONE, device(NEW, "phone"), keys, now=NOW + 6)
+    after, _ = roster.remove(NEW, PHONE.public_key, keys, now=NOW + 7)
+    assert after.above(TABLET.public_key) == [each.public_key for each in (TABLET, PHONE, LAPTOP)]
+    assert taken(after, DESKTOP, NEW)
+    assert not taken(after, NEW, TABLET)
+    assert not taken(roster, PHONE, NEW)
+
+
+def test_whom_a_person_has_named_may_approve_whatever_came_by_it_but_itself() -> None:
+    roster = family()
+    assert taken(roster, TABLET, PHONE, PHONE)
+    assert taken(roster, LAPTOP, DESKTOP, DESKTOP)
+    assert not taken(roster, LAPTOP, DESKTOP, PHONE)
+    assert not taken(roster, DESKTOP, DESKTOP, DESKTOP)
 
 
 def test_an_order_ends_with_its_device_and_its_time() -> None:

@@ -51,6 +51,13 @@ def test_what_init_writes_is_every_option_at_its_default(reads: Reads) -> None:
     ("text", "problem", "hint"),
     [
         ("monthly = 3", "unknown option 'monthly'", "monthly_usd"),
+        ('approvers = ["one-two"]', "wrong value for approvers", "six words"),
+        (
+            'approvers = ["abandon abandon abandon abandon abandon nosuchword"]',
+            "wrong value for approvers",
+            "six words",
+        ),
+        ('approvers = "abandon"', "wrong value for approvers", "list of strings"),
         ("monthly_usd = 0", "wrong value for monthly_usd", "above 0"),
         ("monthly_usd = true", "wrong value for monthly_usd", "above 0"),
         ("[limits]\ndisk_mb = 3", "unknown option 'disk_mb' in [limits]", "disk_mib"),

@@ -14,15 +14,17 @@ from typing import Any, cast
 import pytest
 from tests.support.deadline import DEADLINE_S
 from tests.support.runs import ROUNDS, Runs, git
-from tests.support.sealing.rosters import DESKTOP, LAPTOP, PHONE, SPACE, flipped, shared
+from tests.support.sealing.rosters import DESKTOP, LAPTOP, NOW, PHONE, SPACE, STRANGER, device, flipped, shared
 
-from confide_crypto.errors import ConnectionLost, RequestError
+from confide_crypto.errors import ConnectionLost, KeyFileError, RequestError
+from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_crypto.sealing.orders import Approval, approve_order, sign_order
 from confide_crypto.sealing.record import Record
 from confide_memory.tasks.order import ONCE_LASTS_S, Order
 from confide_memory.tasks.wire import LOG_KIND
 from confide_proxy.errors import RunnerError
 from confide_proxy.runner import supervisor as supervisors
+from confide_proxy.runner.books.known import NEW_S, Known
 from confide_proxy.runner.books.ledger import Begun, Ledger, newest
 from confide_proxy.runner.books.spending import Spending
 from confide_proxy.runner.run import Job
@@ -30,6 +32,8 @@ from confide_proxy.runner.settings.recipes import Settings
 from confide_proxy.runner.supervisor import Supervisor
 
 ROSTER, KEYS = shared()
+GHOST = Identity(bytes([7]) * 32)
+APPROVERS = f'approvers = ["{fingerprint_words(DESKTOP.public_key)}"]'
 TASK = "0123456789abcdef"
 
 
@@ -86,10 +90,12 @@ class Desk:
         self.folder = runs.folder / "runner"
         self.ledger = Ledger(self.folder)
         self.fence = 0
+        self.roster, self.own = ROSTER, PHONE
         self.at = int(time.time()) - 10
 
-    def supervisor(self, command: str, more: str = "", top: str = "") -> Supervisor:
-        settings = self.runs.settings(f'kind = "command"\ncommand = ["sh", "-c", "{command}"]\n{more}', more=top)
+    def supervisor(self, command: str, more: str = "", top: str = "", repositories: str = "") -> Supervisor:
+        recipe = f'kind = "command"\ncommand = ["sh", "-c", "{command}"]\n{more}'
+        settings = self.runs.settings(recipe, more=repositories, top=top)
         return self.of_settings(settings)
 
     def of_settings(self, settings: Settings) -> Supervisor:
@@ -99,7 +105,10 @@ class Desk:
         async def keep(_link: object, _secrets: object) -> None:
             pass
 
-        keyring = SimpleNamespace(roster=ROSTER, keys=KEYS, problem=None, refresh=refresh)
+        async def identity() -> Identity:
+            return self.own
+
+        keyring = SimpleNamespace(roster=self.roster, keys=KEYS, problem=None, refresh=refresh, identity=identity)
         sealer = SimpleNamespace(seal=_sealed)
         sealing = SimpleNamespace(keyring=keyring, sealer=sealer, deposit=SimpleNamespace(keep=keep))
         return Supervisor(self.daemon, cast("Any", sealing), settings, self.ledger, self.folder)
@@ -228,13 +237,81 @@ async def test_a_recipe_that_lasts_takes_an_approval_of_another_device(desk: Des
             continue
         assert await supervisor.work(desk.slot(approvals=approvals)) == "failed"
     assert desk.daemon.of("task-started") == []
-    assert await supervisor.work(desk.slot(approvals=(approve_order(DESKTOP, SPACE, order),))) == "succeeded"
+    good = approve_order(DESKTOP, SPACE, order)
+    assert await supervisor.work(desk.slot(approvals=(good,))) == "failed"
+    assert "one person's who holds one" in desk.daemon.ended["reason"]
+    supervisor = desk.supervisor("true", "push = true", APPROVERS)
+    # What else a daemon puts beside it does no harm.
+    assert await supervisor.work(desk.slot(approvals=(forged, good))) == "succeeded"
+
+
+async def test_this_machines_own_approval_counts(desk: Desk) -> None:
+    """Whoever has brought it in, and though it is not named: a person sat before it, and what could be done with its key can be done."""
+    desk.own = DESKTOP
+    supervisor = desk.supervisor("true", "push = true", f'approvers = ["{fingerprint_words(STRANGER.public_key)}"]')
+    approved = approve_order(DESKTOP, SPACE, desk.order().encode())
+    assert await supervisor.work(desk.slot(approvals=(approved,))) == "succeeded"
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_an_approval_of_or_for_a_device_that_is_new_does_not_count(
+    desk: Desk, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By this runner's own clock: the times in the roster and in the order are written by whoever holds a device."""
+    top = APPROVERS if named else ""
+    supervisor = desk.supervisor("true", "push = true", top)
+    desk.daemon.on["task-claim"] = lambda _body: {"slot": None, "waitS": 5}
+    await supervisor.claim([])
+    # The desktop is stolen, and its holder adds another one, which gives an order that the desktop approves.
+    desk.roster = ROSTER.add(DESKTOP, device(GHOST, "laptop"), KEYS, now=NOW - 400 * 86_400)
+    supervisor = desk.supervisor("true", "push = true", top)
+    order = desk.order(
+        signer=GHOST.public_key.hex(), added=int(time.time()) + 86_400 * 2, expires=int(time.time()) + 86_400 * 9
+    )
+    data = order.encode()
+    slot = desk.slot(order, approvals=(approve_order(DESKTOP, SPACE, data),), signature=sign_order(GHOST, SPACE, data))
+    assert await supervisor.work(slot) == "failed"
+    assert "is new" in desk.daemon.ended["reason"]
+    later = time.time() + 90_000
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert await supervisor.work({**slot, "askedAt": time.monotonic()}) == ("succeeded" if named else "failed")
+
+
+async def test_whom_runner_toml_does_not_name_approves_nothing(desk: Desk) -> None:
+    """Where it names somebody, also one who would count without."""
+    desk.roster = ROSTER.add(LAPTOP, device(GHOST, "phone"), KEYS, now=NOW)
+    order = desk.order(signer=GHOST.public_key.hex())
+    data = order.encode()
+    approved = approve_order(DESKTOP, SPACE, data)
+    slot = desk.slot(order, approvals=(approved,), signature=sign_order(GHOST, SPACE, data))
+    supervisor = desk.supervisor("true", "push = true", f'approvers = ["{fingerprint_words(LAPTOP.public_key)}"]')
+    assert await supervisor.work(slot) == "failed"
+    assert "is not told to take it" in desk.daemon.ended["reason"]
+    supervisor = desk.supervisor("true", "push = true")
+    assert await supervisor.work({**slot, "askedAt": time.monotonic()}) == "succeeded"
+
+
+def test_who_is_known_is_not_forgotten_and_not_guessed(tmp_path: Path) -> None:
+    known, now = Known(tmp_path), 1_800_000_000.0
+    assert known.is_new([b"a"], now)
+    known.see([b"a", b"b"], now)
+    assert not known.is_new([b"a"], now)
+    known.see([b"a", b"c"], now + 1)
+    known.see([b"c"], now + NEW_S)
+    again = Known(tmp_path)
+    assert not again.is_new([b"b"], now + 1)
+    assert again.is_new([b"c"], now + NEW_S)
+    assert not again.is_new([b"c"], now + 1 + NEW_S)
+    assert not again.is_new([b"new", b"a"], now)  # who had another key before
+    (tmp_path / "devices.json").write_text("[]")
+    with pytest.raises(KeyFileError, match="damaged"):
+        again.is_new([b"a"], now)
 
 
 @pytest.mark.parametrize(("name", "is_pushed"), [("b.txt", True), (".gitlab-ci.yml", False)])
 async def test_a_push_is_of_what_may_go_out(desk: Desk, name: str, is_pushed: bool) -> None:
     """The work that may not is kept on the runner, and the result says why."""
-    supervisor = desk.supervisor(f"echo two > {name}", "push = true")
+    supervisor = desk.supervisor(f"echo two > {name}", "push = true", APPROVERS)
     order = desk.order()
     approved = approve_order(DESKTOP, SPACE, order.encode())
     assert await supervisor.work(desk.slot(order, approvals=(approved,))) == "succeeded"
@@ -484,6 +561,6 @@ async def test_an_order_only_lowers_what_its_recipe_allows(desk: Desk, monkeypat
 
 
 async def test_a_recipe_is_for_the_repositories_that_it_names(desk: Desk) -> None:
-    supervisor = desk.supervisor("true", 'repositories = ["other"]', 'other = "/nowhere"')
+    supervisor = desk.supervisor("true", 'repositories = ["other"]', repositories='other = "/nowhere"')
     assert await supervisor.work(desk.slot()) == "failed"
     assert "may not be used on the repository app" in desk.daemon.ended["reason"]

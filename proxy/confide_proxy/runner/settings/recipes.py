@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.files import read_private_file
+from confide_crypto.keys.identity import typed_words, word_list
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_proxy.errors import ConfigError
 from confide_proxy.runner.settings.prices import Price, price_of
@@ -30,6 +31,7 @@ APIS: Final = {"anthropic": "https://api.anthropic.com", "openai": "https://api.
 _NAMED: Final = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _HEADER: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
 _HOST: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)+(:\d{1,5})?")
+_WORDS: Final = 6
 _SCHEMES: Final = frozenset({"https", "http", "ssh", "git", "file"})
 _SCP: Final = re.compile(r"[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^:].*")
 """How ssh's repositories are mostly written."""
@@ -164,6 +166,8 @@ class Settings:
         repositories: URLs or paths by name. An order names one of them, by name, by URL, or by its project's name.
         secrets: placeholders of sealed secrets, by the name that recipes use.
         prices: what a model costs, where it is not as the package has it.
+        approvers: the six words of the devices whose approval counts here, besides this one's own; () for each that has not brought in
+            the one that gave the order, nor was brought in by it.
     """
 
     path: Path
@@ -175,6 +179,7 @@ class Settings:
     secrets: Mapping[str, str] = field(default_factory=dict)
     prices: Mapping[str, Price] = field(default_factory=dict)
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
+    approvers: tuple[str, ...] = ()
 
     def repository(self, named: str, project: str) -> str:
         """The name of the repository that an order means: by its name or URL, or if it names none by its project. "": none of ours."""
@@ -240,10 +245,19 @@ class _Reading:
             repositories,
             secrets,
             prices,
+            approvers=self._approvers(table.get("approvers", [])),
         )
         recipes = self._table("recipes", table.get("recipes", {}))
         read = {name: self._recipe(name, each, found) for name, each in recipes.items()}
         return replace(found, recipes=read)
+
+    def _approvers(self, value: Any) -> tuple[str, ...]:
+        found = tuple(map(typed_words, self._list("approvers", value)))
+        for each in found:
+            words = each.split("-")
+            if len(words) != _WORDS or not set(words) <= set(word_list()):
+                raise self._wrong("approvers", "it is a list of devices' six words, as confide device ls prints them")
+        return found
 
     def _model(self, table: Any) -> Model:
         given = self._texts("model", table, Model)

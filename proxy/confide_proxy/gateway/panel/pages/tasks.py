@@ -66,21 +66,24 @@ async def act(desk: Desk) -> Response:
         killed = f" {answer['killed']} of it runs, and is being killed." if answer["killed"] else ""
         told = "Its end waits for the daemon." if answer["queued"] else f"It is cancelled.{killed}"
     elif does == "approve":
-        told = f"Approved: it is {await _approved(desk, found)} now."
+        told = await _approved(desk, found, order)
     else:
         answer = await desk.ask("task-set", task=identity, state=_STATES[does])
         told = f"It is {answer['state']} now."
     return desk.go("task", told, id=identity)
 
 
-async def _approved(desk: Desk, found: dict[str, Any]) -> str:
+async def _approved(desk: Desk, found: dict[str, Any], order: Order) -> str:
     from confide_crypto.sealing.orders import approve_order
+    from confide_proxy.sealing.orders import DOUBT, is_doubtful
 
     keyring = _keyring(desk)
     assert keyring.roster is not None  # or it would have a problem
-    approval = approve_order(await keyring.identity(), keyring.roster.space, found["order"])
+    identity = await keyring.identity()
+    approval = approve_order(identity, keyring.roster.space, found["order"])
     answer = await desk.ask("task-approve", task=found["task"], signature=encoded(approval.signature))
-    return str(answer["state"])
+    doubt = f" But {DOUBT}." if is_doubtful(keyring.roster, order, identity.public_key) else ""
+    return f"Approved: it is {answer['state']} now.{doubt}"
 
 
 async def _look(desk: Desk, identity: str) -> tuple[dict[str, Any], Order, str | None]:
