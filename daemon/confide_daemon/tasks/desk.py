@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -10,6 +11,7 @@ from confide_crypto.sealing.orders import MAX_APPROVALS, Approval, check_approva
 from confide_crypto.sealing.roster import Roster
 from confide_daemon.access.callers import Grants
 from confide_daemon.errors import GrantError
+from confide_daemon.store.queue.runners import RunnerRow
 from confide_daemon.store.queue.tasks import LIVING, TaskRow
 from confide_daemon.store.store import Store
 from confide_daemon.tasks import planning, restored
@@ -25,6 +27,21 @@ MAX_LIVING: Final = 1_000
 LEAST_LETTERS: Final = 4
 """Of an id that is cut short."""
 CANCELLED: Final = "it was cancelled"
+_MOST_NAMED: Final = 8
+"""Recipes of runners that a sentence lists."""
+
+
+def nobody_for(row: TaskRow, runners: Sequence[RunnerRow]) -> str:
+    """Why nobody does a task that is due some time, as far as runners have said what they do; "" where one does, or none is to."""
+    if row.state is not Task.ACTIVE and row.state is not Task.PROPOSED:
+        return ""
+    if not runners:
+        start = "start confide runner on one of your machines, behind confide runner init"
+        return f"no runner has been at work here, so nobody does it yet: {start}"
+    if any(row.recipe in one.recipes for one in runners):
+        return ""
+    known = sorted({name for one in runners for name in one.recipes})
+    return f"no runner has the recipe {row.recipe}; they have: {', '.join(known[:_MOST_NAMED])}"
 
 
 def add(

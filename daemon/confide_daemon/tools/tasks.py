@@ -214,14 +214,7 @@ async def add(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     row, _ = await context.space.tasks.add(lambda: context.grants, context.key, data.encode(), signed)
     order = desk.shown_order(row)
     at, runners = await context.space.tasks.read(lambda store: (_next(store, row), store.runners.listed()))
-    warnings = []
-    if not runners:
-        warnings.append(
-            "no runner has ever been here, so nobody does it yet: confide runner init, on one of your machines"
-        )
-    elif not any(row.recipe in one.recipes for one in runners):
-        known = ", ".join(sorted({name for one in runners for name in one.recipes}))
-        warnings.append(f"no runner has the recipe {row.recipe}; they have: {known}")
+    warnings = [idle] if (idle := desk.nobody_for(row, runners)) else []
     if row.state is Task.PROPOSED:
         warnings.append(f"it waits for the approval of a second device: confide task approve {row.id}")
     structured = {
@@ -298,17 +291,20 @@ class _Listed:
     type: str
     schedule: str | None
     at: str | None
+    why: str
 
     @classmethod
     def of(cls, store: Store, row: TaskRow, *, is_running: bool) -> _Listed:
         order = desk.shown_order(row)
+        status = _status(store, row, is_running)
         return cls(
             row,
-            _status(store, row, is_running),
+            status,
             title_of(order.description),
             order.type,
             order.schedule,
             _next(store, row),
+            row.why or desk.nobody_for(row, store.runners.listed()),
         )
 
     def structured(self) -> dict[str, Any]:
@@ -320,7 +316,7 @@ class _Listed:
             "recipe": row.recipe,
             "type": self.type,
             "status": self.status,
-            "why": row.why,
+            "why": self.why,
             "priority": row.priority,
             "scheduledFor": self.at,
             "schedule": self.schedule,
@@ -330,7 +326,7 @@ class _Listed:
     def line(self) -> str:
         when = f", next {self.at}" if self.at else ""
         again = f", {self.schedule}" if self.schedule else ""
-        why = f" ({self.row.why})" if self.row.why else ""
+        why = f" ({self.why})" if self.why else ""
         return f"{self.row.id} [{self.row.project}] {self.status}{why}: {self.row.recipe}{again}{when}: {json.dumps(self.title)}"
 
 

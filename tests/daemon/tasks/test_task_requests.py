@@ -74,13 +74,17 @@ async def test_from_the_order_to_its_result(laptop: Device) -> None:
     whole = order(laptop.identity)
     added = await laptop.add(whole)
     assert (added["id"], added["state"], added["queued"]) == (whole.id, "active", False)
-    assert "no runner" in added["warnings"][0]
+    assert "no runner has been at work here" in added["warnings"][0]
+    [listed] = (await laptop.look_up("task_list"))["tasks"]
+    assert [listed["why"]] == added["warnings"]
+    assert (await laptop.request("task-show", {"task": whole.id}))["why"] == listed["why"]
     slot = await laptop.claim()
     assert slot is not None
     assert (slot["task"], slot["at"], slot["attempt"], slot["leaseS"]) == (whole.id, whole.at, 1, 90)
     assert slot["limitMicrousd"] == 2 * DOLLAR
     await laptop.start(slot)
-    assert (await laptop.look_up("task_list", status="running"))["tasks"][0]["id"] == whole.id
+    [running] = (await laptop.look_up("task_list", status="running"))["tasks"]
+    assert (running["id"], running["why"]) == (whole.id, "")
     assert await laptop.request("task-renew", named(slot)) == {"leaseS": 90, "cancelled": False}
     ended = await laptop.end(
         slot, text="Nothing is wrong.", checked=True, microusd=12_345, tokensIn=900, tokensOut=100, durationMs=4_000

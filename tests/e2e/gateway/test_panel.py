@@ -332,9 +332,14 @@ def test_a_task_is_looked_at_whole_paused_and_ended(gateway: Gateway, visit: Vis
     made = gateway.machine.json(
         "task", "add", hostile, "--repo", "https://git.example.org/aviary.git", "--max-usd", "2"
     )
-    assert "Tidy the <b>aviary</b>." in words_of(visit.get("tasks"))
+    queued = words_of(visit.get("tasks"))
+    assert "Tidy the <b>aviary</b>." in queued
     page = visit.get(f"task?id={made['id']}")
     shown = words_of(page)
+    assert made["warnings"]
+    for warning in made["warnings"]:
+        assert warning in queued
+        assert warning in shown
     assert "Then ⟨U+202E⟩niaga." in shown
     for said in ("https://git.example.org/aviary.git", "$2.00", "signed by", "30 min"):
         assert said in shown
@@ -422,6 +427,7 @@ def assert_a_task_is_approved(ann: Machine, bob: Machine, visit: Visit) -> None:
     (seen,) = re.findall(r'name="seen" value="(\w{64})"', text_of(other))
     told = words_of(visit.follow(visit.post("task", id=made["bob"]["id"], seen=seen, do="approve")))
     assert "Approved: it is active now." in told
+    assert "one has brought the other in" in told
     assert "1 other device" in told
     assert bob.json("task", "show", made["bob"]["id"])["state"] == "active"
 

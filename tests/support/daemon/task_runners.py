@@ -98,6 +98,7 @@ class Device(Machine):
                     for one in slot["approvals"]
                 ]
             ),
+            approvers={bytes.fromhex(one["key"]) for one in slot["approvals"]},  # by its runner.toml
         )
         assert read.id == slot["task"]
         read.check_slot(slot["at"], now=time.time())

@@ -473,7 +473,9 @@ class World:
     def checked(self, lease: claims.Lease) -> Order:
         """The order of a slot, once all has been asked that a runner asks. Raises OrderError: it is not followed."""
         task, slot = lease.task, lease.slot
-        order = opened(self.machines.roster, task.ordered, task.signature, task.approvals, now=self.now)
+        named = {one.key for one in task.approvals}  # by its runner.toml
+        given = (task.ordered, task.signature, task.approvals)
+        order = opened(self.machines.roster, *given, now=self.now, approvers=named)
         if order.id != slot.task:
             raise OrderError("another one's order")
         order.check_slot(slot.at, now=self.now)

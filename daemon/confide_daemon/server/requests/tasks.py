@@ -208,14 +208,15 @@ class TaskRequests:
             row = desk.found(store, self._grants(), task)
             if roster is not None:  # the list may have changed since tasks were looked after
                 row = replace(row, approvals=tuple(one for one in row.approvals if one.key in roster.devices))
-            runners = {one.key: one.name for one in store.runners.listed()}
+            listed = store.runners.listed()
+            runners = {one.key: one.name for one in listed}
             slots = store.slots.of(row.id, limit=MAX_SLOTS)
             return {
                 "task": row.id,
                 **_ordered(row),
                 "device": name_of(roster, row.signer),
                 "state": row.state,
-                "why": row.why,
+                "why": row.why or desk.nobody_for(row, listed),
                 "slots": [_shown(one, runners) for one in slots],
             }
 
