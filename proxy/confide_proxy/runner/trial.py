@@ -16,6 +16,7 @@ from confide_crypto.errors import ConfideError
 from confide_crypto.keys.files import check_private_file, make_private_dir
 from confide_proxy.errors import RunnerError, RunnerMissingError, SandboxError
 from confide_proxy.runner import agents
+from confide_proxy.runner.mirrors import apart
 from confide_proxy.runner.sandbox import bubblewrap, disk, groups
 from confide_proxy.runner.sandbox.bubblewrap import Box, Sandbox
 from confide_proxy.runner.settings import prices
@@ -126,6 +127,10 @@ async def findings(settings: Settings, folder: Path) -> AsyncIterator[Finding]:
     is_enough = free >= settings.limits.free_mib
     yield Finding("disk", is_enough, f"{free:,} MiB free, {settings.limits.free_mib:,} needed")
     yield Finding("prices", True, f"of {prices.dated()}, {len(settings.prices)} of your own")
+    for name, url in settings.repositories.items():
+        if apart(url)[1:] != ("", ""):
+            hint = "a credential helper of this user's git keeps it; every run that pushes uses it"
+            yield Finding(f"repository {name}", None, "its address has a name or password in it", hint)
     for recipe in settings.recipes.values():
         problem = why_not(recipe, settings)
         cost = f", at most ${recipe.max_usd:.2f} of {recipe.model}" if recipe.asks_a_model else ""

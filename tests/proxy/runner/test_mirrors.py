@@ -19,6 +19,7 @@ from tests.support.runs import Runs, git, repository
 from confide_proxy.errors import ConfigError, RepositoryError
 from confide_proxy.runner.mirrors import Mirror, apart
 from confide_proxy.runner.settings.recipes import Limits
+from confide_proxy.runner.trial import findings
 
 PASSWORD = "DEPLOY-PASSWORD-77@:/%"
 ENCODED = "DEPLOY-PASSWORD-77%40%3A%2F%25"
@@ -122,6 +123,14 @@ async def test_a_name_in_an_address_is_looked_up_with_this_users_own_helper(home
 def test_a_password_where_it_would_be_shown_is_not_taken(runs: Runs, url: str) -> None:
     with pytest.raises(ConfigError, match="wrong value"):
         runs.settings('kind = "command"\ncommand = ["true"]', more=f'other = "{url}"\n')
+
+
+async def test_a_password_in_an_address_is_named_by_a_look_at_the_runner(runs: Runs) -> None:
+    more = f'one = "https://bot:{ENCODED}@host.example/x.git"\nother = "https://host.example/x.git"\n'
+    settings = runs.settings('kind = "command"\ncommand = ["true"]', more=more)
+    found = [each async for each in findings(settings, runs.folder) if each.name.startswith("repository")]
+    assert [(each.name, each.is_good) for each in found] == [("repository one", None)]
+    assert "DEPLOY" not in str(found)
 
 
 @pytest.mark.parametrize(
