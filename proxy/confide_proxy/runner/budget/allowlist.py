@@ -344,14 +344,6 @@ _PARTS: Final = _list(
 _OF_CALLS: Final = ("type", "id", "call_id", "status", "name", "namespace")
 _LOCAL: Final = _members({"type": _only("local"), "skills": _list(_plain_members("name", "description", "path"))})
 _BY_CLIENT: Final = _only("client")
-_TOOL_KINDS: Final[dict[str, Form]] = {
-    "function": _plain_members(
-        *("type", "name", "description", "strict", "defer_loading"), parameters=_schema, output_schema=_schema
-    ),
-    "custom": _plain_members("type", "name", "description", "defer_loading", format=_plain_table),
-    "local_shell": _plain_members("type"),
-    "apply_patch": _plain_members("type"),
-}
 
 
 def _shell(value: Any, where: str, weight: Weight) -> Any:
@@ -369,7 +361,16 @@ def _tool_search(value: Any, where: str, weight: Weight) -> Any:
     return _plain_members("type", "execution", "description", parameters=_schema)(value, where, weight)
 
 
-_TOOL_KINDS |= {"shell": _shell, "tool_search": _tool_search}
+_TOOL_KINDS: Final[Mapping[str, Form]] = {
+    "function": _plain_members(
+        *("type", "name", "description", "strict", "defer_loading"), parameters=_schema, output_schema=_schema
+    ),
+    "custom": _plain_members("type", "name", "description", "defer_loading", format=_plain_table),
+    "local_shell": _plain_members("type"),
+    "apply_patch": _plain_members("type"),
+    "shell": _shell,
+    "tool_search": _tool_search,
+}
 
 
 def _with_tools(**more: Form) -> Form:
