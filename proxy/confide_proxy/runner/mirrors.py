@@ -118,12 +118,15 @@ class Mirror:
             await asyncio.to_thread(shared.write_text, f"{self.path / 'objects'}\n")
         fetched = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", str(bundle), f"+HEAD:{_INCOMING}")
         await self._git(*fetched, place=self.results, grows=self.results)
-        asked = ("rev-parse", "--verify", f"{_INCOMING}^{{commit}}")
-        found = (await self._git(*asked, place=self.results, deadline_s=_QUICK_S)).strip()
-        if commit is not None and found != commit:
-            raise RepositoryError(f"the work of slot {slot} is not the commit that was checked")
-        moved = ("update-ref", f"refs/heads/{branch}", found)
-        await self._git(*moved, place=self.results, deadline_s=_QUICK_S)
+        try:
+            asked = ("rev-parse", "--verify", f"{_INCOMING}^{{commit}}")
+            found = (await self._git(*asked, place=self.results, deadline_s=_QUICK_S)).strip()
+            if commit is not None and found != commit:
+                raise RepositoryError(f"the work of slot {slot} is not the commit that was checked")
+            moved = ("update-ref", f"refs/heads/{branch}", found)
+            await self._git(*moved, place=self.results, deadline_s=_QUICK_S)
+        finally:
+            await self._git("update-ref", "-d", _INCOMING, place=self.results, deadline_s=_QUICK_S)
         return branch
 
     async def push(self, slot: str, commit: str) -> None:

@@ -215,7 +215,7 @@ async def test_a_branch_is_the_commit_that_was_checked_or_none(home: Path, tmp_p
     for commit in (told, base, "0" * 40, ""):
         with pytest.raises(RepositoryError, match="not the commit that was checked"):
             await mirror.keep(tmp_path / "bundle", "slot", commit)
-    assert git(mirror.results, "branch", "--list").strip() == ""
+    assert git(mirror.results, "for-each-ref") == ""
     assert await mirror.keep(tmp_path / "bundle", "slot", head(work)) == "confide/slot"
     assert git(mirror.results, "rev-parse", "confide/slot").strip() == head(work)
     await mirror.push("slot", head(work))

@@ -315,7 +315,7 @@ async def test_a_push_is_of_what_may_go_out(desk: Desk, name: str, is_pushed: bo
     order = desk.order()
     approved = approve_order(DESKTOP, SPACE, order.encode())
     assert await supervisor.work(desk.slot(order, approvals=(approved,))) == "succeeded"
-    [kept] = git(desk.folder / "repositories/app-results.git", "for-each-ref", "--format=%(objectname)").split()[:1]
+    [kept] = git(desk.folder / "repositories/app-results.git", "for-each-ref", "--format=%(objectname)").split()
     pushed = git(desk.runs.repository, "for-each-ref", "--format=%(objectname)", "refs/heads/confide").split()
     assert kept == desk.daemon.ended["commit"]
     assert pushed == ([kept] if is_pushed else [])
