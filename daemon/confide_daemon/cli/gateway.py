@@ -141,7 +141,11 @@ def client_add(
     name: Annotated[str, typer.Argument(help="What people are shown when it asks.")],
     space: Annotated[str, typer.Option("--space", help="The space that it may ask for.")],
     redirect: Annotated[
-        list[str], typer.Option("--redirect", help="Where it may send a person back to, to the letter; again for each.")
+        list[str],
+        typer.Option(
+            "--redirect",
+            help="Where it may send a person back to, to the letter but for the port of loopback; again for each.",
+        ),
     ],
     secret: Annotated[
         bool,

@@ -332,7 +332,31 @@ def test_no_secret_is_kept(desk: Desk, tmp_path: Path) -> None:
         "https://a/ b",
         "https://a/\u202e",
         "javascript:alert(1)",
-        "cursor://x",
+        "javascript:/alert(1)",
+        "javascript://x/%0aalert(1)",
+        "java.script:alert(1)",
+        "data:/text/html,x",
+        "file:///etc/passwd",
+        "blob:/x",
+        "view-source:/x",
+        "vbscript:/x",
+        "intent://x",
+        "mailto:/x",
+        "ftp://x/",
+        "ws://x/",
+        "httpx://x/",
+        "https.example:/x",
+        "http.example:/x",
+        "http:/127.0.0.1/x",
+        "https:x",
+        "Cursor://x/",
+        "cursor:x",
+        "cursor://a@b/",
+        "cursor://a/#x",
+        "cursor://a\\b",
+        ".example:/x",
+        "http://127.0.0.1:99999/",
+        "http://127.1/callback",
         "http://localhost.evil.example/",
         "http://127.0.0.1.evil.example/",
         "http://127.0.0.1@evil.example/",
@@ -345,6 +369,74 @@ def test_no_secret_is_kept(desk: Desk, tmp_path: Path) -> None:
 def test_nobody_is_sent_back_to_anywhere(desk: Desk, address: str) -> None:
     with pytest.raises(BadNameError, match="to send a person back to"):
         desk.applications.add("X", space="home", redirects=[address])
+
+
+@pytest.mark.parametrize(
+    ("added", "those", "others"),
+    [
+        (
+            "http://127.0.0.1/callback",
+            ("http://127.0.0.1/callback", "http://127.0.0.1:1/callback", "http://127.0.0.1:65535/callback"),
+            (
+                *("http://127.0.0.1:0/callback", "http://127.0.0.1:65536/callback", "http://127.0.0.1:080/callback"),
+                *("http://127.0.0.1:/callback", "http://127.0.0.1:+80/callback", "http://127.0.0.1:8\u0660/callback"),
+                *("http://127.0.0.1:80/", "http://127.0.0.1:80/callback/", "http://127.0.0.1:80/callback?a=b"),
+                *(
+                    "http://127.0.0.1:80/callback#x",
+                    "http://127.0.0.1:80/x/../callback",
+                    "http://127.0.0.1:80/Callback",
+                ),
+                *("http://127.0.0.1:80\\@evil.example/callback", "http://127.0.0.1:80@evil.example/callback"),
+                *("http://127.0.0.1.evil.example:80/callback", "http://127.0.0.1:80.evil.example/callback"),
+                *("http://me@127.0.0.1:80/callback", "http://127.0.0.2:80/callback", "http://127.1:80/callback"),
+                *("https://127.0.0.1:80/callback", "HTTP://127.0.0.1:80/callback", "//127.0.0.1:80/callback"),
+                *("http://localhost:80/callback", "http://[::1]:80/callback", "http://127.0.0.1:80/callback\n"),
+            ),
+        ),
+        (
+            "http://localhost:33418/?a=b",
+            ("http://localhost:54321/?a=b", "http://localhost:33418/?a=b", "http://localhost/?a=b"),
+            ("http://localhost:54321/", "http://Localhost:54321/?a=b", "http://localhost.:54321/?a=b"),
+        ),
+        (
+            "http://[::1]/cb",
+            ("http://[::1]:9/cb",),
+            ("http://[::2]:9/cb", "http://[0:0:0:0:0:0:0:1]:9/cb", "http://::1/cb"),
+        ),
+        ("http://127.0.0.1", ("http://127.0.0.1:3118",), ("http://127.0.0.1:3118/", "http://127.0.0.1:3118.example")),
+        ("https://claude.ai/cb", ("https://claude.ai/cb",), ("https://claude.ai:443/cb", "https://claude.ai:8443/cb")),
+        (
+            "cursor://anysphere.cursor-mcp/oauth/callback",
+            ("cursor://anysphere.cursor-mcp/oauth/callback",),
+            (
+                *("cursor://anysphere.cursor-mcp:80/oauth/callback", "cursor://anysphere.cursor-mcp/oauth/callback?x"),
+                *("Cursor://anysphere.cursor-mcp/oauth/callback", "cursor:/anysphere.cursor-mcp/oauth/callback"),
+            ),
+        ),
+        ("org.example.app:/back", ("org.example.app:/back",), ("org.example.app://back", "org.example.app:/back/")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_address_is_one_to_the_letter_but_for_the_port_of_loopback(
+    desk: Desk, added: str, those: tuple[str, ...], others: tuple[str, ...]
+) -> None:
+    """RFC 8252, 7.1 and 7.3: a native program listens on another port each time, or has a scheme of its own."""
+    application = desk.applications.add("Native", space="home", redirects=[REDIRECT, added])
+    assert [each for each in those if not application.may_send_to(each)] == []
+    assert [each for each in others if application.may_send_to(each)] == []
+
+
+def test_a_program_registers_a_scheme_of_its_own_only_where_it_is_known_for_it(desk: Desk) -> None:
+    """It could name the scheme of another program; and so could a document."""
+    known = "cursor://anysphere.cursor-mcp/oauth/callback"
+    for address in ("cursor://anysphere.cursor-mcp/oauth/callback2", "org.example.app:/back", "vscode://x/y"):
+        assert desk.applications.add("By the operator", space="home", redirects=[address]).redirects == (address,)
+        with pytest.raises(BadNameError, match="to send a person back to"):
+            desk.applications.add("Registered", space="home", redirects=[known, address], is_registered=True)
+        with pytest.raises(BadNameError, match="to send a person back to"):
+            desk.applications.note_document("https://x.example/y", "Described", space="home", redirects=[address])
+    redirects = (known, "https://www.cursor.com/agents/mcp/oauth/callback", "http://localhost:8787/callback")
+    assert desk.applications.add("Cursor", space="home", redirects=redirects, is_registered=True).redirects == redirects
 
 
 def test_applications_are_few_and_those_that_came_by_themselves_make_room(desk: Desk) -> None:

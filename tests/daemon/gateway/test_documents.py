@@ -94,6 +94,20 @@ async def test_a_program_of_a_listed_host_is_known_by_its_document(applications:
     assert applications.all() == [again]
 
 
+async def test_the_programs_of_the_example_come_back_on_the_port_that_they_have(applications: Applications) -> None:
+    """The documents of Claude Code and VS Code, in the fields that are read here."""
+    described = {
+        ("http://localhost/callback", "http://127.0.0.1/callback"): "http://localhost:62224/callback",
+        ("http://127.0.0.1/", "http://127.0.0.1:33418/", "https://vscode.dev/redirect"): "http://127.0.0.1:54321/",
+    }
+    for redirects, asked in described.items():
+        async with serving(answer({**DOCUMENT, "redirect_uris": list(redirects)})) as (port, _):
+            found = await about(applications, port).application(ADDRESS)
+        assert found is not None
+        assert found.may_send_to(asked)
+        assert not found.may_send_to(asked.replace("http:", "https:"))
+
+
 OTHER_ADDRESSES = [
     "https://other.example/client.json",
     "https://client.example.evil.example/x",

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from tests.daemon.gateway.test_server_attacks import call
@@ -226,7 +227,8 @@ def test_a_secret_is_asked_for_where_there_is_one(house: House) -> None:
     "said",
     [
         *({"redirect_uri": f"{REDIRECT}{end}"} for end in ("/", "?a=b", "#x", "x")),
-        {"redirect_uri": "http://127.0.0.1:3119/callback"},
+        {"redirect_uri": "http://127.0.0.1:99999/callback"},
+        {"redirect_uri": "http://127.0.0.1:3118@evil.example/callback"},
         {"redirect_uri": "http://localhost:3118/callback"},
         {"redirect_uri": "HTTP://127.0.0.1:3118/callback"},
         {"redirect_uri": "javascript:alert(1)"},
@@ -240,6 +242,43 @@ def test_an_address_one_byte_off_is_told_nothing(chat: Program, said: dict[str, 
     assert answer.status == 400
     assert "location" not in answer.headers
     assert "alert" not in answer.body.decode()
+
+
+@pytest.mark.parametrize(
+    "added", ["http://127.0.0.1/callback", "http://127.0.0.1:3118/callback", "http://[::1]/cb", "http://localhost"]
+)
+def test_a_program_of_this_machine_comes_back_on_any_port(house: House, added: str) -> None:
+    """RFC 8252, 7.3. What it gets a code for is what it has to say again."""
+    confided = house.gateway.confided
+    made = confided.json("gateway", "client", "add", "Native", "--space", "ann", "--redirect", added)
+    scheme, host, path = re.split(r"(?<=//)([^/]*?)(?::3118)?(?=/|$)", added, maxsplit=1)
+    program = Program(house.gateway, made["id"], redirect=f"{scheme}{host}:54321{path}")
+    page = program.page()
+    shown = house.gateway.request("GET", page).body.decode()
+    assert f"<strong>{host}:54321</strong>: {program.redirect}</p>" in shown
+    house.approve(program.words(page), "--name", "native")
+    back = house.gateway.request("GET", page).headers["location"]
+    assert back.startswith(f"{program.redirect}?code=")
+    code = dict(parse_qsl(urlsplit(back).query))["code"]
+    for other in (f"{scheme}{host}:54322{path}", None):
+        assert program.exchange(code, redirect_uri=other).status == 400
+    assert program.exchange(code).status == 200
+    confided.run("gateway", "client", "rm", program.identifier)
+
+
+def test_a_program_with_a_scheme_of_its_own_signs_in(house: House) -> None:
+    """RFC 8252, 7.1: Cursor, which the operator has added; and the page says that no host is behind it."""
+    redirect = "cursor://anysphere.cursor-mcp/oauth/callback"
+    confided = house.gateway.confided
+    made = confided.json("gateway", "client", "add", "Cursor", "--space", "ann", "--redirect", redirect)
+    program = Program(house.gateway, made["id"], redirect=redirect)
+    page = program.page()
+    assert (
+        "the program on this computer that opens cursor: addresses" in house.gateway.request("GET", page).body.decode()
+    )
+    house.approve(program.words(page))
+    assert house.gateway.request("GET", page).headers["location"].startswith(f"{redirect}?code=")
+    confided.run("gateway", "client", "rm", program.identifier)
 
 
 @pytest.mark.parametrize(
@@ -353,6 +392,11 @@ def test_programs_register_themselves_only_while_it_is_open(house: House) -> Non
             assert register(house, **said).status == 400, said
         for body in (b"{", b"[" * 9000, json.dumps({"x": "y" * 20_000}).encode(), b"\xff"):
             assert house.gateway.request("POST", "/register", body).status in (400, 413)
+        cursor = "cursor://anysphere.cursor-mcp/oauth/callback"
+        assert register(house, redirect_uris=[cursor, "http://localhost:8787/callback"]).status == 201
+        odd = "https://Client.example/a/../callback"  # which the SDK would write otherwise
+        mine = Program(house.gateway, register(house, redirect_uris=[odd]).json["client_id"], redirect=odd)
+        assert mine.page().startswith("/consent/")
         made = register(house).json
         program = Program(house.gateway, made["client_id"])
         page = program.page()
@@ -364,7 +408,7 @@ def test_programs_register_themselves_only_while_it_is_open(house: House) -> Non
         told, _ = opened.communicate(timeout=DEADLINE_S)
     finally:
         opened.kill()
-    assert told == "registered: 1\n"
+    assert told == "registered: 3\n"
     assert f"registered: Self, which sends people back to {REDIRECT}" in house.gateway.confided.log
     assert register(house).status == 403
     house.gateway.confided.run("gateway", "client", "rm", program.identifier)

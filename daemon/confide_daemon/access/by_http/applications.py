@@ -2,6 +2,10 @@
 
 Each is of one space, and may send a person back to the addresses alone that it has been added with. The operator adds them; they register
 themselves (RFC 7591) only while somebody keeps that open, which a command beside the daemon does by saying so again every second or two.
+
+Addresses of native programs are as RFC 8252 has them: a program that listens on its own machine has another port each time, so the port of
+a loopback address is free (7.3). One that is opened by a scheme of its own (7.1) is added by the operator, since whoever registers itself
+could name the scheme of another program; `REGISTERED_SCHEMES` has what programs are known to register.
 """
 
 from __future__ import annotations
@@ -30,7 +34,15 @@ MOST: Final = 64
 MOST_REDIRECTS: Final = 8
 MAX_REDIRECT_CHARS: Final = 1024
 MAX_NAME_CHARS: Final = 64
+REGISTERED_SCHEMES: Final = frozenset({"cursor://anysphere.cursor-mcp/oauth/callback"})
+"""Addresses with a scheme of their own that a program may register, to the letter: Cursor's."""
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+_LOOPBACK_ADDRESS: Final = re.compile(
+    r"(http://(?:127\.0\.0\.1|localhost|\[::1\]))(?::([1-9][0-9]{0,4}))?((?:[/?].*)?)"
+)
+_MAX_PORT: Final = 65_535
+# A domain that is turned round, as RFC 8252 asks for, so that no scheme which a browser or a desktop acts on is one; or a known program.
+_OWN_SCHEME: Final = re.compile(r"(?:(?!http)[a-z][a-z0-9+-]*(?:\.[a-z0-9+-]+)+|cursor|vscode|vscode-insiders):/.*")
 _ADDRESS: Final = re.compile(r"[!-~]+")  # what an address is written with; no blanks, nothing that a terminal takes
 
 
@@ -46,6 +58,11 @@ class Application:
     method: Method
     is_registered: bool
     added_at: float
+
+    def may_send_to(self, address: str) -> bool:
+        """Whether a person may be sent back to this address: one of its own to the letter, but for the port where it is loopback's."""
+        wanted = _without_port(address)
+        return wanted is not None and any(_without_port(own) == wanted for own in self.redirects)
 
 
 class Applications:
@@ -82,13 +99,13 @@ class Applications:
         """Let an application ask.
 
         Args:
-            redirects: where it may send a person back to, to the letter.
+            redirects: where it may send a person back to (`Application.may_send_to`).
             secret: that it shows itself by; it is kept as its SHA-256.
 
         Raises BadNameError: a name or an address that cannot be; TakenError: there is no such space, or there are too many.
         """
         name = checked_name(name)
-        checked = checked_redirects(redirects)
+        checked = checked_redirects(redirects, is_registered=is_registered)
         made = Application(
             identifier or secrets.token_hex(16),  # which no command takes for an option
             name,
@@ -126,7 +143,9 @@ class Applications:
         known = self.find(identifier)
         if known is None:
             return self.add(name, space=space, redirects=redirects, identifier=identifier, is_registered=True)
-        now = replace(known, name=checked_name(name), space=space, redirects=checked_redirects(redirects))
+        now = replace(
+            known, name=checked_name(name), space=space, redirects=checked_redirects(redirects, is_registered=True)
+        )
         if now != known:
             with self._registry.transaction() as database:
                 _require_space(self._registry, database, space)
@@ -196,22 +215,49 @@ def checked_name(name: str) -> str:
     return name
 
 
-def checked_redirects(redirects: Sequence[str]) -> tuple[str, ...]:
-    """Addresses to which a person may be sent: by TLS, or on the machine where the browser is. Raises BadNameError."""
+def checked_redirects(redirects: Sequence[str], *, is_registered: bool) -> tuple[str, ...]:
+    """Addresses to which a person may be sent: by TLS, on the machine where the browser is, or a program there. Raises BadNameError.
+
+    `is_registered`: the program names them itself, and not the operator.
+    """
     if not 1 <= len(redirects) <= MOST_REDIRECTS:
         raise BadNameError(f"an application has 1 to {MOST_REDIRECTS} addresses to send a person back to")
     for address in redirects:
-        try:
-            parts = urlsplit(address)
-            host, _ = parts.hostname, parts.port
-        except ValueError:
-            host = None
-        is_safe = host and (parts.scheme == "https" or (parts.scheme == "http" and host in _LOOPBACK))
-        has_more = "@" in parts.netloc or "#" in address or "\\" in address if host else True
-        if not is_safe or has_more or len(address) > MAX_REDIRECT_CHARS or not _ADDRESS.fullmatch(address):
-            hint = "it begins with https://, or with http://127.0.0.1 or http://localhost; without user, and without #"
+        is_one = len(address) <= MAX_REDIRECT_CHARS and _ADDRESS.fullmatch(address) and not set("#\\") & set(address)
+        if not is_one or not (_is_of_the_web(address) or _is_own_scheme(address, is_registered=is_registered)):
+            hint = (
+                "it begins with https://, or with http://127.0.0.1, http://[::1] or http://localhost, where any port will do; "
+                "without user, and without #"
+            )
+            if not is_registered:
+                hint += "; or with the scheme of one program, as in cursor://anysphere.cursor-mcp/oauth/callback"
             raise BadNameError("that is no address to send a person back to", hint=hint)
     return tuple(redirects)
+
+
+def _is_of_the_web(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return False
+    is_safe = parts.scheme == "https" or (parts.scheme == "http" and host in _LOOPBACK)
+    return bool(host) and is_safe and "@" not in parts.netloc
+
+
+def _is_own_scheme(address: str, *, is_registered: bool) -> bool:
+    if is_registered:
+        return address in REGISTERED_SCHEMES
+    return _OWN_SCHEME.fullmatch(address) is not None and "@" not in address
+
+
+def _without_port(address: str) -> str | None:
+    """What is compared of an address: loopback's without its port, and any other as it is; None: its port is none."""
+    found = _LOOPBACK_ADDRESS.fullmatch(address)
+    if found is None:
+        return address
+    own, port, rest = found.groups()
+    return own + rest if port is None or int(port) <= _MAX_PORT else None
 
 
 def application_now(database: apsw.Connection, identifier: str) -> Application | None:

@@ -53,13 +53,20 @@ def waiting_page(waiting: Waiting, words: str) -> Response:
         f"<p><strong>{escape(waiting.application.name)}</strong> asks to use your memory.</p>\n"
         f"{registered if waiting.application.is_registered else ''}"
         f"<p>{_WRITES if waiting.asked.scope == 'write' else _READS} Whoever makes it reads what it asks and finds.</p>\n"
-        f"<p>You would be sent back to <strong>{escape(urlsplit(redirect).netloc)}</strong>: {escape(redirect)}</p>\n"
+        f"<p>You would be sent back to <strong>{escape(_where(redirect))}</strong>: {escape(redirect)}</p>\n"
         "<p>Have you asked for this yourself, just now, in this browser? Then approve it on one of your machines, within ten minutes:</p>\n"
         f"<p><code>confide gateway approve {escape(words)}</code></p>\n"
         "<p>This page goes on by itself then. If you have not asked for it, close it. Nothing was granted.</p>"
     )
     more = f'<meta http-equiv="refresh" content="{AGAIN_S}">\n'
     return _page("Let a program use your memory?", text, more=more, status=200)
+
+
+def _where(redirect: str) -> str:
+    """The host; of an address with a scheme of its own what this computer opens it with."""
+    parts = urlsplit(redirect)
+    is_web = parts.scheme in ("http", "https")
+    return parts.netloc if is_web else f"the program on this computer that opens {parts.scheme}: addresses"
 
 
 def ended_page() -> Response:

@@ -7,7 +7,7 @@ import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -48,19 +48,33 @@ class OurRefresh(RefreshToken):
 
 
 class Provider:
-    """Of one gateway. `resource`: what its tokens are good for (RFC 8707); `source`: who asks to sign in (`SignIns.ask`)."""
+    """Of one gateway, and of one request where that says who asks, or for which addresses."""
 
     def __init__(
-        self, applications: Applications, sign_ins: SignIns, *, resource: str, source: Hashable = None
+        self,
+        applications: Applications,
+        sign_ins: SignIns,
+        *,
+        resource: str,
+        source: Hashable = None,
+        redirects: Sequence[str] = (),
     ) -> None:
+        """
+        Args:
+            resource: what its tokens are good for (RFC 8707).
+            source: who asks to sign in (`SignIns.ask`).
+            redirects: as they stand in the request: the one that a person is to be sent back to, which the route has compared with those of
+                the application, or all that a program registers with.
+        """
         self._applications = applications
         self._sign_ins = sign_ins
         self._resource = resource
         self._source = source
+        self._redirects = redirects
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
         found = await asyncio.to_thread(self._applications.find, client_id)
-        return None if found is None else _information(found)
+        return None if found is None else _information(found, self._redirects)
 
     async def register_client(self, client_info: OAuthClientInformationFull) -> None:
         """Only where registration is open; the route has asked. Raises RegistrationError."""
@@ -75,7 +89,7 @@ class Provider:
                 self._applications.add,
                 client_info.client_name or "a program without a name",
                 space=space,
-                redirects=[str(each) for each in client_info.redirect_uris or ()],
+                redirects=self._redirects,
                 method=method,
                 identifier=client_info.client_id,
                 secret=client_info.client_secret,
@@ -93,8 +107,9 @@ class Provider:
         application = await asyncio.to_thread(self._applications.find, client.client_id)
         if application is None:
             raise AuthorizeError("unauthorized_client", "it was taken away")
+        (redirect,) = self._redirects
         asked = Asked(
-            redirect=str(params.redirect_uri),
+            redirect=redirect,
             is_given=params.redirect_uri_provided_explicitly,
             state=params.state,
             scope="write" if WRITE in (params.scopes or ()) else "read",
@@ -213,11 +228,11 @@ def _shows(application: Application, posted: object, authorization: str) -> bool
     return application.secret is not None and hmac.compare_digest(given, application.secret)
 
 
-def _information(application: Application) -> OAuthClientInformationFull:
+def _information(application: Application, redirects: Sequence[str] = ()) -> OAuthClientInformationFull:
     return OAuthClientInformationFull(
         client_id=application.id,
         client_name=application.name,
-        redirect_uris=[AnyUrl(each) for each in application.redirects],
+        redirect_uris=[AnyUrl(each) for each in redirects],
         token_endpoint_auth_method=application.method,
         scope=" ".join(SCOPES),
     )

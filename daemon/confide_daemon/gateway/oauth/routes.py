@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -63,8 +64,9 @@ class SignInRoutes:
         self._resource = resource
         provider: Any = Provider(applications, sign_ins, resource=resource)
         self._tokens = TokenHandler(provider, Authenticator(provider, applications))
-        options = ClientRegistrationOptions(enabled=True, valid_scopes=list(SCOPES), default_scopes=list(SCOPES))
-        self._registration = RegistrationHandler(provider, options)
+        self._registration = ClientRegistrationOptions(
+            enabled=True, valid_scopes=list(SCOPES), default_scopes=list(SCOPES)
+        )
         self._guesses = Guesses("wrong codes and secrets")
         # Anybody may send these: what is under way is bounded for all of them together.
         self._places = Places("sign-ins", most=MOST_AT_ONCE, each=MOST_AT_ONCE)
@@ -113,7 +115,7 @@ class SignInRoutes:
         redirect = said.get("redirect_uri")
         if redirect is None and len(application.redirects) == 1:
             redirect = application.redirects[0]
-        if redirect not in application.redirects:  # to the letter; the SDK would compare what the addresses mean
+        if redirect is None or not application.may_send_to(redirect):  # the SDK would compare what the addresses mean
             raise RefusalError(400, "invalid", "the application was not added with this address", hint=_KNOWN)
         problem = None
         if said.get("resource", self._resource) != self._resource:
@@ -124,7 +126,9 @@ class SignInRoutes:
             return self._back(redirect, error=problem, state=said.get("state"))
         # The SDK's handler does not say who asks.
         source = holder_of(request.client.host if request.client else "")
-        provider: Any = Provider(self._applications, self._sign_ins, resource=self._resource, source=source)
+        provider: Any = Provider(
+            self._applications, self._sign_ins, resource=self._resource, source=source, redirects=[redirect]
+        )
         answer = await AuthorizationHandler(provider).handle(request)
         location = answer.headers.get("location")
         if location is None:
@@ -168,8 +172,13 @@ class SignInRoutes:
             hint = "whoever runs the daemon opens it for ten minutes: confided gateway open --space SPACE"
             raise RefusalError(403, "denied", "programs cannot register themselves here now", hint=hint)
         body = await body_of(request, within_s=BODY_S, most=MAX_FORM_BYTES)
+        # As they stand there: the SDK writes addresses in its own way, and they are compared to the letter.
+        provider: Any = Provider(
+            self._applications, self._sign_ins, resource=self._resource, redirects=_redirects_of(body)
+        )
         with self._places.place(REGISTER):
-            return await self._registration.handle(Request(request.scope, replayed(body, request.receive)))
+            handler = RegistrationHandler(provider, self._registration)
+            return await handler.handle(Request(request.scope, replayed(body, request.receive)))
 
     def _back(self, redirect: str, **said: str | None) -> Response:
         """To the application, with who answers."""
@@ -178,6 +187,18 @@ class SignInRoutes:
 
 
 _KNOWN: Final = "whoever runs the daemon adds it with: confided gateway client add"
+
+
+def _redirects_of(body: bytes) -> list[str]:
+    """Of a registration; none where it is not one, which the SDK's handler says."""
+    try:
+        said: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        return []
+    match said:
+        case {"redirect_uris": [*redirects]}:
+            return [each for each in redirects if isinstance(each, str)]
+    return []
 
 
 def _once(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
