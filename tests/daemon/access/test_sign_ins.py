@@ -20,10 +20,12 @@ from confide_daemon.access.by_http.sign_in import (
     MOST_ASKED,
     MOST_ASKED_EACH,
     REFRESH_S,
+    REPEAT_S,
     WORDS_S,
     Asked,
     Granted,
     Issued,
+    Refresh,
     SignIns,
     words_of,
 )
@@ -143,43 +145,92 @@ def test_each_step_outlives_a_restart_and_is_made_once(desk: Desk) -> None:
 def test_a_kill_in_the_middle_of_a_step_undoes_it_and_one_behind_it_leaves_one_family(
     desk: Desk, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind it the answer is lost: whoever asks again is known to have asked twice."""
+    """Behind it the answer is lost: whoever asks again gets the same."""
     text = desk.code()
     first = desk.exchange(text) if step == "refresh" else None
     wanted = first.refresh if first else text
     take = desk.refresh if first else desk.exchange
 
-    def killed() -> tuple[str, bytes]:
+    def killed(*_: object) -> tuple[str, bytes]:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(sign_in, "new_token", killed)
+        patch.setattr(sign_in, "following_token", killed)
         with pytest.raises(KeyboardInterrupt):
             take(wanted)
     desk.again()
     assert desk.families == (["claude"] if first else [])
     take = desk.refresh if first else desk.exchange
-    assert take(wanted) is not None
+    issued = take(wanted)
+    assert issued is not None
     desk.again()
     take = desk.refresh if first else desk.exchange
-    assert take(wanted) is None
-    assert desk.families == []
+    assert take(wanted) == issued
+    assert desk.families == ["claude"]
 
 
-def test_a_race_for_a_code_ends_in_nobody(desk: Desk) -> None:
-    """Both have found it good; the second to come shows that it was in two hands."""
+def test_who_asks_again_at_once_gets_the_same(desk: Desk, clock: Clock) -> None:
+    """The answer was lost, or two processes of a program ask at once: both have found it good, and what they get works for both."""
     code = desk.sign_ins.code(desk.code())
     assert code is not None
     issued = desk.sign_ins.exchange(code)
     assert issued is not None
-    assert desk.sign_ins.exchange(code) is None
-    assert not desk.is_let_in(issued.access)
-    refresh = desk.issued().refresh
-    found = desk.sign_ins.refresh_of(refresh, desk.application.id)
+    assert desk.sign_ins.exchange(code) == issued
+    for _ in range(3):
+        found = desk.sign_ins.refresh_of(issued.refresh, desk.application.id)
+        assert found is not None
+        second = desk.sign_ins.turn_over(found)
+        assert second is not None
+        clock.now += REPEAT_S - 1
+        expected = replace(second, expires_in_s=int(ACCESS_S - REPEAT_S + 1))
+        assert desk.sign_ins.turn_over(found) == expected == desk.refresh(issued.refresh)
+        assert desk.is_let_in(second.access)
+        issued = second
+    assert desk.families == ["claude"]
+
+
+@pytest.mark.parametrize("what", ["code", "refresh"])
+@pytest.mark.parametrize("how", ["late", "late at once", "its successor was used", "its end", "an earlier clock"])
+def test_what_comes_again_otherwise_ends_what_it_gave(desk: Desk, clock: Clock, what: str, how: str) -> None:
+    text = desk.code()
+    issued = desk.exchange(text)
+    assert issued is not None
+    take = desk.exchange
+    if what == "refresh":
+        text, take = issued.refresh, desk.refresh
+        issued = take(text)
+        assert issued is not None
+    found = desk.sign_ins.refresh_of(text, desk.application.id) if what == "refresh" else desk.sign_ins.code(text)
     assert found is not None
-    assert desk.sign_ins.turn_over(found) is not None
-    assert desk.sign_ins.turn_over(found) is None
+    if how == "its successor was used":
+        assert take(text) == issued
+        issued = desk.refresh(issued.refresh)
+        assert issued is not None
+    elif how == "its end":
+        desk.registry.revoke("claude")
+    else:
+        clock.now += -REPEAT_S if how == "an earlier clock" else REPEAT_S
+    if how == "late at once":  # it was found good before
+        again = desk.sign_ins.turn_over(found) if isinstance(found, Refresh) else desk.sign_ins.exchange(found)
+        assert again is None
+    else:
+        assert take(text) is None
     assert desk.families == []
+    assert not desk.is_let_in(issued.access)
+    assert desk.refresh(issued.refresh) is None
+
+
+def test_no_more_than_the_last_answer_can_be_made_from_what_is_kept(desk: Desk) -> None:
+    """By a token that was used, and a copy of the registry: nothing that came later."""
+    first = desk.issued()
+    second = desk.refresh(first.refresh)
+    assert second is not None
+    assert desk.refresh(second.refresh) is not None
+    with desk.registry.reading() as database:
+        kept = database.execute("SELECT digest FROM tokens WHERE salt IS NOT NULL").fetchall()
+        codes = database.execute("SELECT count(*) FROM codes WHERE salt IS NOT NULL").get
+    assert kept == [(digest_of(second.refresh),)]
+    assert codes == 0
 
 
 def test_everything_has_an_end(desk: Desk, clock: Clock) -> None:
@@ -470,7 +521,9 @@ def test_registration_is_open_while_somebody_says_so(desk: Desk, clock: Clock) -
 
 def test_the_audit_log_says_that_it_was_and_no_word_of_a_stranger(desk: Desk) -> None:
     issued = desk.issued()
-    desk.refresh(issued.refresh)
+    second = desk.refresh(issued.refresh)
+    assert second is not None
+    desk.refresh(second.refresh)
     desk.refresh(issued.refresh)
     told = [(one.event, one.caller, one.detail) for one in desk.registry.audit_entries()]
     assert ("approved", "laptop", "a sign-in by HTTP") in told

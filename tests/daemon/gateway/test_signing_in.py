@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -168,24 +169,40 @@ def test_less_than_was_asked_is_what_it_gets(house: House, chat: Program) -> Non
     house.device.run("gateway", "rm", "lessened")
 
 
-def test_a_code_that_comes_twice_ends_what_it_gave(house: House, chat: Program) -> None:
+def test_a_code_that_comes_again_gives_the_same_and_otherwise_ends_what_it_gave(house: House, chat: Program) -> None:
+    """The answer may have been lost. Whoever has a used code, and not what belongs to it, shows that it was seen."""
     page = chat.page()
     house.approve(chat.words(page))
     code = chat.code(page)
     assert house.gateway.request("GET", page).status == 404  # the browser's own second visit gets no other code
     tokens = chat.exchange(code).json
+    again = chat.exchange(code).json
+    assert (again["access_token"], again["refresh_token"]) == (tokens["access_token"], tokens["refresh_token"])
     assert house.is_let_in(tokens["access_token"])
-    assert error_of(chat.exchange(code)) == (400, "invalid_grant")
+    other = house.program("Another")
+    assert error_of(other.exchange(code)) == (400, "invalid_grant")
+    assert house.is_let_in(tokens["access_token"])
+    house.gateway.confided.run("gateway", "client", "rm", other.identifier)
+    assert error_of(chat.exchange(code, code_verifier="x" * 43)) == (400, "invalid_grant")
     assert not house.is_let_in(tokens["access_token"])
+    assert error_of(chat.exchange(code)) == (400, "invalid_grant")
     assert error_of(chat.refresh(tokens["refresh_token"])) == (400, "invalid_grant")
 
 
-def test_a_refresh_token_that_comes_twice_ends_the_family(house: House, chat: Program) -> None:
+def test_a_lost_answer_signs_nobody_out_and_an_old_token_ends_the_family(house: House, chat: Program) -> None:
+    """Two refreshes at once, as of two processes of one program: what both get works."""
     first = house.signed_in(chat)
-    second = chat.refresh(first["refresh_token"]).json
+    with ThreadPoolExecutor(2) as pool:
+        answers = [each.json for each in pool.map(chat.refresh, [first["refresh_token"]] * 2)]
+    answers.append(chat.refresh(first["refresh_token"]).json)
+    assert len({(each["access_token"], each["refresh_token"]) for each in answers}) == 1
+    second = answers[0]
+    assert house.is_let_in(second["access_token"])
+    third = chat.refresh(second["refresh_token"]).json
+    assert house.is_let_in(third["access_token"])
     assert error_of(chat.refresh(first["refresh_token"])) == (400, "invalid_grant")
-    assert not house.is_let_in(second["access_token"])
-    assert error_of(chat.refresh(second["refresh_token"])) == (400, "invalid_grant")
+    assert not house.is_let_in(third["access_token"])
+    assert error_of(chat.refresh(third["refresh_token"])) == (400, "invalid_grant")
 
 
 def test_a_code_is_good_for_its_own_program_alone(house: House, chat: Program) -> None:

@@ -2,9 +2,12 @@
 
     asked ──six words approved──► granted ──code, once──► a family: one caller, a short access token, and a refresh token that turns over
 
-Each arrow is one transaction, so a kill between two leaves one of these states and never a second family. A code or a refresh token that
-comes twice was in two hands, so all that it gave ends. Only SHA-256 is kept of ids, words, codes and tokens; the words follow from the id
-of the request, which the browser alone has that asked.
+Each arrow is one transaction, so a kill between two leaves one of these states and never a second family. Only SHA-256 is kept of ids,
+words, codes and tokens; the words follow from the id of the request, which the browser alone has that asked.
+
+An answer may be lost on its way, and two processes of one program may ask at once. So a code or a refresh token that comes again within
+`REPEAT_S`, while nobody has refreshed by what it gave, gets the same answer: its tokens follow from it and from a salt that is kept. One
+that comes again otherwise was in two hands, so all that it gave ends.
 """
 
 from __future__ import annotations
@@ -15,13 +18,13 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
 import apsw
 
 from confide_crypto.keys.identity import fingerprint_words, typed_words
-from confide_crypto.keys.tokens import new_token
+from confide_crypto.keys.tokens import following_token
 from confide_daemon.access.audit import record
 from confide_daemon.access.by_http.applications import Application, application_now, end_family
 from confide_daemon.access.by_http.tokens import MOST
@@ -36,6 +39,8 @@ CODE_S: Final = 60.0
 ACCESS_S: Final = 900.0
 REFRESH_S: Final = 30 * 86_400.0
 """For which an application may be silent before it has to sign in again."""
+REPEAT_S: Final = 60.0
+"""For which what was answered is answered again. Clients ask again within 30 s; a thief gets nothing by it that he did not have."""
 MOST_ASKED: Final = 64
 MOST_ASKED_EACH: Final = 8
 _WORDS: Final = b"confide sign-in words"
@@ -80,20 +85,29 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """One that was handed out. `family`: who came by it, once it has been used."""
+    """One that was handed out. `family`: who came by it, once it has been used, and `used_at` when."""
 
+    text: str = field(repr=False)
     digest: bytes
     application: str
     asked: Asked
     granted: Granted
     expires_at: float
     family: bytes | None
+    used_at: float | None
+    salt: bytes | None = field(repr=False)
+
+    @property
+    def good_until(self) -> float:
+        """When it is over, one that was used as one that may be asked again."""
+        return self.expires_at if self.used_at is None else self.used_at + REPEAT_S
 
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """A refresh token, as it is kept."""
+    """A refresh token that is good, also as one that may be asked again."""
 
+    text: str = field(repr=False)
     digest: bytes
     application: str
     scope: SignInScope
@@ -237,7 +251,7 @@ class SignIns:
                 return None
             database.execute("DELETE FROM sign_ins WHERE digest = ?", (fresh.digest,))
             database.execute(
-                "INSERT INTO codes VALUES (?, ?, ?, ?, ?, NULL)",
+                "INSERT INTO codes (digest, application, asked, granted, expires_at) VALUES (?, ?, ?, ?, ?)",
                 (
                     _digest(code),
                     fresh.application.id,
@@ -253,85 +267,99 @@ class SignIns:
 
         def look() -> Code | None:
             with self._registry.reading() as database:
-                return _code(database, _digest(text))
+                return _code(database, text)
 
         return self._registry.sought(look)
 
     def exchange(self, code: Code) -> Issued | None:
         """The first tokens, and the caller that has them, by a code that was shown to be its application's.
 
-        None: it is over, or comes again, which ends what it gave.
+        None: it is over, or comes again when it may not, which ends what it gave.
         """
         with self._registry.transaction() as database:
             now = self._registry.clock()
-            fresh = _code(database, code.digest)
+            fresh = _code(database, code.text)
             if fresh is None:
                 return None
             if fresh.family is not None:
-                end_family(database, fresh.family, now, "its code came twice")
-                return None
+                again = _issued_again(database, fresh.family, fresh.text, fresh.salt, fresh.used_at, now)
+                if again is None:
+                    end_family(database, fresh.family, now, "its code came twice")
+                return again
             application = application_now(database, fresh.application)
             device = caller_now(database, bytes.fromhex(fresh.granted.by))
             is_good = fresh.expires_at > now and application is not None
             if not is_good or device is None or device.closed(now) or device.space != application.space:  # type: ignore[union-attr]
                 return None
             assert application is not None
-            family = secrets.token_bytes(32)
+            family, salt = secrets.token_bytes(32), secrets.token_bytes(32)
             self._enroll(database, family, fresh.granted, application, now)
-            database.execute("UPDATE codes SET family = ? WHERE digest = ?", (family, fresh.digest))
-            return self._issue(database, family, application.id, fresh.asked.resource, now)
+            database.execute("UPDATE codes SET family = ?, salt = ? WHERE digest = ?", (family, salt, fresh.digest))
+            return _issue(database, family, application.id, fresh.asked.resource, now, by=fresh.text, salt=salt)
 
     def spend(self, code: Code) -> None:
-        """A code came again: what it gave ends."""
+        """A code that was used came again, and not as the first time: what it gave ends."""
         if code.family is not None:
             with self._registry.transaction() as database:
                 end_family(database, code.family, self._registry.clock(), "its code came twice")
 
     def refresh_of(self, text: str, application: str) -> Refresh | None:
-        """The refresh token of this text, if it is good. One that comes again ends its family."""
+        """The refresh token of this text, if it is good. One that comes again when it may not ends its family."""
         digest = _digest(text)
 
-        def look() -> tuple[Any, Caller] | None:
+        def look() -> tuple[Any, Caller, bool] | None:
             with self._registry.reading() as database:
                 rows: list[Any] = database.execute(
-                    "SELECT family, expires_at, used_at FROM tokens WHERE digest = ? AND kind = 'refresh' AND application = ?",
+                    """SELECT family, expires_at, used_at, salt FROM tokens WHERE digest = ? AND kind = 'refresh' AND application = ?""",
                     (digest, application),
                 ).fetchall()
                 caller = caller_now(database, rows[0][0]) if rows else None
-            return None if caller is None else (rows[0], caller)
+                if caller is None:
+                    return None
+                family, _, used_at, salt = rows[0]
+                now = self._registry.clock()
+                is_good = used_at is None or _issued_again(database, family, text, salt, used_at, now) is not None
+            return rows[0], caller, is_good
 
         found = self._registry.sought(look)
         if found is None:
             return None
-        (family, expires_at, used_at), caller = found
+        (family, expires_at, *_), caller, is_good = found
         if caller.closed(self._registry.clock()):
             return None
-        if used_at is not None:
+        if not is_good:
             with self._registry.transaction() as database:
                 end_family(database, family, self._registry.clock(), "its refresh token came twice")
             return None
-        return Refresh(digest, application, "write" if caller.grants.may_write else "read", expires_at)
+        return Refresh(text, digest, application, "write" if caller.grants.may_write else "read", expires_at)
 
     def turn_over(self, refresh: Refresh) -> Issued | None:
-        """The next tokens in the place of a refresh token. None: it is over, or comes again, which ends its family."""
+        """The next tokens in the place of a refresh token. None: it is over, or comes again when it may not, which ends its family."""
         with self._registry.transaction() as database:
             now = self._registry.clock()
             rows: list[Any] = database.execute(
-                "SELECT family, resource, expires_at, used_at FROM tokens WHERE digest = ? AND kind = 'refresh'",
+                "SELECT family, resource, expires_at, used_at, salt FROM tokens WHERE digest = ? AND kind = 'refresh'",
                 (refresh.digest,),
             ).fetchall()
             if not rows:
                 return None
-            family, resource, expires_at, used_at = rows[0]
+            family, resource, expires_at, used_at, salt = rows[0]
             if used_at is not None:
-                end_family(database, family, now, "its refresh token came twice")
-                return None
+                again = _issued_again(database, family, refresh.text, salt, used_at, now)
+                if again is None:
+                    end_family(database, family, now, "its refresh token came twice")
+                return again
             caller = caller_now(database, family)
             if expires_at <= now or caller is None or caller.closed(now):
                 return None
-            database.execute("UPDATE tokens SET used_at = ? WHERE digest = ?", (now, refresh.digest))
+            # What came before it is not asked again by whoever has it: that is over, and what it was made by goes.
+            for table in ("codes", "tokens"):
+                forget = f"UPDATE {table} SET salt = NULL WHERE family = ? AND salt IS NOT NULL"  # noqa: S608 - one of these two
+                database.execute(forget, (family,))
+            salt = secrets.token_bytes(32)
+            database.execute("UPDATE tokens SET used_at = ?, salt = ? WHERE digest = ?", (now, salt, refresh.digest))
             database.execute("DELETE FROM tokens WHERE family = ? AND kind = 'access'", (family,))
-            return self._issue(database, family, refresh.application, resource, now)
+            return _issue(database, family, refresh.application, resource, now, by=refresh.text, salt=salt)
 
     def access(self, digest: bytes, resource: str) -> Access | None:
         """Whom the access token with this SHA-256 stands for, if it is good, and for this resource."""
@@ -368,22 +396,6 @@ class SignIns:
         detail = f"by HTTP, signed in; {granted.gateway}; {describe(grants, expires_at)}"
         record(database, now, "added", alias=grants.alias, public_key=family, detail=detail)
 
-    def _issue(self, database: apsw.Connection, family: bytes, application: str, resource: str, now: float) -> Issued:
-        caller = caller_now(database, family)
-        assert caller is not None
-        assert caller.expires_at is not None
-        texts = []
-        for kind, lasts_s in (("access", ACCESS_S), ("refresh", REFRESH_S)):
-            text, digest = new_token()
-            texts.append(text)
-            until = min(now + lasts_s, caller.expires_at)
-            database.execute(
-                "INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, NULL)",
-                (digest, kind, family, application, resource, until),
-            )
-        scope: SignInScope = "write" if caller.grants.may_write else "read"
-        return Issued(texts[0], texts[1], scope, int(min(ACCESS_S, caller.expires_at - now)))
-
     def _waiting(self, database: apsw.Connection, digest: bytes) -> Waiting | None:
         rows: list[Any] = database.execute(
             "SELECT application, asked, granted, expires_at FROM sign_ins WHERE digest = ? AND expires_at > ?",
@@ -396,16 +408,61 @@ class SignIns:
         return Waiting(digest, application, Asked(**json.loads(asked)), _granted(granted), expires_at)
 
 
-def _code(database: apsw.Connection, digest: bytes) -> Code | None:
+def _issue(
+    database: apsw.Connection, family: bytes, application: str, resource: str, now: float, *, by: str, salt: bytes
+) -> Issued:
+    """Tokens that follow from the code or refresh token `by`, and from the salt."""
+    caller = caller_now(database, family)
+    assert caller is not None
+    assert caller.expires_at is not None
+    texts = []
+    for kind, lasts_s in (("access", ACCESS_S), ("refresh", REFRESH_S)):
+        text, digest = following_token(by, salt, kind)
+        texts.append(text)
+        until = min(now + lasts_s, caller.expires_at)
+        database.execute(
+            "INSERT INTO tokens (digest, kind, family, application, resource, expires_at) VALUES (?, ?, ?, ?, ?, ?)",
+            (digest, kind, family, application, resource, until),
+        )
+    return Issued(texts[0], texts[1], _scope_of(caller), int(min(ACCESS_S, caller.expires_at - now)))
+
+
+def _issued_again(
+    database: apsw.Connection, family: bytes, by: str, salt: bytes | None, used_at: float | None, now: float
+) -> Issued | None:
+    """What `_issue` has given, for who asks again: in time, and before anybody has refreshed by it.
+
+    Clocks of nodes differ by a little, in either direction.
+    """
+    caller = caller_now(database, family)
+    if salt is None or used_at is None or abs(now - used_at) >= REPEAT_S or caller is None or caller.closed(now):
+        return None
+    access, access_digest = following_token(by, salt, "access")
+    refresh, refresh_digest = following_token(by, salt, "refresh")
+    sql = "SELECT expires_at FROM tokens WHERE digest = ? AND family = ? AND used_at IS NULL AND expires_at > ?"
+    until: Any = database.execute(sql, (access_digest, family, now)).get
+    if until is None or database.execute(sql, (refresh_digest, family, now)).get is None:
+        return None
+    return Issued(access, refresh, _scope_of(caller), int(until - now))
+
+
+def _scope_of(caller: Caller) -> SignInScope:
+    return "write" if caller.grants.may_write else "read"
+
+
+def _code(database: apsw.Connection, text: str) -> Code | None:
+    digest = _digest(text)
     rows: list[Any] = database.execute(
-        "SELECT application, asked, granted, expires_at, family FROM codes WHERE digest = ?", (digest,)
+        """SELECT application, asked, granted, codes.expires_at, family, callers.added_at, salt
+           FROM codes LEFT JOIN callers ON callers.public_key = family WHERE digest = ?""",
+        (digest,),
     ).fetchall()
     if not rows:
         return None
-    application, asked, granted, expires_at, family = rows[0]
+    application, asked, granted, *rest = rows[0]
     found = _granted(granted)
     assert found is not None
-    return Code(digest, application, Asked(**json.loads(asked)), found, expires_at, family)
+    return Code(text, digest, application, Asked(**json.loads(asked)), found, *rest)
 
 
 def _granted(text: str | None) -> Granted | None:

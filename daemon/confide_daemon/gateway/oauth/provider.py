@@ -124,17 +124,14 @@ class Provider:
     async def load_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: str
     ) -> OurCode | None:
-        """None for another application's. One that was used ends what it gave."""
+        """None for another application's. One that was used comes through as long as it may be asked again."""
         code: Code | None = await asyncio.to_thread(self._sign_ins.code, authorization_code)
         if code is None or code.application != client.client_id:
-            return None
-        if code.family is not None:
-            await asyncio.to_thread(self._sign_ins.spend, code)
             return None
         return OurCode(
             code=authorization_code,
             scopes=_scopes(code.granted.scope),
-            expires_at=code.expires_at,
+            expires_at=code.good_until,
             client_id=code.application,
             code_challenge=code.asked.challenge,
             redirect_uri=AnyUrl(code.asked.redirect),
@@ -155,7 +152,7 @@ class Provider:
             raise TokenError("invalid_request", str(error)) from error
 
     async def load_refresh_token(self, client: OAuthClientInformationFull, refresh_token: str) -> OurRefresh | None:
-        """None for another application's. One that was used ends its family."""
+        """None for another application's. One that comes again when it may not ends its family."""
         found: Refresh | None = await asyncio.to_thread(self._sign_ins.refresh_of, refresh_token, client.client_id)
         if found is None:
             return None

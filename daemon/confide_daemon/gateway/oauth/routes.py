@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -165,7 +165,15 @@ class SignInRoutes:
             answer: Response = await self._tokens.handle(Request(request.scope, replayed(body, request.receive)))
         if answer.status_code >= 400:
             self._guesses.count()
+        if answer.status_code == 400 and said.get("grant_type") == "authorization_code":
+            await self._refused(said)
         return answer
+
+    async def _refused(self, said: Mapping[str, str]) -> None:
+        """A code that its application did not get through with: one that was used is in hands that lack what belongs to it."""
+        code = await asyncio.to_thread(self._sign_ins.code, said.get("code", ""))
+        if code is not None and code.application == said.get("client_id"):
+            await asyncio.to_thread(self._sign_ins.spend, code)
 
     async def _register(self, request: Request) -> Response:
         if await asyncio.to_thread(self._applications.open_space) is None:

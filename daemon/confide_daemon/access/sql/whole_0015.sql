@@ -1,4 +1,4 @@
--- All steps up to 14, in one: what a new database is made of. Write a step and `make schema`; do not edit it.
+-- All steps up to 15, in one: what a new database is made of. Write a step and `make schema`; do not edit it.
 
 
 CREATE TABLE spaces (
@@ -167,7 +167,7 @@ CREATE TABLE codes (
   granted TEXT NOT NULL,
   expires_at REAL NOT NULL,
   family BLOB
-) STRICT;
+, salt BLOB CHECK (length(salt) = 32)) STRICT;
 
 CREATE TABLE tokens (
   digest BLOB PRIMARY KEY CHECK (length(digest) = 32),
@@ -177,7 +177,7 @@ CREATE TABLE tokens (
   resource TEXT NOT NULL,
   expires_at REAL NOT NULL,
   used_at REAL
-) STRICT;
+, salt BLOB CHECK (length(salt) = 32)) STRICT;
 
 CREATE INDEX tokens_family ON tokens (family);
 
