@@ -59,6 +59,14 @@ async def rotate(paths: Paths, config: ProxyConfig, *, passphrase: str | None = 
                     "an earlier rotation could not be finished",
                     hint="confide key show tells where the keys are; is the disk full?",
                 )
+            # Before there is a next key again: the note of an earlier change is needed until its key has left the list of devices.
+            with suppress(RequestError):
+                await space.keyring.refresh(space.connection)
+            is_open = await asyncio.to_thread(KeyChange.read, paths.rosters, space.keyring.space)
+            if is_open is not None and space.keyring.keys is not None:
+                raise KeyChangeError(
+                    "the key of an earlier rotation is still on the list of devices", hint="confide status tries again"
+                )
             old = await asyncio.to_thread(stored.current.open, passphrase)
             new = Identity.generate()
             await asyncio.to_thread(_prepare, paths, stored.current, new, passphrase)
