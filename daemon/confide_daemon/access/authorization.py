@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 LOCAL_SPACE = "local"
 CUT_OFF = "this node cannot reach its store; another one may, or try again later"
+PUT_BACK = "its store was put back to an earlier state, so nobody new is let in; whoever runs the daemon says: confided store accept"
 # A drop-in folder holds a few lines of one user's machines; anything beyond is not ours.
 MAX_DROP_INS = 256
 MAX_LINE_BYTES = 4096
@@ -158,6 +159,8 @@ class Callers:
     def _admitted(self, public_key: bytes, invite_id: bytes | None) -> Caller:
         """The caller that this key is, or whose successor it is."""
         if invite_id is not None:
+            if self._registry.is_put_back:  # before the invite is spent
+                raise denied("busy", public_key, PUT_BACK)
             caller = self._join(invite_id, public_key)
         else:
             known = self._known(public_key)
@@ -208,6 +211,8 @@ class Callers:
         """Enroll a key found in `authorized/`: who can write there could as well read every database."""
         for key, name in self._drop_ins():
             if key == public_key:
+                if self._registry.is_put_back:
+                    raise denied("busy", public_key, PUT_BACK)
                 there = [*self._registry.callers(), *self._registry.gateway_clients()]
                 taken = [*RESERVED_NAMES, *(caller.alias for caller in there)]
                 try:

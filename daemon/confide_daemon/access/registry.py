@@ -28,7 +28,6 @@ from confide_crypto.keys.files import make_private_dir
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import descendants
 from confide_daemon import __version__
-from confide_daemon.access import upgrades
 from confide_daemon.access.audit import Entry, record, select_entries
 from confide_daemon.access.callers import (
     Caller,
@@ -46,7 +45,8 @@ from confide_daemon.access.callers import (
     select_callers,
     to_json,
 )
-from confide_daemon.access.upgrades import Outlook
+from confide_daemon.access.history import rollback, upgrades
+from confide_daemon.access.history.upgrades import Outlook
 from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.credentials import MASTER, MasterKey, credential
 from confide_daemon.datadir.identity import Keys
@@ -172,6 +172,19 @@ class Registry:
             found = look()
         return found
 
+    @property
+    def is_put_back(self) -> bool:
+        """Whether the store was put back to an earlier state, and no person has accepted that: nobody new may come in."""
+        return self.shared is not None and bool(self.shared.kept)
+
+    def require_accepted(self) -> None:
+        """Before somebody new is let in. Raises TakenError: the store was put back, and no person has accepted that."""
+        if self.is_put_back:
+            raise TakenError(
+                "the store was put back to an earlier state, so nobody new is let in",
+                hint="whoever runs the daemon looks at it, and says: confided store accept",
+            )
+
     def leave_store(self) -> None:
         """Have the file be all there is, and remove its log, while nobody serves. Raises StorageError, EngineError."""
         if self.shared is not None:
@@ -268,8 +281,9 @@ class Registry:
     ) -> Caller:
         """Enroll a key under the name in its grants; its space is made where it does not exist. A revoked key is enrolled anew.
 
-        Raises TakenError where the key is enrolled already, or the name is taken.
+        Raises TakenError where the key is enrolled already, the name is taken, or the store was put back.
         """
+        self.require_accepted()
         with self.transaction() as database:
             known = caller_now(database, public_key)
             if known is not None and known.revoked_at is None:
@@ -288,8 +302,9 @@ class Registry:
     ) -> Caller:
         """Let whoever has the token of this SHA-256 in, by HTTP, to a space that is there, under the name in the grants.
 
-        Raises TakenError: a caller has that name.
+        Raises TakenError: a caller has that name, or the store was put back.
         """
+        self.require_accepted()
         with self.transaction() as database:
             require_free(database, grants.alias)
             now = self.clock()
@@ -524,6 +539,8 @@ def _shared(store: StoreConfig, path: Path, key: bytes, clock: Callable[[], floa
         key,
         schema=upgrades.newest(),
         upgrade=lambda database: upgrades.take(database, now=clock()),
+        goes_on=rollback.goes_on,
+        carry_over=lambda shown, own: rollback.carry_over(shown, own, now=clock()),
     )
 
 

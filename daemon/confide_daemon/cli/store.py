@@ -18,6 +18,7 @@ def store_status(here: Here) -> Output:
     """Show the nodes of the store, who holds which space, what a new holder has to apply, and how safe commits are."""
     from confide_daemon.spaces.leases import standing_of
     from confide_daemon.store.log.postgres.configured import open_engine
+    from confide_daemon.store.log.snapshot import PUT_BACK
 
     config = here.config().store
     _require(config.url)
@@ -27,6 +28,10 @@ def store_status(here: Here) -> Output:
         names = {space_id: name for name, space_id in state.registry.spaces().items()}
         ahead = sorted(path.name for path in state.folder.spaces.glob("*.db.ahead*"))
         ahead += sorted(path.name for path in state.folder.root.glob("registry.db.ahead*"))
+        refused = [path.name.partition(".")[0] for path in sorted(state.folder.spaces.glob(f"*{PUT_BACK}"))]
+    refused = [names.get(space_id, space_id) for space_id in refused] + ["registry"] * any(
+        "registry" in one for one in ahead
+    )
     standby, is_forced, version, is_copy, commit, connected = found["settings"]
     nodes = [
         {"node": node, "version": said, "seenAgoS": round(ago, 1), "address": address or None}
@@ -53,6 +58,7 @@ def store_status(here: Here) -> Output:
         "registry": None if registry is None else {"entries": registry[0], "behindSnapshot": registry[1]},
         "spaces": spaces,
         "kept": ahead,
+        "putBack": refused,
     }
 
     def tell() -> None:
@@ -70,6 +76,8 @@ def store_status(here: Here) -> Output:
             )
         for name in ahead:
             say(f"kept: {name} has what the store has lost")
+        for name in refused:
+            say(f"put back: {name}; look at what happened, then: confided store accept")
 
     return Output(told, tell)
 
@@ -122,6 +130,25 @@ def store_move(
     then = "take url out of [store] in daemon.toml" if to_files else "set it as url of [store] in daemon.toml"
     return Output(
         {"to": where, "moved": done.moved, "there": done.there}, lines, [f"next: {then}, then confided serve"]
+    )
+
+
+@store_app.command("accept")
+@command
+def store_accept(here: Here) -> Output:
+    """Go on from a store that was put back to an earlier state: it opens spaces again, and new machines may come in. On each node."""
+    from confide_daemon.store.log import snapshot
+
+    _require(here.config().store.url)
+    with here.opened() as state:
+        assert state.registry.shared is not None
+        registry = state.registry.shared.accept()
+        names = {space_id: name for name, space_id in state.registry.spaces().items()}
+        spaces = [names.get(space_id, space_id) for space_id in snapshot.accept(state.folder.spaces)]
+    lines = [f"accepted: the registry; what was here is kept as {path.name}" for path in registry]
+    lines += [f"accepted: {name}; what was here is kept beside it when it is opened" for name in spaces]
+    return Output(
+        {"registry": [path.name for path in registry], "spaces": spaces}, lines or ["the store was not put back"]
     )
 
 

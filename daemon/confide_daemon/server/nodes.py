@@ -20,6 +20,7 @@ from confide_crypto.transport.open import Connection
 from confide_daemon.access import space_removal
 from confide_daemon.access.authorization import Callers, denied
 from confide_daemon.access.registry import State
+from confide_daemon.access.revocations import Revocations
 from confide_daemon.datadir.identity import Keys
 from confide_daemon.errors import EngineError, OvertakenError
 from confide_daemon.spaces import joining
@@ -35,8 +36,15 @@ SNAPSHOT_EVERY_S: Final = 60.0
 class Following:
     """The registry here, kept as its log is."""
 
-    def __init__(self, state: State, *, on_overtaken: Callable[[OvertakenError], None]) -> None:
-        """`on_overtaken`: told once that a newer version has written the registry, which cannot be followed from then on."""
+    def __init__(
+        self, state: State, *, on_overtaken: Callable[[OvertakenError], None], revocations: Revocations | None = None
+    ) -> None:
+        """
+        Args:
+            on_overtaken: told once that a newer version has written the registry, which cannot be followed from then on.
+            revocations: what is noted beside the data folder, which whoever put the store back could not change.
+        """
+        self._revocations = revocations
         self._state = state
         self._on_overtaken = on_overtaken
         self.is_overtaken = False
@@ -57,7 +65,8 @@ class Following:
         """Have the registry here be as its log is. Raises StorageError, EngineError."""
         began = time.monotonic()
         try:
-            if await asyncio.to_thread(self._registry.follow):
+            shared = self._registry.shared
+            if await asyncio.to_thread(self._registry.follow) or (shared is not None and shared.was_fetched):
                 await asyncio.to_thread(self._take_up)
         except OvertakenError as error:
             if not self.is_overtaken:
@@ -94,7 +103,11 @@ class Following:
             await asyncio.sleep(FOLLOW_S)
 
     def _take_up(self) -> None:
-        """What the files here have of the registry."""
+        """What the files here have of the registry, and the registry of them where it was fetched."""
+        shared = self._registry.shared
+        if shared is not None and shared.was_fetched and self._revocations is not None:
+            self._revocations.apply(self._registry)
+            shared.was_fetched = False
         joining.follow_keys(self._registry, self._state.folder)
         space_removal.finish_elsewhere(self._state)
 

@@ -155,7 +155,7 @@ class Daemon:
         if state.registry.shared is not None:
             from confide_daemon.server.nodes import Following
 
-            self._following = Following(state, on_overtaken=self._be_overtaken)
+            self._following = Following(state, on_overtaken=self._be_overtaken, revocations=revocations)
             self.operator.also(self._following.ailments)
         self.holders: Holders | None = None
         """The way to other nodes; None: there are none."""

@@ -15,8 +15,8 @@ from tests.support.daemon.registries import KEY
 from tests.support.programs.released import Release, has_archives, releases
 
 from confide_daemon import __version__
+from confide_daemon.access.history.upgrades import pending
 from confide_daemon.access.registry import Registry, open_state
-from confide_daemon.access.upgrades import pending
 from confide_daemon.datadir.credentials import MasterKey
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import StorageError

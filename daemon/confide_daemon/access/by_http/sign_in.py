@@ -378,6 +378,7 @@ class SignIns:
         there: Any = database.execute(
             "SELECT count(*) FROM callers WHERE revoked_at IS NULL AND gateway IS NOT NULL"
         ).get
+        self._registry.require_accepted()
         if there >= MOST:
             raise TakenError(f"there are {MOST} gateway clients already", hint="end one that nobody uses")
         projects = None if granted.projects is None else frozenset(granted.projects)

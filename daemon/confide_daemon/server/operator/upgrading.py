@@ -15,8 +15,8 @@ from pathlib import Path
 
 from confide_crypto.errors import ConfideError
 from confide_daemon import __version__
+from confide_daemon.access.history.upgrades import Pending
 from confide_daemon.access.registry import State, look_at_upgrade, open_state
-from confide_daemon.access.upgrades import Pending
 from confide_daemon.backup.closed import ClosedSpaces
 from confide_daemon.backup.service import target_of
 from confide_daemon.backup.snapshot import Source, take

@@ -46,7 +46,8 @@ def bring(space_log: Log, standing: Standing, path: Path, key: bytes, *, now: fl
         EngineError: nothing was done that could not be done again.
         LogError: the log is not what was written there.
         WrongKeyError: the key is not the one of the database.
-        StorageError: a newer confide has written it, the disk is full, or this memory was never moved to the store.
+        StorageError: a newer confide has written it, the disk is full, this memory was never moved to the store, or the store was put
+            back to an earlier state.
     """
     space_log.sweep(standing)
     return follow(space_log, standing, path, key, now=now)
@@ -85,7 +86,11 @@ def _prepare(space_log: Log, standing: Standing, sealing: Sealing, path: Path, k
 
 
 def _is_usable(space_log: Log, standing: Standing, path: Path, key: bytes) -> bool:
-    """Whether the file is a copy that is no further than the log. One that is further is put aside; what is not is left to be replaced."""
+    """Whether the file is a copy that is no further than the log. One that was written to without it is put aside; what is not a copy is
+    left to be replaced.
+
+    Raises StorageError: the log was put back to an earlier state, and no person has accepted that.
+    """
     try:
         with closing(connect(path, key, writer=True)) as connection, storage_errors("open the copy of the space"):
             found = shipped.read(connection)
@@ -114,9 +119,18 @@ def _is_usable(space_log: Log, standing: Standing, path: Path, key: bytes) -> bo
         return False
     if found.number < standing.base or (found.pending and found.number < standing.head and not found.is_alone):
         return False
-    if found.is_alone or not space_log.has(found.number, found.tag, standing):
+    is_back = not found.is_alone and not space_log.has(found.number, found.tag, standing)
+    if is_back and not snapshot.accepted(path).exists():
+        snapshot.put_back(path).touch(mode=0o600)
+        raise StorageError(
+            "cannot open the space: the store was put back to an earlier state, and this machine has more",
+            hint="confided store accept goes on from what the store has; what is here is kept beside it",
+        )
+    if found.is_alone or is_back:
         _put_aside(space_log, path, key)
+        snapshot.accepted(path).unlink(missing_ok=True)
         return False
+    snapshot.put_back(path).unlink(missing_ok=True)  # the log is what it was again
     return True
 
 

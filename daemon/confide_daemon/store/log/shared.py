@@ -78,6 +78,10 @@ _POSITION: Final = """
 
 Upgrade = Callable[[apsw.Connection], None]
 """Brings a copy that an older version has made to this version's schema; called in a transaction."""
+GoesOn = Callable[[apsw.Connection, apsw.Connection], bool]
+"""Whether the first registry, the store's, has all that has happened to the second one, the copy here."""
+CarryOver = Callable[[apsw.Connection, apsw.Connection], None]
+"""Has the first one, which was put back, give no access that the second does not give; called in a transaction of the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +99,24 @@ class _Standing:
 class SharedLog:
     """The log of the registry, for one process; one caller at a time may use a connection with it."""
 
-    def __init__(self, engine: Engine, path: Path, key: bytes, *, schema: int, upgrade: Upgrade) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        path: Path,
+        key: bytes,
+        *,
+        schema: int,
+        upgrade: Upgrade,
+        goes_on: GoesOn,
+        carry_over: CarryOver,
+    ) -> None:
         """What it is about.
 
         Args:
             path: of the copy here.
             key: of it, 32 bytes.
             schema: the newest step of this version.
-            upgrade: see `Upgrade`.
+            upgrade, goes_on, carry_over: see `Upgrade`, `GoesOn`, `CarryOver`.
         """
         self._engine = engine
         self._log = Log(engine, REGISTRY, lambda: 0, 0.0)
@@ -111,6 +125,10 @@ class SharedLog:
         self._key = key
         self._schema = schema
         self._upgrade = upgrade
+        self._goes_on = goes_on
+        self._carry_over = carry_over
+        self.was_fetched = False
+        """Whether its rows were taken over whole since somebody has asked; whoever asks sets it back."""
         self._has_news = False  # applied for a change of this node's, and nobody was told yet
         self.failure: StorageError | None = None
         """Why it could not be followed the last time, if it could not; read from any thread."""
@@ -120,8 +138,16 @@ class SharedLog:
 
     @property
     def kept(self) -> list[Path]:
-        """What this node had and the log has not, or had before it was a copy, until somebody moves it away."""
+        """What this node had when the store was put back to an earlier state, until a person accepts that: nobody new is let in."""
         return sorted(self._path.parent.glob(f"{self._path.name}{_KEPT['ahead']}*"))
+
+    def accept(self) -> list[Path]:
+        """Go on from what the store shows, as a person says; what was here stays, under another name."""
+        accepted = []
+        for path in self.kept:
+            accepted.append(self._free("before"))
+            path.rename(accepted[-1])
+        return accepted
 
     def exists(self) -> bool:
         """Whether the store has a registry. Raises EngineError."""
@@ -179,7 +205,6 @@ class SharedLog:
         """
         _require_copy(connection)
         failure: BaseException | None = None
-        body: bytes | None = None
         with self._engine.connection() as far:
             position = self._take_row(far, connection)
             connection.execute("BEGIN IMMEDIATE")
@@ -188,20 +213,7 @@ class SharedLog:
                     yield
                     patchset = recorder.patchset()
                 if patchset:
-                    place = Place(position.number + 1, _LEASE, self._schema, position.tag)
-                    body = self._sealing.seal(place, patchset)
-                    _write(connection, place.number, tag_of(body))  # before it is sent: the disk may have no room
-                    values = {
-                        "id": REGISTRY,
-                        "number": place.number,
-                        "lease": _LEASE,
-                        "schema": self._schema,
-                        "body": body,
-                    }
-                    if far.execute(_APPEND, values).rowcount != 1:
-                        raise EngineError(
-                            "cannot write to the registry: its log was changed meanwhile", hint="try again"
-                        )
+                    self._append(far, connection, position, patchset)
                     far.execute("COMMIT")
                 else:
                     far.execute("ROLLBACK")
@@ -218,6 +230,15 @@ class SharedLog:
         except BaseException:
             _undo(connection)  # it is in the log, and comes from there
             raise
+
+    def _append(self, far: Far, connection: apsw.Connection, position: Shipped, patchset: bytes) -> None:
+        """Send an entry, in both transactions, of which neither is committed. Raises EngineError: the log has gone on."""
+        place = Place(position.number + 1, _LEASE, self._schema, position.tag)
+        body = self._sealing.seal(place, patchset)
+        _write(connection, place.number, tag_of(body))  # before it is sent: the disk may have no room
+        values = {"id": REGISTRY, "number": place.number, "lease": _LEASE, "schema": self._schema, "body": body}
+        if far.execute(_APPEND, values).rowcount != 1:
+            raise EngineError("cannot write to the registry: its log was changed meanwhile", hint="try again")
 
     def bring(self, connection: apsw.Connection) -> None:
         """Have the database that is here be the log's beginning, where there is none.
@@ -291,9 +312,7 @@ class SharedLog:
                 self._fetch(connection)
                 return True
             if position.number > standing.head or standing.here != position.tag:
-                kept = self._keep("ahead")
-                log.error("the registry here has what the store has not: it is kept as %s", kept.name)
-                self._fetch(connection)
+                self._fetch(connection, is_back=True)
                 return True
             entries = list(self._log.entries(position.number))
             if entries and entries[0].number == position.number + 1:
@@ -363,8 +382,14 @@ class SharedLog:
             number, tag = entry.number, tag_of(entry.body)
         return number, tag
 
-    def _fetch(self, connection: apsw.Connection) -> None:
-        """Have the rows here be those of the log: its snapshot, with what is behind it, taken over in one transaction."""
+    def _fetch(self, connection: apsw.Connection, *, is_back: bool = False) -> None:
+        """Have the rows here be those of the log: its snapshot, with what is behind it, taken over in one transaction.
+
+        `is_back`: the log does not go on from this copy. Where it goes on from a state that is not in it any more, that is looked for. Then
+        what takes access away is carried over from here, and written to the log, before anybody sees what was fetched.
+
+        Raises EngineError: that could not be written there; nothing has changed here then.
+        """
         copy = self._path.with_name(self._path.name + _FETCHED)
         for attempt in range(_TRIES):
             try:
@@ -381,12 +406,50 @@ class SharedLog:
             ):
                 with transaction(fetched):
                     self._upgrade(fetched)
-                position = self._position(fetched)
-                with transaction(connection):
-                    _take_over(fetched, connection)
-                    _place(connection, position.number, position.tag)
+                if is_back or (is_copy(connection) and not self._goes_on(fetched, connection)):
+                    self._take_back(connection, fetched)
+                else:
+                    position = self._position(fetched)
+                    with transaction(connection):
+                        _take_over(fetched, connection)
+                        _place(connection, position.number, position.tag)
+            self.was_fetched = True
         finally:
             snapshot.remove(copy)
+
+    def _take_back(self, connection: apsw.Connection, fetched: apsw.Connection) -> None:
+        """Take over what was put back, with what is carried over as the entry behind it."""
+        kept = self._keep("ahead")
+        try:
+            with closing(connect(kept, self._key, writer=False)) as own, self._engine.connection() as far:
+                far.ask(_TAKE_ROW.format(wait_s=WAIT_S, stall_s=STALL_S, registry=REGISTRY).encode())
+                far.finish()
+                standing, position = self._standing(far, fetched), self._position(fetched)
+                if standing is None or (standing.head, standing.tag) != (position.number, position.tag):
+                    raise EngineError("cannot follow the registry: its log was changed meanwhile", hint="try again")
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    _take_over(fetched, connection)
+                    _place(connection, position.number, position.tag)
+                    with closing(Recorder(connection, REGISTRY_DERIVED)) as recorder:
+                        self._carry_over(connection, own)
+                        patchset = recorder.patchset()
+                    # A log of an older version gets what was carried over with the snapshot of this one (`_take_step`).
+                    if patchset and standing.schema == self._schema:
+                        self._append(far, connection, position, patchset)
+                    far.execute("COMMIT")
+                except BaseException:
+                    _undo(connection)
+                    raise
+                connection.execute("COMMIT")
+        except BaseException:
+            kept.unlink()
+            raise
+        log.error(
+            "the store was put back: access that had ended stays so, what was here is kept as %s, and nobody new is let in before: "
+            "confided store accept",
+            kept.name,
+        )
 
     def _fetch_copy(self, copy: Path) -> None:
         standing = self._look(None)
@@ -406,14 +469,18 @@ class SharedLog:
     def _keep(self, why: Literal["ahead", "before"]) -> Path:
         """A copy of what is here beside it, under the name that says why."""
         copy = snapshot.copied(self._path, self._key)
+        kept = self._free(why)
+        copy.rename(kept)
+        return kept
+
+    def _free(self, why: Literal["ahead", "before"]) -> Path:
+        """A name that says why, and is not taken."""
         name = self._path.name + _KEPT[why]
-        kept = next(
+        return next(
             place
             for number in range(1, 1000)
             if not (place := self._path.with_name(f"{name}{'' if number == 1 else f'.{number}'}")).exists()
         )
-        copy.rename(kept)
-        return kept
 
     # Snapshots
 

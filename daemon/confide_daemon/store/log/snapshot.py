@@ -28,6 +28,8 @@ _COPY: Final = ".snapshot"
 _FETCHING: Final = ".fetching"
 _DISCARDED: Final = ".discarded"
 AHEAD: Final = ".ahead"
+PUT_BACK: Final = ".put-back"
+_ACCEPTED: Final = ".accepted"
 _DOING: Final = "copy the database for its log"
 
 
@@ -145,6 +147,26 @@ def put_aside(path: Path, key: bytes) -> Path:
     path.rename(kept)
     copies.sync(path.parent)
     return kept
+
+
+def put_back(path: Path) -> Path:
+    """There where a copy is not used, since its log was put back to an earlier state, until a person accepts that."""
+    return path.with_name(path.name + PUT_BACK)
+
+
+def accepted(path: Path) -> Path:
+    """There where a person has accepted that a log was put back: the copy is to be put aside."""
+    return path.with_name(path.name + _ACCEPTED)
+
+
+def accept(folder: Path) -> list[str]:
+    """Accept that logs of spaces were put back: of every copy in a folder that was refused for it; their names, without endings."""
+    found = []
+    for mark in sorted(folder.glob(f"*{PUT_BACK}")):
+        path = mark.with_name(mark.name.removesuffix(PUT_BACK))
+        mark.rename(accepted(path))
+        found.append(path.stem)
+    return found
 
 
 def discarded(path: Path) -> Path:

@@ -79,25 +79,46 @@ async def test_parts_of_an_older_snapshot_are_not_taken_for_the_newer_ones(store
             await node.space()
 
 
-async def test_what_the_engine_has_lost_is_kept_beside_and_told_of(store: Store) -> None:
-    """It came back from an older copy: it goes on from there, and what this machine had is in a file of its own."""
+async def test_a_space_that_the_store_was_put_back_for_is_not_opened_before_a_person_accepts_it(store: Store) -> None:
+    """Nothing that was acknowledged goes without a word; then it goes on from there, and what this machine had is in a file of its own."""
     async with store.node() as node:
         await node.put("memory/first.md", "the first note\n")
         ((head,),) = store.sql("SELECT head FROM log")  # beside writes, others are brought too
         await node.put(SECOND, "the second note\n")
     path = node.path
+    entries = store.sql("SELECT log, number, lease, schema, body FROM entry WHERE number > %s", head)
+    ((newest,),) = store.sql("SELECT head FROM log")
     store.sql("DELETE FROM entry WHERE number > %s", head)
     store.sql("UPDATE log SET head = %s", head)
     async with store.node() as node:
-        assert list(await node.texts()) == ["memory/first.md"]
+        for _ in range(2):
+            with pytest.raises(StorageError, match="was put back") as caught:
+                await node.space()
+            assert "store accept" in str(caught.value.hint)
+        assert "storage" in node.spaces.ailments()
+    for entry in entries:  # the right database is there again
+        store.sql("INSERT INTO entry VALUES (%s, %s, %s, %s, %s)", *entry)
+    store.sql("UPDATE log SET head = %s", newest)
+    async with store.node() as node:
+        assert sorted(await node.texts()) == ["memory/first.md", SECOND]
+    assert snapshot.accept(path.parent) == []
+    ((head,),) = store.sql("SELECT max(number) - 1 FROM entry")
+    store.sql("DELETE FROM entry WHERE number > %s", head)
+    store.sql("UPDATE log SET head = %s", head)
+    async with store.node() as node:
+        with pytest.raises(StorageError, match="was put back"):
+            await node.space()
+        assert snapshot.accept(path.parent) == [path.stem]
+        await node.texts()
         assert "storage" in node.spaces.ailments()
         await node.put("memory/later.md", "goes on\n")
     kept = path.with_name(path.name + snapshot.AHEAD)
     assert kept.exists()
     assert kept.stat().st_mode & 0o077 == 0
     async with store.node() as node:
-        assert sorted(await node.texts()) == ["memory/first.md", "memory/later.md"]
+        assert "memory/later.md" in await node.texts()
         assert "storage" in node.spaces.ailments()
+        assert snapshot.accept(path.parent) == []
 
 
 async def test_a_copy_that_was_written_to_without_its_log_is_no_copy_any_more(store: Store) -> None:

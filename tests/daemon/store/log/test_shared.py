@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -18,9 +19,13 @@ from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.errors import DeniedError
 from confide_crypto.keys.identity import Identity
-from confide_daemon.access import space_removal, upgrades
+from confide_crypto.keys.tokens import digest_of
+from confide_daemon.access import space_removal
 from confide_daemon.access.authorization import Callers
+from confide_daemon.access.by_http.applications import Applications
+from confide_daemon.access.by_http.sign_in import Asked, Granted, Issued, SignIns, words_of
 from confide_daemon.access.callers import Grants
+from confide_daemon.access.history import upgrades
 from confide_daemon.access.invites import Invites, Joined, Refused
 from confide_daemon.access.registry import Registry, State, create, open_state
 from confide_daemon.config import StoreConfig
@@ -198,7 +203,8 @@ def test_what_is_changed_in_the_engine_is_refused(nodes: Nodes, what: str) -> No
 
 
 def test_what_the_engine_has_lost_is_kept_beside(nodes: Nodes) -> None:
-    """It came back from an older copy: all nodes go on from there, and what one had more is in a file of its own."""
+    """It came back from an older copy: all nodes go on from there, and what one had more is in a file of its own. Who came by another node
+    meanwhile is to be approved."""
     first = nodes.join()
     first.registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
     ((head,),) = nodes.store.sql("SELECT head FROM log")
@@ -210,12 +216,185 @@ def test_what_the_engine_has_lost_is_kept_beside(nodes: Nodes) -> None:
     with pytest.raises(EngineError):
         first.registry.revoke("m0")  # it does not go on beside the others
     assert first.registry.follow()
-    assert [one.alias for one in first.registry.callers()] == ["m0", "m2"]
+    assert [(one.alias, one.approved_at is None) for one in first.registry.callers()] == [("m0", False), ("m2", True)]
     assert first.registry.shared is not None
     (kept,) = first.registry.shared.kept
     assert kept.stat().st_mode & 0o077 == 0
     with closing(connect(kept, first.master.registry_key(), writer=False)) as connection:
         assert connection.execute("SELECT count(*) FROM callers WHERE alias = 'm1'").get == 1
+
+
+class Taken:
+    """Access that is taken away, each in another way, behind a place to which the store is put back then."""
+
+    def __init__(self, state: State, put_back: Callable[[], Callable[[], None]]) -> None:
+        registry = self.registry = state.registry
+        for number, name in enumerate(("laptop", "desk", "narrowed", "moved", "rotated")):
+            registry.add_caller(KEYS[number], Grants(name), space="home", added_by="line")
+        registry.add_caller(KEYS[9], Grants("other"), space="away", added_by="line")
+        invites = Invites(registry)
+        for number, name in enumerate(("spent", "gone"), 20):
+            invites.add(KEYS[number], KEYS[number], Grants(name), space="home", ttl_s=3600)
+        self.applications, self.sign_ins = Applications(registry), SignIns(registry)
+        asked = Asked("https://a.example/", True, None, "write", "C" * 43, "https://b.example/mcp")
+        self.programs = [
+            self.applications.add(name, space="home", redirects=["https://a.example/"]) for name in ("Ended", "Used")
+        ]
+        self.issued = []
+        for program in self.programs:
+            found = self.sign_ins.of_words(words_of(self.sign_ins.ask(program, asked)), "home")
+            assert found is not None
+            assert self.sign_ins.approve(found, Granted(program.name, "write", None, "untrusted", 9, KEYS[1].hex()))
+            code = self.sign_ins.code(str(self.sign_ins.hand_out(found)))
+            assert code is not None
+            self.issued.append(self.sign_ins.exchange(code))
+        self.old = put_back()
+        registry.revoke("laptop")
+        registry.grant("narrowed", lambda _: (Grants("narrowed", "read", frozenset({"app"})), 9e9))
+        invites.add(KEYS[22], KEYS[22], Grants("moved-2"), space="away", ttl_s=3600)
+        assert isinstance(invites.join(KEYS[22], KEYS[3]), Joined)
+        registry.name_successor(KEYS[4], KEYS[5], session="s")
+        registry.succeed(KEYS[5])
+        assert isinstance(invites.join(KEYS[20], KEYS[6]), Joined)
+        registry.revoke("spent")
+        invites.remove("gone")
+        registry.revoke("Ended")
+        self.applications.remove("Ended")
+        self.next = self.refreshed(1)
+        assert self.next is not None
+
+    def refreshed(self, number: int) -> Issued | None:
+        issued = self.issued[number]
+        assert issued is not None
+        found = self.sign_ins.refresh_of(issued.refresh, self.programs[number].id)
+        return None if found is None else self.sign_ins.turn_over(found)
+
+    def given_back(self, registry: Registry) -> list[str]:
+        """What one may do again."""
+        now, found = registry.clock(), []
+        found += [one.alias for one in registry.callers() if one.public_key in (KEYS[0], KEYS[4], KEYS[6])]
+        callers = {one.public_key: one for one in registry.callers()}
+        narrowed = callers[KEYS[2]]
+        if (narrowed.scope, narrowed.grants.projects) != ("read", frozenset({"app"})):
+            found.append("narrowed")
+        if KEYS[3] in callers and callers[KEYS[3]].space == "home" and callers[KEYS[3]].closed(now) is None:
+            found.append("moved")
+        found += [one.alias for one in Invites(registry).open_ones()]
+        found += [one.alias for one in registry.gateway_clients() if one.alias == "Ended"]
+        found += [one.name for one in Applications(registry).all() if one.name == "Ended"]
+        old = self.issued[1]
+        assert old is not None
+        with registry.reading() as database:
+            sql = "SELECT 1 FROM tokens WHERE digest = ? AND used_at IS NULL"
+            found += ["a used token"] * len(database.execute(sql, (digest_of(old.refresh),)).fetchall())
+        return found
+
+
+def put_back(nodes: Nodes) -> Callable[[], None]:
+    """Puts the store back to how it is now, as whoever runs the PostgreSQL can: nothing is forged."""
+    tables = {table: nodes.store.sql(f"SELECT * FROM {table}") for table in ("log", "entry", "part")}
+
+    def back() -> None:
+        for table in tables:
+            nodes.store.sql(f"DELETE FROM {table}")
+        for table, found in tables.items():
+            for row in found:
+                nodes.store.sql(f"INSERT INTO {table} VALUES ({', '.join(['%s'] * len(row))})", *row)
+
+    return back
+
+
+@pytest.mark.parametrize(
+    "how", ["while it runs", "at its start", "another node has gone on", "and brought a snapshot", "again and again"]
+)
+def test_access_that_was_taken_away_stays_so_whatever_the_store_shows(nodes: Nodes, how: str) -> None:
+    """Whoever runs the PostgreSQL puts its log back; and nobody new is let in before a person accepts that."""
+    first = nodes.join()
+    taken = Taken(first, lambda: put_back(nodes))
+    shared = first.registry.shared
+    assert shared is not None
+    assert taken.given_back(first.registry) == []
+    for _ in range(3 if how == "again and again" else 1):
+        taken.old()
+        if how in ("another node has gone on", "and brought a snapshot"):
+            second = nodes.join("second")  # of no file, so that it knows no better
+            assert taken.given_back(second.registry) != []
+            second.registry.revoke("other")
+            second.registry.add_caller(KEYS[30], Grants("stranger"), space="home", added_by="line")
+            if how == "and brought a snapshot":
+                second.registry.version()
+                for number in range(40):
+                    second.registry.note_proxy_version(KEYS[1], f"1.{number}")
+                assert second.registry.shared is not None
+                second.registry.shared.take_snapshot()
+        if how == "at its start":
+            first = nodes.join()
+            shared = first.registry.shared
+            assert shared is not None
+        else:
+            assert first.registry.follow()
+        assert taken.given_back(first.registry) == []
+    assert not first.registry.follow()
+    # It is in the log, for all nodes, and a new one has it from there.
+    third = nodes.join("third")
+    assert taken.given_back(third.registry) == []
+    assert rows(third) == rows(first)
+    stranger = first.registry.caller(KEYS[30])
+    assert stranger is None or stranger.closed(first.registry.clock()) == "disabled"
+    assert taken.refreshed(0) is None
+    # Who was there comes in as before; nobody new does, by whatever door.
+    desk = first.registry.caller_named("desk")
+    assert desk is not None
+    assert desk.closed(first.registry.clock()) is None
+    invites = Invites(first.registry)
+    invites.add(KEYS[35], KEYS[35], Grants("new"), space="home", ttl_s=3600)
+    with pytest.raises(TakenError, match="put back"):
+        first.registry.add_caller(KEYS[36], Grants("newer"), space="home", added_by="line")
+    callers = Callers(first.registry, first.folder.authorized, sessions_of=lambda _: 0, max_sessions=9)
+    with pytest.raises(DeniedError) as refused:
+        asyncio.run(callers.admit(KEYS[35], {}, KEYS[35]))
+    assert refused.value.reason == "busy"
+    assert "store accept" in str(refused.value.hint)
+    assert shared.accept()
+    assert asyncio.run(callers.admit(KEYS[35], {}, KEYS[35]))["caller"] == "new"
+
+
+def test_a_store_that_does_not_take_what_is_carried_over_is_not_believed(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = nodes.join()
+    taken = Taken(first, lambda: put_back(nodes))
+    taken.old()
+    shared = first.registry.shared
+    assert shared is not None
+    with monkeypatch.context() as away:
+
+        def refused(*_: object) -> None:
+            raise EngineError("it takes nothing")
+
+        away.setattr(shared, "_append", refused)
+        for _ in range(2):
+            with pytest.raises(EngineError):
+                first.registry.follow()
+            assert taken.given_back(first.registry) == []
+    assert shared.kept == []
+    assert first.registry.follow()
+    assert taken.given_back(first.registry) == []
+
+
+def test_a_node_that_is_merely_behind_is_told_nothing_of_that(nodes: Nodes) -> None:
+    """The log has gone on and dropped what this node has not applied: all is as the others have it."""
+    first, second = nodes.join(), nodes.join("second")
+    first.registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
+    second.registry.follow()
+    first.registry.revoke("m0")
+    first.registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
+    first.registry.add_caller(KEYS[1], Grants("m1"), space="home", added_by="line")
+    assert first.registry.shared is not None
+    first.registry.shared.take_snapshot()
+    assert second.registry.follow()
+    assert rows(second) == rows(first)
+    assert not second.registry.is_put_back
 
 
 def test_nobody_writes_to_a_copy_alone(nodes: Nodes) -> None:

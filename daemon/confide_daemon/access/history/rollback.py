@@ -1,0 +1,170 @@
+"""A registry that the store shows, against the copy of it that is here: whether it goes on from that, and what it may not bring back.
+
+Whoever runs the PostgreSQL can forge no entry, but can put its log back to an earlier state. Access that was taken away would come back by
+that. So what takes access away is carried over from the copy here, whatever the store shows: ended keys, used and deleted invites, narrowed
+rights, ended sign-ins and applications, removed devices and spaces. Whoever is new in what the store shows waits until a person approves.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import apsw
+
+from confide_daemon.access.audit import record
+from confide_daemon.access.callers import (
+    SCOPES,
+    Caller,
+    Ended,
+    caller_now,
+    end_caller,
+    insert_ended,
+    new_space_id,
+    select_callers,
+    to_json,
+)
+
+_WHY: Final = "before the store was put back"
+_OWN: Final = ("daemon_keys", "codes", "tokens")
+"""Tables that are as in the copy here: of a key, a code or a token an earlier state is one that has ended."""
+_NONE_NEW: Final = {"invites": "invite_id", "applications": "id", "pairings": "public_key"}
+"""Tables of which no row counts that the copy here does not have, by what a row is known."""
+_OF_A_SPACE: Final = ("roster_entries", "pairings", "unsealed")
+
+
+def goes_on(shown: apsw.Connection, own: apsw.Connection) -> bool:
+    """Whether the registry that is shown has all that has happened to the copy here, by the newest row of its audit log.
+
+    One that has gone on for so long that it has dropped that row has nothing left as old as it.
+    """
+    newest = own.execute("SELECT id, at, event, kind FROM audit ORDER BY id DESC LIMIT 1").fetchone()
+    if newest is None:
+        return True
+    number, at, event, kind = newest
+    same = "SELECT 1 FROM audit WHERE id = ? AND at = ? AND event = ?"
+    if shown.execute(same, (number, at, event)).get is not None:
+        return True
+    oldest: Any = shown.execute("SELECT min(id) FROM audit WHERE kind = ?", (kind,)).get
+    return oldest is not None and oldest > number
+
+
+def carry_over(shown: apsw.Connection, own: apsw.Connection, *, now: float) -> None:
+    """Have a registry that was put back give no access that the copy here does not give, inside the caller's transaction.
+
+    Args:
+        shown: with the rows of the store; it is changed.
+        own: the copy that was here before.
+        now: for the audit log, in seconds since the epoch.
+    """
+    _carry_spaces(shown, own, now)
+    _carry_ends(shown, own, now)
+    known = {one.public_key: one for one in select_callers(own, "WHERE revoked_at IS NULL")}
+    for caller in select_callers(shown, "WHERE revoked_at IS NULL ORDER BY added_at"):
+        before = known.get(caller.public_key)
+        if before is None:
+            _hold(shown, caller, now)
+        elif before.space_id != caller.space_id:  # it was moved, and its access to this space has ended
+            _end(shown, caller, now)
+        else:
+            _narrow(shown, caller, before, now)
+    shown.execute("DELETE FROM sign_ins")  # before the applications, which they name; a person may begin again
+    shown.execute("DELETE FROM registration")
+    for table, name in _NONE_NEW.items():
+        there = {row[0] for row in own.execute(f"SELECT {name} FROM {table}")}  # noqa: S608 - ours
+        for (key,) in shown.execute(f"SELECT {name} FROM {table}").fetchall():  # noqa: S608 - ours
+            if key not in there:
+                shown.execute(f"DELETE FROM {table} WHERE {name} = ?", (key,))  # noqa: S608 - ours
+    for table in _OWN:
+        shown.execute(f"DELETE FROM {table}")  # noqa: S608 - ours
+    for table in (*_OWN, "used_invites"):
+        _copy(shown, own, table)
+    _carry_rosters(shown, own)
+
+
+def _carry_spaces(shown: apsw.Connection, own: apsw.Connection, now: float) -> None:
+    """What was removed stays so: its name stands for the space that it stands for here."""
+    _copy(shown, own, "removed_spaces")
+    removed = "SELECT name, id FROM spaces WHERE id IN (SELECT id FROM removed_spaces)"
+    for name, space_id in shown.execute(removed).fetchall():
+        for table in _OF_A_SPACE:
+            shown.execute(f"DELETE FROM {table} WHERE space = ?", (space_id,))  # noqa: S608 - ours
+        now_called: Any = own.execute("SELECT id FROM spaces WHERE name = ?", (name,)).get
+        shown.execute("UPDATE spaces SET id = ? WHERE name = ?", (now_called or new_space_id(), name))
+        record(shown, now, "removed", detail=f"space {name}; {_WHY}")
+
+
+def _carry_ends(shown: apsw.Connection, own: apsw.Connection, now: float) -> None:
+    sql = "SELECT public_key, revoked_at, successor FROM callers WHERE revoked_at IS NOT NULL ORDER BY revoked_at"
+    for row in own.execute(sql):
+        ended = Ended(*row)
+        caller = caller_now(shown, ended.key)
+        if caller is None:
+            insert_ended(shown, ended)
+        elif caller.revoked_at is None and caller.added_at <= ended.at:
+            end_caller(shown, ended)
+            record(shown, now, "revoked", alias=caller.alias, public_key=ended.key, detail=_WHY)
+
+
+def _hold(shown: apsw.Connection, caller: Caller, now: float) -> None:
+    """Somebody of whom nothing is known here: a machine waits for a person, and whoever comes by HTTP signs in again."""
+    if caller.gateway is not None:
+        _end(shown, caller, now)
+        return
+    shown.execute("UPDATE callers SET approved_at = NULL WHERE public_key = ?", (caller.public_key,))
+    detail = "is to be approved: not known here when the store was put back"
+    record(shown, now, "granted", alias=caller.alias, public_key=caller.public_key, detail=detail)
+
+
+def _end(shown: apsw.Connection, caller: Caller, now: float) -> None:
+    end_caller(shown, Ended(caller.public_key, max(now, caller.added_at)))
+    record(shown, now, "revoked", alias=caller.alias, public_key=caller.public_key, detail=_WHY)
+
+
+def _narrow(shown: apsw.Connection, caller: Caller, before: Caller, now: float) -> None:
+    """Leave what a caller has both there and here."""
+    scope = min(caller.scope, before.scope, key=SCOPES.index)
+    projects = _both(caller.grants.projects, before.grants.projects)
+    sources = _both(caller.grants.sources, before.grants.sources)
+    expires_at = min((at for at in (caller.expires_at, before.expires_at) if at is not None), default=None)
+    approved_at = None if before.approved_at is None else caller.approved_at
+    gateway = "untrusted" if "untrusted" in (caller.gateway, before.gateway) else caller.gateway
+    wanted = (scope, projects, sources, expires_at, approved_at, gateway)
+    grants = caller.grants
+    if wanted == (grants.scope, grants.projects, grants.sources, caller.expires_at, caller.approved_at, caller.gateway):
+        return
+    shown.execute(
+        """UPDATE callers SET scope = ?, projects = ?, sources = ?, expires_at = ?, approved_at = ?, gateway = ?
+           WHERE public_key = ?""",
+        (scope, to_json(projects), to_json(sources), expires_at, approved_at, gateway, caller.public_key),
+    )
+    record(shown, now, "granted", alias=caller.alias, public_key=caller.public_key, detail=f"less; {_WHY}")
+
+
+def _both(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
+    """None is all."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+def _carry_rosters(shown: apsw.Connection, own: apsw.Connection) -> None:
+    """The devices of a space are those that were known here, unless what is shown goes on from there: a removed one stays removed."""
+    newest = "SELECT space, max(number), hash FROM roster_entries GROUP BY space"
+    for space_id, number, digest in own.execute(newest).fetchall():
+        there: Any = shown.execute(
+            "SELECT hash FROM roster_entries WHERE space = ? AND number = ?", (space_id, number)
+        ).get
+        is_known = shown.execute("SELECT 1 FROM spaces WHERE id = ?", (space_id,)).get is not None
+        if there == digest or not is_known:
+            continue
+        shown.execute("DELETE FROM roster_entries WHERE space = ?", (space_id,))
+        rows = own.execute("SELECT space, number, hash, entry FROM roster_entries WHERE space = ?", (space_id,))
+        shown.executemany("INSERT INTO roster_entries (space, number, hash, entry) VALUES (?, ?, ?, ?)", rows)
+
+
+def _copy(shown: apsw.Connection, own: apsw.Connection, table: str) -> None:
+    """The rows of a table here, beside those that are there."""
+    names = [str(name) for (name,) in own.execute("SELECT name FROM pragma_table_info(?)", (table,))]
+    said, marks = ", ".join(names), ", ".join("?" * len(names))
+    rows = own.execute(f"SELECT {said} FROM {table}")  # noqa: S608 - ours
+    shown.executemany(f"INSERT OR IGNORE INTO {table} ({said}) VALUES ({marks})", rows)  # noqa: S608 - ours
