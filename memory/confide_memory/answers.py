@@ -34,6 +34,7 @@ from confide_memory.forms import (
     each,
     fields_of,
     flag,
+    hexed,
     items,
     moment,
     optional,
@@ -57,6 +58,7 @@ MAX_DOUBTED: Final = 10_000
 MAX_TOLD_CHARS: Final = 256
 """Of a name or a reason that a machine tells; what is longer is cut."""
 _MAX_MARK: Final = 256
+_KEY_BYTES: Final = 32
 _MOST: Final = 2**32
 CUSTODIES: Final = ("server", "caller")
 
@@ -333,6 +335,7 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
             trusted=flag(),
             expires=optional(moment),
             used=optional(moment),
+            by=optional(hexed(_KEY_BYTES)),
         )
     },
     "gateway-end": {},
@@ -343,7 +346,10 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "scope": choice(("read", "write")),
         "expires": moment,
     },
-    "sign-in-approve": {"scope": choice(("read", "write"))},
+    "sign-in-approve": {
+        "scope": choice(("read", "write")),
+        "days": optional(count(MAX_DAYS)),
+    },
     # What is sealed, as far as every session asks it.
     "records": {},
     "is-sensitive": {"sensitive": flag(default=True)},

@@ -234,13 +234,19 @@ def revoke(
         keys = [gone.public_key, *(roster.earlier_keys(gone.public_key) if roster else ())]
         added_by = roster.added_by if roster else {}
         brought: dict[bytes, tuple[Caller, bool]] = {}
+        ended = set(keys)
         # Again: until it is shut out itself, one of them may let in another.
         while new := [one for one in state.registry.brought_in_by(keys, added_by) if one.public_key not in brought]:
-            for one in new:
-                is_to_go = added or (can_ask() and _is_to_go(gone, one))
+            for one in sorted(new, key=lambda one: one.gateway is not None):  # machines first: programs go with theirs
+                # A program signs in again, by a machine that may let it in; nobody is asked whether one of a stolen one may stay.
+                is_program = one.gateway is not None and one.invited_by in ended
+                is_to_go = added or is_program or (can_ask() and _is_to_go(gone, one))
                 brought[one.public_key] = one, is_to_go
                 if is_to_go:
                     enrollment.revoke(state.registry, one.alias)
+                    ended.add(one.public_key)
+        if revocations is not None:
+            revocations.keep(state.registry)
     words = fingerprint_words(gone.public_key)
     is_device = roster is not None and gone.public_key in roster.devices
 

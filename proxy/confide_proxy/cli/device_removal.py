@@ -68,6 +68,7 @@ async def device_rm(
         exposed = await sealed_secrets(space.connection, None)
         await keyring.extend(space.connection, remover(identity, device.key))
         gone, staying = await remove_brought_in(keyring, space.connection, identity, device.key, is_wanted)
+        programs = await _end_programs(space.connection, [device, *gone])
         roster = keyring.roster
         if exposed is not None:
             exposed |= await sealed_secrets(space.connection, roster.epoch) or {}
@@ -75,9 +76,25 @@ async def device_rm(
     if exposed:
         await _find_documents(here, exposed)
     shown = None if exposed is None else list(exposed.values())
-    others = {"alsoRemoved": [_brief(each) for each in gone], "added": [_brief(each) for each in staying]}
+    others = {
+        "alsoRemoved": [_brief(each) for each in gone],
+        "added": [_brief(each) for each in staying],
+        "programs": programs,
+    }
     result = {"removed": removed, **others, "epoch": roster.epoch, "exposed": shown, "resealed": resealed}
     return Output(result, lambda: tell_removal(result))
+
+
+async def _end_programs(link: Asks, gone: list[Device]) -> list[str] | None:
+    """Shut out the programs that these have let in by HTTP; their names. None: this machine may not."""
+    from confide_proxy.devices import by_http
+
+    try:
+        return await by_http.end_those_of(link, [each.key for each in gone])
+    except RequestError as error:
+        if error.code != "denied":
+            raise
+        return None
 
 
 async def remove_brought_in(
@@ -112,6 +129,12 @@ def tell_removal(result: dict[str, Any]) -> None:
         row(f"removed: {one['name']}  {one['words']}  which it had brought in")
     for one in result["added"]:
         remark(f"it had brought in {one['name']}, which is a device still: confide device rm {one['words']}")
+    for name in result["programs"] or ():
+        row(f"ended: {printable(name)}, which it had let in by HTTP")
+    if result["programs"] is None:
+        remark(
+            "programs that it has let in by HTTP may still come: another device sees and ends them, confide gateway ls"
+        )
     if not device["isPaper"]:
         # Never by its name: `confided callers rename` changes that of the daemon alone, so it may be another machine's there.
         remark(

@@ -23,7 +23,7 @@ async def gateway_approve(
     project: Annotated[
         list[str] | None, typer.Option("--project", help="This project alone; again for each.", show_default="all")
     ] = None,
-    days: Annotated[int, typer.Option("--days", min=1, max=3650, help="How long it is let in.")] = 90,
+    days: Annotated[int, typer.Option("--days", min=1, max=90, help="How long it is let in.")] = 90,
     trusted: Annotated[
         bool, typer.Option("--trusted", help="What it stores is an agent's word; else it is untrusted.")
     ] = False,
@@ -41,12 +41,14 @@ async def gateway_approve(
         remark(
             f"{asked['application']} asks to {by_http.does(asked['scope'])} this space, until {local_time(asked['expires'])}."
         )
+        if asked["scope"] == "read":
+            remark("It has not asked to write, so it cannot: for that it has to ask for the scope memory:write.")
         remark(f"It would send you back to {asked['redirect']}")
         if asked["registered"]:
             remark("It has registered itself: nobody has checked that it is called so.")
         remark("Approve it only if you have asked for this yourself. Its vendor reads what it asks and finds.")
         await agreed("let it in?", is_sure=is_sure)
-        given = await by_http.approve(
+        given, days = await by_http.approve(
             space.connection, said, scope=scope, trusted=trusted, days=days, name=name, projects=project or None
         )
     told = {"application": asked["application"], "redirect": asked["redirect"], "scope": given, "days": days}

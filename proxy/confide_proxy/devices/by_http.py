@@ -5,6 +5,7 @@ Whoever uses that gateway lets the end of its TLS, and the client's vendor, read
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 from confide_crypto.errors import RequestError
@@ -16,12 +17,15 @@ _DEADLINE_S: Final = 15.0
 
 
 async def clients_of(connection: Asks) -> list[dict[str, Any]]:
-    """Those that the daemon tells of, by name; none where it is an older one, which has no gateway."""
+    """Those that the daemon tells of, by name; none where it is an older one, which has no gateway.
+
+    `by`: the key of the machine that has let it in, in hex; None: the operator has, or the daemon is an older one.
+    """
     try:
         answer = await ask(connection, "gateway", {}, timeout_s=_DEADLINE_S)
     except RequestError:
         return []
-    return [dict(one) for one in answer["clients"]]
+    return [dict(one) | {"by": one["by"].hex() if one["by"] else None} for one in answer["clients"]]
 
 
 async def asked(connection: Asks, words: str) -> dict[str, Any]:
@@ -38,8 +42,11 @@ async def approve(
     days: int,
     name: str = "",
     projects: list[str] | None = None,
-) -> str:
-    """Let it in, for what it asks or less; the scope that it got. Raises RequestError: it asks no more, or this machine may not decide."""
+) -> tuple[str, int]:
+    """Let it in, for what it asks or less; the scope and the days that it got.
+
+    Raises RequestError: it asks no more, or this machine may not decide.
+    """
     wish = {
         "words": typed_words(words),
         "name": name,
@@ -48,12 +55,28 @@ async def approve(
         "trusted": trusted,
         "days": days,
     }
-    return str((await ask(connection, "sign-in-approve", wish, timeout_s=_DEADLINE_S))["scope"])
+    given = await ask(connection, "sign-in-approve", wish, timeout_s=_DEADLINE_S)
+    return str(given["scope"]), days if given["days"] is None else int(
+        given["days"]
+    )  # an older daemon takes any number
 
 
 async def end(connection: Asks, name: str) -> None:
     """Shut one out, within a second. Raises RequestError: there is none of this name."""
     await ask(connection, "gateway-end", {"name": name}, timeout_s=_DEADLINE_S)
+
+
+async def end_those_of(connection: Asks, keys: Collection[bytes]) -> list[str]:
+    """Shut out whom machines with these keys have let in; their names. Raises RequestError: this machine may not decide."""
+    wanted = {key.hex() for key in keys}
+    mine = [str(one["name"]) for one in await clients_of(connection) if one["by"] in wanted]
+    for name in mine:
+        try:
+            await end(connection, name)
+        except RequestError as error:
+            if error.code != "not_found":  # it has ended meanwhile
+                raise
+    return mine
 
 
 def does(scope: object) -> str:

@@ -19,6 +19,7 @@ from confide_daemon.access.by_http.sign_in import (
     CODE_S,
     MOST_ASKED,
     MOST_ASKED_EACH,
+    MOST_DAYS,
     REFRESH_S,
     REPEAT_S,
     WORDS_S,
@@ -30,6 +31,7 @@ from confide_daemon.access.by_http.sign_in import (
     words_of,
 )
 from confide_daemon.access.callers import Grants
+from confide_daemon.access.invites import Invites, Joined
 from confide_daemon.access.registry import Registry
 from confide_daemon.errors import BadNameError, TakenError
 
@@ -295,6 +297,25 @@ def test_a_device_that_was_shut_out_meanwhile_has_let_nobody_in(desk: Desk) -> N
     desk.registry.revoke("laptop")
     assert desk.exchange(text) is None
     assert desk.families == []
+
+
+def test_a_program_is_found_by_who_has_let_it_in(desk: Desk, clock: Clock) -> None:
+    """Also by who has brought that machine in, and after a change of its key; and not for longer than a device may let one in."""
+    invites, thief = Invites(desk.registry), b"t" * 32
+    invites.add_for(DEVICE, b"i" * 16, b"p" * 32, alias="desk-2", scope="write", ttl_s=60)
+    assert isinstance(invites.join(b"i" * 16, thief), Joined)
+    for by, name in ((DEVICE, "one"), (thief, "two")):
+        identifier = desk.granted(replace(GRANTED, name=name, by=by.hex(), days=3650, gateway="trusted"))
+        waiting = desk.sign_ins.waiting(identifier)
+        assert waiting is not None
+        assert desk.exchange(str(desk.sign_ins.hand_out(waiting))) is not None
+    assert {one.expires_at for one in desk.registry.gateway_clients()} == {clock.now + MOST_DAYS * 86_400}
+    assert [one.inviter for one in desk.registry.gateway_clients()] == ["laptop", "desk-2"]
+    desk.registry.name_successor(DEVICE, b"e" * 32, session="s")
+    desk.registry.succeed(b"e" * 32)
+    assert desk.registry.revoke("laptop") is not None
+    assert [one.alias for one in desk.registry.brought_in_by([b"e" * 32], {})] == ["desk-2", "one", "two"]
+    assert [one.alias for one in desk.registry.brought_in_by([thief], {})] == ["two"]
 
 
 def test_who_ends_it_ends_all_of_it(desk: Desk) -> None:

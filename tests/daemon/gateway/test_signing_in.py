@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -203,6 +204,42 @@ def test_a_lost_answer_signs_nobody_out_and_an_old_token_ends_the_family(house: 
     assert error_of(chat.refresh(first["refresh_token"])) == (400, "invalid_grant")
     assert not house.is_let_in(third["access_token"])
     assert error_of(chat.refresh(third["refresh_token"])) == (400, "invalid_grant")
+
+
+@pytest.mark.parametrize("how", ["device rm", "revoke"])
+def test_a_program_goes_with_the_machine_that_has_let_it_in(
+    house: House, chat: Program, tmp_path: Path, how: str
+) -> None:
+    """A thief has one approved with a stolen machine, and with another one that this has brought in; the owner shuts the machine out."""
+    before = listed_names(house)
+    stolen, second = (Machine(tmp_path, f"{name}-{how[:3]}", is_set_up=False) for name in ("stolen", "second"))
+    for by, machine in ((house.device, stolen), (stolen, second)):
+        machine.allow("project")
+        invite = by.run("device", "invite", machine.name, "--no-wait").splitlines()[0]
+        machine.run("join", invite, code=0)
+        by.run("status")
+        machine.run("status")
+    tokens = []
+    for machine in (stolen, second):
+        page = chat.page()
+        told = house.approve(chat.words(page), "--trusted", "--days", "90", by=machine)
+        assert "may read and write" in told
+        tokens.append(chat.exchange(chat.code(page)).json)
+    assert all(house.is_let_in(each["access_token"]) for each in tokens)
+    if how == "revoke":
+        told = house.gateway.confided.run("revoke", stolen.name, "--added", "--yes").stdout
+        assert told.count("which it had brought in") == 3
+    else:
+        told = house.device.run("device", "rm", stolen.name, "--added", "--yes")
+        assert told.count("which it had let in by HTTP") == 2
+    for each in tokens:
+        assert not house.is_let_in(each["access_token"])
+        assert error_of(chat.refresh(each["refresh_token"])) == (400, "invalid_grant")
+    assert listed_names(house) == before
+
+
+def listed_names(house: House) -> list[str]:
+    return [one["name"] for one in house.gateway.confided.json("gateway", "ls")]
 
 
 def test_a_code_is_good_for_its_own_program_alone(house: House, chat: Program) -> None:

@@ -41,6 +41,8 @@ REFRESH_S: Final = 30 * 86_400.0
 """For which an application may be silent before it has to sign in again."""
 REPEAT_S: Final = 60.0
 """For which what was answered is answered again. Clients ask again within 30 s; a thief gets nothing by it that he did not have."""
+MOST_DAYS: Final = 90
+"""For which a device lets a program in: it can do so again, and whoever has stolen it cannot do so for ever."""
 MOST_ASKED: Final = 64
 MOST_ASKED_EACH: Final = 8
 _WORDS: Final = b"confide sign-in words"
@@ -226,7 +228,7 @@ class SignIns:
     def approve(self, waiting: Waiting, granted: Granted) -> Granted | None:
         """Grant what was asked, or less. None: it was approved, or has ended, meanwhile."""
         scope: SignInScope = "read" if "read" in (granted.scope, waiting.asked.scope) else "write"
-        granted = replace(granted, scope=scope)
+        granted = replace(granted, scope=scope, days=min(granted.days, MOST_DAYS))
         with self._registry.transaction() as database:
             now = self._registry.clock()
             database.execute(
@@ -383,7 +385,8 @@ class SignIns:
             raise TakenError(f"there are {MOST} gateway clients already", hint="end one that nobody uses")
         projects = None if granted.projects is None else frozenset(granted.projects)
         grants = Grants(free_name(granted.name, taken), granted.scope, projects)
-        expires_at = now + granted.days * 86_400
+        expires_at = now + min(granted.days, MOST_DAYS) * 86_400
+        by = bytes.fromhex(granted.by)
         insert_caller(
             database,
             family,
@@ -392,10 +395,11 @@ class SignIns:
             added_by="line",
             now=now,
             expires_at=expires_at,
+            invited_by=by,  # who is shut out takes along whom it has let in
             gateway=granted.gateway,
         )
         detail = f"by HTTP, signed in; {granted.gateway}; {describe(grants, expires_at)}"
-        record(database, now, "added", alias=grants.alias, public_key=family, detail=detail)
+        record(database, now, "added", alias=grants.alias, public_key=family, detail=detail, by=by)
 
     def _waiting(self, database: apsw.Connection, digest: bytes) -> Waiting | None:
         rows: list[Any] = database.execute(

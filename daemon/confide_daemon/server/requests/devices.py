@@ -149,6 +149,7 @@ class RosterRequests:
                     "trusted": one.gateway == "trusted",
                     "expires": None if one.expires_at is None else iso(one.expires_at),
                     "used": None if one.last_seen_at is None else iso(one.last_seen_at),
+                    "by": None if one.invited_by is None else one.invited_by.hex(),
                 }
                 for one in found
             ]

@@ -85,7 +85,7 @@ class SignInRequests:
         done = await asyncio.to_thread(self._desk.sign_ins.approve, found, granted)
         if done is None:
             raise _unknown()
-        return {"scope": done.scope}
+        return {"scope": done.scope, "days": done.days}
 
     async def _end(self, name: str) -> dict[str, Any]:
         caller = await self._deciding()

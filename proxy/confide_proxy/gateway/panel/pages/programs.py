@@ -14,7 +14,7 @@ from confide_proxy.devices import by_http
 from confide_proxy.gateway.panel.desk import Desk
 
 DAYS: Final = 90
-MOST_DAYS: Final = 3650
+MOST_DAYS: Final = 90
 _WORDS: Final = 256
 
 
@@ -32,7 +32,7 @@ async def approve(desk: Desk) -> Response:
     scope, days = desk.said("scope", 10), desk.said_number("days")
     if scope not in ("read", "write") or not 1 <= days <= MOST_DAYS:
         raise RefusalError(400, "invalid", f"a program may read or write, for 1 to {MOST_DAYS:,} days")
-    given = await by_http.approve(
+    given, _days = await by_http.approve(
         desk.gateway.calls.link,
         desk.said("words", _WORDS),
         scope=scope,
