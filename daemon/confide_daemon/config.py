@@ -49,6 +49,8 @@ _SPOKEN_TOKEN: Final = re.compile(r"[0-9A-Fa-f]{32,}")
 
 _CLIENT_HOST = re.compile(r"(?=.{1,253}$)[a-z0-9-]+(\.[a-z0-9-]+)*\.[a-z][a-z0-9-]+")
 _PUBLIC_URL: Final = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:\d{1,5})?/?")
+_WELL_KNOWN: Final = {"https": "443", "http": "80"}
+_MAX_PORT: Final = 65_535
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:\d{1,5})?")
 
 _AGE: Final = re.compile(r"([1-9]\d{0,3})([hd])")
@@ -374,6 +376,9 @@ class GatewayConfig:
     client_hosts: tuple[str, ...] = ()
     client_space: str = ""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "public_url", as_clients_write_it(self.public_url))
+
     def problem(self) -> tuple[str, str] | None:
         """As `VaultConfig.problem`."""
         if bool(self.cert) != bool(self.key):
@@ -382,6 +387,8 @@ class GatewayConfig:
             return ("key" if "PRIVATE KEY" in self.key else "cert"), "it is the path of a PEM file, not what is in it"
         if self.public_url and _PUBLIC_URL.fullmatch(self.public_url) is None:
             return "public_url", "it is an address without a path, such as https://memory.example.org"
+        if (port := re.search(r":(\d*)$", self.public_url)) and not 1 <= int(port[1] or 0) <= _MAX_PORT:
+            return "public_url", f"{port[1]} is not a port number"
         for host in self.hosts:
             if not _HOST.fullmatch(host):
                 return "hosts", 'it takes a list of names as they stand in Host, such as ["memory.example.org"]'
@@ -409,6 +416,25 @@ class GatewayConfig:
         if self.public_url.startswith("http://") and not _is_loopback(urlsplit(self.public_url).hostname or ""):
             return "public_url", "it begins with https://; http:// is for this machine alone"
         return None
+
+
+def as_clients_write_it(url: str) -> str:
+    """An address in small letters, without the port that goes without saying, and without a slash at its end (WHATWG's URL, "serializing").
+
+    Programs compare it with what they make of what a person has typed, to the letter. What is no such address stays as it is.
+    """
+    if _PUBLIC_URL.fullmatch(url.lower()) is None:
+        return url
+    scheme, _, host = url.lower().rstrip("/").partition("://")
+    if (port := re.search(r":0*(\d*)$", host)) is not None:
+        host = host[: port.start()]
+        host += "" if port[1] == _WELL_KNOWN[scheme] else f":{port[1]}"
+    if (address := re.match(r"\[(.+)\]", host)) is not None:
+        try:
+            host = f"[{ipaddress.IPv6Address(address[1]).compressed}]{host[address.end() :]}"
+        except ValueError:
+            return url
+    return f"{scheme}://{host}"
 
 
 def _is_loopback(host: str) -> bool:

@@ -17,8 +17,13 @@ Address = str | bytes
 
 
 def holder_of(host: str) -> Address:
-    """Whoever is at an address, as far as one of them can have many; `host`: as ASGI has it of a client."""
+    """Whoever is at an address, as far as one of them can have many; `host`: as ASGI has it of a client.
+
+    On a socket of both families an IPv4 address comes as one of IPv6 (RFC 4291, 2.5.5.2).
+    """
     address = ip_address(host) if host else ""
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
     return address.packed[:_NETWORK_BYTES] if isinstance(address, IPv6Address) else str(address)
 
 

@@ -78,7 +78,9 @@ def problem_of(scope: Scope, names: Names) -> RefusalError | None:
     """Why a request does not pass; None: it does."""
     hosts, origins, sites = (_values(scope, name) for name in (b"host", b"origin", b"sec-fetch-site"))
     if len(hosts) != 1 or not names.has_host(hosts[0]):
-        return RefusalError(421, "misdirected", "this gateway answers to its own names alone")
+        lacks_port = len(hosts) == 1 and any(name.rpartition(":")[0] == hosts[0].lower() for name in names.hosts)
+        hint = "the port is missing in Host: a proxy in front has to pass it on as it came" if lacks_port else None
+        return RefusalError(421, "misdirected", "this gateway answers to its own names alone", hint=hint)
     if any(not names.has_origin(origin) for origin in origins):
         return RefusalError(403, "denied", "pages of other origins are refused")
     # A picture or a form brings no Origin, but browsers say this.

@@ -65,12 +65,14 @@ log = logging.getLogger(__name__)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """The socket. Raises OSError."""
+    """The socket; that of `::` takes IPv4 too. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With its protocol named, or asyncio leaves Nagle's algorithm on: an answer would wait 40 ms for the head's acknowledgement.
     found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         found.bind((host, port))
         found.listen(BACKLOG)
         found.setblocking(False)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from confide_door.guard import Names, holds_token, problem_of
+from confide_door.guard import Guard, Names, holds_token, problem_of
 
 
 @pytest.mark.parametrize(
@@ -49,3 +51,35 @@ def test_a_person_may_follow_a_link_to_some_pages_alone(
     scope = {"type": "http", "method": method, "path": path, "headers": headers, "query_string": b""}
     refusal = problem_of(scope, names)
     assert (refusal and refusal.status) == status
+
+
+async def test_no_answer_is_framed_unless_it_says_so_itself() -> None:
+    """Whatever it says otherwise: a policy of its own stays, and each has one."""
+    for own, told in (
+        (None, b"default-src 'none'; frame-ancestors 'none'"),
+        (b"frame-ancestors 'self'", b"frame-ancestors 'self'"),
+    ):
+
+        async def app(_scope: Any, _receive: Any, send: Any, own: bytes | None = own) -> None:
+            headers = [] if own is None else [(b"Content-Security-Policy", own)]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+        sent: list[Any] = []
+
+        async def send(message: Any, sent: list[Any] = sent) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/",
+            "headers": [(b"host", b"here.example")],
+            "query_string": b"",
+        }
+        await Guard(app, Names({"here.example"}), hint="x")(scope, nobody, send)
+        found = [value for name, value in sent[0]["headers"] if name.lower() == b"content-security-policy"]
+        assert found == [told]
+
+
+async def nobody() -> Any:
+    raise AssertionError

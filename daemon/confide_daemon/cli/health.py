@@ -132,6 +132,8 @@ def examine(
         checks.append(_room(found))
         checks.append(_check_versions(found))
         checks += _gateway_clients(found, space)
+        if checks[0].is_ok:
+            checks += _gateway(found)
         for name, space_id in spaces_of(found, space).items():
             follow(f"{name}: checking", 0, 0)
             checks += _database(found, name, space_id)
@@ -193,6 +195,33 @@ def _gateway_clients(found: Paths, space: str | None) -> Iterator[Check]:
             what = "reads and writes" if one.grants.may_write else "reads"
             said = f"{what} {one.space} by HTTP, {one.gateway}; its vendor reads what it asks and finds"
             yield Check(f"gateway client {one.alias}", detail=said)
+
+
+def _gateway(found: Paths) -> Iterator[Check]:
+    """What `[gateway]` names: a certificate, and a space for programs that describe themselves."""
+    said = config.load(found.config).gateway
+    if said.cert:
+        from confide_door.certificates import SOON_S, CertificateError, good_until
+
+        what, hint = (
+            "certificate of the gateway",
+            "is it renewed? the daemon reads new files by itself, as its own user",
+        )
+        try:
+            left_s = good_until(Path(said.cert).expanduser(), Path(said.key).expanduser()) - time.time()
+        except CertificateError as error:
+            yield Check(what, f"it cannot be used: {error}", hint)
+        else:
+            days = f"{abs(left_s) / 86_400:.0f} days"
+            if left_s < SOON_S:
+                yield Check(what, f"it is over since {days}" if left_s < 0 else f"it ends in {days}", hint)
+            else:
+                yield Check(what, detail=f"good for {days}")
+    with closing(open_state(found.data)) as state:
+        known = state.registry.spaces()
+    if said.client_space and said.client_space not in known:
+        problem = f"client_space is '{said.client_space}', and there is no space of that name"
+        yield Check("programs that describe themselves", problem, f"the spaces are: {', '.join(known) or 'none yet'}")
 
 
 def _database(found: Paths, name: str, space_id: str) -> Iterator[Check]:

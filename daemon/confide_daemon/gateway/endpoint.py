@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+import json
+from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from confide_daemon.access.callers import Caller
 from confide_daemon.gateway.admission import Bearer
@@ -19,6 +20,9 @@ from confide_door.refusals import RefusalError
 from confide_door.serving import KNOWN
 
 LISTEN: Final = "subscriptions/listen"
+_QUOTES: Final = ("Validation error", "Parse error")
+"""How the SDK's words begin that quote the request."""
+_NO_MESSAGE: Final = "the body is no message of JSON-RPC: it is one object, and no batch"
 
 
 class Endpoint:
@@ -59,7 +63,8 @@ class Endpoint:
             client.require_credit()
             body = await body_of(request, within_s=BODY_S)
             await client.pay(body)
-            work = asyncio.create_task(client.handle(scope, body, receive, send, is_passed_on=is_passed_on))
+            told = _in_our_words(send)
+            work = asyncio.create_task(client.handle(scope, body, receive, told, is_passed_on=is_passed_on))
             # A stream does not outlive the token that has opened it; a request is answered where its client ends for another reason.
             end = asyncio.create_task((client.ended if is_stream else client.is_over).wait())
             try:
@@ -73,3 +78,39 @@ class Endpoint:
         if client.ended.is_set() and not client.is_over.is_set():
             raise restarting()
         raise self._by_token.challenge.unknown()
+
+
+def _in_our_words(send: Send) -> Send:
+    """What the SDK says of a body that is no message quotes it, and an address of its own; other answers pass as they are."""
+    head: Message | None = None
+    body = bytearray()
+
+    async def told(message: Message) -> None:
+        nonlocal head
+        if message["type"] == "http.response.start" and message["status"] == 400:
+            head = message
+            return
+        if head is None or message["type"] != "http.response.body":
+            await send(message)
+            return
+        body.extend(message.get("body", b""))
+        if message.get("more_body"):
+            return
+        answer = _reworded(bytes(body))
+        headers = [pair for pair in head["headers"] if pair[0].lower() != b"content-length"]
+        headers.append((b"content-length", str(len(answer)).encode()))
+        await send({**head, "headers": headers})
+        await send({**message, "body": answer})
+
+    return told
+
+
+def _reworded(body: bytes) -> bytes:
+    try:
+        said: Any = json.loads(body)
+        if said["error"]["message"].startswith(_QUOTES):
+            said["error"] = {"code": said["error"]["code"], "message": _NO_MESSAGE}
+            return json.dumps(said).encode()
+    except (ValueError, LookupError, TypeError, AttributeError):
+        pass  # it is another answer
+    return body

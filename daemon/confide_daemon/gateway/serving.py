@@ -35,6 +35,7 @@ from confide_daemon.gateway.oauth.documents import Documents
 from confide_daemon.gateway.oauth.routes import OPEN_TO_LINKS, SignInRoutes
 from confide_daemon.server.replicas import Change
 from confide_daemon.server.server import Daemon
+from confide_door.certificates import CertificateError, Renewal, good_until
 from confide_door.guard import Guard, Names
 from confide_door.pacing import Turns
 from confide_door.refusals import handlers
@@ -43,6 +44,7 @@ from confide_door.serving import Server, listen, settings
 log = logging.getLogger(__name__)
 
 GOODBYE_S: Final = 2.0
+CERTIFICATE_ENDS: Final = "gateway_certificate_end_timestamp_seconds"
 _WHERE: Final = "for the gateway"
 _HINT: Final = "choose another listen of [gateway] in daemon.toml"
 
@@ -88,7 +90,8 @@ class Gateway:
                 Names(hosts, open_to_links=OPEN_TO_LINKS),
                 hint="whoever runs the daemon finds it in its log",
             )
-            self._server = Server(_settings(guarded, self._config), turns=Turns())
+            settings, renewal = await asyncio.to_thread(_settings, guarded, self._config)
+            self._server = Server(settings, turns=Turns())
         except BaseException:
             listening.close()
             raise
@@ -96,15 +99,24 @@ class Gateway:
             asyncio.create_task(self._server.serve(sockets=[listening])),
             asyncio.create_task(self._clients.watch()),
         ]
+        if renewal is not None:
+            self._tasks.append(asyncio.create_task(renewal.run()))
+            says = "When the certificate of the gateway ends."
+            self._daemon.operator.metrics.add(CERTIFICATE_ENDS, says, lambda: renewal.until)
+        if (space := self._config.client_space) and space not in registry.spaces():
+            log.warning(
+                "client_space of [gateway]: there is no space of that name, so no described program can sign in"
+            )
         log.info("the gateway listens on %s port %d", listening.getsockname()[0], port)
 
     async def close(self) -> None:
         """End streams, let what was begun be answered, and take no more."""
         if self._clients is None or self._server is None:
             return
-        serving, watching = self._tasks
+        serving, *watching = self._tasks
         self._server.should_exit = True
-        watching.cancel()
+        for task in watching:
+            task.cancel()
         self._clients.end_streams()
         leaving = [asyncio.create_task(node.leave()) for node in self._from_nodes]
         with contextlib.suppress(TimeoutError):
@@ -113,7 +125,7 @@ class Gateway:
         await self._clients.close()
         for task in (serving, *leaving):
             task.cancel()
-        await asyncio.gather(serving, watching, *leaving, return_exceptions=True)
+        await asyncio.gather(serving, *watching, *leaving, return_exceptions=True)
 
     def changed(self, space_id: str, change: Change) -> None:
         if self._clients is not None:
@@ -148,10 +160,18 @@ def _listen(where: str) -> socket.socket:
         raise ListenError(f"{host}:{port} {_WHERE}", why, hint=_HINT) from error
 
 
-def _settings(application: Any, config: GatewayConfig) -> uvicorn.Config:
+def _settings(application: Any, config: GatewayConfig) -> tuple[uvicorn.Config, Renewal | None]:
+    """How it is served, and what keeps its certificate as the files are."""
     cert, key = (Path(name).expanduser() if name else None for name in (config.cert, config.key))
     try:
-        return settings(application, most_connections=MAX_CONNECTIONS, finish_s=int(FINISH_S), cert=cert, key=key)
-    except (OSError, ssl.SSLError) as error:
-        why = f"its certificate or the key of it cannot be used: {error.strerror or type(error).__name__}"
-        raise ListenError(f"{config.listen} {_WHERE}", why, hint="cert and key of [gateway] name PEM files") from error
+        if cert is not None and key is not None:
+            good_until(cert, key)
+        found = settings(application, most_connections=MAX_CONNECTIONS, finish_s=int(FINISH_S), cert=cert, key=key)
+        if cert is None or key is None or found.ssl is None:
+            return found, None
+        return found, Renewal(found.ssl, cert, key, require=read_private_file)
+    except (CertificateError, OSError, ssl.SSLError) as error:
+        why = str(error) if isinstance(error, CertificateError) else error.strerror or type(error).__name__
+        hint = "cert and key of [gateway] name PEM files that the daemon's own user can read"
+        problem = f"its certificate or the key of it cannot be used: {why}"
+        raise ListenError(f"{config.listen} {_WHERE}", problem, hint=hint) from error

@@ -212,7 +212,9 @@ class Daemon:
         Raises ListenError where the address cannot be bound; OvertakenError: nodes of a newer version are to go on in its place.
         """
         # First of all: whoever reads the address may stop the daemon that same moment.
-        for number in (signal.SIGTERM, signal.SIGINT):
+        # Its terminal goes too, unless whoever has started it says that it is to outlive that (nohup).
+        hang_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+        for number in (signal.SIGTERM, signal.SIGINT, *hang_up):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         # Before anybody is let in, whose rights could change unseen.
         self._seen = (self._state.registry.version(), self._state.registry.last_change())

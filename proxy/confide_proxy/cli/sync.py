@@ -324,7 +324,8 @@ async def _serve(paths: Paths, config: ProxyConfig, served: list[Project], telle
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[ConfideError] = loop.create_future()
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    hang_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]  # nohup
+    for number in (signal.SIGTERM, signal.SIGINT, *hang_up):
         loop.add_signal_handler(number, stop.set)
     for project in served:
         teller.say(

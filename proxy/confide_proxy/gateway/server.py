@@ -83,7 +83,8 @@ async def serve(
     server = serving.Server(serving.settings(create(gateway, ROOMS), most_connections=MAX_CONNECTIONS))
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    hang_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]  # nohup
+    for number in (signal.SIGTERM, signal.SIGINT, *hang_up):
         loop.add_signal_handler(number, stop.set)
     running = paths.gateway / RUNNING
     try:

@@ -205,6 +205,46 @@ async def test_a_document_that_is_odd_does_not_count(applications: Applications)
         assert applications.all() == []
 
 
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"])
+async def test_a_redirect_is_not_followed_wherever_it_leads(applications: Applications, status: str) -> None:
+    """To where a document would be found that counts: on the same server, under the name that was looked up, and at the address of it."""
+    asked: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        asked.append(head)
+        port = writer.get_extra_info("sockname")[1]
+        places = [f"https://127.0.0.1:{port}/found", "/found", f"//127.0.0.1:{port}/found"]
+        is_there = head.startswith(b"GET /found")
+        place = places[len(asked) % len(places)]
+        close = "Connection: close\r\n"  # so that whoever follows comes anew
+        writer.write(answer(more=close) if is_there else answer(status=status, more=f"Location: {place}\r\n{close}"))
+        await writer.drain()
+        writer.close()
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    AUTHORITY.issue_cert(HOST, "127.0.0.1").configure_cert(context)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    async with server, asyncio.timeout(DEADLINE_S):
+        for number in range(3):
+            with pytest.raises(RefusalError):
+                await about(applications, server.sockets[0].getsockname()[1]).application(ADDRESS)
+            assert len(asked) == number + 1
+    assert applications.all() == []
+
+
+async def test_what_is_wrong_here_is_not_told_to_a_stranger(applications: Applications) -> None:
+    """As that the space is none which they may ask for: its name, and those of the others, are nobody's."""
+    async with serving(answer()) as (port, _):
+        found = about(applications, port)
+        found._space = "hame"
+        with pytest.raises(RefusalError) as refused:
+            await found.application(ADDRESS)
+    assert refused.value.status == 503
+    assert "hame" not in str(refused.value) + str(refused.value.hint)
+    assert "home" not in str(refused.value) + str(refused.value.hint)
+
+
 async def test_a_server_of_another_name_or_one_that_is_slow_is_none(
     applications: Applications, monkeypatch: pytest.MonkeyPatch
 ) -> None:

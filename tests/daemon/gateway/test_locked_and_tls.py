@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
+import socket
 import ssl
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +19,9 @@ from tests.support.programs.confided import Confided
 from tests.support.programs.door_attacks import LISTEN
 from tests.support.programs.processes import NO_MODEL, Machine, wait_until
 from tests.support.programs.server_gateway import GATEWAY, ServerGateway, serve, served
+
+from confide_daemon.datadir import control
+from confide_daemon.datadir.paths import DataFolder
 
 MACHINES_KEEP = '[at_rest]\ncustody = "caller"\n'
 SECRET = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3hJ5"
@@ -70,7 +76,7 @@ def test_a_locked_space_is_not_unlocked_and_what_is_sealed_stays_so(confided: Co
 
 def test_it_listens_by_tls_and_is_called_as_configured(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
-    more = f'cert = "{cert}"\nkey = "{key}"\npublic_url = "https://memory.example.org"\nhosts = ["other.example.org"]\n'
+    more = f'cert = "{cert}"\nkey = "{key}"\npublic_url = "https://Memory.example.org:443"\nhosts = ["other.example.org"]\n'
     gateway = served(tmp_path / "home", gateway=GATEWAY + more)
     try:
         for host, status in (
@@ -91,16 +97,79 @@ def test_it_listens_by_tls_and_is_called_as_configured(tmp_path: Path) -> None:
             secure.close()
         with pytest.raises((OSError, http.client.HTTPException)):
             gateway.request("GET", "/health")
+        assert shown(gateway.port) == der_of(cert)
+        assert "certificate of the gateway ends on" in gateway.confided.log  # in a day
+        assert "it ends in" in gateway.confided.run("doctor", code=1).stdout
+        metric = "confided_gateway_certificate_end_timestamp_seconds"
+        socket_file = DataFolder(gateway.confided.data).control
+        (sample,) = (one for one in control.ask(socket_file, "top")["samples"] if one[0] == metric)
+        assert 0 < sample[2] - time.time() < 86_400
+        # One that was renewed is served without a restart; one that does not fit is not, and is told.
+        (tmp_path / "new").mkdir()
+        renewed, other_key = certificate(tmp_path / "new")
+        before = cert.read_bytes()
+        renewed_bytes = renewed.read_bytes()
+        cert.write_bytes(renewed_bytes)
+        wait_until("that to be told", lambda: f"{key}: it is no key of that certificate" in gateway.confided.log)
+        assert shown(gateway.port) == ssl.PEM_cert_to_DER_cert(before.decode())
+        other_key.chmod(0o644)
+        other_key.replace(key)
+        wait_until("that to be told", lambda: gateway.confided.log.count("so the one of before is served") == 2)
+        assert shown(gateway.port) == ssl.PEM_cert_to_DER_cert(before.decode())
+        key.chmod(0o600)
+        wait_until("the new one", lambda: shown(gateway.port) == ssl.PEM_cert_to_DER_cert(renewed_bytes.decode()))
     finally:
         gateway.confided.end()
+
+
+def test_a_space_that_is_not_there_is_told_to_the_operator_and_no_space_to_a_stranger(confided: Confided) -> None:
+    """At the start, and by doctor."""
+    said = GATEWAY + 'client_hosts = ["claude.ai"]\nclient_space = "hame"\n'
+    (confided.home / "daemon.toml").write_text(NO_MODEL + said)
+    confided.run("init")
+    confided.enroll("home")
+    serve(confided)
+    assert "client_space of [gateway]: there is no space of that name" in confided.log
+    done = confided.run("doctor", code=1)
+    told = done.stdout + done.stderr
+    assert "client_space is 'hame', and there is no space of that name" in told
+    assert "the spaces are: home" in told
+
+
+def test_a_terminal_that_goes_ends_it_in_order(confided: Confided) -> None:
+    """As an ssh that drops; and where whoever has started it says that it is to outlive that, it does."""
+    confided.run("init")
+    confided.serve("--listen", "127.0.0.1:0")
+    process = confided.processes[-1]
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(DEADLINE_S) == 0
+    assert "ended" in confided.log.splitlines()[-1]
+
+
+def der_of(cert: Path) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(cert.read_text())
+
+
+def shown(port: int) -> bytes:
+    """The certificate that whoever comes now is shown."""
+    anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection(("127.0.0.1", port), DEADLINE_S) as plain,
+        anyone.wrap_socket(plain) as secure,
+    ):
+        found = secure.getpeercert(binary_form=True)
+    assert found is not None
+    return found
 
 
 def test_what_keeps_it_from_listening_is_told(confided: Confided, tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     confided.run("init")
     for said, code, told in (
-        (f'cert = "{cert}"\nkey = "{cert}"\n', 5, "its certificate or the key of it cannot be used"),
-        (f'cert = "{tmp_path}/none"\nkey = "{key}"\n', 5, "its certificate or the key of it cannot be used"),
+        (f'cert = "{cert}"\nkey = "{cert}"\n', 5, f"cannot be used: {cert}: it is no key in PEM"),
+        (f'cert = "{tmp_path}/none"\nkey = "{key}"\n', 5, f"cannot be used: {tmp_path}/none: no such file"),
+        (f'cert = "{key}"\nkey = "{key}"\n', 5, f"cannot be used: {key}: it is no certificate in PEM"),
     ):
         cert.chmod(0o600)
         (confided.home / "daemon.toml").write_text(NO_MODEL + GATEWAY + said)

@@ -200,3 +200,41 @@ def test_guesses_are_few_and_shut_nobody_out(tmp_path: Path) -> None:
         assert listed["lastSeenAt"] is not None
     finally:
         gateway.confided.end()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"secret": "a canary"}}],
+        {"jsonrpc": "2.0", "id": ["a canary"], "method": "tools/list"},
+        {"jsonrpc": "2.0", "id": 1, "method": {"a canary": 1}},
+        {"a canary": 1},
+        b'{"a canary": ',
+        b'"a canary"',
+    ],
+    ids=str,
+)
+def test_what_is_no_message_is_refused_in_our_own_words(gateway: ServerGateway, writer: str, body: Any) -> None:
+    """A batch, as older clients send it, and others: the answer quotes nothing of them."""
+    refused = gateway.request(
+        "POST", "/mcp", body, token=writer, headers={"Accept": "application/json, text/event-stream"}
+    )
+    assert refused.status == 400
+    told = refused.body.decode()
+    assert "canary" not in told
+    assert "pydantic" not in told
+    assert "jsonrpc" in told
+    assert "no batch" in told or "Missing session ID" in told
+
+
+def test_a_host_without_its_port_is_told_so(gateway: ServerGateway) -> None:
+    """As nginx sends it by $host; and of another name nothing is told."""
+    for host, told in (
+        ("127.0.0.1", "the port is missing in Host"),
+        ("evil.example", None),
+        (f"evil.example:{gateway.port}", None),
+    ):
+        refused = gateway.request("GET", "/health", headers={"Host": host})
+        hint = refused.json["error"].get("hint")
+        assert refused.status == 421
+        assert hint is None if told is None else told in hint

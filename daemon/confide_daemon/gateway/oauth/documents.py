@@ -20,9 +20,12 @@ from urllib.parse import urlsplit
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.access.by_http.applications import Application, Applications
+from confide_daemon.errors import BadNameError
 from confide_door.admission import Guesses
 from confide_door.limits import Places
 from confide_door.refusals import RefusalError
+
+log = logging.getLogger(__name__)
 
 FETCH_S: Final = 5.0
 MAX_BYTES: Final = 64 * 1024
@@ -123,8 +126,12 @@ class Documents:
                 space=self._space,
                 redirects=application[1],
             )
-        except ConfideError as error:
+        except BadNameError as error:
             raise RefusalError(400, "invalid", str(error), hint=error.hint) from error
+        except ConfideError as error:
+            # What is wrong here is the operator's, and its words name spaces: a stranger is told neither.
+            log.error("a program that describes itself cannot sign in: %s", error)
+            raise RefusalError(503, "unavailable", "programs cannot sign in by a document here now") from error
         while len(self._known) >= MOST_KEPT:
             del self._known[next(iter(self._known))]
         self._known[identifier] = time.monotonic()

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import errno
 import http
+import ipaddress
 import logging
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
@@ -28,6 +29,22 @@ ACCEPTED_AT_ONCE: Final = 8
 """Connections taken in before calls are looked at again: each costs some 0.1 ms, and a flood brings them without end."""
 MAX_WAITING_CONNECTIONS: Final = 1024
 """In the kernel's queue: whoever finds it full tries again after a second, and after a restart all callers come at once."""
+
+
+def where_of(host: str, port: int) -> dict[str, Any]:
+    """Where `serve` is to listen. Raises OSError: the address cannot be bound.
+
+    `::` is every address of both families, as it is where others listen. asyncio would take IPv6 alone there.
+    """
+    try:
+        is_everywhere = ipaddress.IPv6Address(host).is_unspecified
+    except ValueError:
+        is_everywhere = False
+    if not is_everywhere:
+        return {"host": host, "port": port}
+    return {
+        "sock": socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=socket.has_dualstack_ipv6())
+    }
 
 
 class Listener:
@@ -67,8 +84,7 @@ class Listener:
         try:
             self._server = await serve(
                 self._handle,
-                host,
-                port,
+                **where_of(host, port),
                 process_request=self._answer,
                 open_timeout=HTTP_DEADLINE_S,
                 server_header=None,

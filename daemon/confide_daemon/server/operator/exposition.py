@@ -23,7 +23,7 @@ from confide_crypto.keys.files import read_private_file
 from confide_daemon.config import MetricsConfig, parse_listen
 from confide_daemon.datadir.credentials import MAX_KEY, credential
 from confide_daemon.errors import ListenError
-from confide_daemon.server.listening.listener import quiet_logger
+from confide_daemon.server.listening.listener import quiet_logger, where_of
 from confide_daemon.server.listening.refusals import Refusals
 from confide_daemon.server.listening.strangers import HTTP_DEADLINE_S, Strangers
 
@@ -56,8 +56,7 @@ class Exposition:
         try:
             self._server = await serve(
                 _no_websocket,
-                host,
-                port,
+                **where_of(host, port),
                 process_request=self._answer,
                 open_timeout=HTTP_DEADLINE_S,
                 server_header=None,

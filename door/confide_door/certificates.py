@@ -1,0 +1,125 @@
+"""The certificate of a gateway, read anew where its files change: one that was renewed is served without a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+POLL_S: Final = 2.0
+"""Between two looks at the files."""
+SOON_S: Final = 7 * 86_400.0
+"""A certificate that ends within it should have been renewed: of 90 days that is done after 60, of 45 after 30, of 6 after 4."""
+_TOLD_S: Final = 86_400.0
+_MOST_BYTES: Final = 1 << 20
+
+
+class CertificateError(Exception):
+    """A certificate or its key that cannot be used: which file, and why."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path}: {why}")
+        self.path = path
+        self.why = why
+
+
+def good_until(cert: Path, key: Path) -> float:
+    """When a certificate ends that can be used with this key, in seconds since 1970. Raises CertificateError."""
+    from cryptography.x509 import load_pem_x509_certificate  # which nobody needs who has no certificate
+
+    read = {path: _read(path) for path in (cert, key)}
+    try:
+        until = load_pem_x509_certificate(read[cert]).not_valid_after_utc.timestamp()
+    except ValueError:
+        raise CertificateError(cert, "it is no certificate in PEM") from None
+    try:
+        # Tried in a context of its own: one that is in use would be left with one of them new and the other old.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password=_no_password)
+    except ssl.SSLError as error:
+        why = "it is no key of that certificate" if error.reason == "KEY_VALUES_MISMATCH" else "it is no key in PEM"
+        raise CertificateError(key, why) from None
+    except (OSError, ValueError) as error:
+        raise CertificateError(key, str(error) or type(error).__name__) from None
+    return until
+
+
+class Renewal:
+    """Keeps what a context serves as the files are."""
+
+    def __init__(self, context: ssl.SSLContext, cert: Path, key: Path, *, require: Callable[[Path], object]) -> None:
+        """`require`: raises ConfideError where others may read the key."""
+        self._context = context
+        self._cert = cert
+        self._key = key
+        self._require = require
+        self._seen = _marks(cert, key)
+        self._told_at = float("-inf")
+        self.until = good_until(cert, key)
+        """When what is served ends, in seconds since 1970."""
+
+    async def run(self) -> None:
+        """Look at the files again and again, until cancelled."""
+        while True:
+            self._tell()
+            await asyncio.sleep(POLL_S)
+            await asyncio.to_thread(self.look)
+
+    def look(self) -> None:
+        """Take up what has changed in the files. What cannot be used is told once, and what was served before is served on."""
+        marks = _marks(self._cert, self._key)
+        if marks == self._seen:
+            return
+        try:
+            self._require(self._key)
+            until = good_until(self._cert, self._key)
+            self._context.load_cert_chain(self._cert, self._key)
+        except Exception as error:
+            log.error("the new certificate of the gateway cannot be used, so the one of before is served: %s", error)
+        else:
+            self.until = until
+            self._told_at = float("-inf")
+            log.info("the certificate of the gateway was read anew; it is good until %s", _day(until))
+        self._seen = marks
+
+    def _tell(self) -> None:
+        """Once a day that it is over, or soon."""
+        left_s = self.until - time.time()
+        if left_s < SOON_S and time.monotonic() - self._told_at >= _TOLD_S:
+            self._told_at = time.monotonic()
+            how = "is over since" if left_s < 0 else "ends on"
+            log.warning("the certificate of the gateway %s %s: is it renewed?", how, _day(self.until))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_MOST_BYTES)
+    except OSError as error:
+        raise CertificateError(path, (error.strerror or type(error).__name__).lower()) from None
+
+
+def _marks(*paths: Path) -> list[tuple[int, int, int] | None]:
+    """What changes when a file does, or its mode, or is another one."""
+    found: list[tuple[int, int, int] | None] = []
+    for path in paths:
+        try:
+            status = path.stat()
+            found.append((status.st_ino, status.st_ctime_ns, status.st_size))
+        except OSError:
+            found.append(None)
+    return found
+
+
+def _no_password() -> str:
+    """Nobody is there to type one; without this OpenSSL asks at the terminal."""
+    raise ValueError("it has a password, which nobody is there to type")
+
+
+def _day(at: float) -> str:
+    return time.strftime("%Y-%m-%d at %H:%M UTC", time.gmtime(at))
