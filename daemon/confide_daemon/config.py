@@ -387,8 +387,8 @@ class GatewayConfig:
             return ("key" if "PRIVATE KEY" in self.key else "cert"), "it is the path of a PEM file, not what is in it"
         if self.public_url and _PUBLIC_URL.fullmatch(self.public_url) is None:
             return "public_url", "it is an address without a path, such as https://memory.example.org"
-        if (port := re.search(r":(\d*)$", self.public_url)) and not 1 <= int(port[1] or 0) <= _MAX_PORT:
-            return "public_url", f"{port[1]} is not a port number"
+        if (said := re.search(r":(\d*)$", self.public_url)) and not 1 <= int(said[1] or 0) <= _MAX_PORT:
+            return "public_url", f"'{said[1]}' is not a port number"
         for host in self.hosts:
             if not _HOST.fullmatch(host):
                 return "hosts", 'it takes a list of names as they stand in Host, such as ["memory.example.org"]'
