@@ -150,6 +150,7 @@ class ToolContext:
     classes: frozenset[str] | None = None  # that a search may give; None: all
     is_unasked: bool = False  # a search is for what may be put before a model that did not ask for it
     key: bytes = b""  # of the caller, Ed25519; b"" for one that has none, as whoever comes by HTTP
+    notes: tuple[str, ...] = ()  # what its machine says of its files, for the warnings of an answer
     has_machine: bool = True  # else no working copies bind it to the projects of its connection
 
     @property

@@ -169,6 +169,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         await context.require_known(project)
     context.space.usage.count(hit.document for hit in result.hits)
     structured = _structured(result)
+    structured["warnings"] += context.notes
     await context.shorten(structured)
     return ToolResult(structured, text_of(structured, project=context.project, nothing=NOTHING))
 

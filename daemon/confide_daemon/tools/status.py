@@ -201,6 +201,7 @@ def _structured(
             "healed": status.health.healed,
         },
         "warnings": [
+            *context.notes,
             *status.warnings,
             *_behind(facts.proxy_version),
             *_unknown_toolsets(context.unknown_toolsets),

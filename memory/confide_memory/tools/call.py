@@ -35,6 +35,11 @@ CLASSES: Final = "confide/classes"
 UNASKED: Final = "confide/unasked"
 """Of a search: true where what is found may be put before a model that did not ask for it. Scores then say whether a hit helps with a
 prompt, most of which need no memory."""
+NOTES: Final = "confide/notes"
+"""Of a search or of `memory_status`: sentences of the machine about its files, which the answer gives among its warnings."""
+NOTED: Final = frozenset({"memory_search", "memory_status"})
+MOST_NOTES: Final = 4
+MAX_NOTE_CHARS: Final = 400
 WITHIN: Final = "confide/within"
 """Of a call: `{"projects", "scope"}`, what it may reach at most, where who made it has less than the machine (PROTOCOL.md 9.2)."""
 CODE: Final = "confide/code"

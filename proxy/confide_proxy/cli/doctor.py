@@ -51,6 +51,7 @@ from confide_proxy.link.connection_terms import attach_body
 from confide_proxy.link.identity import Form
 from confide_proxy.offline.journal import Journal
 from confide_proxy.sync import project as projects
+from confide_proxy.sync import workspace
 from confide_proxy.sync.folder import Folder
 
 LEAST_FREE_BYTES: Final = 200_000_000
@@ -283,6 +284,8 @@ def _files(here: Here, folder: Path) -> Finding:
         )
     except FolderError as error:
         return problem("files", error)
+    if missing := workspace.notices(here.paths, Folder(project.name, project.root)):
+        return Finding("files", "hint", "; ".join(missing))
     return ok("files", f"{counted(count, 'memory file')} in {project.root}")
 
 

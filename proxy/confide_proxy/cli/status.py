@@ -121,6 +121,9 @@ async def _status(here: Here, folder: Path) -> dict[str, Any]:
         unknown = catalogues.load(here.paths.catalogue, here.config.toolsets).unknown
         result |= {"unknownTools": ", ".join(unknown)} if unknown else {}
         files = client.files
+        # A daemon from before it knew says nothing of it.
+        missed = [each for each in await asyncio.to_thread(files.notices) if each not in result["warnings"]]
+        result["warnings"] = [*missed, *result["warnings"]]
         local: dict[str, Any] = {
             "filesHere": await asyncio.to_thread(files.known),
             "isLocal": daemon.load_pin(here.paths.link) is None,

@@ -65,10 +65,13 @@ _FINAL_DENIALS: Final = frozenset({"unknown", "revoked", "expired", "invite"})
 async def sync(
     here: Here,
     force: Annotated[bool, typer.Option("--force", help="Read every file, however unchanged it looks.")] = False,
+    deleted: Annotated[
+        bool, typer.Option("--deleted", help="Delete everywhere what went missing here, however much it is.")
+    ] = False,
     project: ProjectDir = Path(),
 ) -> Output:
     """Compare this project's files with the daemon and wait until they are indexed."""
-    result = await _compared(here, await identified(here, project), force=force)
+    result = await _compared(here, await identified(here, project), force=force, is_meant=deleted)
 
     def tell() -> None:
         say(
@@ -82,7 +85,7 @@ async def sync(
             say(f"{counted(len(clashes), 'clash', 'clashes')}: {named}")
         for item in result["skipped"]:
             remark(f"skipped {item['path']}: {item['reason']}")
-        note(*result["warnings"])
+        note(*result["notices"], *result["warnings"])
 
     code = RequestError(result["notCompared"], "").exit_code if "notCompared" in result else 0
     return Output(result, tell, exit_code=code or (EXIT_STORAGE if result["filesFailed"] else 0))
@@ -131,9 +134,10 @@ def quickstart(
     return Output({"daemonVersion": info["daemonVersion"], **counts, **told}, tell)
 
 
-async def _compared(here: Here, project: Project, *, force: bool) -> dict[str, Any]:
-    with SyncProgress(terminal(stderr=True)) as bar:
-        async with here.client(project) as client:
+async def _compared(here: Here, project: Project, *, force: bool, is_meant: bool = False) -> dict[str, Any]:
+    async with here.client(project) as client:
+        with SyncProgress(terminal(stderr=True)) as bar:
+            client.files.means_deletions = is_meant or await _is_meant(client, project)
             client.files.on_progress = lambda done, total: bar.follow(done, total, "files")
             await send_queue(client, here)
             sent: dict[str, Any] = {}
@@ -158,7 +162,22 @@ async def _compared(here: Here, project: Project, *, force: bool) -> dict[str, A
             note(*ignored_notes(client))
             # In place: what such an answer lacks is said to be the daemon's fault.
             result |= {**sent, "clashes": clashes, "filesFailed": failed}
+            result["notices"] = await asyncio.to_thread(client.files.notices)
             return result
+
+
+async def _is_meant(client: Client, project: Project) -> bool:
+    """Whether a person at a terminal says that what went missing is to be deleted everywhere."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    try:
+        lost = await asyncio.to_thread(client.files.missing)
+    except FolderError:
+        return False  # which the comparison says
+    if not lost:
+        return False
+    said = f"{counted(lost, 'memory file')} went missing in {project.root}: delete {'them' if lost > 1 else 'it'} everywhere?"
+    return await asyncio.to_thread(typer.confirm, said, err=True)
 
 
 async def until_indexed(

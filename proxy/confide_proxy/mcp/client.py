@@ -18,7 +18,7 @@ from confide_crypto.transport.open import Connection
 from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools import result as results
-from confide_memory.tools.call import OPERATION, SAID, STRUCTURED
+from confide_memory.tools.call import NOTED, NOTES, OPERATION, SAID, STRUCTURED
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError, UnfitAnswerError
@@ -150,6 +150,8 @@ class Client:
             STRUCTURED: True,
             **(more_meta or {}),
         }
+        if tool in NOTED and (notes := await asyncio.to_thread(self.files.notices)):
+            meta[NOTES] = notes
         if progress:
             meta["progressToken"] = identifier
             self._progress[identifier] = progress

@@ -62,6 +62,7 @@ class Session:
         self._streamer = Streamer(paths.seats, self.files, self.sealing, self.link, bodies, debounce_s=debounce_s)
         sealed = SealedCalls(self.sealing, project.name, flush=self.files.flush)
         tunnel.attach(self.link, Fallback(paths, config, project, self.link, sealed), sealed)
+        tunnel.notices = self.files.notices
         self._group: asyncio.TaskGroup
         self._learns = False
 

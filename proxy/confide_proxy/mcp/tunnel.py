@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
-from confide_memory.tools.call import OPERATION, WITHIN, Answer
+from confide_memory.tools.call import NOTED, NOTES, OPERATION, WITHIN, Answer
 from confide_proxy import VERSION
 from confide_proxy.errors import LATER, KeyLockedError
 from confide_proxy.link.connection_terms import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S, RELINK_DEADLINE_S
@@ -108,6 +108,8 @@ class Tunnel:
         self._sealed: SealedCalls
         self._subscriptions = Subscriptions()
         self._outgoing = Outgoing()
+        self.notices: Callable[[], list[str]] = list
+        """What an agent is to be told of this machine's files."""
         self._is_live = False
         self._on_empty: asyncio.Event | None = None
 
@@ -376,6 +378,9 @@ class Tunnel:
             message, line = unclaimed, encoded(unclaimed)
         if claims:
             message = with_claims(message, claims)
+            line = encoded(message)
+        elif tool in NOTED and (notes := self.notices()):
+            message = with_claims(message, {NOTES: notes})
             line = encoded(message)
         offline, is_read_only = self.catalogue.offline.get(tool, "fail"), tool in self.catalogue.read_only
         if offline == "queue":

@@ -1,9 +1,12 @@
 """What the daemon has confirmed of each file on this machine (its hash, its revision, and the stat that goes with them), and what a folder
-holds against it: which files there are, which differ, and which are really deleted.
+holds against it: which files there are, and which differ.
 
 The ledger is what makes a comparison of states cheap and an edit's base known. It is derived: losing it, or a line of it, costs one
 comparison. So it is an append-only file of JSON lines and no database: several `confide mcp` processes share it by appending whole lines
 and reading on from where they were, and it spares each of them the 1.7 MB of resident memory that SQLite took here.
+
+It knows which folder it is of, too (`absence.identity`): another one that has the path now is begun anew. What it means that files are
+missing is no business of its own (`absence.rule`).
 """
 
 from __future__ import annotations
@@ -15,13 +18,13 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from confide_memory.documents import MAX_SENT, MEMORY_FILES, MEMORY_FOLDER, REMOVED
+from confide_memory.documents import MAX_SENT, REMOVED
 from confide_proxy.errors import DiskRefusalError, FolderError
 from confide_proxy.locks import LOOK_AGAIN_S, lock_file
 from confide_proxy.sync.folder import Content, Folder, Found
@@ -36,6 +39,7 @@ LONGEST_STEP_S: Final = 300.0
 _SENT: Final = "sent"
 _WRITING: Final = "writing"
 _GONE: Final = "gone"
+_FOLDER: Final = "folder"
 _GONE_KEPT: Final = 1000
 """Removed files that are remembered, to tell when a daemon that was put back brings them back."""
 _TAIL_BYTES: Final = 64
@@ -43,6 +47,10 @@ _TAIL_BYTES: Final = 64
 _OFFSETS: Final = 2**62
 UNREAD: Final = -1
 """The size of a file that is to be read again, whatever it looks like."""
+
+
+_Line = Sequence[str | int | dict[str, str]]
+"""What stands in a line of the file."""
 
 
 class Confirmed(NamedTuple):
@@ -94,11 +102,13 @@ class Ledger:
         self._file = folder / f"{name}.jsonl"
         self.locks = folder / f"{name}.lock"
         self._compared = folder / f"{name}.compared"
+        self.notice = notice_file(folder, root)
         self._entries: dict[str, Confirmed] = {}
         self._removed: dict[str, int] = {}
         self._sent: dict[str, tuple[str, ...]] = {}
         self._writing: dict[str, Writing] = {}
         self._gone: dict[str, int] = {}
+        self._folder: dict[str, str] = {}
         self._inode = -1
         self._offset = 0
         self._tail = b""
@@ -117,6 +127,40 @@ class Ledger:
         with self._own:
             self._catch_up()
             return dict(self._entries)
+
+    def folder(self) -> dict[str, str]:
+        """The identities of the folder and of what lies in it, by path, as they were noted last; empty where they never were."""
+        with self._own:
+            self._catch_up()
+            return dict(self._folder)
+
+    def note_folder(self, identities: dict[str, str]) -> None:
+        """Note which folder it is."""
+        if self.folder() != identities:
+            self._append(["", _FOLDER, identities])
+
+    def written_ns(self) -> int:
+        """When something was noted last, in nanoseconds since 1970; 0 where nothing ever was."""
+        try:
+            return self._file.stat().st_mtime_ns
+        except OSError:
+            return 0
+
+    def begin_anew(self, identities: dict[str, str]) -> None:
+        """Another folder has the path: nothing that was confirmed of the one before says anything of it."""
+        part = self._file.with_suffix(f".{os.getpid()}.tmp")
+        fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            _lock(fd, fcntl.LOCK_EX)
+            part.write_bytes(_encoded(["", _FOLDER, identities]))
+            part.chmod(0o600)
+            part.replace(self._file)
+        finally:
+            os.close(fd)
+            part.unlink(missing_ok=True)
+        with self._own:
+            self._catch_up()
+            self._removed.clear()
 
     def note_comparison(self) -> None:
         """All files of the folder were compared with the daemon's just now."""
@@ -208,7 +252,7 @@ class Ledger:
         """The file is deleted on both ends, with `revision` where that is known."""
         self._append([path, revision] if revision else [path])
 
-    def _append(self, line: list[str | int], *, unless: Callable[[], bool] | None = None) -> None:
+    def _append(self, line: _Line, *, unless: Callable[[], bool] | None = None) -> None:
         while True:
             fd = os.open(self._file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -239,6 +283,7 @@ class Ledger:
                     self._sent.clear()
                     self._writing.clear()
                     self._gone.clear()
+                    self._folder.clear()
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
@@ -253,6 +298,9 @@ class Ledger:
     def _take(self, line: bytes) -> None:
         try:
             match json.loads(line):
+                case ["", "folder", dict(identities)]:
+                    self._folder = {str(path): str(identity) for path, identity in identities.items()}
+                    return
                 case [str(path), "sent", str(digest)]:
                     others = (known for known in self._sent.get(path, ()) if known != digest)
                     self._sent[path] = (*others, digest)[-MAX_SENT:]
@@ -296,6 +344,8 @@ class Ledger:
                 return
             self._catch_up()
             with part.open("wb") as file:
+                if self._folder:
+                    file.write(_encoded(["", _FOLDER, self._folder]))
                 for path, state in self._entries.items():
                     file.write(_encoded(_line(path, state)))
                 for path, revision in list(self._gone.items())[-_GONE_KEPT:]:
@@ -315,6 +365,11 @@ class Ledger:
 def _name(space: str, root: Path, own: str) -> str:
     what = "\0".join([space, os.fspath(root), *([own] if own else [])])
     return hashlib.blake2b(what.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+
+
+def notice_file(folder: Path, root: Path) -> Path:
+    """Where it is kept what is to be told of a folder (`absence.notice`), whatever space it is in."""
+    return folder / f"{_name('', root, '')}.notice"
 
 
 def carry(folder: Path, before: str, after: str, root: Path, own: str = "") -> None:
@@ -351,7 +406,7 @@ def _line(path: str, state: Confirmed) -> list[str | int]:
     return [path, state.hash, state.revision, state.size, state.mtime_ns, *seal]
 
 
-def _encoded(line: list[str | int]) -> bytes:
+def _encoded(line: _Line) -> bytes:
     return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
 
@@ -471,6 +526,8 @@ class SyncReport:
     """Of the skipped ones, those which this machine's disk or the daemon did not take or give: nothing is wrong with the files."""
     is_unsettled: bool = False
     """Some were skipped for what passes by itself: they are to be compared again, soon."""
+    is_held: bool = False
+    """Some are missing, and it is looked at again before that is told (`absence`)."""
 
     def as_json(self) -> dict[str, Any]:
         """The wire form, as the daemon's `scan` request expects it."""
@@ -498,6 +555,7 @@ class SyncReport:
         self.again += other.again
         self.came_back += other.came_back
         self.is_unsettled = self.is_unsettled or other.is_unsettled
+        self.is_held = self.is_held or other.is_held
 
 
 def scan(
@@ -578,24 +636,6 @@ def note_touched(ledger: Ledger, path: str, known: Confirmed | None, content: Co
     if known and is_touched and is_confirmed(known, content, ledger.sent(path)):
         touched = known._replace(size=content.size, mtime_ns=content.mtime_ns, mark=content.mark)
         ledger.touch(path, known, touched)
-
-
-def deleted_of(folder: Folder, missing: dict[str, Confirmed], report: SyncReport) -> list[tuple[str, int]]:
-    """Which of the files that the walk did not find are really deleted: other machines will delete theirs.
-
-    A file behind a symlink, a folder that may not be entered, or a project folder that is not there (an unmounted disk) is not.
-    """
-    if missing and not folder.root.is_dir():
-        raise FolderError(str(folder.root), "is not there", hint="nothing is taken for deleted while it is missing")
-    # All memory is missing at once, its folder with it, and nobody saw it go: a project cloned anew rather than a wish to delete everything
-    # everywhere. It comes back from the daemon.
-    is_memory_missing = any(path.startswith(f"{MEMORY_FOLDER}/") for path in missing)
-    if is_memory_missing and not any(os.path.lexists(folder.root / name) for name in (*MEMORY_FILES, MEMORY_FOLDER)):
-        return []
-    skipped = {item["path"] for item in report.skipped}
-    return [
-        (path, state.revision) for path, state in missing.items() if path not in skipped and folder.is_missing(path)
-    ]
 
 
 def readable(folder: Folder, path: str, report: SyncReport) -> Content | None:

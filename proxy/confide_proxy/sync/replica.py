@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import REMOVED, Asks, bucket_of, digests, is_in_memory, text_hash
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.link import Patient
+from confide_proxy.sync.absence.rule import Absence, Verdict
 from confide_proxy.sync.folder import MAX_FILES, Content, Folder, Found
 from confide_proxy.sync.ledger import (
     UNREAD,
@@ -30,7 +31,6 @@ from confide_proxy.sync.ledger import (
     Writing,
     check_sendable,
     confirmed_as,
-    deleted_of,
     is_confirmed,
     is_in_clear,
     is_less,
@@ -58,9 +58,6 @@ _BEING_SAVED_S = 0.06
 """Since when nobody may have written a person's text for it to be taken as whole; a program that saves piece by piece is faster."""
 _LONGEST_SAVE_S = 0.5
 
-_NEVER = Confirmed("", 0, UNREAD, 0)
-"""What is known of a file that was never confirmed."""
-
 
 class Replica:
     """One folder, one daemon. `before_write` is told of each path about to be written by the daemon's wish."""
@@ -82,20 +79,50 @@ class Replica:
         self._before_write = before_write
         self._paths = path_locks(ledger.locks)
         self._steps = Steps()
+        self.absence = Absence(folder, ledger)
         self._compared_as: str | None = None
         self._is_compared = False  # over this connection: until then the daemon may not have what it once confirmed
 
-    async def compare(self, *, force: bool = False, progress: Callable[[int, int], None] | None = None) -> SyncReport:
-        """Bring folder and daemon to the same state. `force` reads every file, however unchanged its stat looks.
+    async def compare(
+        self,
+        *,
+        force: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+        is_patient: bool = False,
+        is_meant: bool = False,
+    ) -> SyncReport:
+        """Bring folder and daemon to the same state.
 
-        Raises FolderError: the folder holds too many files; RequestError, ConnectionLost, TimeoutError: from the link.
+        Args:
+            force: read every file, however unchanged its stat looks.
+            is_patient: somebody watches the folder: what may be a loss is only looked at again (`SyncReport.is_held`).
+            is_meant: a person says that all files which are missing, or went missing and came back, are deleted.
+
+        Raises FolderError: the folder is not there, or holds too many files; RequestError, ConnectionLost, TimeoutError: from the link.
         """
         report = SyncReport()
+        others = await self._begin_anew_if_another()
+        if is_meant:
+            await self._delete_again()
+        verdict = await self._compare(report, force, progress, is_patient=is_patient, is_meant=is_meant)
+        report.is_held |= is_patient and bool(verdict.waiting)
+        await through(self._note_looked, verdict, others)
+        return report
+
+    async def _compare(
+        self,
+        report: SyncReport,
+        force: bool,
+        progress: Callable[[int, int], None] | None,
+        *,
+        is_patient: bool,
+        is_meant: bool,
+    ) -> Verdict:
         self._compared_as = self.folder.mark
         for path in await asyncio.to_thread(self._ledger.unfinished):
             async with self._paths.held(path):
                 await through(self._known, path)
-        await self._remove_unanswered(report)
+        await self._remove_unanswered(report, is_patient=is_patient, is_meant=is_meant)
         # The ledger first: what another session writes and confirms between the two must not look like a file that is deleted.
         confirmed, found = await asyncio.to_thread(lambda: (self._ledger.all(), list(self.folder.walk())))
         passed_by = await asyncio.to_thread(self.folder.passed_by)
@@ -109,7 +136,9 @@ class Replica:
         entries = scanned.entries
         present = {path for path, _, _ in entries}
         missing = {path: state for path, state in confirmed.items() if path not in present}
-        deleted = await asyncio.to_thread(deleted_of, self.folder, missing, report)
+        skipped = {item["path"] for item in report.skipped}
+        verdict = await self._judged([path for path in missing if path not in skipped], is_patient, is_meant)
+        deleted = [(path, missing[path].revision) for path in missing if path in verdict.deleted]
         body: dict[str, Any] = {"project": self.folder.project, "entries": entries}
         # What was stored in clear may have been sealed in its place: the same revision, and another text than was agreed on.
         sealed = [entry for entry in entries if entry[2] and not confirmed[entry[0]].matches(entry[1])]
@@ -123,13 +152,14 @@ class Replica:
                 self._is_compared = True
                 await self._agree(sealed, {})
                 await self._steps.run([(path, self._send) for path in scanned.unsettled], report)
-                return report
+                return verdict
             entries = [entry for entry in entries if bucket_of(entry[0]) in buckets]
             body |= {"entries": entries, "buckets": sorted(buckets)}
         body |= {"gone": deleted, "goneHashes": [confirmed[path].hash for path, _ in deleted]}
         # Where one is made again before the answer is there, it is an edit, as in `_remove`.
         await through(self._note_gone, [path for path, _ in deleted])
         answer = await ask(self._link, "compare", body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
+        answer = {**answer, "pull": [item for item in answer["pull"] if item[0] not in verdict.waiting]}
         hashes = {path: digest for path, digest, _ in entries}
         lost = [path for path in answer["send"] if path in hashes and path in confirmed]
         report.again += [path for path in lost if confirmed[path].matches(hashes[path])]
@@ -146,14 +176,90 @@ class Replica:
         self._is_compared = True
         unsettled = [path for path in scanned.unsettled if path not in answer["send"]]
         await self._steps.run([(path, self._send) for path in unsettled], report)
-        return report
+        return verdict
 
-    async def _remove_unanswered(self, report: SyncReport) -> None:
+    async def _begin_anew_if_another(self) -> dict[str, str]:
+        """Forget what was confirmed where another folder has the path now; the hashes of what that one lacks, by path."""
+        if not await asyncio.to_thread(self.absence.is_another):
+            return {}
+        await self._take_back()
+        self._is_compared = False
+        return await through(self.absence.begin_anew)
+
+    async def _judged(self, missing: Collection[str], is_patient: bool, is_meant: bool = False) -> Verdict:
+        """What it means that files are missing. Raises FolderError: the folder is not there."""
+        if not missing:
+            return Verdict()
+        try:
+            verdict = await asyncio.to_thread(self.absence.judge, missing, is_patient=is_patient, is_meant=is_meant)
+        except FolderError:
+            await self._take_back()
+            raise
+        if verdict.kept and verdict.why:
+            await self._take_back()
+        return verdict
+
+    def _note_looked(self, verdict: Verdict, others: dict[str, str]) -> None:
+        confirmed, notice = self._ledger.all(), self.absence.notice
+        kept = {path: confirmed[path].hash for path in verdict.kept if path in confirmed}
+        back = {path: digest for path, digest in others.items() if path in confirmed}
+        why = verdict.why or "the folder is another one than before, such as a new clone"
+        if kept and verdict.why:
+            notice.note_missing(kept, of=len(confirmed), why=why, is_waiting=bool(verdict.waiting))
+        elif back:
+            notice.note_missing(back, of=len(confirmed), why=why, is_waiting=False)
+        elif not verdict.waiting:
+            notice.note_found()
+        self.absence.note_looked(verdict.waiting)
+
+    async def _delete_again(self) -> None:
+        """Delete what went missing and came back, where nobody has changed it since."""
+        for path, digest in (await asyncio.to_thread(self.absence.notice.missing)).items():
+            if not self.folder.is_memory(path):
+                continue
+            async with self._paths.held(path):
+                local = await asyncio.to_thread(readable, self.folder, path, SyncReport())
+                known = await asyncio.to_thread(self._ledger.get, path)
+                if local is not None and known is not None and known.matches(local.hash) and known.hash == digest:
+                    with suppress(FolderError):
+                        await through(partial(self.folder.delete, path, over=local))
+        await asyncio.to_thread(self.absence.notice.clear)
+
+    async def take_back(self) -> None:
+        """The folder is gone: what was told to be deleted just before was of that."""
+        if not await asyncio.to_thread(self.folder.root.is_dir):
+            await self._take_back()
+
+    async def _take_back(self) -> None:
+        """Have the daemon bring back what was told to be deleted shortly before a loss, unless somebody has made it anew since."""
+        for told in self.absence.take_told():
+            async with self._paths.held(told.path):
+                text = await self._text_of(told.path, told.known.revision, told.known.hash)
+                is_there = await asyncio.to_thread(self._ledger.get, told.path) or await self._is_alive(told.path)
+                if text is None or is_there:
+                    continue
+                params = {"project": self.folder.project, "path": told.path, "hash": told.known.hash}
+                base = {"base": told.revision, "baseHash": REMOVED}
+                answer = await ask(self._link, "put", {**params, **base}, document=text, timeout_s=_PUT_DEADLINE_S)
+                if answer["text"] is None:
+                    await through(self._ledger.set, told.path, told.known._replace(revision=answer["revision"]))
+
+    async def _is_alive(self, path: str) -> bool:
+        try:
+            body = {"project": self.folder.project, "path": path}
+            await ask(self._link, "pull", body, timeout_s=_PUT_DEADLINE_S, bulk=True)
+        except RequestError as error:
+            if error.code != "not_found":
+                raise
+            return False
+        return True
+
+    async def _remove_unanswered(self, report: SyncReport, *, is_patient: bool, is_meant: bool) -> None:
         """Tell of files that were deleted after a text of theirs was sent whose answer did not come: `gone` has no place for these."""
-        confirmed, unanswered = await asyncio.to_thread(lambda: (self._ledger.all(), self._ledger.unanswered()))
-        missing = {path: confirmed.get(path, _NEVER) for path in unanswered if self.folder.is_watched(path)}
-        deleted = await asyncio.to_thread(deleted_of, self.folder, missing, report)
-        await self._steps.run([(path, self._send) for path, _ in deleted], report)
+        unanswered = await asyncio.to_thread(self._ledger.unanswered)
+        missing = [path for path in unanswered if self.folder.is_watched(path)]
+        deleted = (await self._judged(missing, is_patient, is_meant)).deleted
+        await self._steps.run([(path, partial(self._send, is_deleted=True)) for path in sorted(deleted)], report)
 
     def _come_back(self, pulled: list[tuple[str, int]], present: set[str]) -> list[str]:
         """Those that were deleted at both ends, and are at the daemon with a revision that is not newer than that."""
@@ -224,15 +330,24 @@ class Replica:
 
     async def changed(self, paths: Iterable[str]) -> SyncReport:
         """Send what a watcher saw change: the same as a comparison, for these paths alone."""
+        if await asyncio.to_thread(self.absence.is_another):
+            return await self.compare(is_patient=True)
         report = SyncReport()
         watched = [path for path in sorted(set(paths)) if self.folder.is_watched(path)]
         report.files_scanned = len(watched)
+        missing = await asyncio.to_thread(lambda: list(filter(self.folder.is_missing, watched)))
+        verdict = await self._judged(missing, is_patient=True)
+        report.is_held = bool(verdict.kept)
+        watched = [path for path in watched if path not in verdict.kept]
         spelled = Counter(path.casefold() for path in watched)
         twins = [path for path in watched if spelled[path.casefold()] > 1]
         for path in sorted(twins, key=lambda path: not self.folder.is_missing(path)):
             # The old name of a case-only rename goes first: a machine whose disk does not tell the two has room for one.
-            await self._steps.run([(path, self._send)], report)
-        await self._steps.run([(path, self._send) for path in watched if path not in twins], report)
+            await self._steps.run([(path, partial(self._send, is_deleted=path in verdict.deleted))], report)
+        others = [path for path in watched if path not in twins]
+        await self._steps.run(
+            [(path, partial(self._send, is_deleted=path in verdict.deleted)) for path in others], report
+        )
         return report
 
     async def apply(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -331,8 +446,11 @@ class Replica:
         elif content and known and known.hash == digest and known.matches(content.hash):
             self._ledger.set(path, known._replace(revision=revision))
 
-    async def _send(self, path: str, report: SyncReport, *, is_asked: bool = False) -> None:
-        """Send a file if it has changed, or if the daemon has not what it had: restored from an old copy, or damaged."""
+    async def _send(self, path: str, report: SyncReport, *, is_asked: bool = False, is_deleted: bool = False) -> None:
+        """Send a file if it has changed, or if the daemon has not what it had: restored from an old copy, or damaged.
+
+        `is_deleted`: where it is missing, a person deleted it; else that is judged here.
+        """
         async with self._paths.held(path):
             skipped = len(report.skipped)
             content = await self._whole(path, partial(readable, self.folder, path, report))
@@ -350,7 +468,13 @@ class Replica:
                 else:
                     await through(note_touched, self._ledger, path, known, content)
             elif (known is not None or sent) and len(report.skipped) == skipped and self.folder.is_missing(path):
-                await self._remove(path, known, report)
+                if not is_deleted:
+                    judged = await asyncio.to_thread(self.absence.judge, [path], is_patient=True)
+                    is_deleted = path in judged.deleted
+                if is_deleted:
+                    await self._remove(path, known, report)
+                else:
+                    report.is_held = True
 
     async def _send_asked(self, path: str, report: SyncReport) -> None:
         """Send what a comparison asked for; have the daemon's where it went since, as a file that is renamed does, and is not confirmed."""
@@ -414,6 +538,8 @@ class Replica:
             report.pulled += 1
             return
         await through(self._ledger.forget, path, answer["revision"])
+        if known is not None:
+            self.absence.note_told(path, known, answer["revision"])
         report.removed += 1
 
     async def _pull(self, path: str, report: SyncReport, *, before: Confirmed | None, told: str | None) -> None:
@@ -475,6 +601,7 @@ class Replica:
         if text is None:
             if local is not None:
                 self.folder.delete(path, over=local)
+                self.absence.note_dropped()
             self._ledger.forget(path, revision)
             return
         digest = text_hash(text)

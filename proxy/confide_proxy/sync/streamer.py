@@ -19,6 +19,7 @@ from confide_memory.answers import ask
 from confide_proxy.link.link import ATTACH_DEADLINE_S, Link
 from confide_proxy.locks import SEAT_AGAIN_S, Seat
 from confide_proxy.sealing.context import Sealing
+from confide_proxy.sync.absence.rule import HOLD_S
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.workspace import Files
 
@@ -113,14 +114,17 @@ class Streamer:
             # Watched before it is compared, and announced to before it is compared: nothing falls between.
             await asyncio.to_thread(watcher.start)
             is_done = await logged(self._begin(folder.project), "the comparison of files")
-            while folder.root.is_dir():
+            while folder.root.is_dir() and not await asyncio.to_thread(watcher.is_stale):
                 if is_done:
                     doubt_s = DOUBT_S
                 else:
                     watcher.doubt(doubt_s)
                     doubt_s = min(doubt_s * 2, LONGEST_DOUBT_S)
+                if self._files.is_held(folder.project):
+                    watcher.doubt(HOLD_S)
                 paths = await watcher.changes()
                 is_done = await logged(self._files.changed(folder.project, paths), "sending a change")
+            await logged(self._files.on_gone(folder.project), "taking deletions back")
         finally:
             await asyncio.to_thread(watcher.stop)
 

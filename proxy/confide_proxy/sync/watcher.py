@@ -17,11 +17,14 @@ from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
 from confide_memory.documents import MEMORY_FOLDER, composed
+from confide_proxy.sync.absence.identity import seen_as
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.walk import fixed_part
 
 log = logging.getLogger(__name__)
 
+LOOK_S = 2.0
+"""How often it is looked whether the folder is still the one that is watched: no event tells of a disk that is mounted there."""
 LONGEST_GATHER_S = 1.0
 """A file that never rests is still sent this often."""
 RESCAN_S = 300.0
@@ -54,6 +57,11 @@ class Watcher(events.FileSystemEventHandler):
         self._doubting: asyncio.TimerHandle | None = None
         self._ringing: asyncio.TimerHandle | None = None
         self.has_events = True
+        self._seen: dict[Path, tuple[int, int] | None] = {}
+
+    def is_stale(self) -> bool:
+        """Whether another folder has the place of one that is watched; blocks briefly."""
+        return any(seen_as(path) not in (None, self._seen.get(path)) for path in list(self._watches))
 
     def start(self) -> None:
         """Begin to watch; blocks briefly, so call it in a worker thread."""
@@ -90,10 +98,13 @@ class Watcher(events.FileSystemEventHandler):
         patience_s = RESCAN_S if self.has_events else POLL_S
         while True:
             try:
-                async with asyncio.timeout(patience_s):
+                async with asyncio.timeout(min(LOOK_S, patience_s)):
                     await self._woken.wait()
             except TimeoutError:
-                return None
+                patience_s -= LOOK_S
+                if patience_s <= 0 or await asyncio.to_thread(self.is_stale):
+                    return None
+                continue
             self._woken.clear()
             if self._trees:
                 trees, self._trees = self._trees, set()
@@ -197,4 +208,5 @@ class Watcher(events.FileSystemEventHandler):
                 del self._watches[path]
 
     def _schedule(self, path: Path, *, recursive: bool) -> None:
+        self._seen[path] = seen_as(path)
         self._watches[path] = self._observer.schedule(self, str(path), recursive=recursive, event_filter=_EVENTS)

@@ -19,8 +19,9 @@ from confide_proxy.errors import FolderError
 from confide_proxy.link.receipts import Receipts
 from confide_proxy.paths import Paths
 from confide_proxy.sealing.context import FileSealer, Sealing
+from confide_proxy.sync.absence.notice import Notice
 from confide_proxy.sync.folder import Folder
-from confide_proxy.sync.ledger import Ledger, SyncReport
+from confide_proxy.sync.ledger import Ledger, SyncReport, notice_file
 from confide_proxy.sync.project import Project, ignore_memory, workplace
 from confide_proxy.sync.replica import Replica
 
@@ -59,6 +60,9 @@ class Files:
         self._receipts = Receipts(paths)
         self._space = ""
         self._doubted: set[Path] = set()
+        self._held: set[str] = set()
+        self.means_deletions = False
+        """Whether a person says that all files which went missing are deleted (`sync/absence/rule.py`)."""
         self.failed = 0
         """Files that the last comparison could not bring to where they belong, though nothing is wrong with them (`SyncReport.failed`)."""
         self.ignored: list[Path] = []
@@ -87,10 +91,20 @@ class Files:
         return report
 
     async def _compared(
-        self, replica: Replica, *, force: bool = False, progress: Callable[[int, int], None] | None = None
+        self,
+        replica: Replica,
+        *,
+        force: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+        is_patient: bool = False,
     ) -> SyncReport:
         root = replica.folder.root
-        report = await replica.compare(force=force or root in self._doubted, progress=progress)
+        report = await replica.compare(
+            force=force or root in self._doubted,
+            progress=progress,
+            is_patient=is_patient,
+            is_meant=self.means_deletions,
+        )
         await asyncio.to_thread(replica.ledger.note_comparison)
         if root in self._doubted:
             self._doubted.discard(root)
@@ -119,13 +133,39 @@ class Files:
         replica = self._replicas.get(project)
         if replica is None:
             return  # not connected yet: the comparison at the next connection finds it
-        report = await (self._compared(replica) if paths is None else replica.changed(paths))
+        report = await (self._compared(replica, is_patient=True) if paths is None else replica.changed(paths))
         for item in report.skipped:
             log.warning("a file was skipped: it %s", item["reason"])
+        self._note_held(project, replica, report)
         if self._on_report:
             self._on_report(project, report, paths is None)
         if report.is_unsettled:
             raise TimeoutError
+
+    def _note_held(self, project: str, replica: Replica, report: SyncReport) -> None:
+        if not report.is_held:
+            self._held.discard(project)
+        elif project not in self._held:
+            self._held.add(project)
+            for sentence in replica.absence.notice.sentences():
+                log.warning("%s", sentence)
+
+    def is_held(self, project: str) -> bool:
+        """Whether files of a folder are missing, and are to be looked at again soon."""
+        return project in self._held
+
+    async def on_gone(self, project: str) -> None:
+        """The folder that was watched is gone: what was deleted in it just before went with it. Raises as `changed`."""
+        if project in self._replicas:
+            await self._replicas[project].take_back()
+
+    def notices(self) -> list[str]:
+        """What is to be told of files that went missing. Blocks briefly."""
+        return notices(self._paths, *self.folders)
+
+    def missing(self) -> int:
+        """How many files of the projects' own folders would come back, since they are taken for lost. Blocks briefly."""
+        return sum(self._replicas[name].absence.count_lost() for name in self._served if name in self._replicas)
 
     async def reseal(self) -> None:
         """Send what was compared before and would be sealed otherwise now, as after this machine got the space's keys."""
@@ -214,6 +254,11 @@ class Files:
             self._to_ignore.discard(folder.project)
             if await asyncio.to_thread(ignore_memory, folder.root):
                 self.ignored.append(folder.root / ".gitignore")
+
+
+def notices(paths: Paths, *folders: Folder) -> list[str]:
+    """What is to be told of files that went missing in folders, whichever process of the machine has seen it. Blocks briefly."""
+    return [sentence for folder in folders for sentence in Notice(notice_file(paths.ledgers, folder.root)).sentences()]
 
 
 def _unknown() -> RequestError:

@@ -52,7 +52,20 @@ from confide_daemon.tools.context import Definition, ToolContext, ToolResult
 from confide_memory.classes import AGENT, lowest
 from confide_memory.classes import CLASSES as ALL_CLASSES
 from confide_memory.tools.arguments import check
-from confide_memory.tools.call import CLASS, CLASSES, CODE, OPERATION, SAID, SENT, UNASKED, WITHIN, catalogue_hash
+from confide_memory.tools.call import (
+    CLASS,
+    CLASSES,
+    CODE,
+    MAX_NOTE_CHARS,
+    MOST_NOTES,
+    NOTES,
+    OPERATION,
+    SAID,
+    SENT,
+    UNASKED,
+    WITHIN,
+    catalogue_hash,
+)
 
 log = logging.getLogger(__name__)
 
@@ -181,6 +194,7 @@ class Origin:
     classes: frozenset[str] | None = None  # that a search may give; None: all
     is_unasked: bool = False  # the search is for what may be put before a model that did not ask for it
     bounds: Bounds | None = None  # what the call may reach at most; None: all that its machine does
+    notes: tuple[str, ...] = ()  # what its machine says of its files
 
     @classmethod
     def of(cls, operation: Any, said: Any, sent: Any = None) -> Origin:
@@ -210,7 +224,10 @@ class Origin:
         origin = cls.of(meta.get(OPERATION), meta.get(SAID), meta.get(SENT))
         bounds = Bounds.of(meta[WITHIN]) if WITHIN in meta else None
         unasked = meta.get(UNASKED) is True
-        return replace(origin, class_=class_, classes=asked, is_unasked=unasked, bounds=bounds)
+        said = meta.get(NOTES)
+        notes = said[:MOST_NOTES] if isinstance(said, list) else []
+        told = tuple(printable(note[:MAX_NOTE_CHARS]) for note in notes if isinstance(note, str))
+        return replace(origin, class_=class_, classes=asked, is_unasked=unasked, bounds=bounds, notes=told)
 
     def within(self, context: ToolContext) -> ToolContext:
         """The surroundings of the call, with this."""
@@ -222,6 +239,7 @@ class Origin:
             class_=self.class_,
             classes=self.classes,
             is_unasked=self.is_unasked,
+            notes=self.notes,
             rights=self.bounds.upon(context.rights) if self.bounds else context.rights,
         )
 

@@ -1,0 +1,110 @@
+"""What a person and an agent are told of files that went missing in a folder, or were deleted there together.
+
+It is a small file beside the folder's ledger, which all processes of the machine share. It names the files, so that a person can say later
+that they are to be deleted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+KEPT_S: Final = 86_400.0
+"""How long it is told of what came back, or was deleted."""
+_MOST_PATHS: Final = 10_000
+_MOST_BYTES: Final = 8 << 20
+
+
+class Notice:
+    """That of one folder. Methods touch the disk briefly; nothing is told where it cannot be read or written."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def note_missing(self, hashes: dict[str, str], *, of: int, why: str, is_waiting: bool) -> None:
+        """These files, by path with the hashes of what was confirmed of them, were missing among `of`; `is_waiting`: and still are."""
+        known = self._read()
+        before = known.get("missing", {}) if _is_recent(known.get("at")) else {}
+        missing = dict(list({**before, **hashes}.items())[:_MOST_PATHS])
+        self._write({**known, "at": time.time(), "missing": missing, "of": of, "why": why, "waits": is_waiting})
+
+    def note_found(self) -> None:
+        """Nothing waits any more."""
+        if self._file.exists() and (known := self._read()).get("waits"):
+            self._write({**known, "waits": False})
+
+    def note_dropped(self, count: int) -> None:
+        """So many files were deleted here within seconds, since they were deleted elsewhere."""
+        self._write({**self._read(), "droppedAt": time.time(), "dropped": count})
+
+    def clear(self) -> None:
+        """A person has said what is meant."""
+        with suppress(OSError):
+            self._file.unlink(missing_ok=True)
+
+    def missing(self) -> dict[str, str]:
+        """The files that went missing, by path with their hashes."""
+        known = self._read()
+        return dict(known["missing"]) if _is_recent(known.get("at")) else {}
+
+    def sentences(self) -> list[str]:
+        """What is to be told, none of it a path."""
+        if not self._file.exists():
+            return []
+        known = self._read()
+        told = []
+        if _is_recent(known.get("at")) and known.get("missing"):
+            count, of = len(known["missing"]), max(known["of"], len(known["missing"]))
+            files = f"{count} of {of} memory files" if of > 1 else "the one memory file"
+            if known["waits"]:
+                said = f"{files} went missing in this folder ({known['why']}): no other machine deletes anything"
+                told.append(
+                    f"{said}; confide sync brings back what can be, and confide sync --deleted deletes all of it"
+                )
+            else:
+                said = f"{files} went missing in this folder at {_clock(known['at'])} and came back ({known['why']})"
+                told.append(f"{said}; if they are to be deleted everywhere: confide sync --deleted")
+        if _is_recent(known.get("droppedAt")):
+            said = f"{known['dropped']} memory files were deleted here at {_clock(known['droppedAt'])}, as elsewhere"
+            told.append(f"{said}: confide deleted lists them, confide restore brings one back")
+        return told
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            with self._file.open("rb") as file:
+                known = json.loads(file.read(_MOST_BYTES))
+            return known if _is_of_form(known) else {}
+        except (OSError, ValueError, RecursionError):
+            return {}
+
+    def _write(self, known: dict[str, Any]) -> None:
+        part = self._file.with_suffix(f".{os.getpid()}.tmp")
+        try:
+            part.write_text(json.dumps(known))
+            part.chmod(0o600)
+            part.replace(self._file)
+        except OSError:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+
+
+def _is_of_form(known: Any) -> bool:
+    match known:
+        case {"at": float(), "missing": dict(), "of": int(), "why": str(), "waits": bool()}:
+            return "droppedAt" not in known or isinstance(known["droppedAt"], float)
+        case {"droppedAt": float(), "dropped": int()}:
+            return "at" not in known
+    return False
+
+
+def _is_recent(moment: float | None) -> bool:
+    return moment is not None and time.time() - moment < KEPT_S
+
+
+def _clock(moment: float) -> str:
+    return f"{datetime.fromtimestamp(moment).astimezone():%H:%M}"

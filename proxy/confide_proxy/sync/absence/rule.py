@@ -1,0 +1,260 @@
+"""What it means that files of a folder are missing: the one rule for everything that compares, watches or receives.
+
+A person deletes a file or a few, and the folder around them stays as it is: the daemon is told, and all other machines delete theirs.
+A clone made anew, `git clean`, an unmounted disk or a slow `rm -rf` make files go missing too, and nobody meant that other machines lose
+theirs. So what goes missing is *lost*, and not deleted, where one of these holds:
+
+- more than `MOST` files, or half of all (but at least `FEW`), are missing at one look, counting those that were told within `HOLD_S`;
+- all files of the folder are missing, and it had more than one;
+- the folder, its `.git`, or the folder that they were in is another one than when it was last compared, or `.git` or `memory/` is gone;
+- a folder that is there holds none of the `FEW` files or more that it held.
+
+What is lost comes back from the daemon, or waits. Whoever watches waits for `HOLD_S` first, and for as long as the project around is
+being taken apart: a file that comes back into a folder while that is removed keeps it from being removed. Deletions that were told just
+before are taken back.
+A person who means it says so: `confide sync --deleted`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, NamedTuple
+
+from confide_memory.documents import MEMORY_FOLDER
+from confide_proxy.errors import FolderError
+from confide_proxy.sync.absence.identity import born_after, identity_of
+from confide_proxy.sync.absence.notice import Notice
+from confide_proxy.sync.folder import Folder
+from confide_proxy.sync.ledger import Confirmed, Ledger
+
+MOST: Final = 10
+"""Files that somebody deletes at once by hand; ten notes are an afternoon's tidying."""
+FEW: Final = 3
+"""Of so few files, half is one or two: these are deleted by hand every day."""
+HOLD_S: Final = 10.0
+"""What may be a loss is looked at again after so long. 60,000 small files are removed in 18 s."""
+LATE_S: Final = 60.0
+"""Deletions that were told up to so long before a loss are of it."""
+LONGEST_HOLD_S: Final = 120.0
+_GOING_S: Final = 3.0
+"""A folder in which something was removed this lately is still being taken apart."""
+_MOST_TOLD: Final = 1000
+_MOST_FOLDERS: Final = 500
+"""Of memory, whose identities are kept."""
+_ROOT: Final = "."
+_GIT: Final = ".git"
+
+
+def is_wholesale(missing: int, of: int) -> bool:
+    """Whether so many files of so many, missing at one look, are more than somebody deletes by hand."""
+    return missing > MOST or (missing >= FEW and 2 * missing >= of) or (missing == of and missing > 1)
+
+
+class Verdict(NamedTuple):
+    """What becomes of files that are missing. One that may be there after all, such as behind a link, is in none of the three.
+
+    Attributes:
+        deleted: a person deleted them, which the daemon is told.
+        lost: they come back from the daemon.
+        waiting: neither, for now.
+        why: they are lost, for a person; "" where none is.
+    """
+
+    deleted: frozenset[str] = frozenset()
+    lost: frozenset[str] = frozenset()
+    waiting: frozenset[str] = frozenset()
+    why: str = ""
+
+    @property
+    def kept(self) -> frozenset[str]:
+        """Those that stay at the daemon."""
+        return self.lost | self.waiting
+
+
+class Told(NamedTuple):
+    """A deletion that the daemon was told of: what the file held, and the revision that deleted it."""
+
+    at: float
+    path: str
+    known: Confirmed
+    revision: int
+
+
+class Absence:
+    """Judges one folder. Methods touch the disk briefly."""
+
+    def __init__(self, folder: Folder, ledger: Ledger, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder = folder
+        self._ledger = ledger
+        self._clock = clock
+        self._told: deque[Told] = deque(maxlen=_MOST_TOLD)
+        self._since: float | None = None
+        """When something was first seen to be lost that was not looked at again since."""
+        self._names: frozenset[str] = frozenset()
+        """What was beside the memory at the last look."""
+        self._dropped: deque[float] = deque(maxlen=_MOST_TOLD)
+        self.notice = Notice(ledger.notice)
+
+    def is_another(self) -> bool:
+        """Whether the folder, or its repository, is another one than that of which the ledger knows."""
+        before = self._ledger.folder()
+        root, git = self._folder.root, self._folder.root / _GIT
+        if not before:
+            # A ledger from before it knew: the repository was made behind all that was confirmed.
+            return self._ledger.count() > 0 and born_after(git, self._ledger.written_ns())
+        now = {_ROOT: identity_of(root), _GIT: identity_of(git)}
+        return any(now[name] and before.get(name) and now[name] != before[name] for name in now)
+
+    def begin_anew(self) -> dict[str, str]:
+        """Forget what was confirmed of the other one; the hashes of that which is not in this one, by path."""
+        before = self._ledger.all()
+        self._ledger.begin_anew(self._identities(()))
+        self._since = None
+        return {path: known.hash for path, known in before.items() if self._is_absent(path)}
+
+    def note_looked(self, waiting: Collection[str]) -> None:
+        """All was compared: note which folders these are, but for those of what waits, which may come back."""
+        before = self._ledger.folder()
+        now = self._identities(path for path in self._ledger.all() if path not in waiting)
+        if waiting:
+            now = {**now, **before}
+        self._ledger.note_folder(now)
+        self._names = self._beside()
+        if not waiting:
+            self._since = None
+
+    def judge(self, missing: Iterable[str], *, is_patient: bool, is_meant: bool = False) -> Verdict:
+        """What it means that these are not found. `is_patient`: somebody watches, and looks again later; `is_meant`: a person says that
+        all are deleted.
+
+        Raises FolderError: the folder is not there, as on a disk that is not mounted.
+        """
+        root = self._folder.root
+        if not root.is_dir():
+            raise FolderError(str(root), "is not there", hint="nothing is taken for deleted while it is missing")
+        gone = frozenset(path for path in missing if self._folder.is_missing(path))
+        if is_meant or not gone:
+            return Verdict(gone)
+        now = self._clock()
+        known = {*self._ledger.all(), *self._ledger.unanswered()}
+        known = {path for path in known if self._folder.is_watched(path)}
+        signs = self._signs(known, {path for path in known if self._is_absent(path)}, now)
+        lost = gone & signs.keys()
+        if not lost:
+            if is_patient and self._is_disturbed(now):
+                return Verdict(frozenset(), frozenset(), gone)
+            return Verdict(gone)
+        if is_patient and self._is_held(now):
+            return Verdict(frozenset(), frozenset(), gone, signs[min(lost)])
+        # What is only read here is never written: it waits until it is there again.
+        back = frozenset(path for path in lost if self._folder.is_memory(path))
+        return Verdict(gone - lost, back, lost - back, signs[min(lost)])
+
+    def count_lost(self) -> int:
+        """How many files are taken for lost now. Raises as `judge`."""
+        missing = [path for path in self._ledger.all() if self._is_absent(path)]
+        return len(self.judge(missing, is_patient=False).kept)
+
+    def note_told(self, path: str, known: Confirmed, revision: int) -> None:
+        """The daemon was told that a file is deleted, which became this revision."""
+        self._told.append(Told(self._clock(), path, known, revision))
+
+    def take_told(self) -> list[Told]:
+        """The deletions that were told shortly before a loss, and are of it. Each is given once."""
+        since = self._clock() - LATE_S
+        found = [told for told in self._told if told.at >= since]
+        self._told.clear()
+        return found
+
+    def note_dropped(self) -> None:
+        """A file was deleted here since it was deleted elsewhere: many at once are told of."""
+        now = self._clock()
+        self._dropped.append(now)
+        lately = sum(1 for at in self._dropped if at >= now - HOLD_S)
+        if is_wholesale(lately, self._ledger.count() + lately):
+            self.notice.note_dropped(lately)
+
+    def _signs(self, known: set[str], absent: set[str], now: float) -> dict[str, str]:
+        """Why each of those that are lost is."""
+        before, root = self._ledger.folder(), self._folder.root
+        if self.is_another():
+            return dict.fromkeys(absent, "the folder is another one than before, such as a new clone")
+        if before.get(_GIT) and not identity_of(root / _GIT):
+            return dict.fromkeys(absent, "the folder's .git is gone")
+        lately = {told.path for told in self._told if told.at >= now - HOLD_S} - known
+        if is_wholesale(len(absent | lately), len(known | lately)):
+            return dict.fromkeys(absent, "they went missing together")
+        found: dict[str, str] = {}
+        for folder in {above for path in absent for above in _above(path)}:
+            inside = {path for path in known if path.startswith(f"{folder}/")}
+            lost = inside & absent
+            there = identity_of(root / self._folder.spelled(folder))
+            if there and before.get(folder) not in (None, there):
+                found |= dict.fromkeys(lost, f"{folder}/ is another folder than before, such as a disk's")
+            elif there and lost == inside and len(inside) >= FEW:
+                found |= dict.fromkeys(lost, f"{folder}/ is empty, as without its disk")
+            elif not there and folder == MEMORY_FOLDER:
+                found |= dict.fromkeys(lost, f"{folder}/ is gone altogether")
+        return found
+
+    def _is_held(self, now: float) -> bool:
+        """Whether what is lost is to be looked at again before it comes back."""
+        if self._since is None:
+            self._since = now
+        held_s = now - self._since
+        return held_s < HOLD_S or (held_s < LONGEST_HOLD_S and self._is_going())
+
+    def _is_disturbed(self, now: float) -> bool:
+        """Whether something beside the memory went at the same time: once more, a moment later, tells whether all goes."""
+        names, before = self._beside(), self._names
+        if self._since is not None and now - self._since >= HOLD_S:
+            self._since, self._names = None, names
+            return False
+        if before - names:
+            self._since = self._since if self._since is not None else now
+            return True
+        self._names = names
+        return False
+
+    def _is_going(self) -> bool:
+        """Whether the project around the memory is being taken apart."""
+        try:
+            with os.scandir(self._folder.root) as entries:
+                since = time.time() - _GOING_S
+                return any(
+                    entry.is_dir(follow_symlinks=False)
+                    and not entry.name.startswith(".")
+                    and entry.name != MEMORY_FOLDER
+                    and entry.stat(follow_symlinks=False).st_mtime > since
+                    for entry in entries
+                )
+        except OSError:
+            return True
+
+    def _beside(self) -> frozenset[str]:
+        """What is in the folder itself, without memory, and what editors and git make and take away."""
+        try:
+            names = [entry.name for entry in self._folder.root.iterdir()]
+        except OSError:
+            return frozenset()
+        own = {MEMORY_FOLDER, *(path for path in self._ledger.all() if "/" not in path)}
+        return frozenset(name for name in names if name not in own and not name.startswith(".") and "~" not in name)
+
+    def _is_absent(self, path: str) -> bool:
+        return not os.path.lexists(self._folder.root / self._folder.spelled(path))
+
+    def _identities(self, paths: Iterable[str]) -> dict[str, str]:
+        root = self._folder.root
+        folders = sorted({above for path in paths for above in _above(path)})[:_MOST_FOLDERS]
+        named = {_ROOT: root, _GIT: root / _GIT, **{name: root / self._folder.spelled(name) for name in folders}}
+        found = {name: identity_of(place) for name, place in named.items()}
+        return {name: identity for name, identity in found.items() if identity}
+
+
+def _above(path: str) -> list[str]:
+    """The folders that a path is in, but for the root."""
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]

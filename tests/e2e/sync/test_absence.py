@@ -1,0 +1,86 @@
+"""A clone made anew, a cleaned or a removed one deletes nothing on any other machine, and says so; a person who means it is obeyed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.support.programs.pair import pair
+from tests.support.programs.processes import Inside, Machine, wait_until
+from tests.support.programs.wire import Wire
+
+NOTES = [f"memory/n{number}.md" for number in range(5)]
+ALL = sorted(["MEMORY.md", *NOTES])
+
+
+def git(folder: Path, *arguments: str) -> None:
+    told = ["-c", "user.name=a", "-c", "user.email=a@example.com", *arguments]
+    subprocess.run(["git", *told], cwd=folder, check=True, capture_output=True)
+
+
+def files(machine: Machine) -> list[str]:
+    return sorted(file.relative_to(machine.project).as_posix() for file in machine.project.rglob("*.md"))
+
+
+def begun(machine: Machine) -> None:
+    """A repository that has MEMORY.md, and leaves the notes to Confide."""
+    for path in ALL:
+        machine.write(path, f"- the heron of {path}\n")
+    (machine.project / ".gitignore").write_text("memory/\n")
+    git(machine.project, "init", "-q")
+    git(machine.project, "add", ".")
+    git(machine.project, "commit", "-q", "-m", "begin")
+    machine.run("sync")
+
+
+def test_a_clone_made_anew_or_cleaned_deletes_nothing_elsewhere(tmp_path: Path) -> None:
+    """Status, doctor and the agent say what happened, and `confide sync --deleted` is how somebody means it."""
+    with pair(tmp_path) as (_daemon, ann, bob):
+        begun(ann)
+        bob.run("sync")
+        assert files(bob) == ALL
+        git(tmp_path, "clone", "-q", str(ann.project), "clone")
+        shutil.rmtree(ann.project)
+        (tmp_path / "clone").rename(ann.project)
+        assert "5 received, 0 removed" in ann.run("sync")
+        told = ann.run("status")
+        assert "5 of 6 memory files went missing" in told
+        assert "another one than before" in told
+        git(ann.project, "clean", "-fdxq")
+        assert "5 received, 0 removed" in ann.run("sync")
+        bob.run("sync")
+        assert files(ann) == files(bob) == ALL
+        assert "went missing in this folder" in ann.run("doctor")
+        with Wire(ann) as wire:
+            wire.open()
+            assert "5 of 6 memory files went missing" in str(wire.tool("memory_search", {"query": "heron"}))
+            assert "5 of 6 memory files went missing" in str(wire.tool("memory_status", {}))
+        assert "went missing" not in bob.run("status")
+        shutil.rmtree(ann.project / "memory")
+        assert "5 removed" in ann.run("sync", "--deleted")
+        assert "went missing" not in ann.run("status")
+        assert "5 removed" in bob.run("sync")
+        assert files(bob) == ["MEMORY.md"]
+        assert "5 memory files were deleted here" in bob.run("status")
+
+
+def test_a_worktree_that_is_removed_under_a_session_takes_nothing_with_it(tmp_path: Path) -> None:
+    """Its memory goes first, and the rest of it later, as the disk lists it."""
+    with pair(tmp_path) as (_daemon, ann, _bob):
+        begun(ann)
+        tree = tmp_path / "tree"
+        git(ann.project, "worktree", "add", "-q", "-b", "wt", str(tree))
+        there = Inside(tmp_path, "there")
+        there.home, there.env, there.project = ann.home, ann.env, tree
+        there.allow("shared", tree)
+        with Wire(there) as wire:
+            wire.open()
+            wait_until("the files of the worktree", lambda: files(there) == ALL)
+            shutil.rmtree(tree / "memory")
+            wait_until("it to be seen", lambda: list((ann.home / "proxy").rglob("*.notice")))
+            git(ann.project, "worktree", "remove", "--force", str(tree))
+            assert not tree.exists()
+            assert "0 removed" in ann.run("sync")
+        assert files(ann) == ALL
+        assert "heron" in ann.run("search", "heron of memory/n3.md")

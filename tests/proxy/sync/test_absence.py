@@ -1,0 +1,365 @@
+"""Files that go missing: a person deletes a few, and that is told; more, or all, or in another folder, is a loss and comes back."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.support.daemon.loopback import Machine, machine, serving
+
+from confide_proxy.errors import FolderError
+from confide_proxy.sync.absence.rule import HOLD_S, LATE_S, Absence, is_wholesale
+from confide_proxy.sync.folder import Folder
+from confide_proxy.sync.ledger import Confirmed, Ledger
+from confide_proxy.sync.replica import Replica
+
+NOTES: Final = [f"memory/n{number}.md" for number in range(6)]
+ALL: Final = ["MEMORY.md", *NOTES]
+
+
+class Clock:
+    """Stands still until it is told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Home:
+    """A machine with a folder of a project, which `desktop` has as well."""
+
+    def __init__(self, root: Path, laptop: Machine, desktop: Machine) -> None:
+        self.root = root / "home" / "project"
+        self.root.mkdir(parents=True)
+        self._ledgers = root / "ledgers"
+        self._laptop = laptop
+        self._desktop = desktop
+        self.clock = Clock()
+
+    def restart(self, *extra: str) -> None:
+        """Another process, which knows what is on the disk."""
+        folder = Folder("proj", self.root, extra)
+        self.ledger = Ledger(self._ledgers, "s", self.root)
+        self.replica = Replica(folder, self.ledger, self._laptop.connection)
+        self.replica.absence = Absence(folder, self.ledger, clock=self.clock)
+
+    def write(self, *paths: str) -> None:
+        for path in paths:
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / path).write_text(f"- what {path} says\n")
+
+    async def begin(self, *paths: str, extra: tuple[str, ...] = ()) -> None:
+        self.restart(*extra)
+        self.write(*paths)
+        await self.replica.compare()
+        assert await self.elsewhere() == sorted(paths)
+        self.restart(*extra)
+
+    def remove(self, *paths: str) -> None:
+        for path in paths:
+            (self.root / path).unlink()
+
+    def here(self) -> list[str]:
+        return sorted(file.relative_to(self.root).as_posix() for file in self.root.rglob("*.md"))
+
+    async def elsewhere(self) -> list[str]:
+        """What another machine has when it compares."""
+        answer = await self._desktop.request("compare", {"project": "proj", "entries": [], "gone": []})
+        return sorted(path for path, *_ in answer["pull"])
+
+    def told(self) -> str:
+        return "; ".join(self.replica.absence.notice.sentences())
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[Home]:
+    async with (
+        serving(tmp_path / "data") as daemon,
+        machine(daemon, "laptop") as laptop,
+        machine(daemon, "desktop", space="laptop") as desktop,
+    ):
+        await laptop.attach("proj")
+        await desktop.attach("proj")
+        yield Home(tmp_path, laptop, desktop)
+
+
+@pytest.mark.parametrize(
+    ("missing", "of", "wholesale"),
+    [
+        *((1, 1, False), (2, 2, True), (1, 2, False), (2, 3, False), (2, 4, False), (3, 6, True), (3, 7, False)),
+        *((10, 40, False), (11, 400, True), (0, 0, False)),
+    ],
+)
+def test_what_is_more_than_somebody_deletes_by_hand(missing: int, of: int, wholesale: bool) -> None:
+    assert is_wholesale(missing, of) is wholesale
+
+
+@pytest.mark.parametrize(
+    ("of", "gone"), [(["MEMORY.md"], 1), (NOTES[:1], 1), (NOTES[:2], 1), (NOTES[:4], 2), ([*ALL, "memory/x/y.md"], 3)]
+)
+@pytest.mark.parametrize("is_watched", [True, False])
+async def test_what_a_person_deletes_is_deleted_everywhere_at_once(
+    home: Home, of: list[str], gone: int, is_watched: bool
+) -> None:
+    await home.begin(*of)
+    home.remove(*of[-gone:])
+    report = await (home.replica.changed(of[-gone:]) if is_watched else home.replica.compare())
+    assert (report.removed, report.is_held) == (gone, False)
+    assert await home.elsewhere() == sorted(of[:-gone])
+    assert not home.told()
+
+
+async def test_a_folder_that_a_person_removes_goes_with_its_files(home: Home) -> None:
+    await home.begin(*ALL, "memory/old/a.md", "memory/old/b.md")
+    shutil.rmtree(home.root / "memory/old")
+    assert (await home.replica.compare()).removed == 2
+    assert await home.elsewhere() == sorted(ALL)
+
+
+def empty_memory(home: Home) -> None:
+    """As an unmounted disk, or an empty volume, leaves it."""
+    home.remove(*NOTES)
+
+
+def clean(home: Home) -> None:
+    """As `git clean -fdx` does where MEMORY.md is tracked."""
+    shutil.rmtree(home.root / "memory")
+
+
+def clone_anew(home: Home) -> None:
+    """With what is committed."""
+    shutil.rmtree(home.root)
+    home.root.mkdir()
+    home.write("MEMORY.md", "memory/n0.md")
+
+
+def copy_in_place(home: Home) -> None:
+    """The old folder is aside, and its copy lacks a single file, which nobody deleted."""
+    shutil.copytree(home.root, home.root.with_name("copy"))
+    home.root.rename(home.root.with_name("aside"))
+    home.root.with_name("copy").rename(home.root)
+    home.remove("memory/n3.md")
+
+
+def another_repository(home: Home) -> None:
+    shutil.rmtree(home.root / ".git")
+    (home.root / ".git").mkdir()
+    home.remove("memory/n3.md")
+
+
+def repository_gone(home: Home) -> None:
+    """As in the middle of a slow `rm -rf`."""
+    shutil.rmtree(home.root / ".git")
+    home.remove("MEMORY.md")
+
+
+def another_disk(home: Home) -> None:
+    """Of one folder alone, with a file that is there."""
+    (home.root / "memory/sub").rename(home.root.with_name("sub"))
+    home.write("memory/sub/a.md")
+
+
+def empty_subfolder(home: Home) -> None:
+    home.remove("memory/sub/a.md", "memory/sub/b.md", "memory/sub/c.md")
+
+
+LOSSES: Final[list[Callable[[Home], None]]] = [
+    *(empty_memory, clean, clone_anew, copy_in_place),
+    *(another_repository, repository_gone, another_disk, empty_subfolder),
+]
+BEFORE: Final = sorted([*ALL, "memory/sub/a.md", "memory/sub/b.md", "memory/sub/c.md"])
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+async def test_what_is_lost_while_nobody_watches_comes_back_and_is_told(
+    home: Home, lose: Callable[[Home], None]
+) -> None:
+    (home.root / ".git").mkdir()
+    await home.begin(*BEFORE)
+    lose(home)
+    report = await home.replica.compare()
+    assert report.removed == 0
+    assert await home.elsewhere() == BEFORE
+    assert home.here() == BEFORE
+    assert "came back" in home.told()
+    # It is the folder that is known from here on: what a person deletes in it is deleted.
+    home.restart()
+    home.remove("memory/n5.md")
+    assert (await home.replica.compare()).removed == 1
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+async def test_what_is_lost_under_a_watch_is_looked_at_again_and_then_comes_back(
+    home: Home, lose: Callable[[Home], None]
+) -> None:
+    (home.root / ".git").mkdir()
+    await home.begin(*BEFORE)
+    lose(home)
+    gone = sorted(set(BEFORE) - set(home.here()))
+    await home.replica.changed(gone)
+    assert await home.elsewhere() == BEFORE
+    for _ in range(2):
+        await home.replica.compare(is_patient=True)
+        assert await home.elsewhere() == BEFORE
+        home.clock.now += HOLD_S
+    assert home.here() == BEFORE
+
+
+async def test_nothing_comes_back_into_a_folder_that_is_still_being_removed(home: Home) -> None:
+    """Or `git worktree remove` would find it not empty."""
+    await home.begin(*ALL)
+    empty_memory(home)
+    assert (await home.replica.compare(is_patient=True)).is_held
+    home.clock.now += HOLD_S
+    (home.root / "node_modules").mkdir()
+    (home.root / "node_modules/x").write_text("")  # its folder's time is that of a removal in it
+    assert (await home.replica.compare(is_patient=True)).is_held
+    assert home.here() == ["MEMORY.md"]
+    assert "no other machine deletes anything" in home.told()
+    (home.root / "node_modules/x").unlink()
+    (home.root / "node_modules").rmdir()
+    assert not (await home.replica.compare(is_patient=True)).is_held
+    assert home.here() == sorted(ALL)
+
+
+async def test_files_that_go_one_by_one_are_lost_once_they_are_many(home: Home) -> None:
+    """As of a `git clean` on a slow disk: what was told before that shows is taken back."""
+    await home.begin(*ALL)
+    for path in NOTES:
+        home.remove(path)
+        await home.replica.changed([path])
+        home.clock.now += 0.4
+    home.clock.now += HOLD_S
+    assert not (await home.replica.compare(is_patient=True)).is_held
+    assert await home.elsewhere() == sorted(ALL)
+    assert home.here() == sorted(ALL)
+
+
+async def test_what_a_person_deletes_one_by_one_over_a_while_is_deleted(home: Home) -> None:
+    await home.begin(*ALL)
+    for path in NOTES:
+        home.remove(path)
+        report = await home.replica.changed([path])
+        assert report.removed == 1
+        home.clock.now += HOLD_S
+    assert await home.elsewhere() == ["MEMORY.md"]
+
+
+@pytest.mark.parametrize("is_soon", [True, False])
+async def test_a_deletion_right_before_the_folder_goes_is_of_that(home: Home, is_soon: bool) -> None:
+    """`rm -rf` of a large project takes the memory first and the rest many seconds later."""
+    await home.begin(*ALL)
+    home.remove("MEMORY.md")
+    assert (await home.replica.changed(["MEMORY.md"])).removed == 1
+    home.clock.now += 20 if is_soon else LATE_S + 1
+    shutil.rmtree(home.root)
+    await home.replica.changed(NOTES)
+    await home.replica.take_back()
+    with pytest.raises(FolderError):
+        await home.replica.compare()
+    assert await home.elsewhere() == (sorted(ALL) if is_soon else NOTES)
+
+
+async def test_what_was_made_anew_elsewhere_is_not_overwritten_by_what_is_taken_back(home: Home) -> None:
+    await home.begin(*ALL)
+    home.remove("MEMORY.md")
+    await home.replica.changed(["MEMORY.md"])
+    await home._desktop.put("MEMORY.md", "- another\n", base=2)
+    shutil.rmtree(home.root)
+    await home.replica.take_back()
+    assert (await home._desktop.request("pull", {"project": "proj", "path": "MEMORY.md"}))["text"] == "- another\n"
+
+
+async def test_a_deletion_with_what_lies_beside_it_is_told_a_moment_later(home: Home) -> None:
+    """A folder that is removed loses more than memory; a person may have deleted both."""
+    (home.root / "README.txt").write_text("x")
+    await home.begin(*ALL)
+    await home.replica.compare(is_patient=True)
+    (home.root / "README.txt").unlink()
+    home.remove("MEMORY.md")
+    report = await home.replica.changed(["MEMORY.md"])
+    assert (report.removed, report.is_held) == (0, True)
+    home.clock.now += HOLD_S
+    await home.replica.compare(is_patient=True)
+    assert await home.elsewhere() == NOTES
+
+
+async def test_a_person_who_means_it_deletes_everything(home: Home) -> None:
+    """While it is missing, and after it came back; what was changed since stays."""
+    await home.begin(*ALL)
+    empty_memory(home)
+    assert (await home.replica.compare(is_meant=True)).removed == len(NOTES)
+    assert await home.elsewhere() == ["MEMORY.md"]
+    home.write(*NOTES)
+    await home.replica.compare()
+    clean(home)
+    await home.replica.compare()
+    assert "confide sync --deleted" in home.told()
+    (home.root / NOTES[0]).write_text("- newer\n")
+    await home.replica.compare(is_meant=True)
+    assert await home.elsewhere() == home.here() == ["MEMORY.md", NOTES[0]]
+    assert not home.told()
+
+
+async def test_what_is_only_read_waits_until_it_is_there_again_or_somebody_means_it(home: Home) -> None:
+    """Nothing is ever written there."""
+    docs = [f"docs/d{number}.md" for number in range(4)]
+    await home.begin("MEMORY.md", *docs, extra=("docs/*.md",))
+    home.remove(*docs)
+    report = await home.replica.compare()
+    assert (report.removed, report.skipped) == (0, [])
+    assert await home.elsewhere() == sorted(["MEMORY.md", *docs])
+    assert "4 of 5" in home.told()
+    home.write(*docs)
+    await home.replica.compare()
+    assert not (home.replica.absence.notice._read())["waits"]
+    home.remove(*docs)
+    assert (await home.replica.compare(is_meant=True)).removed == len(docs)
+
+
+async def test_many_files_that_others_deleted_are_told_of(home: Home) -> None:
+    await home.begin(*ALL)
+    for path in NOTES[:2]:
+        await home._desktop.request("remove", {"project": "proj", "path": path, "base": 1})
+    await home.replica.compare()
+    assert not home.told()
+    for path in NOTES[2:]:
+        await home._desktop.request("remove", {"project": "proj", "path": path, "base": 1})
+    await home.replica.compare()
+    assert home.here() == ["MEMORY.md"]
+    assert "were deleted here" in home.told()
+
+
+async def test_a_ledger_from_before_it_knew_its_folder(home: Home) -> None:
+    """Where the repository was made behind all that was confirmed, it is another one; else it is believed."""
+    await home.begin(*ALL)
+    home.ledger.note_folder({})
+    home.restart()
+    assert not home.replica.absence.is_another()
+    (home.root / ".git").mkdir()
+    assert home.replica.absence.is_another()
+
+
+def test_a_ledger_that_begins_anew_does_so_for_all_processes(tmp_path: Path) -> None:
+    ledger, other = (Ledger(tmp_path, "s", tmp_path) for _ in range(2))
+    ledger.set("memory/a.md", Confirmed("0" * 64, 1, 1, 1))
+    ledger.note_folder({".": "one"})
+    assert other.folder() == {".": "one"}
+    ledger.begin_anew({".": "another"})
+    for each in (ledger, other, Ledger(tmp_path, "s", tmp_path)):
+        assert (each.all(), each.folder()) == ({}, {".": "another"})
+
+
+def test_a_ledger_that_is_compacted_knows_its_folder(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, "s", tmp_path)
+    ledger.note_folder({".": "one", "memory": "two"})
+    for number in range(1002):
+        ledger.set("memory/a.md", Confirmed("0" * 64, number, 1, 1))
+    again = Ledger(tmp_path, "s", tmp_path)
+    assert again.folder() == {".": "one", "memory": "two"}
+    assert again.written_ns()
