@@ -92,7 +92,9 @@ def _lost(store: Store, shown: str) -> float | None:
         return None
     life = store.lives.of(receipt.life)
     if life is None:
-        return present.last_at if receipt.number >= oldest.number else None
+        # Another one has its number here: what was made from that one's beginning on was made behind the loss.
+        instead = store.lives.numbered(receipt.number) or present
+        return instead.last_at if receipt.number >= oldest.number else None
     following = store.lives.following(life)
     end = store.lives.changes() if following is None else following.change
     return None if receipt.change <= end else (following or present).last_at

@@ -13,6 +13,7 @@ from confide_daemon.documents.results import Comparison, DeleteResult, PutResult
 from confide_daemon.errors import ConflictError, DamagedError, NotFoundError, OperationError
 from confide_daemon.store.rows import DocumentRow, OperationRow, Origin, PieceChanges
 from confide_daemon.store.store import Store
+from confide_daemon.store.tables.lives import NUMBERS
 from confide_memory import documents, markdown
 from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import MAX_SENT, MAX_TEXT_BYTES, REMOVED, bucket_of, text_hash
@@ -91,8 +92,11 @@ class Writer:
         versions since then, of which it does not know what became: the newest of them that came is what this one was made from. Taken for
         made from `base`, it would be merged with what it holds already.
 
-        Raises InvalidPathError, InvalidTextError, TooLargeError, or NotFoundError: the machine has deleted the file since; the text is in
-        the history.
+        A text without a base that is an earlier revision of the document was made from that one, and changed nothing since: the document
+        stays as it is, as where an old commit was cloned.
+
+        Raises InvalidPathError, InvalidTextError, TooLargeError, or NotFoundError: the machine has deleted the file since; or it has no
+        base, and is an earlier revision of a document that is deleted. The text is in the history.
         """
         documents.check_path(path)
         documents.check_text(text)
@@ -100,11 +104,25 @@ class Writer:
         with self.store.writing():
             row = self.store.documents.find(project, path)
             known = ancestor_of(self.store, row, base, base_hash) if row is not None else 0
+            is_earlier = False
+            # A machine names the text itself where it has brought it before.
+            if row is not None and not known and set(sent) <= {digest}:
+                known = self._earlier(row, digest, base, base_hash)
+                is_earlier = bool(known) and self.store.documents.hash_at(row.id, known) == digest
             is_late = self._is_late(key, digest, known, sent)
             result: PutResult | None = None
             if not is_late or (row is not None and not row.deleted):
                 result = self._put(
-                    row, project, path, text, base=known, sent=sent, author=author, by=by, is_late=is_late
+                    row,
+                    project,
+                    path,
+                    text,
+                    base=known,
+                    sent=sent,
+                    author=author,
+                    by=by,
+                    is_late=is_late,
+                    is_earlier=is_earlier,
                 )
                 if not is_late:
                     self._note_overtaken(key, digest, known, sent)
@@ -116,6 +134,18 @@ class Writer:
         if result is None:
             raise NotFoundError("the file was deleted on this machine after this was sent")
         return replace(result, queued=self._queued())
+
+    def _earlier(self, row: DocumentRow, digest: str, base: int, base_hash: str | None) -> int:
+        """The revision that a machine's text comes from where its base is none, or none that is known here; 0 where that is not known.
+
+        Raises NotFoundError: the document is deleted, and the machine brings one of its texts and has never had it.
+        """
+        found = self.store.documents.number_of(row.id, digest)
+        if row.deleted:
+            if found and not base:
+                raise NotFoundError("this text was deleted elsewhere", hint="confide restore brings it back")
+            return 0
+        return found or before_the_loss(self.store, row, base, base_hash)
 
     def _put(
         self,
@@ -129,6 +159,7 @@ class Writer:
         author: str,
         by: str,
         is_late: bool,
+        is_earlier: bool,
     ) -> PutResult:
         # A blank hash: the newest text is lost, and every text is better.
         if row is None or row.deleted or not row.hash:
@@ -147,6 +178,8 @@ class Writer:
         base = max(again, self.store.documents.newest_of(row.id, sent, after=base), base)
         if base == row.revision:
             return self._keep(row, project, path, text, author=author, by=by)
+        if is_earlier:
+            return self._result(row, self._text(row), changed=False, merged=True)
         merge = self._merge(row, text, base=base, author=author)
         if not merge.clash and text_hash(merge.text) == row.hash and again == base:
             return self._result(row, merge.text, changed=False, merged=True)
@@ -565,6 +598,18 @@ def ancestor_of(store: Store, row: DocumentRow, base: int, base_hash: str | None
     if here == base_hash or (here is not None and store.texts.is_rewritten(row.id, base)):
         return base
     return store.documents.number_of(row.id, base_hash)
+
+
+def before_the_loss(store: Store, row: DocumentRow, base: int, base_hash: str | None) -> int:
+    """The last revision of a document from before the data folder was put back, where the machine's base is of the time that is lost.
+
+    That one was made upon it, for numbers grow. 0: the base is no such one, or nobody knows when the folder was put back.
+    """
+    life = store.lives.newest()
+    is_lost = base_hash not in (None, REMOVED) and life is not None and (base - 1) // NUMBERS == life.restores - 1
+    if not base or life is None or life.back_to is None or not is_lost:
+        return 0
+    return store.documents.newest_until(row.id, below=base, moment=life.back_to)
 
 
 def states(store: Store, project: str) -> list[tuple[str, str, int]]:

@@ -230,3 +230,109 @@ async def test_a_peer_that_says_no_hash_goes_on_as_before(scene: Scene) -> None:
         assert "- 2" in answer["text"]
         gone = {"project": "proj", "entries": [], "gone": [[PATH, 9]]}
         assert (await desktop.request("compare", gone))["pull"]
+
+
+class Followed:
+    """Two machines that show receipts, so that the daemon finds out that it was put back, and each one's edits of the lost time."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._data, self._copy = root / "data", root / "copy"
+        self.machines: dict[str, Identity] = {}
+        self._receipts: dict[str, str] = {}
+
+    @asynccontextmanager
+    async def replica(self, daemon: Serving, name: str) -> AsyncIterator[Replica]:
+        root = self._root / name
+        (root / "memory").mkdir(parents=True, exist_ok=True)
+        async with Machine(await daemon.connect_in_time(self.machines[name])) as link:
+            about = {"project": "proj", "machine": "box", "toolsets": ["core"], "watches": True}
+            await link.request("attach", {**about, "receipt": self._receipts.get(name, "")})
+            replica = Replica(Folder("proj", root), Ledger(self._root / f"{name}-ledgers", "s", root), link.connection)
+            link.apply = replica.apply
+            yield replica
+            self._receipts[name] = (await link.request("receipt", {}))["receipt"]
+
+    async def says(self, daemon: Serving, name: str, text: str) -> None:
+        """A person on that machine saves the plan."""
+        async with self.replica(daemon, name) as replica:
+            await replica.compare()
+            self.file(name).write_text(text)
+            assert (await replica.changed([PATH])).sent == 1
+
+    def file(self, name: str) -> Path:
+        return self._root / name / PATH
+
+    async def begin(self) -> None:
+        async with serving(self._data) as daemon:
+            self.machines = {"ann": daemon.enroll("ann"), "bob": daemon.enroll("bob", space="ann")}
+            await self.says(daemon, "ann", "# Plan\n\n- when: monday\n")
+            async with self.replica(daemon, "bob") as replica:
+                await replica.compare()
+        shutil.copytree(self._data, self._copy, ignore=shutil.ignore_patterns("*.sock"))
+
+    def put_back(self) -> None:
+        shutil.rmtree(self._data)
+        shutil.copytree(self._copy, self._data)
+
+    async def settle(self, *names: str) -> set[str]:
+        """What all have after these have compared, one after the other, and once more."""
+        async with serving(self._data) as daemon:
+            for name in (*names, *names):
+                async with self.replica(daemon, name) as replica:
+                    await replica.compare()
+        return {self.file(name).read_text() for name in names}
+
+
+@pytest.fixture
+async def followed(tmp_path: Path) -> Followed:
+    made = Followed(tmp_path)
+    await made.begin()
+    return made
+
+
+@pytest.mark.parametrize("first", ["ann", "bob"])
+async def test_a_line_that_was_changed_in_the_lost_time_is_no_clash(followed: Followed, first: str) -> None:
+    """The daemon's text is the one that it was made from: whoever comes first brings the newer one, and the others add nothing to it."""
+    async with serving(followed._data) as daemon:
+        await followed.says(daemon, "ann", text := "# Plan\n\n- when: friday\n")
+        async with followed.replica(daemon, "bob") as replica:
+            await replica.compare()
+    followed.put_back()
+    assert await followed.settle(first, "bob" if first == "ann" else "ann") == {text}
+
+
+async def test_two_machines_at_different_revisions_of_the_lost_time_are_merged(followed: Followed) -> None:
+    """What they have in common is the last text that the daemon still has."""
+    async with serving(followed._data) as daemon:
+        await followed.says(daemon, "ann", "# Plan\n\n- when: friday\n")
+        await followed.says(daemon, "bob", text := "# Plan\n\n- when: friday\n- where: harbour\n")
+    followed.put_back()
+    assert await followed.settle("ann", "bob") == {text}
+
+
+async def test_what_was_written_behind_the_loss_is_not_undone_by_a_text_from_it(followed: Followed) -> None:
+    """It was not made from that."""
+    async with serving(followed._data) as daemon:
+        await followed.says(daemon, "ann", "# Plan\n\n- when: friday\n")
+        await followed.says(daemon, "ann", "# Plan\n\n- when: friday, early\n")
+    followed.put_back()
+    async with serving(followed._data) as daemon:
+        await followed.says(daemon, "bob", "# Plan\n\n- when: monday\n- where: harbour\n")
+    (text,) = await followed.settle("bob", "ann")
+    assert "- where: harbour\n" in text
+    assert "- when: friday, early\n" in text
+
+
+async def test_machines_that_have_the_same_clash_add_it_once(followed: Followed) -> None:
+    """What one of them brought is a revision by then, and not news."""
+    async with serving(followed._data) as daemon:
+        await followed.says(daemon, "ann", "# Plan\n\n- when: friday\n")
+        async with followed.replica(daemon, "bob") as replica:
+            await replica.compare()
+    followed.put_back()
+    async with serving(followed._data) as daemon:
+        followed.machines["cid"] = daemon.enroll("cid", space="ann")
+        await followed.says(daemon, "cid", "# Plan\n\n- when: sunday\n")
+    (text,) = await followed.settle("ann", "bob", "cid")
+    assert text.count("friday") == text.count("sunday") == 1

@@ -363,3 +363,33 @@ def test_a_ledger_that_is_compacted_knows_its_folder(tmp_path: Path) -> None:
     again = Ledger(tmp_path, "s", tmp_path)
     assert again.folder() == {".": "one", "memory": "two"}
     assert again.written_ns()
+
+
+async def test_a_clone_of_an_old_commit_puts_nothing_back(home: Home) -> None:
+    """Its texts are earlier revisions and no edits, and what was deleted since does not rise: neither in the place of the folder that was
+    there, nor on a machine that never had it."""
+    home.write(*ALL, "memory/gone.md")
+    await home.begin(*ALL, "memory/gone.md")
+    home.remove("memory/gone.md")
+    (home.root / NOTES[0]).write_text("- newer\n")
+    await home.replica.changed(["memory/gone.md", NOTES[0]])
+    home.write("memory/later.md")
+    await home.replica.changed(["memory/later.md"])
+    told = await home._desktop.put("memory/later.md", "- stored there\n", base=1)
+    home.clock.now += LATE_S + 1
+    for _ in range(2):
+        shutil.rmtree(home.root)
+        home.write(*ALL, "memory/gone.md")
+        await home.replica.compare()
+        assert await home.elsewhere() == sorted([*ALL, "memory/later.md"])
+        assert (home.root / NOTES[0]).read_text() == "- newer\n"
+        assert (home.root / "memory/later.md").read_text() == "- stored there\n"
+        # It lies where git has put it, and is named as what is not sent.
+        skipped = (await home.replica.compare()).skipped
+        assert skipped == [{"path": "memory/gone.md", "reason": "this text was deleted elsewhere"}]
+        home._ledgers = home._ledgers.with_name("others")
+        home.restart()
+    assert told["revision"] == 2
+    (home.root / "memory/gone.md").write_text("- written again\n")
+    await home.replica.changed(["memory/gone.md"])
+    assert "memory/gone.md" in await home.elsewhere()

@@ -221,6 +221,11 @@ class DocumentTable(Table):
         sql = "SELECT coalesce(max(number), 0) FROM revision WHERE document = ? AND hash = ? AND text IS NOT NULL"
         return int(self._rows(sql, (document, content))[0][0])
 
+    def newest_until(self, document: int, *, below: int, moment: float) -> int:
+        """The newest revision with a number below this one that was made until then, in seconds since 1970; 0 if there is none."""
+        sql = "SELECT max(number) FROM revision WHERE document = ? AND number < ? AND created_at <= ?"
+        return int(self._one(sql, (document, below, moment)) or 0)
+
     def newest_of(self, document: int, hashes: Collection[str], *, after: int, author: str | None = None) -> int:
         """The newest revision above `after` whose text has one of these hashes, by this author (None: any); 0 if there is none."""
         if not hashes:

@@ -74,6 +74,10 @@ class LifeTable(Table):
         """The life with this id."""
         return self._found("WHERE id = ?", identity)
 
+    def numbered(self, number: int) -> Life | None:
+        """The life with this number, or the next that is still known."""
+        return self._found("WHERE number >= ? ORDER BY number", number)
+
     def following(self, life: Life) -> Life | None:
         """The one behind it; None: it is the present one."""
         return self._found("WHERE number > ? ORDER BY number", life.number)
