@@ -101,7 +101,7 @@ class ProxyConfig:
     Attributes:
         toolsets: the groups of tools that the agent is shown.
         extra: further markdown that is indexed, as globs below the project folder; read, never written.
-        gitignore: add `memory/` to a git project's `.gitignore` at the first store.
+        gitignore: have git leave `memory/` out, by its `.git/info/exclude`, at the first store.
         on_demand: start a daemon on this machine when no other was joined.
         idle_exit_s: seconds without any session after which that daemon ends.
         debounce_ms: how long a file must be quiet before it is sent.

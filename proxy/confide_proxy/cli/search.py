@@ -261,7 +261,7 @@ async def call(
 
 def ignored_notes(client: Client) -> list[str]:
     """What a person should know of a file of theirs that was changed by the way."""
-    return [f"added memory/ to {file}: memory is not for the repository" for file in client.files.ignored]
+    return client.files.ignored
 
 
 async def document_of(client: Client, name: str, project: str) -> tuple[str, str]:

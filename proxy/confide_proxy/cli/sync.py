@@ -280,6 +280,7 @@ class Watch:
             backlog=backlog,
             on_news=lambda: self._group.create_task(self._streamer.look_again()),
         )
+        self._files.on_ignored = lambda said: teller.say("ignored", said)
         bodies = {folder.project: attach_body(folder.project, config) for folder in self._files.folders}
         callbacks = Callbacks(
             on_up=self._on_up,

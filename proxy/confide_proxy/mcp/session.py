@@ -63,6 +63,7 @@ class Session:
         sealed = SealedCalls(self.sealing, project.name, flush=self.files.flush)
         tunnel.attach(self.link, Fallback(paths, config, project, self.link, sealed), sealed)
         tunnel.notices = self.files.notices
+        self.files.on_ignored = lambda said: log.warning("%s", said)
         self._group: asyncio.TaskGroup
         self._learns = False
 

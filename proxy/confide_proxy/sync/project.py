@@ -33,6 +33,9 @@ _OWN = ("MEMORY.md", "memory.md", "memory", FILE)
 _GIT_DEADLINE_S = 2.0
 _MOST_LINK_BYTES = 8192
 _MOST_IGNORE_BYTES = 1024 * 1024
+_GLOB: Final = re.compile(r"([*?\[\]\\ ])")
+_ESCAPED: Final = r"\\\1"
+"""What means something in a pattern of git's; a blank does at its end."""
 # The host must be the one that git fetches from: both `evil.example:x@github.com:a/b` and `https://evil.example?@github.com/a/b` lead to
 # evil.example.
 _SCP_REMOTE = re.compile(r"^(?:[^@/:?#]+@)?(\[[^\]/]+\]|[^:/\[]+):(?!//)(.+)$")
@@ -358,18 +361,38 @@ def _add_line(file: Path, line: bytes) -> bool:
     return True
 
 
-def ignore_memory(root: Path) -> bool:
-    """Add `memory/` to the repository's `.gitignore`, unless git ignores it or tracks it already: memory is private by default.
+def ignore_memory(root: Path) -> Path | None:
+    """Have git leave `memory/` out in all worktrees of a repository, unless it does so already: memory is private by default.
 
-    Whether it was added.
+    In the repository's own `info/exclude`, which is no file of anybody's checkout: a line in `.gitignore` would be a change in each. Files
+    that are tracked stay so; what is new beside them is no less private, whoever began to track the others.
+
+    Returns:
+        The file that has the line now; None where nothing was to be done, or could be.
     """
     try:
-        check = _run_git(root, "check-ignore", "-q", f"{MEMORY_FOLDER}/x.md")
-        tracked = _run_git(root, "ls-files", "--", MEMORY_FOLDER)
-        # 1 means "not ignored"; files that the team tracks already were meant to be shared, and stay so.
-        if check.returncode != 1 or tracked.stdout.strip():
-            return False
-        return _add_line(root / ".gitignore", f"{MEMORY_FOLDER}/".encode())
-    except (OSError, subprocess.TimeoutExpired) as error:
-        log.warning("could not add %s/ to .gitignore: %s", MEMORY_FOLDER, type(error).__name__)
+        # 1 means "not ignored".
+        if _run_git(root, "check-ignore", "-q", f"{MEMORY_FOLDER}/x.md").returncode != 1:
+            return None
+        here = root.resolve()
+        top, common = _top(here), _git(root, "rev-parse", "--path-format=absolute", "--git-common-dir")
+        if top is None or common is None or not _is_of(top):
+            return None
+        info = Path(common).resolve() / "info"
+        if info.is_symlink():
+            return None
+        info.mkdir(exist_ok=True)
+        below = (here / MEMORY_FOLDER).relative_to(top).as_posix()
+        line = f"/{_GLOB.sub(_ESCAPED, below)}/"
+        return info / "exclude" if _add_line(info / "exclude", os.fsencode(line)) else None
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        log.warning("could not have git leave out %s/: %s", MEMORY_FOLDER, type(error).__name__)
+        return None
+
+
+def has_tracked_memory(root: Path) -> bool:
+    """Whether git has files of memory, so that what it has not looks as if it were meant for it too."""
+    try:
+        return bool(_run_git(root, "ls-files", "--", MEMORY_FOLDER).stdout.strip())
+    except (OSError, ValueError, subprocess.TimeoutExpired):
         return False

@@ -22,7 +22,7 @@ from confide_proxy.sealing.context import FileSealer, Sealing
 from confide_proxy.sync.absence.notice import Notice
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import Ledger, SyncReport, notice_file
-from confide_proxy.sync.project import Project, ignore_memory, workplace
+from confide_proxy.sync.project import Project, has_tracked_memory, ignore_memory, workplace
 from confide_proxy.sync.replica import Replica
 
 if TYPE_CHECKING:
@@ -65,8 +65,9 @@ class Files:
         """Whether a person says that all files which went missing are deleted (`sync/absence/rule.py`)."""
         self.failed = 0
         """Files that the last comparison could not bring to where they belong, though nothing is wrong with them (`SyncReport.failed`)."""
-        self.ignored: list[Path] = []
-        """Repositories whose `.gitignore` has got a line for the memory."""
+        self.ignored: list[str] = []
+        """What is to be told of repositories that leave the memory out from now on."""
+        self.on_ignored: Callable[[str], None] = self.ignored.append
         self._to_ignore = {project.name for project in served if config.gitignore and project.is_git}
 
     async def open(self, link: Asks, space: str) -> None:
@@ -252,8 +253,20 @@ class Files:
     async def _before_write(self, folder: Folder) -> None:
         if folder.project in self._to_ignore:
             self._to_ignore.discard(folder.project)
-            if await asyncio.to_thread(ignore_memory, folder.root):
-                self.ignored.append(folder.root / ".gitignore")
+            said = await asyncio.to_thread(_ignored, folder.root)
+            if said:
+                self.on_ignored(said)
+
+
+def _ignored(root: Path) -> str:
+    """Have the repository leave the memory out; what is to be told of it, "" for nothing."""
+    file = ignore_memory(root)
+    if file is None:
+        return ""
+    told = f"added memory/ to {file}: memory is not for the repository"
+    if not has_tracked_memory(root):
+        return told
+    return f"{told}, though files of it are tracked: git add -f takes a new one in, gitignore = false all of them"
 
 
 def notices(paths: Paths, *folders: Folder) -> list[str]:

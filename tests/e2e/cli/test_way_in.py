@@ -85,11 +85,11 @@ def test_a_sync_that_could_not_read_a_file_does_not_end_well(alone: Machine, mon
     (alone.project / "memory/odd.md").unlink()
 
 
-def test_a_store_that_changes_gitignore_says_so(alone: Machine) -> None:
+def test_a_store_that_has_git_leave_memory_out_says_so(alone: Machine) -> None:
     """A file of the person's own that is changed by the way is named."""
     said = confide(alone, "store", "- the first line").err
-    assert f"note: added memory/ to {alone.project / '.gitignore'}" in said
-    assert "gitignore" not in confide(alone, "store", "- the second line").err
+    assert f"note: added memory/ to {alone.project / '.git/info/exclude'}" in said
+    assert "exclude" not in confide(alone, "store", "- the second line").err
 
 
 def test_the_doctor_finds_nothing_and_writes_nothing(alone: Machine) -> None:

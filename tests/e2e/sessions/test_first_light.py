@@ -108,6 +108,7 @@ async def test_a_store_is_on_disk_when_the_tool_answers(tmp_path: Path) -> None:
             found = await client.call_tool("memory_search", {"query": "how long are tokens cached?"})
             assert found.structured_content is not None
             assert "five minutes" in found.structured_content["results"][0]["snippet"]
-        assert (ann.project / ".gitignore").read_text() == "memory/\n"
+        assert (ann.project / ".git/info/exclude").read_text().splitlines()[-1] == "/memory/"
+        assert not (ann.project / ".gitignore").exists()
     finally:
         ann.stop_local_daemon()

@@ -164,10 +164,17 @@ def test_a_project_file_costs_no_more_than_its_length() -> None:
 
 
 @pytest.mark.parametrize("kind", ["huge", "hard link", "link", "socket", "device"])
-def test_the_gitignore_of_a_folder_is_its_own_file(kind: str) -> None:
+def test_what_a_repository_leaves_out_is_in_its_own_file(kind: str) -> None:
     """It gets a line at the first store; a device in its place would be read without end, and a hard link leads outside."""
-    puts = [Put(".git", "git", b""), Put(".gitignore", kind, "{outside}/keep.md" if kind == "link" else b"")]
+    puts = [Put(".git", "git", b""), Put(".git/info/exclude", kind, "{outside}/keep.md" if kind == "link" else b"")]
     with made(puts) as (root, outside):
         ignore_memory(root)
         if kind == "hard link":
-            assert (root / ".gitignore").read_text() == (outside / "linked.md").read_text() + "memory/\n"
+            excluded = (root / ".git/info/exclude").read_text()
+            assert excluded == (outside / "linked.md").read_text() + "/memory/\n"
+
+
+def test_the_folder_of_that_file_is_no_link() -> None:
+    with made([Put(".git", "git", b""), Put(".git/info", "link", "{outside}/other")]) as (root, outside):
+        assert ignore_memory(root) is None
+        assert not (outside / "other/exclude").exists()

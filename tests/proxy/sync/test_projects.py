@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from confide_proxy.sync.project import Basis, identify, ignore_memory, normalise_remote
+from confide_proxy.sync.project import Basis, has_tracked_memory, identify, ignore_memory, normalise_remote
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -207,6 +207,25 @@ def test_a_folder_may_call_itself_as_its_own_repository_and_not_as_another(tmp_p
     (root / ".confide.toml").write_text('name = "github.com/victim/secret"')
     assert (identify(root).name, identify(root).basis) == ("github.com/evil/lib", Basis.REMOTE)
     assert identify(tmp_path).basis is Basis.FOLDER
+
+
+@pytest.mark.parametrize("below", ["", "services/a [b]"])
+def test_memory_is_left_out_in_all_worktrees_and_no_checkout_is_changed(tmp_path: Path, below: str) -> None:
+    """Also beside files that somebody has begun to track: what is new was not meant for them."""
+    root, tree = repository(tmp_path / "lib", "https://example.org/a/lib.git"), tmp_path / "tree"
+    for path in ("README", f"{below}/memory/theirs.md".lstrip("/")):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("theirs\n")
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", "begin")
+    git(root, "worktree", "add", "-q", str(tree))
+    assert ignore_memory(tree / below) == root / ".git/info/exclude"
+    assert ignore_memory(root / below) is None
+    for each in (root, tree):
+        assert has_tracked_memory(each / below)
+        (each / below / "memory/mine.md").write_text("mine\n")
+        told = subprocess.run(["git", "-C", str(each), "status", "--porcelain"], capture_output=True, check=True)
+        assert told.stdout == b""
 
 
 def test_a_folder_that_looks_like_a_bare_repository_names_nothing(tmp_path: Path) -> None:
