@@ -205,7 +205,7 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "baseHash": optional(content_hash),
         "sent": optional(items(MAX_SENT, _digest), ()),
     },
-    "pull": {"project": project, "path": text, "revision": optional(revision)},
+    "pull": {"project": project, "path": text, "revision": optional(revision), "hash": optional(content_hash)},
     "transcript": {"project": project, "body": whole},
     # What was.
     "history": {"project": project, "path": text, "limit": optional(number(MAX_REVISIONS), USUAL_REVISIONS)},

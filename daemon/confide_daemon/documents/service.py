@@ -129,6 +129,15 @@ class Documents:
 
         return await self._threads.read(work)
 
+    async def revision_with(self, project: str, path: str, content: str) -> int | None:
+        """The newest revision of a document whose text has this hash; None where none has."""
+
+        def work(store: Store) -> int | None:
+            row = store.documents.find(project, path)
+            return (store.documents.number_of(row.id, content) or None) if row is not None else None
+
+        return await self._threads.read(work)
+
     async def listed(self, projects: frozenset[str] | None, *, sources: frozenset[str] | None) -> list[DocumentRow]:
         """The documents of these projects and sources (None: all), by name."""
 

@@ -267,6 +267,11 @@ class Folder:
             raise FolderError(path, "holds NUL bytes, so it is not markdown")
         return text, len(data), mtime_ns
 
+    def own_text(self, path: str) -> str | None:
+        """The file's text as it is, or None if there is none. Raises as `read`."""
+        found = self._read(path)
+        return found[0] if found else None
+
     def is_missing(self, path: str) -> bool:
         """Whether there surely is no such file: its folder can be looked into, down from a root that is there, and it is not in it."""
         try:

@@ -265,6 +265,18 @@ def _run_git(folder: Path, *arguments: str, env: dict[str, str] | None = None) -
     return subprocess.run(command, capture_output=True, timeout=_GIT_DEADLINE_S, check=False, env=env)
 
 
+def git_says(folder: Path, *arguments: str) -> tuple[int, bytes]:
+    """What git answers a question about its objects, and its exit code; 128 where it does not answer in time. It fetches none of them."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    # A configuration that came in an archive may say how missing objects are to be had, by a program of its author's.
+    env |= {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
+    try:
+        done = _run_git(folder, *arguments, env=env)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return 128, b""
+    return done.returncode, done.stdout
+
+
 def is_shared(file: Path) -> bool:
     """Whether git would hand the file on: it lies in a repository, which does not leave it out."""
     try:

@@ -51,6 +51,9 @@ _PUT_BYTES_S = 30_000
 _COMPARE_DEADLINE_S = 60.0
 _DIGEST_FROM = 50
 """So many files are compared by digests first; fewer fit into one record as they are."""
+_SET_BACK = "is older here, since git has another commit checked out: it is neither sent nor written until that changes"
+_BUSY_S = 5.0
+"""How long git may be waited for that is changing the folder; after that it is done as if it had been."""
 _TRIES = 16
 """A file that changes under our hands so often in a row is being written all the time: the next comparison brings it."""
 
@@ -101,6 +104,7 @@ class Replica:
         Raises FolderError: the folder is not there, or holds too many files; RequestError, ConnectionLost, TimeoutError: from the link.
         """
         report = SyncReport()
+        await self._git_is_done()
         others = await self._begin_anew_if_another()
         if is_meant:
             await self._delete_again()
@@ -177,6 +181,12 @@ class Replica:
         unsettled = [path for path in scanned.unsettled if path not in answer["send"]]
         await self._steps.run([(path, self._send) for path in unsettled], report)
         return verdict
+
+    async def _git_is_done(self) -> None:
+        """Wait for git, which changes files first and says then which commit they are of."""
+        end = asyncio.get_running_loop().time() + _BUSY_S
+        while await asyncio.to_thread(self.absence.is_busy) and asyncio.get_running_loop().time() < end:
+            await _moment()
 
     async def _begin_anew_if_another(self) -> dict[str, str]:
         """Forget what was confirmed where another folder has the path now; the hashes of what that one lacks, by path."""
@@ -319,7 +329,7 @@ class Replica:
             return False
         content = readable(self.folder, file.path, SyncReport())
         if content is None or not known.matches(content.hash):
-            return True
+            return not self.absence.is_set_back(file.path)
         note_touched(self._ledger, file.path, known, content)
         return False
 
@@ -330,6 +340,7 @@ class Replica:
 
     async def changed(self, paths: Iterable[str]) -> SyncReport:
         """Send what a watcher saw change: the same as a comparison, for these paths alone."""
+        await self._git_is_done()
         if await asyncio.to_thread(self.absence.is_another):
             return await self.compare(is_patient=True)
         report = SyncReport()
@@ -369,6 +380,9 @@ class Replica:
                     raise FolderError(path, "is one that a process wrote when it ended, and was changed since")
                 if await asyncio.to_thread(self._is_passed, body, local, known, is_compared=is_compared):
                     return {"applied": True}
+                is_agreed = known.matches(local.hash) if known and local else known is None and local is None
+                if not is_agreed and await asyncio.to_thread(self.absence.is_set_back, path):
+                    raise FolderError(path, _SET_BACK)
                 sent = await asyncio.to_thread(self._ledger.sent, path)
                 # What was confirmed is in the daemon's history, so it may be replaced even if the daemon took another base. Unless that
                 # went back to an older copy of itself since: then this may be the only place that has it.
@@ -459,6 +473,8 @@ class Replica:
             is_due = content is not None and not is_confirmed(known, content, sent)
             if content is not None and (is_due or (is_asked and not is_less(known, content))):
                 check_sendable(self.folder, path, known, content)
+                if is_due and await self._waits_for_git(path, content, known):
+                    raise FolderError(path, _SET_BACK)
                 await self._put(path, content, known)
                 report.sent += 1
             elif content is not None and known is not None:
@@ -476,6 +492,24 @@ class Replica:
                 else:
                     report.is_held = True
 
+    async def _waits_for_git(self, path: str, content: Content, known: Confirmed | None) -> bool:
+        """Whether git has put an earlier text of the document there; a text of its own, as of a branch, is an edit."""
+        if not await asyncio.to_thread(self.absence.is_set_back, path):
+            return False
+        found = await self._revision_with(path, content.hash)
+        return found > 0 and (known is None or found < known.revision)
+
+    async def _revision_with(self, path: str, digest: str) -> int:
+        """The newest revision of a document that has this text; 0 where none has, or the daemon does not say."""
+        body = {"project": self.folder.project, "path": path, "hash": digest}
+        try:
+            answer = await ask(self._link, "pull", body, timeout_s=_PUT_DEADLINE_S, bulk=True)
+        except RequestError as error:
+            if error.code != "not_found":
+                raise
+            return 0
+        return int(answer["revision"]) if answer["hash"] == digest else 0
+
     async def _send_asked(self, path: str, report: SyncReport) -> None:
         """Send what a comparison asked for; have the daemon's where it went since, as a file that is renamed does, and is not confirmed."""
         await self._send(path, report, is_asked=True)
@@ -488,7 +522,7 @@ class Replica:
                     raise
 
     async def _put(self, path: str, content: Content, known: Confirmed | None) -> None:
-        said = await asyncio.to_thread(self._said, path, known)
+        said = {**await asyncio.to_thread(self._said, path, known), **await self._base_by_git(path, known)}
         params = {"project": self.folder.project, "path": path, "hash": content.hash, **said}
         if await asyncio.to_thread(self.folder.narrowing.own_notes.has, path):
             params["class"] = UNTRUSTED  # what an agent noted by itself is no person's word, and may be a web page's
@@ -507,6 +541,15 @@ class Replica:
             # sends it to be merged.
             return
         await self._confirm(path, content, answer["revision"])
+
+    async def _base_by_git(self, path: str, known: Confirmed | None) -> dict[str, Any]:
+        """What an edit was made from that somebody made in a text which git had set back: not from what was confirmed."""
+        text = await asyncio.to_thread(self.absence.made_from, path)
+        digest = text_hash(text) if text is not None else ""
+        if not digest or (known and known.hash == digest):
+            return {}
+        found = await self._revision_with(path, digest)
+        return {"base": found, "baseHash": digest} if found else {}
 
     async def _confirm(self, path: str, content: Content, revision: int) -> None:
         """Note that the daemon has a file as it goes out, and have it hold the same where the user wishes so."""

@@ -65,6 +65,22 @@ def test_a_clone_made_anew_or_cleaned_deletes_nothing_elsewhere(tmp_path: Path) 
         assert "5 memory files were deleted here" in bob.run("status")
 
 
+def test_a_folder_that_is_replaced_under_a_session_is_watched_in_its_new_place(tmp_path: Path) -> None:
+    """Moved aside, and a copy in its place: no event tells of it."""
+    with pair(tmp_path) as (_daemon, ann, bob), Wire(ann) as wire, Wire(bob) as other:
+        wire.open()
+        other.open()
+        ann.write("memory/a.md", "- one\n")
+        there = bob.project / "memory/a.md"
+        wait_until("the file at bob", there.exists)
+        ann.project.rename(tmp_path / "aside")
+        shutil.copytree(tmp_path / "aside", ann.project)
+        ann.write("memory/a.md", "- one\n- two\n")
+        wait_until("the edit at bob", lambda: there.read_text() == "- one\n- two\n")
+        ann.write("memory/b.md", "- three\n")
+        wait_until("a new file at bob", (bob.project / "memory/b.md").exists)
+
+
 def test_a_worktree_that_is_removed_under_a_session_takes_nothing_with_it(tmp_path: Path) -> None:
     """Its memory goes first, and the rest of it later, as the disk lists it."""
     with pair(tmp_path) as (_daemon, ann, _bob):

@@ -3,6 +3,7 @@ name is taken, and everything comes to an end."""
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -30,7 +31,7 @@ from confide_memory.documents import GLOBAL_PROJECT
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.offline.local_corpus import LocalMemory
 from confide_proxy.sync.folder import Content, Folder
-from confide_proxy.sync.project import MAX_NAME_BYTES, Basis, identify, ignore_memory
+from confide_proxy.sync.project import MAX_NAME_BYTES, Basis, git_says, identify, ignore_memory
 from confide_proxy.sync.walk import load_project_file
 
 MOST_KEPT = 4 * 2**20
@@ -178,3 +179,20 @@ def test_the_folder_of_that_file_is_no_link() -> None:
     with made([Put(".git", "git", b""), Put(".git/info", "link", "{outside}/other")]) as (root, outside):
         assert ignore_memory(root) is None
         assert not (outside / "other/exclude").exists()
+
+
+def test_no_program_is_started_for_what_a_repository_lacks(tmp_path: Path) -> None:
+    """An archive may hold one that is half a clone, and says by which program the rest is to be had."""
+    root, ran = tmp_path / "root", tmp_path / "ran"
+    root.mkdir()
+    git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "one"]):
+        subprocess.run([*git, *command], check=True)
+    with (root / ".git/config").open("a") as config:
+        config.write(
+            "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tpartialClone = origin\n"
+            f'[remote "origin"]\n\turl = {tmp_path}\n\tpromisor = true\n\tuploadpack = "touch {ran}; false"\n'
+        )
+    code, _said = git_says(root, "cat-file", "blob", "1" * 40)
+    assert code != 0
+    assert not ran.exists()

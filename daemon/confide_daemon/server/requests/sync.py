@@ -180,8 +180,10 @@ class SyncRequests:
             self._publish(Change(project, path, result.revision, "", before, None))
         return {"revision": result.revision, "removed": True}
 
-    async def _pull(self, project: str, path: str, revision: int | None) -> dict[str, Any]:
+    async def _pull(self, project: str, path: str, revision: int | None, hash: str | None) -> dict[str, Any]:
         self._grants().require_read(project, path)
+        if hash is not None and revision is None:
+            revision = await self._space.documents.revision_with(project, path, hash)
         # Nothing is confirmed by it: the machine may find its file edited when the answer comes.
         document = await self._space.documents.read(project, path, revision=revision)
         return {"revision": document.revision, "hash": document.hash, "text": document.text}

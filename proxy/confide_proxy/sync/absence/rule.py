@@ -9,6 +9,9 @@ theirs. So what goes missing is *lost*, and not deleted, where one of these hold
 - the folder, its `.git`, or the folder that they were in is another one than when it was last compared, or `.git` or `memory/` is gone;
 - a folder that is there holds none of the `FEW` files or more that it held.
 
+Where git took them (`checkout`), they wait until it brings them back, and so do texts that it has set back: what comes from the daemon in
+between would keep git from doing so.
+
 What is lost comes back from the daemon, or waits. Whoever watches waits for `HOLD_S` first, and for as long as the project around is
 being taken apart: a file that comes back into a folder while that is removed keeps it from being removed. Deletions that were told just
 before are taken back.
@@ -20,11 +23,12 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from confide_memory.documents import MEMORY_FOLDER
 from confide_proxy.errors import FolderError
+from confide_proxy.sync.absence.checkout import Checkout, blob_of
 from confide_proxy.sync.absence.identity import born_after, identity_of
 from confide_proxy.sync.absence.notice import Notice
 from confide_proxy.sync.folder import Folder
@@ -46,6 +50,9 @@ _MOST_FOLDERS: Final = 500
 """Of memory, whose identities are kept."""
 _ROOT: Final = "."
 _GIT: Final = ".git"
+_HEAD: Final = "HEAD"
+_STASH: Final = "stash"
+_TAKEN: Final = "git has another commit checked out, or has them in its stash"
 
 
 def is_wholesale(missing: int, of: int) -> bool:
@@ -95,6 +102,7 @@ class Absence:
         """When something was first seen to be lost that was not looked at again since."""
         self._names: frozenset[str] = frozenset()
         """What was beside the memory at the last look."""
+        self._checkout = Checkout(folder.root)
         self._dropped: deque[float] = deque(maxlen=_MOST_TOLD)
         self.notice = Notice(ledger.notice)
 
@@ -120,7 +128,11 @@ class Absence:
         before = self._ledger.folder()
         now = self._identities(path for path in self._ledger.all() if path not in waiting)
         if waiting:
-            now = {**now, **before}
+            now |= {name: identity for name, identity in before.items() if name not in (_HEAD, _STASH)}
+        commits = {_HEAD: self._checkout.head(), _STASH: self._checkout.stash()}
+        if waiting or self._is_set_back_anywhere():
+            commits = {name: before.get(name, "") for name in commits}
+        now = {**now, **{name: commit for name, commit in commits.items() if commit}}
         self._ledger.note_folder(now)
         self._names = self._beside()
         if not waiting:
@@ -141,17 +153,69 @@ class Absence:
         now = self._clock()
         known = {*self._ledger.all(), *self._ledger.unanswered()}
         known = {path for path in known if self._folder.is_watched(path)}
+        taken = self._taken(gone)
+        if taken == gone:
+            return Verdict(frozenset(), frozenset(), taken, _TAKEN)
+        gone -= taken
+        known -= taken
         signs = self._signs(known, {path for path in known if self._is_absent(path)}, now)
         lost = gone & signs.keys()
+        why = signs[min(lost)] if lost else _TAKEN if taken else ""
         if not lost:
             if is_patient and self._is_disturbed(now):
-                return Verdict(frozenset(), frozenset(), gone)
-            return Verdict(gone)
+                return Verdict(frozenset(), frozenset(), gone | taken, why)
+            return Verdict(gone, frozenset(), taken, why)
         if is_patient and self._is_held(now):
-            return Verdict(frozenset(), frozenset(), gone, signs[min(lost)])
+            return Verdict(frozenset(), frozenset(), gone | taken, why)
         # What is only read here is never written: it waits until it is there again.
         back = frozenset(path for path in lost if self._folder.is_memory(path))
-        return Verdict(gone - lost, back, lost - back, signs[min(lost)])
+        return Verdict(gone - lost, back, lost - back | taken, why)
+
+    def is_busy(self) -> bool:
+        """Whether git is just changing the folder."""
+        return self._checkout.is_busy()
+
+    def is_set_back(self, path: str) -> bool:
+        """Whether a file holds what git has put there, or is gone since git took it, with a commit that does not follow upon the one
+        before."""
+        blob = self._moved().get(path)
+        if blob is None:
+            return False
+        try:
+            text = self._folder.own_text(path)
+        except FolderError:
+            return False
+        return (blob_of(text, blob) if text is not None else "") == blob
+
+    def made_from(self, path: str) -> str | None:
+        """The text that such a file was edited from; None where git has put none there."""
+        blob = self._moved().get(path)
+        return self._checkout.text(blob) if blob else None
+
+    def _moved(self) -> Mapping[str, str]:
+        return self._checkout.moved(self._ledger.folder().get(_HEAD, ""))
+
+    def _taken(self, gone: frozenset[str]) -> frozenset[str]:
+        """Those of the files that are missing which git took."""
+        taken = frozenset(path for path in gone if self.is_set_back(path))
+        stash = self._checkout.stash()
+        if taken == gone or not stash or stash == self._ledger.folder().get(_STASH):
+            return taken
+        return taken | (gone & self._checkout.stashed())
+
+    def _is_set_back_anywhere(self) -> bool:
+        """Whether a file is not as it was agreed on, since git has set it back."""
+        confirmed = self._ledger.all()
+        for path in filter(self._folder.is_watched, self._moved()):
+            try:
+                content = self._folder.read(path)
+            except FolderError:
+                continue
+            known = confirmed.get(path)
+            is_agreed = known.matches(content.hash) if known and content else known is None and content is None
+            if not is_agreed and self.is_set_back(path):
+                return True
+        return False
 
     def count_lost(self) -> int:
         """How many files are taken for lost now. Raises as `judge`."""

@@ -1,0 +1,134 @@
+"""What git has done to memory that it tracks: a commit that is checked out, and does not follow upon the one before, has older texts and
+lacks files, and a stash takes files away. Git has what it took, and nobody meant that for other machines.
+
+Asked of git are its index of objects and of commits alone: no filter, hook or fetch of a repository that somebody else has made is run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from confide_memory.documents import MEMORY_FILES, MEMORY_FOLDER
+from confide_proxy.sync.project import git_says
+from confide_proxy.sync.walk import plain_file
+
+_MOST_BYTES: Final = 16 << 20
+"""Of `packed-refs`, which has a line for each branch and tag."""
+_STALE_S: Final = 60.0
+"""A lock that is older was left behind by a git that was killed."""
+_REFS: Final = "ref: "
+
+
+class Checkout:
+    """The working tree that a folder is in, or none. Methods block briefly."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._asked: tuple[str, str] = ("", "")
+        self._moved: Mapping[str, str] = {}
+
+    def head(self) -> str:
+        """The commit that is checked out; "" where there is none, or none that is kept in files."""
+        kept = self._kept()
+        named = _first_line(kept / "HEAD") if kept is not None else ""
+        return self._commit_of(named.removeprefix(_REFS)) if named.startswith(_REFS) else named
+
+    def stash(self) -> str:
+        """The commit of the newest stash; "" where there is none."""
+        return self._commit_of("refs/stash")
+
+    def moved(self, before: str) -> Mapping[str, str]:
+        """The memory files that git changed on its way from a commit to the one that is checked out, which does not follow upon it: each
+        with the name of its blob, "" where it is gone."""
+        now = self.head()
+        if not before or not now or before == now:
+            return {}
+        if self._asked != (before, now):
+            self._moved = self._differing(before, now)
+            self._asked = (before, now)
+        return self._moved
+
+    def stashed(self) -> frozenset[str]:
+        """Memory files that git does not track, and put into its newest stash."""
+        names = ("ls-tree", "-r", "-z", "--name-only", "refs/stash^3", "--", *MEMORY_FILES, MEMORY_FOLDER)
+        code, said = git_says(self._root, *names)
+        return frozenset(_names(said)) if code == 0 else frozenset()
+
+    def text(self, blob: str) -> str | None:
+        """What a blob holds; None where it is no text."""
+        code, said = git_says(self._root, "cat-file", "blob", blob)
+        with suppress(UnicodeDecodeError):
+            return said.decode() if code == 0 else None
+        return None
+
+    def is_busy(self) -> bool:
+        """Whether git is just changing the working tree: where it stands is said when it is done."""
+        kept = self._kept()
+        try:
+            return kept is not None and time.time() - (kept / "index.lock").stat().st_mtime < _STALE_S
+        except OSError:
+            return False
+
+    def _differing(self, before: str, now: str) -> Mapping[str, str]:
+        if git_says(self._root, "merge-base", "--is-ancestor", before, now)[0] == 0:
+            return {}  # a commit, a pull: what it brings is news
+        asked = ("diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--relative", before, now)
+        code, said = git_says(self._root, *asked, "--", *MEMORY_FILES, MEMORY_FOLDER)
+        if code:
+            return {}
+        parts = _names(said)
+        found = {}
+        for told, path in zip(parts[::2], parts[1::2], strict=False):
+            blob = told.split(" ")[3] if told.count(" ") == 4 else ""
+            found[path] = blob if blob.strip("0") else ""
+        return found
+
+    def _commit_of(self, name: str) -> str:
+        kept = self._kept()
+        if kept is None:
+            return ""
+        common = kept / (_first_line(kept / "commondir") or ".")
+        return _first_line(common / name) or _packed(common / "packed-refs", name)
+
+    def _kept(self) -> Path | None:
+        """The folder in which git keeps the working tree's state."""
+        for above in (self._root, *self._root.parents):
+            link = above / ".git"
+            if link.is_dir():
+                return link
+            if link.is_file():
+                return above / _first_line(link).removeprefix("gitdir:").strip()
+        return None
+
+
+def blob_of(text: str, like: str) -> str:
+    """How git names a text, in the form of another such name."""
+    data = text.encode()
+    kind = hashlib.sha256 if len(like) == 64 else hashlib.sha1
+    return kind(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def _names(said: bytes) -> list[str]:
+    return [os.fsdecode(name) for name in said.split(b"\0") if name]
+
+
+def _first_line(file: Path) -> str:
+    try:
+        return plain_file(file, 4096)[0].decode("utf-8", "surrogateescape").partition("\n")[0].strip()
+    except OSError:
+        return ""
+
+
+def _packed(file: Path, name: str) -> str:
+    with suppress(OSError):
+        for line in plain_file(file, _MOST_BYTES)[0].splitlines():
+            commit, _, ref = line.partition(b" ")
+            if os.fsdecode(ref) == name:
+                return os.fsdecode(commit)
+    return ""

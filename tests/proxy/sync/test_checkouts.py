@@ -1,0 +1,179 @@
+"""Git takes memory that it tracks, and puts older texts in its place: that waits until git brings it back, and no other machine has it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.proxy.sync.test_absence import Home
+from tests.support.daemon.loopback import machine, serving, text_hash
+
+from confide_proxy.errors import FolderError
+from confide_proxy.sync.absence.rule import HOLD_S
+
+PLAN, GONE, LATER, KEPT = "memory/plan.md", "memory/gone.md", "memory/later.md", "memory/kept.md"
+NOW = sorted([PLAN, LATER, KEPT])
+FRIDAY = "# Plan\n\n- when: friday\n- where: harbour\n"
+MONDAY = "# Plan\n\n- when: monday\n- where: harbour\n"
+
+
+class Repository(Home):
+    """A folder whose memory git tracks: `old` is from before a line was changed, a file deleted and another one made."""
+
+    def git(self, *arguments: str) -> str:
+        command = ["git", "-C", str(self.root), "-c", "user.name=a", "-c", "user.email=a@example.org", *arguments]
+        return subprocess.run(command, capture_output=True, check=True, text=True).stdout
+
+    def commit(self, name: str) -> None:
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", name)
+
+    async def begun(self) -> None:
+        self.git("init", "-q", "-b", "main")
+        (self.root / "README").write_text("x\n")
+        self.commit("empty")
+        self.git("branch", "empty")
+        self.restart()
+        self.write(GONE, KEPT)
+        (self.root / PLAN).write_text(MONDAY)
+        await self.replica.compare()
+        self.commit("old")
+        self.git("branch", "old")
+        self.remove(GONE)
+        (self.root / PLAN).write_text(FRIDAY)
+        self.write(LATER)
+        await self.replica.compare()
+        self.commit("now")
+        self.restart()
+        await self.replica.compare()
+        assert await self.elsewhere() == NOW
+
+    async def look(self, *, is_watched: bool) -> None:
+        """As a session does that saw it, or one that begins."""
+        if is_watched:
+            await self.replica.changed([PLAN, GONE, LATER, KEPT])
+        else:
+            self.restart()
+        await self.replica.compare(is_patient=True)
+        self.clock.now += HOLD_S
+        await self.replica.compare(is_patient=True)
+
+    async def plan(self) -> str:
+        """The daemon's."""
+        return str((await self._desktop.request("pull", {"project": "proj", "path": PLAN}))["text"])
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[Repository]:
+    async with (
+        serving(tmp_path / "data") as daemon,
+        machine(daemon, "laptop") as laptop,
+        machine(daemon, "desktop", space="laptop") as desktop,
+    ):
+        await laptop.attach("proj")
+        await desktop.attach("proj")
+        made = Repository(tmp_path, laptop, desktop)
+        await made.begun()
+        yield made
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+@pytest.mark.parametrize("commit", ["old", "empty"])
+async def test_an_old_commit_changes_nothing_elsewhere_and_stays_as_git_has_it(
+    home: Repository, commit: str, is_watched: bool
+) -> None:
+    home.git("checkout", "-q", commit)
+    before = home.here()
+    await home.look(is_watched=is_watched)
+    assert (await home.elsewhere(), await home.plan()) == (NOW, FRIDAY)
+    assert (home.here(), home.git("status", "--porcelain")) == (before, "")
+    assert "git has another commit checked out" in home.told()
+    home.git("checkout", "-q", "main")
+    await home.look(is_watched=is_watched)
+    assert (await home.elsewhere(), await home.plan()) == (NOW, FRIDAY)
+    assert (home.here(), home.git("status", "--porcelain")) == (NOW, "")
+    home.remove(LATER)
+    assert (await home.replica.changed([LATER])).removed == 1
+
+
+async def test_what_others_write_meanwhile_waits_for_the_way_back(home: Repository) -> None:
+    home.git("checkout", "-q", "old")
+    await home.look(is_watched=True)
+    text = FRIDAY + "- who: ann\n"
+    made = await home._desktop.put(PLAN, text, base=2)
+    change = {"path": PLAN, "revision": made["revision"], "hash": text_hash(text), "baseHash": text_hash(FRIDAY)}
+    with pytest.raises(FolderError, match="another commit"):
+        await home.replica.apply({**change, "text": text})
+    assert (home.root / PLAN).read_text() == MONDAY
+    home.git("checkout", "-q", "main")
+    await home.look(is_watched=True)
+    assert (home.root / PLAN).read_text() == await home.plan() == text
+
+
+async def test_an_edit_in_an_old_commit_is_one_of_its_text(home: Repository) -> None:
+    """The newer line is not undone by it."""
+    home.git("checkout", "-q", "old")
+    await home.look(is_watched=True)
+    (home.root / PLAN).write_text(MONDAY + "- who: ann\n")
+    await home.replica.changed([PLAN])
+    assert (home.root / PLAN).read_text() == await home.plan() == FRIDAY + "- who: ann\n"
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+async def test_a_commit_that_deletes_a_file_deletes_it(home: Repository, is_watched: bool) -> None:
+    """And so does one that was pulled: it follows upon the one before."""
+    home.git("rm", "-q", LATER)
+    home.commit("without")
+    await home.look(is_watched=is_watched)
+    assert await home.elsewhere() == sorted([PLAN, KEPT])
+
+
+async def test_a_text_of_a_branch_that_nobody_had_is_an_edit(home: Repository) -> None:
+    home.git("checkout", "-q", "-b", "theirs", "old")
+    (home.root / PLAN).write_text("# Plan\n\n- when: sunday\n")
+    home.commit("theirs")
+    await home.look(is_watched=False)
+    assert await home.plan() == "# Plan\n\n- when: sunday\n"
+
+
+@pytest.mark.parametrize("way_back", ["pop", "drop"])
+@pytest.mark.parametrize("is_watched", [True, False])
+async def test_memory_in_a_stash_waits_there(home: Repository, way_back: str, is_watched: bool) -> None:
+    """`git stash pop` would not bring it back where it is there already."""
+    home.git("rm", "-r", "-q", "--cached", "memory")
+    (home.root / ".gitignore").write_text("memory/\n")
+    home.commit("private")
+    await home.look(is_watched=True)
+    home.git("stash", "-q", "-a")
+    await home.look(is_watched=is_watched)
+    assert (await home.elsewhere(), home.here()) == (NOW, [])
+    home.git("stash", way_back)
+    await home.look(is_watched=is_watched)
+    assert (await home.elsewhere(), home.here()) == (NOW, NOW)
+
+
+async def test_git_is_waited_for_while_it_changes_the_folder(home: Repository) -> None:
+    """It says last which commit the files are of."""
+    assert not home.replica.absence.is_busy()
+    (home.root / ".git/index.lock").touch()
+    assert home.replica.absence.is_busy()
+
+
+async def test_a_worktree_stands_where_its_own_head_does(home: Repository, tmp_path: Path) -> None:
+    """Its state is in the repository that it is of, and names may be packed there."""
+    tree = tmp_path / "tree"
+    home.git("worktree", "add", "-q", str(tree), "old")
+    home.git("pack-refs", "--all")
+    home.root = tree
+    home._ledgers = tmp_path / "others"
+    home.restart()
+    await home.replica.compare()
+    assert (home.root / PLAN).read_text() == FRIDAY
+    home.git("checkout", "-q", "-f", "--detach", "main")
+    await home.look(is_watched=False)
+    home.git("checkout", "-q", "old")
+    await home.look(is_watched=False)
+    assert (await home.elsewhere(), await home.plan()) == (NOW, FRIDAY)
+    assert (home.root / PLAN).read_text() == MONDAY
