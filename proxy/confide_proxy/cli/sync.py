@@ -26,6 +26,7 @@ from confide_proxy.cli.console import (
     Output,
     ProjectDir,
     command,
+    confirmed,
     counted,
     identified,
     json_text,
@@ -136,8 +137,8 @@ def quickstart(
 
 async def _compared(here: Here, project: Project, *, force: bool, is_meant: bool = False) -> dict[str, Any]:
     async with here.client(project) as client:
+        client.files.means_deletions = is_meant or await _is_meant(client, project)
         with SyncProgress(terminal(stderr=True)) as bar:
-            client.files.means_deletions = is_meant or await _is_meant(client, project)
             client.files.on_progress = lambda done, total: bar.follow(done, total, "files")
             await send_queue(client, here)
             sent: dict[str, Any] = {}
@@ -177,7 +178,7 @@ async def _is_meant(client: Client, project: Project) -> bool:
     if not lost:
         return False
     said = f"{counted(lost, 'memory file')} went missing in {project.root}: delete {'them' if lost > 1 else 'it'} everywhere?"
-    return await asyncio.to_thread(typer.confirm, said, err=True)
+    return await confirmed(said)
 
 
 async def until_indexed(

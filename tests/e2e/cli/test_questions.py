@@ -131,6 +131,25 @@ def test_a_person_vouches_for_a_text_at_a_terminal_alone(tmp_path: Path) -> None
         machine.stop_local_daemon()
 
 
+def test_what_went_missing_is_deleted_where_somebody_says_so(tmp_path: Path) -> None:
+    """`confide sync` asks at a terminal: a no brings the files back."""
+    machine = Inside(tmp_path, "desk")
+    files = [machine.write(f"memory/n{number}.md", f"- {number}\n") for number in range(4)]
+    try:
+        machine.run("sync")
+        for answer, left in (("n", 4), ("y", 0)):
+            for file in files:
+                file.unlink()
+            with terminal(machine, "sync") as asked:
+                asked.wait_for("[y/N]")
+                asked.type(f"{answer}\n")
+                assert asked.ends() == 0
+            assert "4 memory files went missing" in asked.said
+            assert sum(file.exists() for file in files) == machine.json("status")["totalFiles"] == left
+    finally:
+        machine.stop_local_daemon()
+
+
 def test_who_leaves_a_space_is_asked_first(tmp_path: Path) -> None:
     """What is sealed in a space opens on its devices alone: a no spends no invite, and leaves the machine where it is."""
     machine = Inside(tmp_path, "desk")

@@ -65,6 +65,20 @@ def test_a_clone_made_anew_or_cleaned_deletes_nothing_elsewhere(tmp_path: Path) 
         assert "5 memory files were deleted here" in bob.run("status")
 
 
+def test_the_memory_of_all_projects_is_lost_and_not_deleted_too(tmp_path: Path) -> None:
+    """Its folder is made by every start, so it is there and empty."""
+    with pair(tmp_path) as (_daemon, ann, bob):
+        ann.run("store", "- the ibis", "--global", "--path", "memory/birds.md")
+        bob.run("sync")
+        (ours,) = ann.home.rglob("birds.md")
+        (theirs,) = bob.home.rglob("birds.md")
+        shutil.rmtree(ours.parent.parent)
+        assert "0 removed" in ann.run("sync")
+        bob.run("sync")
+        assert ours.read_text() == theirs.read_text()
+        assert "the one memory file went missing" in ann.run("status")
+
+
 def test_a_folder_that_is_replaced_under_a_session_is_watched_in_its_new_place(tmp_path: Path) -> None:
     """Moved aside, and a copy in its place: no event tells of it."""
     with pair(tmp_path) as (_daemon, ann, bob), Wire(ann) as wire, Wire(bob) as other:
