@@ -44,14 +44,14 @@ def test_both_ends_agree(tmp_path: Path, path: str, is_taken: bool, is_kept: boo
     assert is_let(placed, wish, stored) == (is_taken or not path)
     assert is_let(check_stored_path, path) == is_kept
     # Copies of what is there can be written, transcripts too.
-    copies = Folder("p", tmp_path, ("*.md",), is_tree=True)
+    copies = Folder("p", tmp_path, ("**/*.md",), is_tree=True)
     assert copies.is_memory(path) == (is_kept or path == "sessions/x.md")
 
 
 @pytest.mark.parametrize("path", ELSEWHERE)
 def test_what_lies_elsewhere_is_sent_by_globs_and_never_written(tmp_path: Path, path: str) -> None:
     """The daemon takes it from a machine whose user wishes so."""
-    folder = Folder("p", tmp_path, ("*.md",))
+    folder = Folder("p", tmp_path, ("**/*.md",))
     assert folder.is_watched(path) == is_let(check_path, path)
     assert not folder.is_memory(path)
     assert not Folder("p", tmp_path).is_watched(path)
@@ -59,7 +59,7 @@ def test_what_lies_elsewhere_is_sent_by_globs_and_never_written(tmp_path: Path, 
 
 def test_globs_do_not_widen_the_rule(tmp_path: Path) -> None:
     """Transcripts, hidden files and the like are not sent, whatever a glob says."""
-    folder = Folder("p", tmp_path, ("*.md", "sessions/*.md", ".cursor/*"))
+    folder = Folder("p", tmp_path, ("**/*.md", "sessions/*.md", ".cursor/*"))
     for path in ("sessions/x.md", ".cursor/x.md", "docs/.x.md", "docs/node_modules/x.md", "docs/ x.md"):
         assert not folder.is_watched(path)
         assert not is_let(check_path, path)

@@ -27,6 +27,7 @@ import sqlite_vec
 
 from confide_daemon.errors import DamagedError, SpaceFullError, StorageError, WrongKeyError
 from confide_daemon.store.quota import UNLIMITED
+from confide_memory.globs import matches
 
 T = TypeVar("T")
 
@@ -129,6 +130,8 @@ def connect(path: Path, key: bytes, *, writer: bool, damaged: bool = False) -> a
             connection.enable_load_extension(True)
             connection.load_extension(sqlite_vec.loadable_path())
             connection.enable_load_extension(False)
+            # Not SQLite's GLOB, to which a star is every folder and two of them want one.
+            connection.create_scalar_function("path_matches", matches, 2, deterministic=True)
             connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             connection.execute("PRAGMA temp_store = MEMORY")
             connection.execute("PRAGMA foreign_keys = ON")

@@ -6,7 +6,6 @@ that match, when it is asked for. The daemon reads the same with more care.
 
 from __future__ import annotations
 
-import fnmatch
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from confide_memory.documents import EXAMPLE, GLOBAL_PROJECT, TASKS, is_note, iso, leads_out, task_of
+from confide_memory.globs import matches
 from confide_memory.markdown import lines_of
 from confide_memory.note_names import MAX_TITLE, is_id, may_mean
 from confide_memory.tools import search_text
@@ -186,12 +186,7 @@ def _moment(name: str, text: str | None) -> str | None:
 
 
 def _path_filter(asked: str | None) -> Callable[[str], bool]:
-    path = (asked or "").removeprefix("./").rstrip("/")
-    if any(mark in path for mark in "*?["):
-        return lambda found: fnmatch.fnmatchcase(found, path)
-    if path in ("", "."):
-        return lambda _found: True
-    return lambda found: found == path or found.startswith(f"{path}/")
+    return lambda found: matches(found, asked or "")
 
 
 def _day(match: Match) -> str:

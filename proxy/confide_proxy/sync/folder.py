@@ -13,7 +13,6 @@ A file gets its place at once, and never over what somebody has just written the
 from __future__ import annotations
 
 import errno
-import fnmatch
 import hashlib
 import os
 import stat
@@ -27,8 +26,9 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from confide_crypto.errors import printable
 from confide_memory import documents
 from confide_memory.documents import MAX_TEXT_BYTES, MEMORY_FILES, MEMORY_FOLDER, composed, text_hash
+from confide_memory.globs import fixed_part, matches
 from confide_proxy.errors import ChangedMeanwhileError, DiskRefusalError, FolderError
-from confide_proxy.sync.walk import FILE, Narrowing, descended, fixed_part, listed, tree
+from confide_proxy.sync.walk import FILE, Narrowing, descended, listed, tree
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.context import FileSealer
@@ -130,7 +130,7 @@ class Folder:
 
     def _could_be(self, path: str) -> bool:
         """Whether a file at this place is watched, whatever it is called."""
-        is_here = documents.is_in_memory(path) or any(fnmatch.fnmatch(path, composed(glob)) for glob in self.extra)
+        is_here = documents.is_in_memory(path) or any(glob and matches(path, glob) for glob in self.extra)
         return is_here and not self.narrowing.excludes(path)
 
     def walk(self, *, below: str = "") -> Iterator[Found]:
@@ -384,14 +384,20 @@ class Folder:
             yield from listed(self.root, "", only=name)
         yield from tree(self.root, MEMORY_FOLDER, 1)
         memory = f"{MEMORY_FOLDER}/"
-        for top in sorted({fixed_part(glob) for glob in self.extra}):
-            for path, entry in tree(self.root, self.spelled(composed(top)), 1):
+        tops = {fixed_part(glob) for glob in self.extra}
+        for top in sorted(top for top in tops if not _is_below_another(top, tops)):
+            for path, entry in tree(self.root, self.spelled(top), 1):
                 if not path.startswith(memory) and path not in MEMORY_FILES:
                     yield path, entry
 
     def could_hold(self, path: str) -> bool:
         """Whether `path` is watched, as a file or as a folder."""
         return self.is_watched(path) or self.is_watched(f"{path}/x.md")
+
+
+def _is_below_another(top: str, tops: set[str]) -> bool:
+    """Whether a walk from another of these folders comes by this one."""
+    return any(top != other and (not other or top.startswith(f"{other}/")) for other in tops)
 
 
 def _whole(file: BinaryIO, most: int) -> tuple[bytes, int]:

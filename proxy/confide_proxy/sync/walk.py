@@ -9,15 +9,15 @@ leaves everything out until it is right: what somebody meant to keep back must n
 from __future__ import annotations
 
 import errno
-import fnmatch
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 from confide_memory.documents import MAX_DEPTH, TOOL_FOLDERS, composed
+from confide_memory.globs import leaves_out
 from confide_proxy.clients.own_notes import OwnNotes
 
 FILE = ".confide.toml"
@@ -27,16 +27,6 @@ MAX_DOTS = 2048
 """A key of 30,000 parts takes a parser of TOML, whose work grows with their square, a quarter of a minute."""
 NOT_PLAIN = frozenset({errno.EINVAL, errno.ELOOP, errno.ENXIO})
 """Of a pipe, a folder or a device; of a link; of a socket."""
-
-
-def fixed_part(glob: str) -> str:
-    """The folder of a glob above its first wildcard, so that a walk starts as deep as it can."""
-    fixed: list[str] = []
-    for part in PurePosixPath(glob).parts[:-1]:
-        if any(c in part for c in "*?[") or part in ("..", "/"):
-            break
-        fixed.append(part)
-    return "/".join(fixed)
 
 
 def listed(root: Path, folder: str, *, only: str | None = None) -> Iterator[tuple[str, os.DirEntry[str]]]:
@@ -131,9 +121,8 @@ class Narrowing:
         if not globs:
             return globs is None
         # On some file systems the same file has another case, or another spelling in Unicode.
-        parts = _folded(path).split("/")
-        names = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
-        return any(fnmatch.fnmatchcase(name, glob) for glob in globs for name in names)
+        name = _folded(path)
+        return any(leaves_out(name, glob) for glob in globs)
 
     def notices(self) -> tuple[str, ...]:
         """What of the file has no effect, for a person."""

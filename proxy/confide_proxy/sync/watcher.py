@@ -17,9 +17,9 @@ from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
 from confide_memory.documents import MEMORY_FOLDER, composed
+from confide_memory.globs import fixed_part, is_deep
 from confide_proxy.sync.absence.identity import seen_as
 from confide_proxy.sync.folder import Folder
-from confide_proxy.sync.walk import fixed_part
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Watcher(events.FileSystemEventHandler):
         """Begin to watch; blocks briefly, so call it in a worker thread."""
         try:
             # A glob such as **/*.md means the whole project, dependencies and all: it was asked for.
-            whole = any("/" in glob and not fixed_part(glob) for glob in self._folder.extra)
+            whole = any(is_deep(glob) and not fixed_part(glob) for glob in self._folder.extra)
             self._schedule(self._folder.root, recursive=whole)
             self._schedule_trees()
             self._observer.start()
@@ -198,7 +198,7 @@ class Watcher(events.FileSystemEventHandler):
 
     def _schedule_trees(self) -> None:
         for top in {MEMORY_FOLDER, *filter(None, map(fixed_part, self._folder.extra))}:
-            path = self._folder.root / self._folder.spelled(composed(top))
+            path = self._folder.root / self._folder.spelled(top)
             watch = self._watches.get(path)
             if path.is_dir() and not path.is_symlink():
                 if watch is None:

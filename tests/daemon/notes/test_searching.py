@@ -139,6 +139,11 @@ PLACES: list[tuple[dict[str, Any], list[str]]] = [
     ({"path": "memory/tasks/audit"}, ["audit"]),
     ({"path": "memory/tasks/*/order-*"}, []),
     ({"path": "memory/notes"}, ["everywhere", "here"]),
+    ({"path": "memory/notes/**/*.md"}, ["everywhere", "here"]),
+    ({"path": "**/*.md"}, ["everywhere", "here"]),
+    ({"path": "./memory//notes/"}, ["everywhere", "here"]),
+    ({"path": "memory/*.md"}, []),
+    ({"path": "*.md"}, []),
 ]
 
 

@@ -157,6 +157,21 @@ relations:
 """
 
 
+async def test_a_glob_means_what_it_means_to_the_daemon(desk: Desk) -> None:
+    """Two stars stand for no folder too, and one stays in its folder (the same rows: `tests/daemon/notes/test_searching.py`)."""
+    for path, found in (
+        ("**/*.md", {"MEMORY.md", "memory/2026-11-19.md"}),
+        ("memory/**/*.md", {"memory/2026-11-19.md"}),
+        ("./memory/", {"memory/2026-11-19.md"}),
+        ("memory/2026-11-1?.md", {"memory/2026-11-19.md"}),
+        ("*.md", {"MEMORY.md"}),
+        ("*/*/*.md", set()),
+        (".", {"MEMORY.md", "memory/2026-11-19.md"}),
+    ):
+        hits = (await desk.search("postgres", path=path))["results"]
+        assert {hit["path"] for hit in hits} == found, path
+
+
 def note(number: int, title: str, text: str, *, tags: str = "heat", importance: str = "normal") -> str:
     return NOTE.format(number=number, title=title, text=text, tags=tags, importance=importance)
 

@@ -38,6 +38,31 @@ def test_walks_memory_and_extra_markdown_only(folder: Folder) -> None:
     assert paths(folder) == ["MEMORY.md", "docs/adr/1.md", "memory/a.md", "memory/notes/b.md"]
 
 
+@pytest.mark.parametrize(
+    ("extra", "taken"),
+    [
+        (["**/*.md"], ["Inbox.md", "docs/a.md", "docs/b/c.md"]),
+        (["docs/**/*.md"], ["docs/a.md", "docs/b/c.md"]),
+        (["docs/**"], ["docs/a.md", "docs/b/c.md"]),
+        (["./docs/"], ["docs/a.md", "docs/b/c.md"]),
+        (["docs"], ["docs/a.md", "docs/b/c.md"]),
+        (["docs/*.md"], ["docs/a.md"]),
+        (["*.md"], ["Inbox.md"]),
+        (["Inbox.md", "docs/b/*.md"], ["Inbox.md", "docs/b/c.md"]),
+        (["**/*.md", "docs/**/*.md", "docs/b"], ["Inbox.md", "docs/a.md", "docs/b/c.md"]),
+        (["/docs/*.md", "../*.md", "", "docs/*.txt"], []),
+    ],
+)
+def test_the_files_that_a_glob_takes(tmp_path: Path, extra: list[str], taken: list[str]) -> None:
+    """At the top too, and each once."""
+    for name in ("Inbox.md", "docs/a.md", "docs/b/c.md", "docs/a.txt", "node_modules/x.md", ".obsidian/x.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    folder = Folder("shop", tmp_path, tuple(extra))
+    assert paths(folder) == taken
+    assert all(folder.is_watched(path) for path in taken)
+
+
 def test_reads_text_with_its_hash(folder: Folder) -> None:
     """Line endings and a BOM are part of the text; nothing is normalised."""
     (folder.root / "memory/a.md").write_bytes("\ufeffcaf\u00e9\r\n".encode())
@@ -232,7 +257,7 @@ def test_the_root_of_a_tree_is_no_symlink_either(tmp_path: Path) -> None:
     mine.mkdir()
     (mine / "MEMORY.md").write_text("precious\n")
     (tmp_path / "shop").symlink_to(mine)
-    folder = Folder("shop", tmp_path / "shop", ("*.md",), is_tree=True)
+    folder = Folder("shop", tmp_path / "shop", ("**/*.md",), is_tree=True)
     with pytest.raises(FolderError, match="symlink"):
         folder.read("MEMORY.md")
     with pytest.raises(FolderError, match="symlink"):

@@ -27,6 +27,7 @@ import numpy as np
 from confide_daemon.store.database import AMONG, KEYWORDS, Database, Rows, Table
 from confide_daemon.store.rows import Filter
 from confide_memory.classes import UNTRUSTED
+from confide_memory.globs import is_glob, normal
 from confide_memory.mentions import folded
 
 # A piece's header (path, headings, date) counts as much as its text.
@@ -337,9 +338,6 @@ def _beside(text: str) -> Iterator[str]:
         yield " ".join(indexed(run))
 
 
-GLOB_MARKS = "*?["
-
-
 def allowed_documents(database: Database, allowed: Filter) -> Sequence[int] | None:
     """The ids of the documents that pass, or None when all do (the fast way, and the usual one in a space of one project)."""
     return database.remembered.get(allowed, lambda: _allowed_documents(database.rows, allowed))
@@ -373,11 +371,11 @@ def condition_of(rows: Rows, allowed: Filter) -> tuple[str, list[Any]]:
             conditions.append(f"{column} {AMONG}")
             values.append(json.dumps(sorted(names)))
     if allowed.path is not None:
-        path = allowed.path.removeprefix("./").rstrip("/")
-        if any(mark in path for mark in GLOB_MARKS):
-            conditions.append("d.path GLOB ?")
+        path = normal(allowed.path)
+        if is_glob(path):
+            conditions.append("path_matches(d.path, ?)")
             values.append(path)
-        elif path not in ("", "."):
+        elif path:
             # "/" is followed by "0": everything that begins with "path/".
             conditions.append("(d.path = ? OR (d.path > ? AND d.path < ?))")
             values += [path, path + "/", path + "0"]

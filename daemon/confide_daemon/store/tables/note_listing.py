@@ -15,9 +15,10 @@ from typing import Any
 
 from confide_daemon.store.database import AMONG, Table
 from confide_daemon.store.rows import EntityRow, NoteCounts, NoteFilter, NoteList, NoteRow
-from confide_daemon.store.tables.keyword import GLOB_MARKS, spellings
+from confide_daemon.store.tables.keyword import spellings
 from confide_daemon.store.tables.notes import SELECT, TAG_MARK, row_of
 from confide_memory.documents import NOTES
+from confide_memory.globs import is_glob, normal
 from confide_memory.mentions import folded
 
 MEMORY = "memory"  # the folder that all are in
@@ -102,7 +103,7 @@ class NoteListing(Table):
         if wanted.classes is not None:
             add(f"(SELECT d.class FROM document d WHERE d.id = n.document) {AMONG}", json.dumps(sorted(wanted.classes)))
         if wanted.path is not None:
-            _add_path(wanted.path.removeprefix("./").rstrip("/"), wanted.without_tasks and wanted.task_id is None, add)
+            _add_path(normal(wanted.path), wanted.without_tasks and wanted.task_id is None, add)
         return " AND ".join(conditions), values
 
     def _numbers(self, projects: frozenset[str]) -> str:
@@ -111,9 +112,9 @@ class NoteListing(Table):
 
 
 def _add_path(path: str, is_without_tasks: bool, add: Callable[..., None]) -> None:
-    if any(mark in path for mark in GLOB_MARKS):
-        add("n.path GLOB ?", path)
-    elif path not in ("", ".", MEMORY) and not (is_without_tasks and f"{path}/" == NOTES):
+    if is_glob(path):
+        add("path_matches(n.path, ?)", path)
+    elif path not in ("", MEMORY) and not (is_without_tasks and f"{path}/" == NOTES):
         # "/" is followed by "0": everything that begins with "path/".
         add("(n.path = ? OR (n.path > ? AND n.path < ?))", path, path + "/", path + "0")
 

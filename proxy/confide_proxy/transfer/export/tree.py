@@ -139,7 +139,7 @@ async def fill(link: Asks, sealing: Sealing, tree: Path, *, is_dry: bool) -> Rep
         if root.is_symlink() or not root.is_dir():
             report.skip(project, "", "has no folder in the tree")
             continue
-        folder = Folder(project, root, ("*.md",), is_tree=True)
+        folder = Folder(project, root, ("**/*.md",), is_tree=True)
         for path in part.files:
             if documents.unsafe(path) is None and (why := documents.unkept(path)) is not None:
                 report.skip(project, path, f"has a name that is not allowed: {why}")
@@ -242,7 +242,7 @@ def _folder(into: Path, project: str, name: str) -> Folder:
         root.mkdir(exist_ok=True)
     except OSError as error:
         raise ExportError(f"{root} cannot be written: {error.strerror}") from None
-    folder = Folder(project, root, ("*.md",), is_tree=True)
+    folder = Folder(project, root, ("**/*.md",), is_tree=True)
     folder.sweep()
     return folder
 
@@ -254,7 +254,7 @@ def _sweep(into: Path, former: Sequence[Part], parts: Sequence[Part], report: Re
         root = into / part.folder
         if root.is_symlink():
             continue
-        folder = Folder(part.name, root, ("*.md",), is_tree=True)
+        folder = Folder(part.name, root, ("**/*.md",), is_tree=True)
         for path in part.files:
             if (part.folder, path) in present or not folder.is_watched(path):
                 continue
