@@ -26,6 +26,7 @@
     ├── HookError                   a program of the operator's that is run with a snapshot
     ├── RotationError               the daemon's key cannot be rotated or ended as asked
     ├── GrantError                  the caller has no grant for what it asks
+    ├── ForgottenError              a name of which nothing is taken, since a person had it forgotten
     ├── TakenError                  a name or key that is to be enrolled is there already, or one that is meant is not
     ├── BadNameError                a name, a time, an address or a question in a command that is none; two projects that cannot be linked
     ├── ListenError                 the socket cannot be bound
@@ -266,6 +267,17 @@ class RotationError(ConfideError):
 class GrantError(ConfideError):
     code = "denied"
     exit_code = EXIT_DENIED
+
+
+class ForgottenError(ConfideError):
+    code = "denied"
+    exit_code = EXIT_DENIED
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a person had this name forgotten, so nothing is stored under it",
+            hint="store it under another name; confide forget --undo takes the name again",
+        )
 
 
 class TakenError(ConfideError):

@@ -219,6 +219,7 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "adopt": items(_MAX_NAMED, _placed),
         "pull": items(_MAX_NAMED, _pulled),
         "drop": items(_MAX_NAMED, _placed),
+        "forgotten": optional(items(_MAX_NAMED, each(text)), []),
     },
     "put": {"revision": revision, "text": optional(text)},
     "remove": {"revision": revision, "text": optional(text)},
@@ -281,6 +282,7 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
         )
     },
     "restore": {"revision": revision, "changed": flag()},
+    "forget": {"documents": items(MAX_LISTED, each(shown)), "total": _size, "complete": flag()},
     "days": {
         "days": records(MAX_DAYS, day=shown, project=shown, kind=shown, count=_size),
         "ages": records(_MAX_AGES, days=optional(_size), recalls=_size),

@@ -20,7 +20,7 @@ from confide_crypto.sealing.roster import MAX_ENTRIES
 from confide_crypto.sealing.roster_entry import MAX_ENTRY_BYTES, MAX_EPOCHS
 from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH
 from confide_memory.classes import CLASSES, OWNER
-from confide_memory.documents import BUCKETS, MAX_SENT
+from confide_memory.documents import BUCKETS, MAX_PATH_BYTES, MAX_SENT
 from confide_memory.forms import (
     HASH_CHARS,
     MAX_FILES,
@@ -121,6 +121,12 @@ def _digest(item: Any) -> str:
     if isinstance(item, str) and len(item) == HASH_CHARS:
         return item
     raise RequestError("invalid", "a text is not named by its hash")
+
+
+def _name(item: Any) -> str:
+    if isinstance(item, str) and item.strip() and len(item.encode(errors="surrogatepass")) <= MAX_PATH_BYTES:
+        return item
+    raise RequestError("invalid", f"a name is a file, a folder or a glob, of at most {MAX_PATH_BYTES} bytes")
 
 
 def _gone(item: Any) -> tuple[str, int]:
@@ -225,6 +231,7 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "days": {"since": moment, "zone": optional(count(840, least=-840), 0)},
     "relations": {"project": project, "limit": optional(number(MAX_LISTED), USUAL_LISTED)},
     "restore": {"project": project, "path": text, "revision": optional(number(2**53))},
+    "forget": {"project": project, "paths": items(MAX_LISTED, _name), "undo": flag(), "dryRun": flag()},
     # Where texts come from.
     "trust": {"project": project, "path": text, "hash": optional(content_hash)},
     "lower": {"project": project, "path": text, "revision": number(MAX_REVISION)},

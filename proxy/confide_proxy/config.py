@@ -6,6 +6,7 @@ else could have written it (docs/decisions/0020): nothing in a project folder ma
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -90,6 +91,29 @@ class Panel(NamedTuple):
     frame_ancestors: tuple[str, ...] = ()
 
 
+MOST_FOLDERS: Final = 256
+MOST_GLOBS: Final = 64
+
+
+class FolderChoice(NamedTuple):
+    """What a person has chosen for one folder: a section such as [folders."~/vault"].
+
+    Attributes:
+        folder: as it is written, absolute or below `~`.
+        extra: further markdown that is indexed, as globs below the folder; read, never written.
+        trust: what this person writes in the files of `extra` counts as their own word.
+    """
+
+    folder: str
+    extra: tuple[str, ...] = ()
+    trust: bool = False
+
+    @property
+    def root(self) -> str:
+        """The folder itself, behind all links."""
+        return os.path.realpath(_at_home(self.folder))
+
+
 TRANSCRIPT_SOURCES = ("claude-code", "codex")
 """Whose transcripts can be read; a test keeps it equal to the registry of their parsers."""
 
@@ -100,7 +124,7 @@ class ProxyConfig:
 
     Attributes:
         toolsets: the groups of tools that the agent is shown.
-        extra: further markdown that is indexed, as globs below the project folder; read, never written.
+        extra: of earlier versions, for all folders: it holds where files of it went up before (`sync/workspace.py`), and nowhere else.
         gitignore: have git leave `memory/` out, by its `.git/info/exclude`, at the first store.
         on_demand: start a daemon on this machine when no other was joined.
         idle_exit_s: seconds without any session after which that daemon ends.
@@ -115,6 +139,7 @@ class ProxyConfig:
         secrets: the section [secrets], what becomes of credentials.
         learn: the section [learn], what is learned from sessions.
         panel: the section [panel], who may show it.
+        folders: the sections [folders."..."], what holds for one folder alone.
     """
 
     toolsets: tuple[str, ...] = ("core",)
@@ -134,6 +159,14 @@ class ProxyConfig:
     secrets: Policy = Policy()  # noqa: RUF009 - it is frozen
     learn: Learning = Learning()  # noqa: RUF009 - it is frozen
     panel: Panel = Panel()  # noqa: RUF009 - it is frozen
+    folders: tuple[FolderChoice, ...] = ()
+
+    def chosen(self, root: Path) -> FolderChoice | None:
+        """What a person has chosen for the folder `root`; None where it has no section. A folder below it is another one."""
+        if not self.folders:
+            return None
+        here = os.path.realpath(root)
+        return next((each for each in self.folders if each.root == here), None)
 
 
 _DEFAULTS = {field.name: field.default for field in fields(ProxyConfig)}
@@ -214,6 +247,39 @@ def panel_of(path: Path, table: Any) -> Panel:
     return Panel(**{key: _checked_panel(path, key, value) for key, value in table.items()})
 
 
+def folders_of(path: Path, table: Any) -> tuple[FolderChoice, ...]:
+    """What the sections [folders."..."] of the configuration in `path` say. Raises as `learning_of`."""
+    if not isinstance(table, dict) or len(table) > MOST_FOLDERS:
+        raise _wrong(path, "'folders'", f'it has up to {MOST_FOLDERS} sections, such as [folders."~/vault"]')
+    return tuple(_checked_folder(path, folder, choice) for folder, choice in table.items())
+
+
+def _checked_folder(path: Path, folder: str, choice: Any) -> FolderChoice:
+    shown = f"[folders.{folder!r}]"
+    if not isinstance(choice, dict) or not _at_home(folder).is_absolute():
+        raise _wrong(path, shown, 'a section names a folder from the root or from your home: [folders."~/vault"]')
+    if unknown := [key for key in choice if key not in ("extra", "trust")]:
+        raise _unknown(path, unknown[0], f"'{unknown[0]}' in {shown}", ("extra", "trust"))
+    extra, trust = choice.get("extra", []), choice.get("trust", False)
+    if not isinstance(extra, list) or len(extra) > MOST_GLOBS or not all(map(_is_below, extra)):
+        hint = f'it takes up to {MOST_GLOBS} files, folders or globs below the folder: ["**/*.md"]'
+        raise _wrong(path, f"'extra' in {shown}", hint)
+    if not isinstance(trust, bool):
+        raise _wrong(path, f"'trust' in {shown}", "it takes true or false")
+    return FolderChoice(folder, tuple(extra), trust)
+
+
+def _at_home(folder: str) -> Path:
+    try:
+        return Path(folder).expanduser()
+    except RuntimeError:  # the home folder of somebody who is not there
+        return Path(folder)
+
+
+def _is_below(glob: Any) -> bool:
+    return isinstance(glob, str) and bool(glob.strip()) and glob[0] not in "/~!" and ".." not in glob.split("/")
+
+
 def is_fingerprint(value: Any) -> bool:
     return isinstance(value, str) and len(value) == _FINGERPRINT_CHARS and set(value) <= set("0123456789abcdef")
 
@@ -228,6 +294,8 @@ def _checked(path: Path, key: str, value: Any) -> Any:
         return learning_of(path, value)
     if key == "panel":
         return panel_of(path, value)
+    if key == "folders":
+        return folders_of(path, value)
     default = _DEFAULTS[key]
     if key == "toolsets" and isinstance(value, str):
         value = [value]  # "all" is what people write

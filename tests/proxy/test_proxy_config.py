@@ -51,6 +51,15 @@ def test_no_file_means_defaults(tmp_path: Path) -> None:
         ("learn.local_url = 'http://10.0.0.1/v1'", "wrong value", "this machine"),
         ("learn.local_url = 'http://127.0.0.1@evil.example/'", "wrong value", "this machine"),
         ("learn.local_url = 'http://[::1'", "wrong value", "this machine"),
+        ("folders = true", "wrong value", '[folders."~/vault"]'),
+        ("folders.vault.extra = ['a.md']", "wrong value", "from the root or from your home"),
+        ("folders.'~nobody-of-that-name/x'.extra = ['a.md']", "wrong value", "from the root or from your home"),
+        ("folders.'~/vault'.exta = ['a.md']", "unknown option", "did you mean 'extra'"),
+        ("folders.'~/vault'.extra = 'a.md'", "wrong value", "files, folders or globs"),
+        ("folders.'~/vault'.extra = ['']", "wrong value", "files, folders or globs"),
+        ("folders.'~/vault'.extra = ['/etc/*.md']", "wrong value", "files, folders or globs"),
+        ("folders.'~/vault'.extra = ['../other/*.md']", "wrong value", "files, folders or globs"),
+        ("folders.'~/vault'.trust = 1", "wrong value", "true or false"),
         ("panel = true", "wrong value", "[panel]"),
         ("panel.frame_ancestor = []", "unknown option", "frame_ancestors"),
         ("panel.frame_ancestors = 'https://board.example'", "wrong value", "origins"),
@@ -137,3 +146,17 @@ def test_a_file_that_others_can_write_is_refused(tmp_path: Path) -> None:
         assert caught.value.hint == f"chmod go-w {place}"
         place.chmod(usual)
     assert load(file).secrets.files == "allow"
+
+
+def test_what_holds_for_a_folder_holds_for_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for one beside it, nor below it; whichever way leads there."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "vault" / "sub").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("vault")
+    (tmp_path / "proxy.toml").write_text('[folders."~/link"]\nextra = ["**/*.md"]\ntrust = true\n')
+    config = load(tmp_path / "proxy.toml")
+    for name, is_it in (("vault", True), ("link", True), ("vault/sub", False), ("vaults", False), ("", False)):
+        assert (config.chosen(tmp_path / name) is not None) == is_it, name
+    chosen = config.chosen(tmp_path / "vault")
+    assert chosen is not None
+    assert (chosen.extra, chosen.trust) == (("**/*.md",), True)

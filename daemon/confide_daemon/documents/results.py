@@ -66,5 +66,7 @@ class Comparison:
     adopt: list[tuple[str, int]] = field(default_factory=list)
     pull: list[tuple[str, int, str]] = field(default_factory=list)
     drop: list[tuple[str, int]] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+    """A person had these names forgotten: the machine keeps its files, and nothing of them is taken."""
     unheld: set[str] = field(default_factory=set)
     """Of `send`: the machine has no revision that is here: it names one that was lost or is not made yet, or there is no such document."""

@@ -8,13 +8,13 @@ import difflib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.documents import provenance, transcripts
+from confide_daemon.documents import forgetting, provenance, transcripts
 from confide_daemon.documents.results import Comparison, DocumentText, PutResult
 from confide_daemon.documents.writer import LOST_HINT, Derive, Gone, Writer, compare_states, states
 from confide_daemon.errors import BadNameError, DamagedError, NotFoundError
@@ -102,6 +102,20 @@ class Documents:
     restore = _in_writer(Writer.restore)
     trust = _in_writer(Writer.trust)
     lower = _in_writer(Writer.lower)
+    forget = _in_writer(Writer.forget)
+
+    async def meant(self, project: str, asked: Sequence[str], *, reaches: Callable[[str], bool]) -> list[str]:
+        """The paths of the documents that would be forgotten with these names."""
+
+        def work(store: Store) -> list[str]:
+            with store.reading():
+                return [row.path for row in forgetting.meant(store, project, asked, reaches=reaches)]
+
+        return await self._threads.read(work)
+
+    async def take_again(self, project: str, asked: Sequence[str]) -> tuple[str, ...]:
+        """Undoes that names are forgotten; which of them were."""
+        return await self._threads.write(lambda store: forgetting.undo(store, project, asked))
 
     async def doubts(self, project: str, path: str) -> provenance.Doubts:
         """What of a document is untrusted. Raises NotFoundError."""
@@ -221,6 +235,11 @@ class Transcripts:
             )
         finally:
             self._wake()
+
+    async def sessions(self, project: str) -> list[transcripts.Name]:
+        """The sessions of a project of which something may be here."""
+        found = await self._threads.read(lambda store: store.transcripts.sessions(project))
+        return [transcripts.Name(project, agent, session) for agent, session in found]
 
     async def forget(self, name: transcripts.Name, *, author: str) -> transcripts.State:
         """Deletes a session's transcript, texts included, for good."""

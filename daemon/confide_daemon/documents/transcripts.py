@@ -33,6 +33,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from confide_crypto.errors import RequestError
+from confide_daemon.documents.forgetting import is_forgotten
 from confide_daemon.documents.writer import Derive
 from confide_daemon.store.rows import DocumentRow, TranscriptRow
 from confide_daemon.store.store import Store
@@ -190,6 +191,10 @@ def take(store: Store, batch: Batch, *, author: str, derive: Derive, extend: Ext
         is_next = batch.begin == present.offset or (batch.begin == 0 and batch.version > 0)
         if batch.version != present.version or not is_next or present.forgotten:
             return present, False
+        if is_forgotten(store, name.project, FOLDER):
+            after = replace(present, version=present.version + 1, forgotten=True)  # with its whole project
+            _save(store, name, after, now=now)
+            return after, False
         after = State(present.version + 1, batch.end, batch.head, batch.mark)
         identity = _save(store, name, after, now=now)
         if batch.begin < present.offset:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from confide_daemon.documents import provenance
+from confide_daemon.documents import forgetting, provenance
 from confide_daemon.documents.merge import Merge, merge_texts
 from confide_daemon.documents.results import Comparison, DeleteResult, PutResult, RemoveResult
 from confide_daemon.errors import ConflictError, DamagedError, NotFoundError, OperationError
@@ -17,6 +17,7 @@ from confide_daemon.store.tables.lives import NUMBERS
 from confide_memory import documents, markdown
 from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import MAX_SENT, MAX_TEXT_BYTES, REMOVED, bucket_of, text_hash
+from confide_memory.globs import matches
 from confide_memory.markdown import in_style_of
 
 LOST_HINT = (
@@ -437,6 +438,26 @@ class Writer:
                 if row.revision == ancestor_of(self.store, row, base, base_hash):
                     self._tombstone(row, author)
 
+    def forget(
+        self, project: str, asked: Sequence[str], *, author: str, reaches: Callable[[str], bool]
+    ) -> forgetting.Forgotten:
+        """Takes nothing under these names any more, and drops documents that have them with all revisions: a step, of a bounded number.
+
+        Raises BadNameError: they are too many.
+        """
+        with self.store.writing():
+            forgetting.note(self.store, project, asked)
+            found = forgetting.meant(self.store, project, asked, reaches=reaches)
+            step = found[: forgetting.AT_ONCE]
+            self.store.vectors.forget([row.id for row in step])
+            for row in step:
+                if not row.deleted:
+                    self._tombstone(row, author)
+            self.store.derive()
+            for row in step:
+                self.store.documents.drop_texts(row.id)
+        return forgetting.Forgotten(tuple(row.path for row in step), len(found), len(step) == len(found))
+
     def recut(self, document: int) -> PieceChanges:
         """Cuts one document again, if it is there; pieces whose text stays the same keep their ids and vectors."""
         with self.store.writing_derived():
@@ -533,6 +554,7 @@ class Writer:
         if text is None:
             origin = Origin(row.made if row is not None else UNTRUSTED, (), by)
             return self.store.documents.save(project, path, None, author=author, now=now, origin=origin)
+        forgetting.check_taken(self.store, project, path)
         found = provenance.written(self.store, row, path, text, by)
         saved = self.store.documents.save(project, path, text, author=author, now=now, origin=found.origin)
         provenance.keep(self.store, saved, text, found)
@@ -633,6 +655,7 @@ def compare_states(
         buckets: only documents of these are looked at (None: all).
     """
     result = Comparison()
+    forgotten = forgetting.names(store, project)
     # Transcripts are in no working copy.
     rows = {row.path: row for row in store.documents.listed(frozenset((project,))) if row.source != "sessions"}
     if buckets is not None:
@@ -640,6 +663,9 @@ def compare_states(
     here = set()
     for path, content, base in entries:
         here.add(path)
+        if any(matches(path, name) for name in forgotten):
+            result.forgotten.append(path)  # the file stays as it is, and is not asked for
+            continue
         row = rows.get(path)
         if row is None:
             result.send.append(path)

@@ -198,7 +198,7 @@ class Session:
             *classes.operations,
             *self._tasks.operations,
         }
-        self._unattached = {"transcript", "receipt", "documents", "changes", *operations}
+        self._unattached = {"transcript", "receipt", "documents", "changes", "forget", *operations}
 
     async def _is_device(self, key: bytes) -> bool:
         return await self._rosters.epoch_for(key) is not None

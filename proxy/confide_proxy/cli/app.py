@@ -117,6 +117,12 @@ COMMANDS: Final[Groups] = {
             ("confide restore memory/deploy.md --revision 3",),
         ),
         Entry(
+            "forget",
+            "forget:forget",
+            "Take files or a whole project off the daemon for good.",
+            ("confide forget Private", "confide forget --project vault"),
+        ),
+        Entry(
             "trust",
             "trust:trust",
             "Trust what a file or a note says now, so that agents may be shown it unasked.",

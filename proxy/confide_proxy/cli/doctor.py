@@ -22,7 +22,7 @@ from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.versions import WINDOW, is_behind
 from confide_proxy import VERSION
-from confide_proxy.cli import status_lines
+from confide_proxy.cli import markdown_offer, status_lines
 from confide_proxy.cli.console import (
     Here,
     Output,
@@ -53,6 +53,7 @@ from confide_proxy.offline.journal import Journal
 from confide_proxy.sync import project as projects
 from confide_proxy.sync import workspace
 from confide_proxy.sync.folder import Folder
+from confide_proxy.sync.workspace import extra_of
 
 LEAST_FREE_BYTES: Final = 200_000_000
 """A space of a few thousand notes, with its index, and as much again for folding in its log."""
@@ -279,14 +280,18 @@ def _files(here: Here, folder: Path) -> Finding:
         )
     try:
         project = claim.granted()
-        count = sum(
-            1 for _ in Folder(project.name, project.root, here.config.extra, here.config.max_file_kib * 1024).walk()
-        )
+        extra = extra_of(here.paths, here.config, project)
+        count = sum(1 for _ in Folder(project.name, project.root, extra, here.config.max_file_kib * 1024).walk())
     except FolderError as error:
         return problem("files", error)
     if missing := workspace.notices(here.paths, Folder(project.name, project.root)):
         return Finding("files", "hint", "; ".join(missing))
-    return ok("files", f"{counted(count, 'memory file')} in {project.root}")
+    told = f"{counted(count, 'memory file')} in {project.root}"
+    if here.config.extra and here.config.chosen(project.root) is None:
+        state = "holds here, where files of it went up before" if extra else "does not hold here"
+        told += f"; extra at the top of {here.paths.config} is of an earlier version, and {state}"
+        return Finding("files", "hint", told, markdown_offer.advice(project.root, here.config.extra))
+    return ok("files", told)
 
 
 def _imports(folder: Path) -> Iterator[Finding]:

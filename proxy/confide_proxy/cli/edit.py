@@ -74,10 +74,6 @@ async def rm(
     project: ProjectDir = Path(),
 ) -> Output:
     """Delete files or notes of memory, here and on every machine; confide restore brings them back for a while."""
-    for name in names:
-        if _is_path(name) and not is_in_memory(_path(name)):
-            hint = "other files are deleted as any file is: rm"
-            raise FolderError(name, "is outside of memory, which is MEMORY.md and the folder memory/", hint=hint)
     if not sys.stdin.isatty():
         await agreed("", is_sure=yes)  # said before anything is looked for
     this = await identified(here, project)
@@ -264,6 +260,11 @@ async def _found(client: Client, this: Project, name: str, *, is_global: bool) -
         found = await client.call("memory_get", {"id": name})
         return Target(found["project"], found["path"], found["id"], found["title"])
     project, path = GLOBAL_PROJECT if is_global else this.name, _path(name)
+    if not is_in_memory(path) and any(
+        each.project == project and each.is_watched(path) and not each.is_missing(path) for each in client.files.folders
+    ):
+        hint = f"delete it as any file: rm; off the daemon alone: confide forget {path}"
+        raise FolderError(path, "is outside of memory, and indexed where it is", hint=hint)
     answer = await ask(
         client.connection, "history", {"project": project, "path": path, "limit": 1}, timeout_s=DEADLINE_S
     )
@@ -280,6 +281,9 @@ def _found_here(here: Here, this: Project, names: list[str], is_global: bool) ->
     for name in names:
         if _is_path(name):
             path = _path(name)
+            if not is_in_memory(path):
+                hint = "other files are deleted as any file is: rm"
+                raise FolderError(name, "is outside of memory, which is MEMORY.md and the folder memory/", hint=hint)
             if own.read(path) is None:
                 raise FolderError(path, "is not on this machine", hint="confide ls lists what there is")
             targets.append(Target(own.project, path))
@@ -297,9 +301,29 @@ def _question(targets: list[Target]) -> str:
 
 
 async def _deleted(client: Client, target: Target) -> dict[str, Any]:
+    if not is_in_memory(target.path):
+        return await _removed(client, target)
     said = datetime.now().astimezone().isoformat(timespec="seconds")
     meta = {call_keys.OPERATION: new_id(), call_keys.SAID: said}
     return _outcome(target, await client.call("memory_delete", _arguments(target), more_meta=meta))
+
+
+async def _removed(client: Client, target: Target) -> dict[str, Any]:
+    """Delete what the daemon has of a file that is no memory on this machine any more, as a machine does that had it."""
+    of_file = {"project": target.project, "path": target.path}
+    answer = await ask(client.connection, "history", {**of_file, "limit": 1}, timeout_s=DEADLINE_S)
+    newest = answer["revisions"][0]["revision"]
+    await ask(client.connection, "remove", {**of_file, "base": newest}, timeout_s=DEADLINE_S)
+    found = await ask(client.connection, "deleted", {"project": target.project}, timeout_s=DEADLINE_S)
+    gone = next((each for each in found["documents"] if each["path"] == target.path), None)
+    told = {"deleted": gone is not None, "queued": False, "warnings": []}
+    return {
+        "path": target.path,
+        "project": target.project,
+        "id": None,
+        **told,
+        "restorableUntil": gone and gone["restorableUntil"],
+    }
 
 
 def _outcome(target: Target, answer: dict[str, Any]) -> dict[str, Any]:

@@ -1,40 +1,152 @@
-"""The offer of `confide quickstart` to index the markdown of a folder of notes. It only says the line to write."""
+"""The markdown of a folder beside its memory: what of it would be indexed, asked in a terminal, and written for this one folder.
+
+`confide quickstart` and `setup` ask. Nothing goes up without a yes, or without the section that a person has written by hand.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 import time
+import tomllib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from confide_memory.documents import is_memory
+import typer
+
+from confide_memory.documents import is_memory, path_problem
+from confide_proxy import config as configuration
+from confide_proxy.cli.console import Here, counted, remark, row, say
+from confide_proxy.clients.files import replace
 from confide_proxy.config import ProxyConfig
-from confide_proxy.sync.walk import tree
+from confide_proxy.errors import ConfigError, StateError
+from confide_proxy.sync.walk import Narrowing, tree
 
 MANY: Final = 20
 """Fewer are a README and what goes with it."""
+ALL: Final = ("**/*.md",)
 _MOST: Final = 50_000
 _PATIENCE_S: Final = 1.0
-LINE: Final = 'extra = ["**/*.md"]'
+_NAMED: Final = 4
 
 
-def offer(root: Path, config: ProxyConfig, file: Path) -> list[str]:
-    """What to say where many markdown files lie in a folder of which nothing but its memory is indexed: nothing else."""
-    if config.extra:
-        return []
-    count, is_all = count_markdown(root)
-    if count < MANY:
-        return []
-    number = f"{count:,}" if is_all else f"over {count:,}"
-    where = f"in {file}, at its beginning" if file.exists() else f"in a new file {file}"
-    return [f"{number} markdown files are here: index them?", f"  {LINE}", f"{where}, and then: confide sync"]
+class Markdown(NamedTuple):
+    """The markdown files that lie below a folder beside its memory.
+
+    Attributes:
+        names: some of their paths.
+        is_all: nothing was left uncounted; no large disk is walked to its end.
+    """
+
+    count: int
+    size: int
+    names: tuple[str, ...]
+    is_all: bool
+
+    def __str__(self) -> str:
+        count = counted(self.count, "markdown file")
+        more = ", …" if self.count > len(self.names) else ""
+        return f"{count if self.is_all else f'over {count}'}, {_size(self.size)}: {', '.join(self.names)}{more}"
 
 
-def count_markdown(root: Path) -> tuple[int, bool]:
-    """How many markdown files lie below a folder beside its memory, and whether that is all: no large disk is walked to its end."""
+def look(root: Path) -> Markdown:
+    """What would go up from a folder of which all markdown is indexed."""
     end = time.monotonic() + _PATIENCE_S
-    count = 0
-    for number, (path, _entry) in enumerate(tree(root, "", 0)):
+    narrowing = Narrowing(root)
+    count = size = 0
+    names: list[str] = []
+    for number, (path, entry) in enumerate(tree(root, "", 0)):
         if number >= _MOST or time.monotonic() > end:
-            return count, False
-        count += path.lower().endswith(".md") and not is_memory(path)
-    return count, True
+            return Markdown(count, size, tuple(names), is_all=False)
+        if not path.lower().endswith(".md") or is_memory(path) or path_problem(path) or narrowing.excludes(path):
+            continue
+        try:
+            size += entry.stat(follow_symlinks=False).st_size
+        except OSError:
+            continue  # gone since the folder was listed
+        count += 1
+        if len(names) < _NAMED:
+            names.append(path)
+    return Markdown(count, size, tuple(names), is_all=True)
+
+
+def is_due(root: Path, config: ProxyConfig) -> bool:
+    """Whether nobody has decided about the folder yet."""
+    return config.chosen(root) is None and not config.extra
+
+
+def section(root: Path, extra: Sequence[str]) -> str:
+    """The lines of the configuration that have a folder's markdown indexed."""
+    return f"[folders.{_quoted(shown(root))}]\nextra = [{', '.join(map(_quoted, extra))}]"
+
+
+def advice(root: Path, extra: Sequence[str]) -> str:
+    """The same in a sentence."""
+    return f"for this folder alone, as a section at the end of that file: {section(root, extra)}".replace("\n", "  ")
+
+
+def shown(root: Path) -> str:
+    """A folder as a person writes it."""
+    home = Path.home()
+    return f"~/{root.relative_to(home).as_posix()}" if root.is_relative_to(home) and root != home else str(root)
+
+
+def asked(here: Here, root: Path) -> Here:
+    """Ask a person at a terminal about a folder's markdown, and write the answer yes down; in a pipe, say what to write.
+
+    What holds from now on. Raises ConfigError, StateError: it cannot be written.
+    """
+    if not is_due(root, here.config):
+        return here
+    found = look(root)
+    if found.count < MANY:
+        return here
+    row(f"beside the memory are {found}")
+    file = here.paths.config
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        say("to index them, put this at the end of " + (str(file) if file.exists() else f"a new file {file}"))
+        say("\n".join(f"  {line}" for line in section(root, ALL).splitlines()))
+        say("and then: confide sync")
+        return here
+    remark("their texts go to your daemon, to be found by searches; the files are only read, never written")
+    if not typer.confirm("index them?", err=True):
+        return here
+    write(file, root, ALL)
+    row(f"written to {file}; to take it back, delete that section, and: confide forget '**/*.md'")
+    return here._replace(config=configuration.load(file))
+
+
+def write(file: Path, root: Path, extra: Sequence[str]) -> None:
+    """Add a folder's section to the configuration, with all else left as a person wrote it.
+
+    Raises ConfigError: the file cannot be understood, or has such a section; StateError: it cannot be written.
+    """
+    try:
+        text = file.read_bytes().decode("utf-8") if file.exists() else ""
+        table = tomllib.loads(text)
+    except (OSError, ValueError) as error:
+        raise ConfigError(file, f"cannot be read: {type(error).__name__}", hint="mend it, and try again") from None
+    gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
+    changed = f"{text}{gap}{section(root, extra)}\n"
+    wanted = table | {"folders": table.get("folders", {}) | {shown(root): {"extra": list(extra)}}}
+    try:
+        is_right = tomllib.loads(changed) == wanted
+    except tomllib.TOMLDecodeError:
+        is_right = False
+    if not is_right:
+        hint = f"by hand: {section(root, extra)}".replace("\n", "  ")
+        raise ConfigError(file, "is not written so that it can be added to", hint=hint)
+    try:
+        file.resolve().parent.mkdir(parents=True, exist_ok=True)
+        replace(file, changed)
+    except OSError as error:
+        raise StateError(file, error) from error
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _size(size: int) -> str:
+    return f"{size / 1_000_000:.1f} MB" if size >= 100_000 else f"{-(-size // 1000)} kB"

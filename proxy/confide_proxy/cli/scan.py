@@ -171,9 +171,10 @@ def of_project(paths: Paths, config: ProxyConfig, project: Project, passed: Pass
     Raises FolderError: a folder holds more files than are sent.
     """
     from confide_proxy.sync.folder import Folder
+    from confide_proxy.sync.workspace import extra_of
 
     limit = config.max_file_kib * 1024
-    folders = [Folder(project.name, project.root, config.extra, limit)]
+    folders = [Folder(project.name, project.root, extra_of(paths, config, project), limit)]
     if project.name != GLOBAL_PROJECT:
         folders.append(Folder(GLOBAL_PROJECT, paths.global_folder.absolute(), (), limit))
     for folder in folders:

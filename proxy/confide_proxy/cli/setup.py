@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
-from confide_proxy.cli import transfer
+from confide_proxy.cli import markdown_offer, transfer
 from confide_proxy.cli.console import Here, ProjectDir, counted, folder_of, note, remark, say, wanted
 from confide_proxy.clients import auto_memory as own
 from confide_proxy.clients import files, presence
@@ -228,6 +228,9 @@ def _carry_out(here: Here, client: Client, changes: Sequence[Change], parts: Par
         _tell_notes(carried, "took along", root / own.FOLDER)
     _tell_more(client, parts, is_written=True)
     if is_new and parts.server:
+        claim = projects.identify(folder_of(folder))
+        if claim.is_project and _is_terminal():
+            here = markdown_offer.asked(here, claim.root)
         transfer.offer(here, folder_of(folder))
 
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 FOLDERS_A_LINK: Final = 7
 """A connection attaches at most 8 projects, and one of them is the global one."""
+_NAMED: Final = 3
 _COUNTED: Final = ("filesSent", "filesPulled", "filesRemoved", "chunksUpdated", "duration")
 _MOST_CALLS: Final = 144
 """A day of them."""
@@ -84,12 +85,32 @@ async def sync(
         if clashes := result["clashes"]:
             named = ", ".join(f"{one['path']}" for one in clashes)
             say(f"{counted(len(clashes), 'clash', 'clashes')}: {named}")
-        for item in result["skipped"]:
-            remark(f"skipped {item['path']}: {item['reason']}")
+        _tell_skipped(result["skipped"])
         note(*result["notices"], *result["warnings"])
 
     code = RequestError(result["notCompared"], "").exit_code if "notCompared" in result else 0
     return Output(result, tell, exit_code=code or (EXIT_STORAGE if result["filesFailed"] else 0))
+
+
+def _tell_skipped(skipped: list[dict[str, str]]) -> None:
+    """Each file, and why; what is so at every comparison in one line, with the way out."""
+    from confide_proxy.sync.replica import ELSEWHERE, FORGOTTEN
+
+    for item in skipped:
+        if item["reason"] not in (ELSEWHERE, FORGOTTEN):
+            remark(f"skipped {item['path']}: {item['reason']}")
+    if elsewhere := [item["path"] for item in skipped if item["reason"] == ELSEWHERE]:
+        files = counted(len(elsewhere), "file is", "files are")
+        note(f"{files} on the daemon, and no memory on this machine: {_some(elsewhere)}")
+        note("hint: confide forget PATH takes them off the daemon; to have them indexed from here: docs/files.md")
+    if forgotten := [item["path"] for item in skipped if item["reason"] == FORGOTTEN]:
+        files = counted(len(forgotten), "file is", "files are")
+        note(f"{files} not sent, since forgotten: {_some(forgotten)}")
+        note("hint: confide forget --undo PATH has them sent again")
+
+
+def _some(paths: list[str]) -> str:
+    return ", ".join(paths[:_NAMED]) + (", …" if len(paths) > _NAMED else "")
 
 
 @command
@@ -110,6 +131,8 @@ def quickstart(
     if isinstance(problem, DaemonStartError | NotJoinedError):
         raise problem
     this = asyncio.run(identified(here, project))
+    if this.name != GLOBAL_PROJECT and not as_json:
+        here = markdown_offer.asked(here, this.root)
     result = asyncio.run(_compared(here, this, force=False))
     info = asyncio.run(call(here, this, "memory_status", {}, is_compared=False))
 
@@ -119,8 +142,6 @@ def quickstart(
         row(f"this folder is the project {this.name} in the space {info['link']['space']}")
         files, pieces = counted(result["filesScanned"], "memory file"), counted(info["totalChunks"], "piece")
         say(f"{files} compared, {pieces} indexed")
-        for line in markdown_offer.offer(this.root, here.config, here.paths.config):
-            say(line)
         if write:
             setup.add_entry(here, project, for_user=False)
         else:
@@ -129,8 +150,8 @@ def quickstart(
 
     is_added = as_json and write and setup.merge_for_claude_code(here, project)
     counts = {"filesScanned": result["filesScanned"], "totalChunks": info["totalChunks"], "entryAdded": is_added}
-    markdown, is_all = markdown_offer.count_markdown(this.root)
-    counts |= {"otherMarkdown": markdown, "otherMarkdownIsAll": is_all}
+    markdown = markdown_offer.look(this.root)
+    counts |= {"otherMarkdown": markdown.count, "otherMarkdownIsAll": markdown.is_all}
     told = {"project": this.name, "space": info["link"]["space"]}
     return Output({"daemonVersion": info["daemonVersion"], **counts, **told}, tell)
 
@@ -156,6 +177,7 @@ async def _compared(here: Here, project: Project, *, force: bool, is_meant: bool
                 )
             result, status = await until_indexed(client, force=force, progress=bar.follow)
             failed = client.files.failed
+            result["skipped"] = list({tuple(item.items()): item for item in client.files.skipped}.values())
             if client.gives_receipts:
                 await client.keep_receipt()
             here_too = (project.name, GLOBAL_PROJECT)

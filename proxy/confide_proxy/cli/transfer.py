@@ -111,13 +111,14 @@ def _tell_skipped(report: Report) -> None:
 def _check_outside(here: Here, project: Project, into: Path) -> None:
     """Refuse a folder that is sent up as memory: each export would hold all those before it."""
     from confide_proxy.sync.folder import Folder
+    from confide_proxy.sync.workspace import extra_of
 
     try:
         place = into.resolve()
     except RuntimeError:
         raise ExportError(f"{into} is a symlink in a circle", hint="name another folder") from None
     watched = (
-        Folder(project.name, project.root, here.config.extra),
+        Folder(project.name, project.root, extra_of(here.paths, here.config, project)),
         Folder(GLOBAL_PROJECT, here.paths.global_folder, ()),
     )
     for one in watched:

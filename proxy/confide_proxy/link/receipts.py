@@ -57,6 +57,10 @@ class Receipts:
         """The newest receipt, "" where there is none."""
         return str(self._read().get("receipt", ""))
 
+    def space(self) -> str:
+        """The space that gave it, "" where there is none."""
+        return str(self._read().get("space", ""))
+
     def take(self, attached: dict[str, Any]) -> None:
         """Keep what the answer to `attach` says, and note where the daemon was put back since."""
         space, receipt, restores = (attached[name] for name in ("space", "receipt", "restores"))

@@ -40,6 +40,7 @@ _SENT: Final = "sent"
 _WRITING: Final = "writing"
 _GONE: Final = "gone"
 _FOLDER: Final = "folder"
+_FORGOTTEN: Final = "forgotten"
 _GONE_KEPT: Final = 1000
 """Removed files that are remembered, to tell when a daemon that was put back brings them back."""
 _TAIL_BYTES: Final = 64
@@ -109,6 +110,7 @@ class Ledger:
         self._writing: dict[str, Writing] = {}
         self._gone: dict[str, int] = {}
         self._folder: dict[str, str] = {}
+        self._forgotten: frozenset[str] = frozenset()
         self._inode = -1
         self._offset = 0
         self._tail = b""
@@ -223,6 +225,17 @@ class Ledger:
         if self.sent(path)[-1:] != (digest,):
             self._append([path, _SENT, digest])
 
+    def note_forgotten(self, paths: frozenset[str]) -> None:
+        """The files of which the daemon takes nothing, since a person had them forgotten: all of them, as the last comparison told."""
+        if paths != self.forgotten():
+            self._append(["", _FORGOTTEN, *sorted(paths)])
+
+    def forgotten(self) -> frozenset[str]:
+        """The files of which that is so."""
+        with self._own:
+            self._catch_up()
+            return self._forgotten
+
     def note_writing(self, path: str, writing: Writing | None) -> None:
         """A text is about to be put in place: noted before, since this process may not live to confirm it. None: it was not."""
         self._append(
@@ -284,6 +297,7 @@ class Ledger:
                     self._writing.clear()
                     self._gone.clear()
                     self._folder.clear()
+                    self._forgotten = frozenset()
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
@@ -304,6 +318,9 @@ class Ledger:
                 case [str(path), "sent", str(digest)]:
                     others = (known for known in self._sent.get(path, ()) if known != digest)
                     self._sent[path] = (*others, digest)[-MAX_SENT:]
+                    return
+                case ["", "forgotten", *paths]:
+                    self._forgotten = frozenset(map(str, paths))
                     return
                 case [str(path), "writing", str(digest), int(revision), int(inode), int(over)]:
                     self._writing[path] = Writing(digest, revision, inode, over)
@@ -350,6 +367,8 @@ class Ledger:
                     file.write(_encoded(_line(path, state)))
                 for path, revision in list(self._gone.items())[-_GONE_KEPT:]:
                     file.write(_encoded([path, _GONE, revision]))
+                if self._forgotten:
+                    file.write(_encoded(["", _FORGOTTEN, *sorted(self._forgotten)]))
                 for path, sent in self._sent.items():
                     file.writelines(_encoded([path, _SENT, digest]) for digest in sent)
                 for path, one in self._writing.items():

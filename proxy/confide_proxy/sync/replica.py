@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import RequestError
 from confide_memory.answers import ask
@@ -60,6 +60,10 @@ _TRIES = 16
 _BEING_SAVED_S = 0.06
 """Since when nobody may have written a person's text for it to be taken as whole; a program that saves piece by piece is faster."""
 _LONGEST_SAVE_S = 0.5
+
+ELSEWHERE: Final = "is not a memory file on this machine"
+FORGOTTEN: Final = "was forgotten, and is not sent"
+"""Why a file is skipped, each time: a command tells of all such files together."""
 
 
 class Replica:
@@ -153,6 +157,7 @@ class Replica:
                     await self._forget(path, confirmed[path])
             deleted = [item for item in deleted if bucket_of(item[0]) in buckets]
             if not buckets:
+                await through(self._ledger.note_forgotten, frozenset())
                 self._is_compared = True
                 await self._agree(sealed, {})
                 await self._steps.run([(path, self._send) for path in scanned.unsettled], report)
@@ -164,6 +169,11 @@ class Replica:
         await through(self._note_gone, [path for path, _ in deleted])
         answer = await ask(self._link, "compare", body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
         answer = {**answer, "pull": [item for item in answer["pull"] if item[0] not in verdict.waiting]}
+        forgotten = frozenset(answer["forgotten"]) & present
+        report.skipped += [{"path": path, "reason": FORGOTTEN} for path in sorted(forgotten)]
+        for path in forgotten & confirmed.keys():
+            await self._forget(path, confirmed[path])
+        await through(self._ledger.note_forgotten, forgotten)
         hashes = {path: digest for path, digest, _ in entries}
         lost = [path for path in answer["send"] if path in hashes and path in confirmed]
         report.again += [path for path in lost if confirmed[path].matches(hashes[path])]
@@ -320,7 +330,9 @@ class Replica:
     def pending(self) -> int:
         """How many files hold something else than the daemon has confirmed. Blocks briefly; reads those that look changed."""
         confirmed = self._ledger.all()
-        return sum(self._is_pending(file, confirmed.get(file.path)) for file in self.folder.walk())
+        forgotten = self._ledger.forgotten()
+        found = (file for file in self.folder.walk() if file.path not in forgotten)
+        return sum(self._is_pending(file, confirmed.get(file.path)) for file in found)
 
     def _is_pending(self, file: Found, known: Confirmed | None) -> bool:
         if known is None or self._ledger.sent(file.path):
@@ -465,6 +477,8 @@ class Replica:
 
         `is_deleted`: where it is missing, a person deleted it; else that is judged here.
         """
+        if path in await asyncio.to_thread(self._ledger.forgotten):
+            return
         async with self._paths.held(path):
             skipped = len(report.skipped)
             content = await self._whole(path, partial(readable, self.folder, path, report))
@@ -590,7 +604,7 @@ class Replica:
             return  # as its owner wishes: the daemon's copy stays as it is
         if not self.folder.is_memory(path):
             # Of a place in memory only the name can be wrong, and a person should know of that.
-            why = self.folder.why_not(path) if is_in_memory(path) else "is not a memory file on this machine"
+            why = self.folder.why_not(path) if is_in_memory(path) else ELSEWHERE
             report.skipped.append({"path": path, "reason": why})
             return
         async with self._paths.held(path):

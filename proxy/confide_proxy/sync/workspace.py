@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import RequestError
-from confide_memory.documents import GLOBAL_PROJECT, Asks, receive_text
+from confide_memory.documents import GLOBAL_PROJECT, Asks, is_memory, receive_text
 from confide_memory.versions import UNKNOWN
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
@@ -23,7 +24,7 @@ from confide_proxy.sync.absence.notice import Notice
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import Ledger, SyncReport, notice_file
 from confide_proxy.sync.project import Project, has_tracked_memory, ignore_memory, workplace
-from confide_proxy.sync.replica import Replica
+from confide_proxy.sync.replica import ELSEWHERE, FORGOTTEN, Replica
 
 if TYPE_CHECKING:
     from confide_crypto.transport.inbox import Body
@@ -48,6 +49,7 @@ class Files:
         anybody waiting for it, and whether that was a comparison of all; `on_news` is told of news of the space's devices: a command
         passes them over, which had them when it began."""
         self._paths = paths
+        self._config = config
         self._on_report = on_report
         self._on_news = on_news
         self._waiting = backlog
@@ -65,6 +67,8 @@ class Files:
         """Whether a person says that all files which went missing are deleted (`sync/absence/rule.py`)."""
         self.failed = 0
         """Files that the last comparison could not bring to where they belong, though nothing is wrong with them (`SyncReport.failed`)."""
+        self.skipped: list[dict[str, str]] = []
+        """What the last comparison left out, and why: all of it, where an answer of the daemon's has the first ones."""
         self.ignored: list[str] = []
         """What is to be told of repositories that leave the memory out from now on."""
         self.on_ignored: Callable[[str], None] = self.ignored.append
@@ -74,11 +78,14 @@ class Files:
         """Make the replicas for the space that the link led to."""
         await asyncio.to_thread(_make_own, self._paths.global_folder)
         self._space = space
+        for folder, project in zip(self.folders, self._served.values(), strict=False):
+            extra = await asyncio.to_thread(extra_of, self._paths, self._config, project, space)
+            if extra != folder.extra:  # only now is it known which space this is
+                self.folders[self.folders.index(folder)] = replace(folder, extra=extra)
         self._doubted = await asyncio.to_thread(self._receipts.doubted, space, [folder.root for folder in self.folders])
         for folder in self.folders:
             served = self._served.get(folder.project)
-            own = folder.project if served is not None and served.claim else ""
-            ledger = await asyncio.to_thread(Ledger, self._paths.ledgers, space, folder.root, own)
+            ledger = await asyncio.to_thread(_ledger, self._paths, space, folder.root, served)
             await asyncio.to_thread(folder.sweep)
             self._replicas[folder.project] = Replica(
                 folder, ledger, link, before_write=self._before_write, records=self._records
@@ -89,6 +96,7 @@ class Files:
         for replica in list(self._replicas.values()):
             report.add(await self._compared(replica, force=force, progress=progress))
         self.failed = report.failed
+        self.skipped = report.skipped
         return report
 
     async def _compared(
@@ -114,6 +122,12 @@ class Files:
             )
         return report
 
+    def note_forgotten(self, project: str, paths: Iterable[str]) -> None:
+        """Nothing of these files is agreed on any more: the daemon has forgotten them. Blocks briefly."""
+        if (replica := self._replicas.get(project)) is not None:
+            for path in paths:
+                replica.ledger.forget(path)
+
     def known(self) -> int:
         """How many files of the projects' own folders both ends have agreed on, without the global memory. Blocks briefly."""
         return sum(replica.ledger.count() for name, replica in self._replicas.items() if name in self._served)
@@ -136,6 +150,8 @@ class Files:
             return  # not connected yet: the comparison at the next connection finds it
         report = await (self._compared(replica, is_patient=True) if paths is None else replica.changed(paths))
         for item in report.skipped:
+            if item["reason"] in (ELSEWHERE, FORGOTTEN):
+                continue  # as it is every time
             log.warning("a file was skipped: it %s", item["reason"])
         self._note_held(project, replica, report)
         if self._on_report:
@@ -290,7 +306,32 @@ def folders_of(paths: Paths, config: ProxyConfig, *served: Project, sealing: Sea
     """The folders of some projects, and the global one; with `sealing` their texts are read as they go out."""
     limit = config.max_file_kib * 1024
     sealer = FileSealer(sealing, config.secrets) if sealing else None
-    folders = [Folder(project.name, project.root, config.extra, limit, sealer=sealer) for project in served]
+    folders = [
+        Folder(project.name, project.root, extra_of(paths, config, project), limit, sealer=sealer) for project in served
+    ]
     if all(project.name != GLOBAL_PROJECT for project in served):
         folders.append(Folder(GLOBAL_PROJECT, paths.global_folder.absolute(), (), limit, sealer=sealer))
     return folders
+
+
+def extra_of(paths: Paths, config: ProxyConfig, project: Project, space: str = "") -> tuple[str, ...]:
+    """The globs of further markdown of a project's folder: those of its own section in the configuration.
+
+    The `extra` of earlier versions stood for every folder, so that a line for one's vault sent a client's docs. It holds where files of
+    it went up before, which must not be lost by an update, and in the folder that the file itself lies in, where a person has named it
+    with `--config`; nowhere else. `space`: "" for the one that this machine was in last.
+    """
+    chosen = config.chosen(project.root)
+    if chosen is not None:
+        return chosen.extra
+    if not config.extra or project.name == GLOBAL_PROJECT:
+        return ()
+    if paths.config.absolute().is_relative_to(project.root):
+        return config.extra
+    space = space or Receipts(paths).space()
+    went_up = _ledger(paths, space, project.root, project).all() if space and paths.ledgers.is_dir() else {}
+    return config.extra if any(not is_memory(path) for path in went_up) else ()
+
+
+def _ledger(paths: Paths, space: str, root: Path, served: Project | None) -> Ledger:
+    return Ledger(paths.ledgers, space, root, served.name if served is not None and served.claim else "")

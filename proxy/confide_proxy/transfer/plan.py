@@ -192,7 +192,8 @@ class Plan:
     """Some stores, to be imported into one project."""
 
     def __init__(self, stores: Sequence[Store], project: Project, config: ProxyConfig) -> None:
-        folder = Folder(project.name, project.root, config.extra)
+        chosen = config.chosen(project.root)
+        folder = Folder(project.name, project.root, chosen.extra if chosen else config.extra)
         self._project = project.name
         self._reading = MarkdownReader(lambda file: _is_memory(folder, file))
         self._ids: dict[tuple[str, str], str] = {}

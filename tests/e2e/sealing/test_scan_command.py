@@ -101,7 +101,7 @@ def test_the_policy_of_each_source_is_what_it_says(machine: Machine, tmp_path: P
     """Files and transcripts; these are read only where they are sent, and what the project keeps back is not read either."""
     folder = tmp_path / "claude"
     (machine.home / "proxy.toml").write_text(
-        f'transcripts = ["claude-code"]\nclaude_code_folder = "{folder}"\nextra = ["docs/*.md"]\n'
+        f'transcripts = ["claude-code"]\nclaude_code_folder = "{folder}"\n[folders."{machine.project}"]\nextra = ["docs/*.md"]\n'
         '[secrets]\nfiles = "redact"\ntranscripts = "block"\nmin_confidence = 0.9\n'
     )
     record = {"type": "user", "sessionId": SESSION, "cwd": str(machine.project), "timestamp": "2026-11-20T14:03:00Z"}

@@ -96,7 +96,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path, daemon
 def test_an_export_does_not_become_memory_itself(tmp_path: Path, daemon: Daemon) -> None:
     """Each one would hold all those before it."""
     first = filled(tmp_path / "one", daemon)
-    (first.home / "proxy.toml").write_text('extra = ["docs/**/*.md"]\n')
+    (first.home / "proxy.toml").write_text(f'[folders."{first.project}"]\nextra = ["docs/**/*.md"]\n')
     for folder in ("memory/backup", "docs/backup", str(first.home / "global" / "memory" / "backup")):
         assert "is watched for memory" in first.run("export", folder, code=7)
     assert not first.project.joinpath("docs").exists()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from confide_memory.answers import local_time
-from confide_proxy.cli import doctor, markdown_offer, status_lines
+from confide_proxy.cli import doctor, status_lines
 from confide_proxy.cli.status_lines import details, duration, size, waiting_line
-from confide_proxy.config import ProxyConfig
 
 
 @pytest.mark.parametrize(
@@ -63,19 +60,6 @@ def test_details_hold_no_json() -> None:
         "  x: not known",
     ]
     assert len(local_time("2026-11-20T10:00:00Z").split()) == 3
-
-
-def test_markdown_is_offered_where_there_is_much_of_it(tmp_path: Path) -> None:
-    """With the very line and the file to write it to; not for a README, and not to who has such a line."""
-    file = tmp_path / "settings" / "proxy.toml"
-    for number in range(markdown_offer.MANY):
-        assert not markdown_offer.offer(tmp_path, ProxyConfig(), file)
-        (tmp_path / f"{number}.md").write_text("# A page\n")
-    told = markdown_offer.offer(tmp_path, ProxyConfig(), file)
-    assert told[0] == "20 markdown files are here: index them?"
-    assert told[1].strip() == 'extra = ["**/*.md"]'
-    assert str(file) in told[2]
-    assert not markdown_offer.offer(tmp_path, ProxyConfig(extra=("docs/*.md",)), file)
 
 
 @pytest.mark.parametrize(("of_daemon", "is_far"), [("0.1.0", True), ("0.2.0", False), ("0.9.0", False)])

@@ -130,6 +130,7 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
         "documents": [{"path": EVIL, "revision": 1, "bytes": 2, "author": EVIL, "time": TIME, "restorableUntil": TIME}]
     },
     "restore": {"revision": 2, "hash": HASH, "changed": True, "indexed": True, "queued": 0},
+    "forget": {"documents": ["memory/a.md"], "total": 1, "complete": True},
     "projects": {"projects": [{"name": LINE, "files": 1, "updated": TIME, "linked": True}], "complete": True},
     "links": {"linked": [EVIL]},
     "link": {"linked": [EVIL]},

@@ -1,7 +1,7 @@
 """The requests about projects and about the past of a document (PROTOCOL.md 9).
 
 projects, links, link, unlink
-history, documents, changes, deleted, restore
+history, documents, changes, deleted, restore, forget
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from confide_daemon.access.callers import Grants
+from confide_daemon.documents.forgetting import EVERYTHING, MOST_LISTED
 from confide_daemon.documents.service import MAX_LISTED
 from confide_daemon.server.replicas import Change
 from confide_daemon.server.requests import Operation
@@ -42,6 +43,7 @@ class ProjectRequests:
             "changes": self._changes,
             "deleted": self._deleted,
             "restore": self._restore,
+            "forget": self._forget,
         }
 
     async def _projects(self, project: str) -> dict[str, Any]:
@@ -197,3 +199,30 @@ class ProjectRequests:
             "indexed": True,
             "queued": await queued_for(self._space, self._grants(), result.queued),
         }
+
+    async def _forget(self, project: str, paths: list[str], undo: bool, dry_run: bool) -> dict[str, Any]:
+        """A step: whoever asks goes on until it is complete. Of the machines none is told, since none is to touch its file."""
+        self._require_writer(project)
+        if undo:
+            taken = await self._space.documents.take_again(project, paths or [EVERYTHING])
+            return {"documents": list(taken[:MOST_LISTED]), "total": len(taken), "complete": True}
+        asked = paths or [EVERYTHING]
+        if dry_run:
+            found = await self._space.documents.meant(project, asked, reaches=self._reaches(project))
+            return {"documents": found[:MOST_LISTED], "total": len(found), "complete": False}
+        step = await self._space.documents.forget(
+            project, asked, author=self._grants().alias, reaches=self._reaches(project)
+        )
+        if not paths:
+            for name in await self._space.transcripts.sessions(project):
+                self._require_writer(project)
+                await self._space.transcripts.forget(name, author=self._grants().alias)
+        return {"documents": list(step.documents), "total": step.total, "complete": step.is_complete}
+
+    def _require_writer(self, project: str) -> None:
+        self._require_memory(project)
+        self._grants().require_scope()
+
+    def _reaches(self, project: str) -> Callable[[str], bool]:
+        """Whether the caller may write a document now, by its path."""
+        return lambda path: (grants := self._grants()).may_write and grants.reaches(project, path)

@@ -113,6 +113,7 @@ class SyncRequests:
             "adopt": [list(item) for item in result.adopt],
             "pull": [list(item) for item in result.pull if grants.reaches(project, item[0])],
             "drop": [list(item) for item in result.drop if grants.reaches(project, item[0])],
+            "forgotten": list(result.forgotten),
         }
 
     def check_put(self, params: dict[str, Any]) -> None:

@@ -334,6 +334,14 @@ class DocumentTable(Table):
             self._rows(f"DELETE FROM {table} WHERE document {AMONG}", (json.dumps(found),))
         return len(found)
 
+    def drop_texts(self, document: int) -> None:
+        """Removes all revisions of a document for good, and what of them is noted elsewhere; the row stays, as in `forget_deleted`."""
+        texts = "SELECT hash FROM revision WHERE document = ?1"
+        for column in ("hash", "previous"):
+            self._rows(f"UPDATE operation SET asked = '', {column} = '' WHERE {column} IN ({texts})", (document,))
+        for table in ("revision", "doubted_text", "trusted_text"):
+            self._rows(f"DELETE FROM {table} WHERE document = ?", (document,))
+
     def leave_uncut(self, document: int, *, chunking: str) -> None:
         """Notes settings with a document that keeps the pieces it has, since its text is lost."""
         self._rows("UPDATE document SET chunking = ?, pieces = NULL WHERE id = ?", (chunking, document))
@@ -459,6 +467,12 @@ class TranscriptTable(Table):
                  RETURNING id"""
         values = (row.agent, row.session, row.version, row.offset, row.head, row.mark, row.forgotten, now, row.project)
         return int(self._rows(sql, values)[0][0])
+
+    def sessions(self, project: str) -> list[tuple[str, str]]:
+        """(agent, session) of all sessions of a project of which something may be here."""
+        sql = """SELECT t.agent, t.session FROM transcript t JOIN project p ON p.id = t.project
+                 WHERE p.name = ? AND NOT t.forgotten"""
+        return [(agent, session) for agent, session in self._rows(sql, (project,))]
 
     def parts(self, transcript: int) -> list[str]:
         """The paths of its documents, in order."""

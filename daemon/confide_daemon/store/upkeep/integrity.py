@@ -403,5 +403,13 @@ class MarkTable(Table):
             self.put(CLOCK_SEEN, now)
         return self.find(CLOCK_CONFIRMED)
 
+    def named(self, beginning: str) -> list[str]:
+        """The names that begin so, in order."""
+        sql = "SELECT name FROM mark WHERE name >= ? AND substr(name, 1, ?) = ? ORDER BY name"
+        return [name for (name,) in self._rows(sql, (beginning, len(beginning), beginning))]
+
+    def remove(self, name: str) -> None:
+        self._rows("DELETE FROM mark WHERE name = ?", (name,))
+
     def put(self, name: str, value: float) -> None:
         self._rows("INSERT OR REPLACE INTO mark (name, value) VALUES (?, ?)", (name, value))

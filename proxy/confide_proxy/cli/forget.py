@@ -1,0 +1,178 @@
+"""`confide forget`: documents go from the daemon at once, with all their revisions, and are not sent again; files stay as they are
+(docs/history.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from confide_crypto.errors import ConfideError, RequestError
+from confide_memory.answers import ask
+from confide_memory.documents import GLOBAL_PROJECT
+from confide_memory.globs import normal
+from confide_memory.note_names import is_id
+from confide_proxy.cli.completion import memory_paths
+from confide_proxy.cli.console import DEADLINE_S, Here, Output, agreed, command, counted, identified, note, row
+from confide_proxy.cli.edit import IsGlobal
+from confide_proxy.cli.search import document_of
+
+if TYPE_CHECKING:
+    from confide_proxy.mcp.client import Client
+    from confide_proxy.sync.project import Project
+
+_SHOWN: Final = 8
+_ERASE_DEADLINE_S: Final = 600.0
+_MOST_STEPS: Final = 20_000
+"""More than the largest space has; each takes away what it names."""
+
+
+@command
+async def forget(
+    here: Here,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PATH|ID]...",
+            help="Files, folders or globs, as confide ls shows them.",
+            autocompletion=memory_paths,
+            show_default=False,
+        ),
+    ] = None,
+    of: Annotated[
+        str, typer.Option("--project", "-p", metavar="NAME|DIR", help="Of this project; without a path all of it.")
+    ] = "",
+    undo: Annotated[bool, typer.Option("--undo", help="Take what has these names again.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be forgotten.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    is_global: IsGlobal = False,
+) -> Output:
+    """Take files off the daemon for good, with all their revisions; the files on your machines stay, and are not sent again."""
+    asked = list(dict.fromkeys(names or ()))
+    if not asked and not of and not is_global:
+        raise typer.BadParameter("what is to be forgotten? A file, a folder, a glob, or --project NAME for all of one")
+    if any(not normal(name) for name in asked):
+        raise typer.BadParameter("an empty name would mean everything: that is --project NAME, without a path")
+    if not (undo or dry_run or sys.stdin.isatty()):
+        await agreed("", is_sure=yes)  # said before anything is looked for
+    folder = Path(of) if of and Path(of).is_dir() else Path()
+    this = await identified(here, folder)
+    async with here.client(this) as client:
+        project = GLOBAL_PROJECT if is_global else await _project(client, this, of)
+        paths = [await _path(client, this, name, project) for name in asked]
+        body = {"project": project, "paths": paths}
+        if undo:
+            return _taken_again(
+                project, await ask(client.connection, "forget", {**body, "undo": True}, timeout_s=DEADLINE_S)
+            )
+        look = await ask(client.connection, "forget", {**body, "dryRun": True}, timeout_s=DEADLINE_S)
+        if not look["total"] and paths:
+            named = ", ".join(paths[:_SHOWN])
+            raise RequestError(
+                "not_found", f"nothing of {project} is stored under {named}", "confide ls --all lists it"
+            )
+        if dry_run:
+            return _output(project, look["documents"], look["total"], is_done=False)
+        await agreed(_question(project, look), is_sure=yes)
+        done: list[str] = []
+        for _ in range(_MOST_STEPS):
+            step = await ask(client.connection, "forget", body, timeout_s=DEADLINE_S)
+            done += step["documents"]
+            if step["complete"]:
+                break
+        await asyncio.to_thread(client.files.note_forgotten, project, done)
+        warnings = await _erased(client)
+    return _output(project, done, len(done), is_done=True, warnings=warnings)
+
+
+async def _project(client: Client, this: Project, of: str) -> str:
+    """The project that a person means by its name, or by its folder."""
+    if not of:
+        return this.name
+    answer = await ask(client.connection, "projects", {"project": this.name}, timeout_s=DEADLINE_S)
+    known = [entry["name"] for entry in answer["projects"]]
+    is_folder = Path(of).is_dir()
+    if is_folder and (this.name == of or of not in known):
+        return this.name
+    if is_folder:
+        raise typer.BadParameter(
+            f"{of} is a project and a folder here; for the folder's project, {this.name}: ./{of}",
+            param_hint="--project",
+        )
+    if of not in known:
+        near = difflib.get_close_matches(of, known, n=3)
+        hint = f"did you mean {', '.join(near)}?" if near else "confide projects lists them"
+        raise RequestError("not_found", f"there is no project {of}", hint)
+    return of
+
+
+async def _path(client: Client, this: Project, name: str, project: str) -> str:
+    """A name as the daemon has it: below the project's folder, of a note the file that it is in."""
+    if is_id(name):
+        return (await document_of(client, name, project))[1]
+    if Path(name).is_absolute():
+        try:
+            name = Path(name).relative_to(this.root).as_posix()
+        except ValueError:
+            raise typer.BadParameter(f"{name} is not in {this.root}") from None
+    return normal(name)
+
+
+def _question(project: str, look: dict[str, Any]) -> str:
+    named = ", ".join(look["documents"][:_SHOWN])
+    more = f" and {look['total'] - _SHOWN:,} more" if look["total"] > _SHOWN else ""
+    files = f": {named}{more}" if named else ""
+    return (
+        f"forget {counted(look['total'], 'file')} of {project}{files}?\n"
+        "They go from the daemon for good, with all revisions. The files on your machines stay, and are not sent again."
+    )
+
+
+async def _erased(client: Client) -> list[str]:
+    """Have the database written anew, so that no page of it holds what went; what a person should know where that fails."""
+    try:
+        answer = await ask(client.connection, "erase", {}, timeout_s=_ERASE_DEADLINE_S)
+    except (ConfideError, TimeoutError) as error:
+        return [
+            f"no search or history has it any more, but the daemon's file may still hold traces: {error}",
+            "hint: confide secrets rescan cleans the file",
+        ]
+    damaged = answer["damagedCopies"]
+    return (
+        [f"{counted(damaged, 'damaged copy', 'damaged copies')} of the daemon's file may still hold it"]
+        if damaged
+        else []
+    )
+
+
+def _taken_again(project: str, answer: dict[str, Any]) -> Output:
+    def tell() -> None:
+        for name in answer["documents"]:
+            row(f"{name or 'all of it'} of {project} is taken again")
+        if answer["documents"]:
+            note("what is on this machine is sent with the next: confide sync")
+        else:
+            row(f"nothing of {project} was forgotten under that name")
+
+    return Output({"project": project, "takenAgain": answer["documents"]}, tell)
+
+
+def _output(
+    project: str, documents: list[str], total: int, *, is_done: bool, warnings: list[str] | None = None
+) -> Output:
+    def tell() -> None:
+        if not is_done:
+            for path in documents:
+                row(path)
+        what = "forgotten" if is_done else "would be forgotten"
+        row(f"{counted(total, 'file')} of {project} {what}")
+        if is_done:
+            note("backups of the daemon still hold what was in them: docs/history.md")
+
+    return Output(
+        {"project": project, "documents": documents, "total": total, "forgotten": is_done}, tell, warnings or ()
+    )
