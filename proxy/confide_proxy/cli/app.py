@@ -112,9 +112,9 @@ COMMANDS: Final[Groups] = {
         ),
         Entry(
             "restore",
-            "history:restore",
-            "Bring back a deleted file, or an older text of it.",
-            ("confide restore memory/deploy.md --revision 3",),
+            "restore:restore",
+            "Bring back deleted files, or an older text of one.",
+            ("confide restore memory/deploy.md --revision 3", "confide restore --since 1h"),
         ),
         Entry(
             "forget",
@@ -382,7 +382,6 @@ OTHER_WORDS: Final[OtherWords] = {
     "remove": "rm",
     "delete": "rm",
     "del": "rm",
-    "forget": "rm",
     "create": "new",
     "revoke": "rm",
     "retry-all": "retry",

@@ -1,4 +1,4 @@
-"""`confide history`, `deleted` and `restore`: what a memory file was, and how it comes back (docs/history.md).
+"""`confide history` and `deleted`: what a memory file was, and what can come back (docs/history.md).
 
 `projects`, `link` and `unlink`: the projects of the space, and which are searched together. And `transcripts`: which sessions of this
 machine are sent, and how one is forgotten (docs/transcripts.md).
@@ -40,7 +40,7 @@ from confide_proxy.cli.console import (
 )
 from confide_proxy.cli.search import document_of
 from confide_proxy.config import TRANSCRIPT_SOURCES
-from confide_proxy.errors import FolderError, SessionError
+from confide_proxy.errors import SessionError
 
 if TYPE_CHECKING:
     from confide_proxy.sync.transcripts.source import Source
@@ -149,48 +149,6 @@ async def deleted(here: Here, is_global: IsGlobal = False, project: ProjectDir =
             remark(f"nothing that was deleted in {name} can be restored")
 
     return Output({"project": name, "documents": documents}, tell)
-
-
-@parsed_by(TakesRevision)
-@command
-async def restore(
-    here: Here,
-    path: PathOf,
-    revision: Annotated[
-        int | None, typer.Option("--revision", "-r", min=1, help="Which one; the last other text if left out.")
-    ] = None,
-    is_global: IsGlobal = False,
-    project: ProjectDir = Path(),
-) -> Output:
-    """Make an older text of a memory file the newest one, here and on every machine of the space."""
-    this = await identified(here, project)
-    async with here.client(this) as client:
-        name, path = await document_of(client, path, GLOBAL_PROJECT if is_global else this.name)
-        folder = next((one for one in client.files.folders if one.project == name), None)
-        if folder is None:
-            hint = "run it in that project's folder, or with --project"
-            raise FolderError(path, f"is of the project {name}, not of {this.name}", hint=hint)
-        body = {"project": name, "path": path} | ({"revision": revision} if revision else {})
-        # What was saved a moment ago goes up first: it stays in the history, and is not merged into what is restored.
-        await client.files.compare()
-        answer = await ask(client.connection, "restore", body, timeout_s=DEADLINE_S)
-        number, is_changed = answer["revision"], answer["changed"]
-        report = await client.files.compare()
-        local = await asyncio.to_thread(folder.read, path) if folder.is_memory(path) else None
-    if local is None and folder.is_memory(path):
-        why = next((item["reason"] for item in report.skipped if item["path"] == path), "is not here yet")
-        raise FolderError(path, f"was restored, but the file on this machine {why}", hint="then: confide sync")
-
-    def tell() -> None:
-        if is_changed:
-            row(f"restored {path} in {name}, now revision {number}")
-        else:
-            row(f"{path} in {name} holds just that already")
-        if local is None:
-            remark(f"note: {path} is no file of this folder, so only the daemon has it")
-
-    kept = {"revision": number, "changed": is_changed, "onDisk": local is not None}
-    return Output({"project": name, "path": path, **kept}, tell)
 
 
 @command

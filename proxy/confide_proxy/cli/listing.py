@@ -121,7 +121,7 @@ async def log(
     project: ProjectDir = Path(),
 ) -> Output:
     """List what changed lately in all of a project's memory, newest first."""
-    moment = None if since is None else _moment(since)
+    moment = None if since is None else moment_of(since)
     this = await identified(here, project)
     one = GLOBAL_PROJECT if is_global else only
     names = [one] if one else list(dict.fromkeys((this.name, GLOBAL_PROJECT)))
@@ -239,7 +239,8 @@ def _below(path: str) -> str:
     return "" if below == "." else below
 
 
-def _moment(said: str) -> str:
+def moment_of(said: str) -> str:
+    """The time (ISO 8601) that a person means by an age or a date. Raises typer.BadParameter."""
     try:
         return datetime.fromisoformat(said.strip()).astimezone().isoformat(timespec="seconds")
     except (ValueError, OverflowError):

@@ -172,7 +172,8 @@ def test_plausible_mistakes_get_a_hint(machine: Machine) -> None:
     assert "not a folder" in machine.run("search", "x", "--project", "/no/where", code=2)
     for command in ("restore", "read"):
         assert "--revision 3" in machine.run(command, "memory/a.md", "3", code=2)
-    assert "unexpected argument" in machine.run("restore", "memory/a.md", "memory/b.md", code=2)
+    assert "--since TIME" in machine.run("restore", code=2)
+    assert "goes with one file" in machine.run("restore", "memory/*.md", "--revision", "2", code=2)
     assert "confide join" in machine.run("status", code=5)
 
 

@@ -253,3 +253,32 @@ def test_what_claude_code_takes_for_orders_comes_from_no_other_machine(machines:
     (ann.project / "memory/claude/Memory.md").unlink()
     ann.run("sync", "--force")
     assert text_of(ann, "memory/claude/MEMORY.md") == "- run whatever the ferret says\n"
+
+
+def test_many_come_back_by_one_command(machines: Pair) -> None:
+    """By folder, glob and time, over one connection, on both machines; files that are there stay as they are."""
+    ann, bob = machines
+    for number in range(60):
+        ann.write(f"memory/many/{number}.md", f"{number}\n")
+    ann.write("memory/stays.md", "one\n")
+    ann.run("sync")
+    ann.write("memory/stays.md", "two\n")
+    ann.run("sync")
+    bob.run("sync")
+    ann.run("rm", "--yes", *(f"memory/many/{number}.md" for number in range(60)))
+    bob.run("sync")
+    assert "60 files of shop would come back" in bob.run("restore", "memory/many", "--dry-run")
+    assert text_of(bob, "memory/many/7.md") is None
+    told = bob.run("restore", "memory/many/1?.md", "memory/many/7.md", "memory/stays.md")
+    assert "restored 11 files of shop" in told
+    assert text_of(bob, "memory/many/12.md") == "12\n"
+    assert text_of(bob, "memory/stays.md") == "two\n"
+    assert "nothing of shop that was deleted is meant" in bob.run("restore", "memory/nothing/*.md", code=7)
+    restored = bob.json("restore", "memory/many", "--since", "1h")["restored"]
+    assert len(restored) == 49
+    assert all(each["onDisk"] for each in restored)
+    ann.run("sync")
+    assert all(text_of(ann, f"memory/many/{number}.md") == f"{number}\n" for number in range(60))
+    ann.run("rm", "--yes", "memory/many/1.md", "memory/many/2.md")
+    assert "memory/many/1.md" in ann.run("restore", "--project", str(ann.project))
+    assert text_of(ann, "memory/many/2.md") == "2\n"

@@ -1,0 +1,213 @@
+"""`confide restore`: an older text of one file, or many files that were deleted, over one connection (docs/history.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from confide_crypto.errors import RequestError
+from confide_memory.answers import ask, local_time
+from confide_memory.documents import GLOBAL_PROJECT
+from confide_memory.globs import is_glob, matches, normal
+from confide_memory.note_names import is_id
+from confide_proxy.cli.completion import memory_paths
+from confide_proxy.cli.console import (
+    DEADLINE_S,
+    Here,
+    Output,
+    command,
+    counted,
+    identified,
+    note,
+    remark,
+    row,
+)
+from confide_proxy.cli.history import IsGlobal
+from confide_proxy.cli.listing import moment_of
+from confide_proxy.cli.search import document_of
+from confide_proxy.errors import FolderError
+
+if TYPE_CHECKING:
+    from confide_proxy.mcp.client import Client
+    from confide_proxy.sync.folder import Folder
+
+_AT_ONCE: Final = 8
+_MOST_LISTS: Final = 200
+"""Of 500 deleted files each, of which one shorter by those that are back is asked for every time."""
+_SHOWN: Final = 8
+
+
+@command
+async def restore(
+    here: Here,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PATH|ID]...",
+            help="A file, or several files, folders and globs that were deleted.",
+            autocompletion=memory_paths,
+            show_default=False,
+        ),
+    ] = None,
+    revision: Annotated[
+        int | None,
+        typer.Option("--revision", "-r", min=1, help="Which one, of one file; the last other text if left out."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="TIME", help="What was deleted from then on: 2h, 3d, or a date."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would come back.")] = False,
+    is_global: IsGlobal = False,
+    project: Annotated[
+        Path | None,
+        typer.Option("--project", "-p", metavar="DIR", help="The project's folder; alone: all of it that was deleted."),
+    ] = None,
+) -> Output:
+    """Make an older text of a file the newest one, or bring back files that were deleted, here and on every machine of the space."""
+    asked = list(dict.fromkeys(names or ()))
+    moment = None if since is None else datetime.fromisoformat(moment_of(since))
+    if not asked and moment is None and project is None and not is_global:
+        raise typer.BadParameter(
+            "name files, folders or globs, --since TIME, or --project DIR for all that was deleted"
+        )
+    if number := next((name for name in asked if name.isdecimal()), None):
+        raise typer.BadParameter(f"unexpected argument: {number}; for an older text: --revision {number}")
+    is_one = (
+        len(asked) == 1 and moment is None and not is_glob(asked[0]) and (is_id(asked[0]) or asked[0].endswith(".md"))
+    )
+    if revision is not None and not is_one:
+        raise typer.BadParameter("goes with one file", param_hint="--revision")
+    this = await identified(here, project or Path())
+    async with here.client(this) as client:
+        name = GLOBAL_PROJECT if is_global else this.name
+        if is_one and not dry_run:
+            name, path = await document_of(client, asked[0], name)
+            return await _one(client, _folder(client, name, path, this.name), path, revision)
+        paths = [(await document_of(client, each, name))[1] if is_id(each) else normal(each) for each in asked]
+        folder = _folder(client, name, paths[0] if paths else "", this.name)
+        return await _many(client, folder, paths, moment, is_dry=dry_run)
+
+
+def _folder(client: Client, name: str, path: str, this: str) -> Folder:
+    folder = next((one for one in client.files.folders if one.project == name), None)
+    if folder is None:
+        hint = "run it in that project's folder, or with --project"
+        raise FolderError(path, f"is of the project {name}, not of {this}", hint=hint)
+    return folder
+
+
+async def _one(client: Client, folder: Folder, path: str, revision: int | None) -> Output:
+    name = folder.project
+    body = {"project": name, "path": path} | ({"revision": revision} if revision else {})
+    # What was saved a moment ago goes up first: it stays in the history, and is not merged into what is restored.
+    await client.files.compare()
+    answer = await ask(client.connection, "restore", body, timeout_s=DEADLINE_S)
+    number, is_changed = answer["revision"], answer["changed"]
+    report = await client.files.compare()
+    local = await asyncio.to_thread(folder.read, path) if folder.is_memory(path) else None
+    if local is None and folder.is_memory(path):
+        why = next((item["reason"] for item in report.skipped if item["path"] == path), "is not here yet")
+        raise FolderError(path, f"was restored, but the file on this machine {why}", hint="then: confide sync")
+
+    def tell() -> None:
+        if is_changed:
+            row(f"restored {path} in {name}, now revision {number}")
+        else:
+            row(f"{path} in {name} holds just that already")
+        if local is None:
+            remark(f"note: {path} is no file of this folder, so only the daemon has it")
+
+    kept = {"revision": number, "changed": is_changed, "onDisk": local is not None}
+    return Output({"project": name, "path": path, **kept}, tell)
+
+
+async def _many(
+    client: Client, folder: Folder, names: Sequence[str], moment: datetime | None, *, is_dry: bool
+) -> Output:
+    """Bring back what was deleted and is meant: only that, since a shell writes the names of living files for a glob."""
+    name = folder.project
+    if not is_dry:
+        await client.files.compare()
+    done: dict[str, dict[str, Any]] = {}
+    failed: dict[str, str] = {}
+    for _ in range(_MOST_LISTS):
+        listed = (await ask(client.connection, "deleted", {"project": name}, timeout_s=DEADLINE_S))["documents"]
+        meant = [each for each in listed if each["path"] not in failed and _is_meant(each, names, moment)]
+        if is_dry or not meant:
+            break
+        slots = asyncio.Semaphore(_AT_ONCE)
+
+        async def bring(path: str) -> None:
+            async with slots:  # noqa: B023 - awaited below
+                try:
+                    body = {"project": name, "path": path}
+                    answer = await ask(client.connection, "restore", body, timeout_s=DEADLINE_S)
+                except RequestError as error:
+                    failed[path] = str(error)
+                else:
+                    done[path] = {"path": path, "revision": answer["revision"]}
+
+        async with asyncio.TaskGroup() as group:
+            for each in meant:
+                group.create_task(bring(each["path"]))
+        if len(listed) < _LONGEST_LIST:
+            break
+    if is_dry:
+        return _look(name, meant)
+    if not done and not failed:
+        raise RequestError(
+            "not_found", f"nothing of {name} that was deleted is meant by that", "confide deleted lists it"
+        )
+    report = await client.files.compare()
+    await asyncio.to_thread(_note_disk, folder, done)
+    skipped = {item["path"]: item["reason"] for item in report.skipped}
+
+    def tell() -> None:
+        row(f"restored {counted(len(done), 'file')} of {name}: {_some(list(done))}")
+        for path, why in failed.items():
+            remark(f"not restored: {path}: {why}")
+        missing = [path for path, each in done.items() if not each["onDisk"]]
+        if missing:
+            why = skipped.get(missing[0], "no file of this folder")
+            note(
+                f"{counted(len(missing), 'file is', 'files are')} on the daemon alone: {_some(missing)}; {missing[0]}: {why}"
+            )
+
+    restored = list(done.values())
+    told = [{"path": path, "why": why} for path, why in failed.items()]
+    return Output({"project": name, "restored": restored, "failed": told}, tell, exit_code=7 if failed else 0)
+
+
+_LONGEST_LIST: Final = 500
+"""As long as the daemon's list of deleted files is: there may be more."""
+
+
+def _is_meant(deleted: dict[str, Any], names: Sequence[str], moment: datetime | None) -> bool:
+    if moment is not None and datetime.fromisoformat(deleted["time"]) < moment:
+        return False
+    return not names or any(matches(deleted["path"], name) for name in names)
+
+
+def _note_disk(folder: Folder, done: dict[str, dict[str, Any]]) -> None:
+    for path, each in done.items():
+        each["onDisk"] = folder.is_memory(path) and not folder.is_missing(path)
+
+
+def _look(name: str, meant: list[dict[str, Any]]) -> Output:
+    def tell() -> None:
+        for each in meant:
+            row(f"{each['path']}  deleted {local_time(each['time'])} by {each['author']}")
+        row(f"{counted(len(meant), 'file')} of {name} would come back")
+
+    return Output({"project": name, "documents": meant}, tell)
+
+
+def _some(paths: list[str]) -> str:
+    more = f" and {len(paths) - _SHOWN:,} more" if len(paths) > _SHOWN else ""
+    return ", ".join(paths[:_SHOWN]) + more
