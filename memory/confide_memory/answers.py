@@ -319,6 +319,7 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "results": records(
             MAX_IMPORTED,
             state=choice(("new", "known", "identical", "deleted", "refused")),
+            id=_told,
             why=_told,
             project=_told,
         )

@@ -28,6 +28,13 @@ FENCE = "---\n"
 _FIELD = re.compile(r"[^\s#'\"\[\]{}?&*!|>%@`<=,-][^:]*:(?=\s|$)")
 
 
+# A field of one line, whose value begins nothing that only YAML can say: a list, a map, a reference, a tag, a block.
+_PLAIN_LINE = re.compile(r"(?P<name>[^:\n]*):[ \t]+(?P<rest>[^\s\[{*&!|>%@`][^\n]*?)\s*")
+
+
+_TAGGED = re.compile(r"[:-][ \t]+!")
+
+
 class UnreadableError(ValueError):
     """The front matter is not YAML, or no mapping, or too large; the sentence says which, without quoting it."""
 
@@ -63,7 +70,7 @@ def parse(text: str) -> FrontMatter:
     try:
         return FrontMatter(head, body, _fields_of(_composed(inside)))
     except UnreadableError as error:
-        return FrontMatter(head, body, _readable(inside), str(error))
+        return FrontMatter(head, body, _readable(inside)[0], str(error))
 
 
 def edit(text: str, changes: Mapping[str, Any]) -> str:
@@ -185,13 +192,13 @@ def _composed(inside: str) -> yaml.MappingNode | None:
     return node
 
 
-def _readable(inside: str) -> dict[str, Any]:
-    """What can be read of front matter that is no YAML as a whole, field by field: a colon too many in a title, or the marks of a merge
-    of git's, must not take the id from a note."""
+def _readable(inside: str) -> tuple[dict[str, Any], bool]:
+    """What can be read of front matter that is no YAML as a whole, field by field, and whether that is all of it: a colon too many in a
+    title, or the marks of a merge of git's, must not take the id from a note."""
     if len(inside.encode(errors="replace")) > MAX_BYTES:
-        return {}
+        return {}, False
     blocks: list[str] = []
-    is_within = False
+    is_within, is_all = False, True
     for line in split_keeping_ends(inside):
         if _FIELD.match(line):
             blocks.append(line)
@@ -200,14 +207,19 @@ def _readable(inside: str) -> dict[str, Any]:
             blocks[-1] += line
         else:
             is_within = False
+            is_all &= not line.strip() or line.startswith("#")
     found: dict[str, Any] = {}
     for block in blocks[:MOST_FIELDS]:
         try:
             fields = _fields_of(_composed(block))
         except UnreadableError:
-            continue
+            if (told := _PLAIN_LINE.fullmatch(block)) is None:
+                is_all = False
+                continue
+            # As people and models write it: `description: deploys: only on Thursdays`.
+            fields = {told["name"].rstrip(): told["rest"]}
         found = fields | found  # the first of two of one name counts
-    return found
+    return found, is_all and len(blocks) <= MOST_FIELDS
 
 
 _PLAIN: tuple[tuple[re.Pattern[str], Any], ...] = (
@@ -313,7 +325,11 @@ def split_fields(text: str) -> tuple[dict[str, Any], str, str | None]:
     try:
         fields = yaml.load(inside, Loader=_loader())  # noqa: S506 - a SafeLoader that knows less
     except (yaml.YAMLError, RecursionError, ValueError, TypeError):
-        return {}, text, "has front matter that is not YAML"
+        found, is_all = _readable(inside)
+        if found and is_all and not _TAGGED.search(inside):
+            return found, body, None
+        # In a fence: the line that ends it would make a heading of it all.
+        return {}, f"```\n{inside}\n```\n\n{body}", "has front matter that is not YAML"
     if fields is None:
         return {}, body, None
     if not isinstance(fields, dict):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.draws import draws
 
 from confide_daemon.errors import InvalidTextError
-from confide_memory.front_matter import UnreadableError, compose, edit, parse, split
+from confide_memory.front_matter import UnreadableError, compose, edit, parse, split, split_fields
 
 # Fields as people write them, with what they mean. Each is whole lines.
 WRITTEN: list[tuple[str, Any]] = [
@@ -264,3 +264,31 @@ def test_whatever_stands_there_is_changed_rightly_or_not_at_all(inside: str, cha
 def test_a_fence_in_the_text_is_none_of_the_front_matter() -> None:
     assert split("Text\n---\na: 1\n---\n") == ("", "Text\n---\na: 1\n---\n")
     assert split("---\nno end\n") == ("", "---\nno end\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("description: deploys: only on Thursdays", "deploys: only on Thursdays"),
+        ("description: a: b: c", "a: b: c"),
+        ('description: "quoted" and more: than that', '"quoted" and more: than that'),
+        ("description: see http://x.example: the page", "see http://x.example: the page"),
+        ("description: 'it' is: so", "'it' is: so"),
+    ],
+)
+def test_a_colon_in_a_value_loses_no_field(line: str, value: str) -> None:
+    """Where YAML fails, the rest of the line is the value: in memory, and in files of others."""
+    text = f"---\nname: x\n{line}\ntags: [a, b]\n---\nBody.\n"
+    wanted = {"name": "x", "description": value, "tags": ["a", "b"]}
+    assert parse(text).fields == wanted
+    assert split_fields(text) == (wanted, "Body.\n", None)
+
+
+@pytest.mark.parametrize("line", ["a: [1, 2", "a: {b: c", "a: *other", "a: !!tag b: c", "a: &x b: c", "no field here"])
+def test_what_only_yaml_can_say_is_not_guessed(line: str) -> None:
+    """Nothing of it is lost: in a file of others it stays in the text, and makes no heading of it."""
+    text = f"---\nname: x\nb: c: d\n{line}\n---\nBody.\n"
+    assert parse(text).fields == {"name": "x", "b": "c: d"}
+    fields, body, problem = split_fields(text)
+    assert (fields, problem) == ({}, "has front matter that is not YAML")
+    assert body == f"```\nname: x\nb: c: d\n{line}\n```\n\nBody.\n"

@@ -141,6 +141,7 @@ def import_memories(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Import without asking.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be imported, and store nothing.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Also what was imported once and deleted since.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Delete the notes that came from there.")] = False,
     project: ProjectDir = Path(),
     as_json: AsJson = False,
 ) -> None:
@@ -149,12 +150,30 @@ def import_memories(
     from confide_proxy.transfer.plan import Plan
 
     here: Here = context.obj
+    if undo and not paths:
+        raise typer.BadParameter("name the files, folders or stores whose notes are to go", param_hint="--undo")
     this = asyncio.run(identified(here, project))
+    if undo:
+        _undo(here, this, Plan(_stores(paths or [], system, this), this, here.config), dry_run, yes, as_json)
+        return
     if paths and system is None and any(manifest.is_tree(path) for path in paths):
         _bring_back(here, this, paths, is_sure=False if dry_run else yes or None, as_json=as_json)
         return
     plan = Plan(_stores(paths or [], system, this), this, here.config)
     _look_and_import(here, this, plan, again, as_json, is_sure=False if dry_run else yes or None)
+
+
+def _undo(here: Here, this: Project, plan: Plan, is_dry: bool, is_sure: bool, as_json: bool) -> None:
+    from confide_proxy.cli.import_undo import undone
+
+    plan.survey()
+    found = asyncio.run(undone(here, this, plan, is_dry=is_dry, is_sure=is_sure))
+    if as_json:
+        print_json(found.data)
+    elif callable(found.tell):
+        found.tell()
+    if found.exit_code:
+        raise typer.Exit(found.exit_code)
 
 
 def offer(here: Here, folder: Path) -> None:
@@ -274,12 +293,16 @@ def _counts(outcome: Outcome) -> str:
 def _show(plan: Plan, this: Project, outcome: Outcome, as_json: bool, *, is_dry: bool, is_told: str) -> None:
     """`is_told`: the counts that a person has seen already."""
     if as_json:
-        print_json({"project": this.name, "dryRun": is_dry, **outcome.as_json(plan)})
+        twins = [{"origin": origin, "id": identity or None} for origin, identity in outcome.twins]
+        print_json({"project": this.name, "dryRun": is_dry, **outcome.as_json(plan), "identical": twins})
         return
     if (counts := _counts(outcome)) != is_told:
         say(counts)
     for one in outcome.refused[:_SHOWN]:
         remark(f"refused {one.origin}: {one.reason}")
+    for origin, identity in outcome.twins[:_SHOWN]:
+        other = f"confide read {identity}" if identity else "another one of these"
+        remark(f"not stored, since a note says just this: {origin}; it is {other}")
     if not is_dry and outcome.states["new"]:
         say(f"imported {counted(outcome.states['new'], 'note')}: {_places(outcome, this)}")
 

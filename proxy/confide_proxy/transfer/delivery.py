@@ -29,12 +29,14 @@ _OURS = frozenset({"denied", "invalid", "too_large"})
 @dataclass(slots=True)
 class Outcome:
     """What became of the notes: how many in each of `STATES`, why the first refused ones were, how many each project got, and how many of
-    the known ones are in others than these came for. `sealed` says how many credentials were sealed, or would be."""
+    the known ones are in others than these came for. `twins`: of the first ones that are not stored, since a note says the same, what they
+    are known by and the id of that note, "" for another one of the import. `sealed` says how many credentials were sealed, or would be."""
 
     states: Counter[str] = field(default_factory=Counter)
     refused: list[Skipped] = field(default_factory=list)
     projects: Counter[str] = field(default_factory=Counter)
     elsewhere: Counter[str] = field(default_factory=Counter)
+    twins: list[tuple[str, str]] = field(default_factory=list)
     sealed: int = 0
 
     @property
@@ -139,6 +141,8 @@ def _count(outcome: Outcome, batch: Batch, answer: dict[str, Any]) -> None:
             outcome.refuse(origin, one["why"][:300])
         else:
             outcome.states[one["state"]] += 1
+        if one["state"] == "identical" and len(outcome.twins) < MOST_NAMED:
+            outcome.twins.append((origin[:300], one["id"]))
         if one["state"] == "known" and one["project"]:
             outcome.elsewhere[one["project"]] += 1
         if one["state"] == "new":

@@ -92,6 +92,7 @@ def _text(plan: Plan, outcome: Outcome, *, is_dry: bool) -> str:
     if outcome.sealed:
         lines.append(f"credentials {'sealed' if not is_dry else 'that would be sealed'}: {outcome.sealed}")
     lines += [f"refused {one.origin}: {one.reason}" for one in outcome.refused[:5]]
+    lines += [f"the same as {other or 'another of these'}: {origin}" for origin, other in outcome.twins[:5]]
     if is_dry and outcome.states["new"]:
         lines.append("To store them, call memory_import again with the same paths and confirm: true.")
     return "\n".join(lines)

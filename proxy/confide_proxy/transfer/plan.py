@@ -201,6 +201,11 @@ class Plan:
         self.surveys: list[Survey] = []
 
     @property
+    def ids(self) -> list[str]:
+        """Those of the notes that the records become, each once; after a survey."""
+        return list(dict.fromkeys(self._ids.values()))
+
+    @property
     def notes(self) -> int:
         return sum(survey.notes for survey in self.surveys)
 

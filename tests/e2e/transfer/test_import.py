@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pty
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -298,3 +299,38 @@ async def test_the_tool_reads_no_further_than_it_may(laptop: Machine, tmp_path: 
         wrong = await client.call_tool("memory_import", {"path": "NOTES.md"})
         assert "unknown parameter" in text_of(wrong)
     assert note_files(laptop) == []
+
+
+def test_an_import_is_undone(laptop: Machine) -> None:
+    """What came from there is deleted, edited or not, and can be restored; other notes stay, and what is not there is no failure."""
+    laptop.write("NOTES.md", NOTES)
+    laptop.run("store", "By hand.", "--title", "Mine")
+    laptop.run("import", "NOTES.md", "--yes")
+    before = len(note_files(laptop))
+    assert before > 3
+    laptop.run(
+        "rm",
+        "--yes",
+        str(next(file for file in note_files(laptop) if "Mine" not in file.read_text()).relative_to(laptop.project)),
+    )
+    assert "came from there" in laptop.run("import", "NOTES.md", "--undo", "--dry-run")
+    assert len(note_files(laptop)) == before - 1
+    assert "--undo" in laptop.run("import", "--undo", code=2)
+    laptop.run("import", "NOTES.md", "--undo", code=7)
+    assert f"deleted {before - 2} notes" in laptop.run("import", "NOTES.md", "--undo", "--yes")
+    assert ["Mine" in file.read_text() for file in note_files(laptop)] == [True]
+    assert "0 notes" in laptop.run("import", "NOTES.md", "--undo", "--yes")
+    laptop.run("restore", "--since", "1h")
+    assert len(note_files(laptop)) == before
+
+
+def test_two_with_one_text_are_told_apart_or_named(laptop: Machine) -> None:
+    """The twin of what is not stored is named, so that nobody believes it lost."""
+    file = laptop.write(
+        "two.json", '[{"id": "1", "content": "Ann", "title": "Owner"}, {"id": "2", "content": "Ann", "title": "Owner"}]'
+    )
+    told = laptop.run("import", str(file), "--yes")
+    assert "1 the same as a note that is there" in told
+    found = re.search(r"not stored, since a note says just this: .*two\.json#2; it is confide read (\S+)", told)
+    assert found, told
+    assert "Ann" in laptop.run("read", found[1])

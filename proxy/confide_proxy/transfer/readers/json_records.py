@@ -50,7 +50,7 @@ class JsonReader(Reader):
         found = False
         place = name_of(path)
         seen: dict[str, str] = {}
-        for number, item in enumerate(_lines(path, losses) if is_lines else _array(path), 1):
+        for number, item in enumerate(_lines(path, losses) if is_lines else _array(path, losses), 1):
             record = _record(place, number, item, losses)
             if record is not None:
                 found = True
@@ -59,7 +59,7 @@ class JsonReader(Reader):
             raise UnreadableError(path, "holds no memories", hint=_FORMS)
 
 
-def _array(path: Path) -> list[Any]:
+def _array(path: Path, losses: Losses) -> list[Any]:
     text = read_text(path)
     try:
         value = json.loads(text)
@@ -72,11 +72,37 @@ def _array(path: Path) -> list[Any]:
     except RecursionError:
         raise UnreadableError(path, "is nested too deeply") from None
     if isinstance(value, dict):
-        lists = [value[key] for key in LISTS if isinstance(value.get(key), list)]
-        value = lists[0] if lists else [value]
+        name = next((key for key in LISTS if isinstance(value.get(key), list)), None)
+        value = [value] if name is None else [*value[name], *_beside(value, name, losses)]
     if not isinstance(value, list):
         raise UnreadableError(path, "holds no memories", hint=_FORMS)
     return value
+
+
+def _beside(value: dict[str, Any], name: str, losses: Losses) -> Iterator[Any]:
+    """What an export has beside its list of memories: mem0's relations, each as a memory about the one that it starts from; whatever else
+    has entries is told to `losses`."""
+    for key, others in value.items():
+        if key == name or not isinstance(others, list | dict) or not others:
+            continue
+        unread = len(others)
+        for one in others if key == "relations" and isinstance(others, list) else ():
+            said = one if isinstance(one, Mapping) else {}
+            words = [next((said[key] for key in keys if isinstance(said.get(key), str)), "") for keys in _RELATION]
+            if all(word.strip() for word in words):
+                unread -= 1
+                yield {
+                    "content": " ".join(word.strip() for word in words),
+                    "entity": words[0].strip(),
+                    "type": "relation",
+                }
+        if unread:
+            losses.add(
+                f"'{key[:80]}'", f"is not read: {unread} {'entry' if unread == 1 else 'entries'} beside '{name}'"
+            )
+
+
+_RELATION = (("source",), ("relationship", "relation"), ("target", "destination"))
 
 
 def _lines(path: Path, losses: Losses) -> Iterator[Any]:

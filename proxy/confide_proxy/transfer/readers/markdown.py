@@ -88,6 +88,9 @@ class MarkdownReader(Reader):
 
     def read(self, path: Path, losses: Losses) -> Iterator[Record]:
         """See `Reader.read`. Decision records come last, since each may be about any other."""
+        yield from _told_apart(self._read(path, losses))
+
+    def _read(self, path: Path, losses: Losses) -> Iterator[Record]:
         decisions: dict[str, tuple[Record, Decision]] = {}
         if not is_folder(path):
             yield from _records(path, decisions, losses)
@@ -100,6 +103,22 @@ class MarkdownReader(Reader):
                 except UnreadableError as error:
                     losses.add(file.relative_to(path).as_posix(), error.problem)
         yield from _related(decisions)
+
+
+def _told_apart(records: Iterator[Record]) -> Iterator[Record]:
+    """The records, with where it stands in the title of one that says the same as another under other headings, or in a file of another
+    name: `Ann` owns billing, and `Ann` owns search. Copies of a file stay alike."""
+    places: dict[tuple[str | None, str], set[tuple[str, ...]]] = {}
+    for record in records:
+        headings = tuple(record.metadata.get("headings", ()))
+        place = (record.origin.partition("#")[0].rpartition("/")[2], *headings)
+        known = places.setdefault((record.title, record.content), set())
+        if known and place not in known and record.title:
+            parts = [part for part in (place[0].rpartition(".")[0], *headings) if part not in record.title]
+            yield replace(record, title=" / ".join([*parts, record.title])[:_MAX_TITLE_CHARS])
+        else:
+            yield record
+        known.add(place)
 
 
 def _records(path: Path, decisions: dict[str, tuple[Record, Decision]], losses: Losses) -> Iterator[Record]:

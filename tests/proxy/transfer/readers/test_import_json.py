@@ -151,3 +151,32 @@ def test_only_files_of_its_kind_are_recognised(tmp_path: Path) -> None:
     assert not READER.recognises(written(tmp_path / "a.jsonl", "[1]"))
     (tmp_path / "link.json").symlink_to(written(tmp_path / "b.json", "[]"))
     assert not READER.recognises(tmp_path / "link.json")
+
+
+def test_what_stands_beside_the_memories_is_read_or_told(tmp_path: Path) -> None:
+    """As mem0 writes it: relations are memories about the one that they start from; nothing is dropped without a word."""
+    file = tmp_path / "mem0.json"
+    relation = {"source": "ann", "relationship": "works_at", "target": "acme"}
+    other = {"source": "ben", "relation": "knows", "destination": "ann"}
+    file.write_text(
+        json.dumps(
+            {
+                "count": 1,
+                "results": [{"id": "1", "memory": "Ann likes tea."}],
+                "relations": [relation, other, {"source": "cut"}],
+                "entities": [{"name": "ann"}],
+                "empty": [],
+            }
+        )
+    )
+    losses = Losses()
+    records = list(READER.read(file, losses))
+    assert [(one.content, one.entity, one.type) for one in records] == [
+        ("Ann likes tea.", None, None),
+        ("ann works_at acme", "ann", "relation"),
+        ("ben knows ann", "ben", "relation"),
+    ]
+    assert [(one.origin, one.reason) for one in losses.named] == [
+        ("'relations'", "is not read: 1 entry beside 'results'"),
+        ("'entities'", "is not read: 1 entry beside 'results'"),
+    ]

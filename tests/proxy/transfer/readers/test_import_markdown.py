@@ -306,3 +306,35 @@ def test_what_does_not_fit_a_note_is_kept_in_its_metadata() -> None:
 )
 def test_a_memory_goes_to_the_project_that_it_names(name: str | None, scope: str | None, project: str) -> None:
     assert project_of(Record("old", "x", "text", project=name, scope=scope), "host/me/shop") == project
+
+
+def test_front_matter_of_agents_with_a_colon_is_read(write: Write) -> None:
+    """Claude Code's own notes are written by a model: the title is the note's name, not the lines above the second fence."""
+    file = write(
+        "deploy.md",
+        "---\nname: deploy-day\ndescription: deploys: only on Thursdays\ntype: project\n---\n\nWe deploy on Thursdays.\n",
+    )
+    (record,) = read(file)
+    assert (record.title, record.type, record.content) == ("deploy-day", "project", "We deploy on Thursdays.")
+    assert record.metadata["description"] == "deploys: only on Thursdays"
+
+
+def test_what_is_the_same_elsewhere_says_where(write: Write, tmp_path: Path) -> None:
+    """Two sections, items or files of one text under other names are two notes; a copy of a file is the same one."""
+    write("a.md", "# Billing\n\n## Owner\n\nAnn\n\n# Search\n\n## Owner\n\nAnn\n")
+    said = "- Ben is on call today\n"
+    write("b.md", f"# Teams\n\n## Billing\n\n{said}{said}\n## Search\n\n{said}- Eva is on call at night\n")
+    write("c/billing.md", "# Owner\n\nCid\n")
+    write("c/search.md", "# Owner\n\nCid\n")
+    write("d/billing.md", "# Owner\n\nCid\n")
+    assert [(record.title, record.content) for record in read(tmp_path)] == [
+        ("Billing / Owner", "Ann"),
+        ("Search / Owner", "Ann"),
+        ("Ben is on call today", "Ben is on call today"),
+        ("Ben is on call today", "Ben is on call today"),
+        ("b / Teams / Search / Ben is on call today", "Ben is on call today"),
+        ("Eva is on call at night", "Eva is on call at night"),
+        ("Owner", "Cid"),
+        ("search / Owner", "Cid"),
+        ("Owner", "Cid"),
+    ]
