@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TextIO
 import typer
 from typer.core import TyperCommand
 
+from confide_crypto.errors import ConfideError
 from confide_memory.commands.help import has_styles
 from confide_memory.documents import MAX_TEXT_BYTES
 from confide_proxy.cli.doing import doing
@@ -27,7 +28,7 @@ from confide_proxy.link import founding
 from confide_proxy.paths import Paths
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.project import Basis
-from confide_proxy.sync.project_names import named
+from confide_proxy.sync.project_names import allow, named
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -189,9 +190,34 @@ async def identified(here: Here, folder: Path, *, is_written: bool = False) -> P
         note(f"{claim.root} {what}: only the memory that all projects share is here")
         return projects.shared(here.paths.global_folder)
     found = await named(here.paths, here.config, claim)
+    if found.is_new and found.project.claim and await _is_the_same(here, found.project):
+        return await asyncio.to_thread(allow, here.paths, claim)
     if found.is_new and (found.project.claim or claim.basis is Basis.FILE):
         note(found.notice)
     return found.project
+
+
+async def _is_the_same(here: Here, project: Project) -> bool:
+    """Whether a person at a terminal says that a folder is the project of the space whose name it claims. Enter is a no: whoever made an
+    archive chose the name of its folder."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    from confide_memory.answers import ask
+
+    try:
+        async with here.client(project, patience_s=QUESTION_S) as client:
+            known = await ask(client.connection, "projects", {"project": project.name}, timeout_s=DEADLINE_S)
+            files = next((each["files"] for each in known["projects"] if each["name"] == project.claim), 0)
+            body = {"project": project.claim, "limit": 1}
+            newest = (
+                await ask(client.connection, "documents", body, timeout_s=DEADLINE_S) if files else {"documents": []}
+            )
+    except (ConfideError, TimeoutError):
+        return False  # the notice says how it is done later
+    if not files:
+        return False
+    of = f" of {newest['documents'][0]['author']}" if newest["documents"] else ""
+    return await confirmed(f"is this the project {project.claim}{of} ({counted(files, 'file')})?")
 
 
 def shown(text: str) -> str:

@@ -218,8 +218,8 @@ class Named(NamedTuple):
         if not project.claim:
             return f"{printable(str(project.root))} is the project {project.name}"
         return (
-            f"{printable(str(project.root))} calls itself {project.claim}, which may be another's name: it is the project {project.name}, "
-            "and shares no memory with that one unless you allow it: confide project allow (or give it a name of its own in .confide.toml)"
+            f"{printable(str(project.root))} calls itself {project.claim}. If it is the project of that name in this space, run: "
+            f"confide project allow. Until then it is separate, as {project.name}"
         )
 
 
@@ -256,6 +256,11 @@ def before(paths: Paths, claim: Claim) -> Project | None:
     if decision is not None and decision.state is not State.FORGOTTEN:
         return decision.project(claim)
     return claim.granted() if claim.basis is Basis.REMOTE else None
+
+
+def allow(paths: Paths, claim: Claim) -> Project:
+    """A person says that a folder is the project that it calls itself. Raises KeyFileError. Blocks briefly."""
+    return ProjectNames(paths.projects).note(claim, State.ALLOWED).project(claim)
 
 
 async def named_over(link: Asks, paths: Paths, claim: Claim, space: str) -> Project:

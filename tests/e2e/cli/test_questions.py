@@ -197,3 +197,30 @@ def test_an_invite_that_was_copied_as_two_lines_is_read_to_its_end(daemon: Daemo
         asked.type(f"{invite[half:]}\n")
         assert asked.ends() == 0
     assert invite[half:] not in asked.said
+
+
+def test_a_second_laptop_asks_once_whether_it_is_the_same_project(tmp_path: Path) -> None:
+    """A folder without a remote: who is there and how much of it, in a terminal; Enter and a pipe leave it separate."""
+    with running_daemon(tmp_path) as daemon:
+        one, two = Inside(tmp_path, "one"), Inside(tmp_path, "two")
+        for machine, options in ((one, ()), (two, ("--space", "one"))):
+            machine.run("join", daemon.invite(machine.name, *options))
+        for machine in (one, two):
+            shop = machine.project.parent / "shop"
+            (shop / "memory").mkdir(parents=True)
+            machine.project = shop
+        one.write("memory/a.md", "# A\n\nThe API listens on 8010.\n")
+        one.write("memory/b.md", "# B\n")
+        one.run("sync")
+        with terminal(two, "sync") as asked:
+            asked.wait_for("is this the project shop of one (2 files)? [y/N]")
+            asked.type("y\n")
+            assert asked.ends() == 0
+        assert (two.project / "memory/a.md").exists()
+        three = Inside(tmp_path, "three")
+        three.run("join", daemon.invite("three", "--space", "one"))
+        three.project = three.project.parent / "shop"
+        three.project.mkdir()
+        told = three.run("sync")
+        assert "calls itself shop. If it is the project of that name in this space, run: confide project allow." in told
+        assert not (three.project / "memory").exists()

@@ -457,3 +457,22 @@ def unbounded(tree: Any) -> bool:
         return True
     parts = getattr(tree, "data", tree)  # a part that is in a group
     return isinstance(parts, list | tuple) and any(unbounded(each) for each in parts)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "fromToken: '{}'", '"toToken": "{}",', "WETH_TOKEN={}", "token = {}", "tokenAddress: {}", "| USDC token | {} |",
+        "| token | address |\n|---|---|\n| USDC | {} |", "The token contract is at {}.", "--token {}", "the token is {}",
+    ],
+)  # fmt: skip
+def test_an_address_on_a_chain_is_public(form: str) -> None:
+    """Twenty bytes behind 0x open nothing, whatever key names them a token; a private key has 32, and a password is what somebody says."""
+    chance = random.Random(form)
+    for prefix in ("0x", "0X"):
+        address = prefix + "".join(chance.choices("0123456789abcdefABCDEF", k=40))
+        assert not scan(form.format(address)), form
+        longer = prefix + "".join(chance.choices("0123456789abcdef", k=64))
+        assert scan(f"private_key: {longer}")
+        assert scan(f"password: {address}")
+        assert scan(f"API_TOKEN={address[2:]}")

@@ -31,6 +31,8 @@ _PATH: Final = r"^(?:~?/|\.{1,2}/|[A-Za-z]:\\)[\w.@ /\\-]{1,200}(?:$|\.\w{2,4}[:
 """Alone, or with its ending before what else an address says: `/etc/ssl/server.pem:method=…`."""
 _ENTRY_POINT: Final = r"^[A-Za-z_]\w{0,40}(?:\.[A-Za-z_]\w{0,40}){1,8}:[A-Za-z_]\w{0,60}(?:\.\w{1,40})?$"
 """`package.module:Class`"""
+_ON_A_CHAIN: Final = r"^0[xX][0-9a-fA-F]{40}$"
+"""The address of a contract or an account, which is public: `fromToken: '0x…'` is a token to be traded, and opens nothing."""
 _UUID: Final = r"^\{?[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\}?$"
 _HEX: Final = r"^[0-9a-fA-F]+$"
 _FORTY_CHARS: Final = r"^[A-Za-z0-9/+]{40}$"
@@ -204,6 +206,8 @@ def judged(value: str, name: str, promise: Promise, context: Context) -> tuple[s
         return None
     if promise.kind == "secret-key" and _is_aws(value, name):
         return "aws-secret-key", 0.95
+    if promise.kind == "token" and compiled(_ON_A_CHAIN).match(value):
+        return None
     if compiled(_UUID).match(value):
         return None if promise.demand is Demand.PASSWORD else (promise.kind, 0.6)
     if promise.demand is Demand.LONG:
@@ -381,6 +385,7 @@ def find_random(text: str) -> Iterator[Finding]:
             is_mixed
             and not is_checksum
             and not value.startswith("sha")
+            and not compiled(_ON_A_CHAIN).match(value)
             and is_random(value, 24)
             and entropy(value) >= _LEAST_BITS
             and not is_sample(value)
