@@ -101,12 +101,10 @@ class FolderChoice(NamedTuple):
     Attributes:
         folder: as it is written, absolute or below `~`.
         extra: further markdown that is indexed, as globs below the folder; read, never written.
-        trust: what this person writes in the files of `extra` counts as their own word.
     """
 
     folder: str
     extra: tuple[str, ...] = ()
-    trust: bool = False
 
     @property
     def root(self) -> str:
@@ -258,15 +256,13 @@ def _checked_folder(path: Path, folder: str, choice: Any) -> FolderChoice:
     shown = f"[folders.{folder!r}]"
     if not isinstance(choice, dict) or not _at_home(folder).is_absolute():
         raise _wrong(path, shown, 'a section names a folder from the root or from your home: [folders."~/vault"]')
-    if unknown := [key for key in choice if key not in ("extra", "trust")]:
-        raise _unknown(path, unknown[0], f"'{unknown[0]}' in {shown}", ("extra", "trust"))
-    extra, trust = choice.get("extra", []), choice.get("trust", False)
+    if unknown := [key for key in choice if key != "extra"]:
+        raise _unknown(path, unknown[0], f"'{unknown[0]}' in {shown}", ("extra",))
+    extra = choice.get("extra", [])
     if not isinstance(extra, list) or len(extra) > MOST_GLOBS or not all(map(_is_below, extra)):
         hint = f'it takes up to {MOST_GLOBS} files, folders or globs below the folder: ["**/*.md"]'
         raise _wrong(path, f"'extra' in {shown}", hint)
-    if not isinstance(trust, bool):
-        raise _wrong(path, f"'trust' in {shown}", "it takes true or false")
-    return FolderChoice(folder, tuple(extra), trust)
+    return FolderChoice(folder, tuple(extra))
 
 
 def _at_home(folder: str) -> Path:

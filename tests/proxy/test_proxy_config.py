@@ -59,7 +59,6 @@ def test_no_file_means_defaults(tmp_path: Path) -> None:
         ("folders.'~/vault'.extra = ['']", "wrong value", "files, folders or globs"),
         ("folders.'~/vault'.extra = ['/etc/*.md']", "wrong value", "files, folders or globs"),
         ("folders.'~/vault'.extra = ['../other/*.md']", "wrong value", "files, folders or globs"),
-        ("folders.'~/vault'.trust = 1", "wrong value", "true or false"),
         ("panel = true", "wrong value", "[panel]"),
         ("panel.frame_ancestor = []", "unknown option", "frame_ancestors"),
         ("panel.frame_ancestors = 'https://board.example'", "wrong value", "origins"),
@@ -153,10 +152,10 @@ def test_what_holds_for_a_folder_holds_for_no_other(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "vault" / "sub").mkdir(parents=True)
     (tmp_path / "link").symlink_to("vault")
-    (tmp_path / "proxy.toml").write_text('[folders."~/link"]\nextra = ["**/*.md"]\ntrust = true\n')
+    (tmp_path / "proxy.toml").write_text('[folders."~/link"]\nextra = ["**/*.md"]\n')
     config = load(tmp_path / "proxy.toml")
     for name, is_it in (("vault", True), ("link", True), ("vault/sub", False), ("vaults", False), ("", False)):
         assert (config.chosen(tmp_path / name) is not None) == is_it, name
     chosen = config.chosen(tmp_path / "vault")
     assert chosen is not None
-    assert (chosen.extra, chosen.trust) == (("**/*.md",), True)
+    assert chosen.extra == ("**/*.md",)

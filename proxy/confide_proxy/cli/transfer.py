@@ -305,6 +305,7 @@ def _show(plan: Plan, this: Project, outcome: Outcome, as_json: bool, *, is_dry:
         remark(f"not stored, since a note says just this: {origin}; it is {other}")
     if not is_dry and outcome.states["new"]:
         say(f"imported {counted(outcome.states['new'], 'note')}: {_places(outcome, this)}")
+        remark("they are found by searches, and come unasked once you trust them: confide trust memory/notes")
 
 
 def _places(outcome: Outcome, this: Project) -> str:

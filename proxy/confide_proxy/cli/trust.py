@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import pydoc
+import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
+from confide_crypto.errors import RequestError
 from confide_memory.answers import ask
+from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import GLOBAL_PROJECT
+from confide_memory.forms import MAX_LISTED
+from confide_memory.globs import fixed_part, is_glob, matches
+from confide_memory.note_names import is_id
 from confide_proxy.cli.completion import memory_paths
 from confide_proxy.cli.console import (
     DEADLINE_S,
@@ -24,9 +33,14 @@ from confide_proxy.cli.console import (
     remark,
     row,
     say,
+    shown,
 )
+from confide_proxy.cli.doing import doing
 from confide_proxy.cli.search import document_of
 from confide_proxy.errors import DeclinedError
+
+if TYPE_CHECKING:
+    from confide_proxy.mcp.client import Client
 
 _SHOWN: Final = 40
 """Lines of a document that are shown before the question."""
@@ -39,7 +53,9 @@ async def trust(
     here: Here,
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="PATH|ID...", help="As confide ls or a search shows it.", autocompletion=memory_paths),
+        typer.Argument(
+            metavar="PATH|ID...", help="Files, folders or globs, as confide ls shows them.", autocompletion=memory_paths
+        ),
     ],
     is_global: IsGlobal = False,
     project: ProjectDir = Path(),
@@ -53,20 +69,26 @@ async def trust(
     this = await identified(here, project)
     own = GLOBAL_PROJECT if is_global else this.name
     done: list[dict[str, Any]] = []
+    doubts: list[_Doubt] = []
     async with here.client(this) as client:
         await client.files.compare()
-        for name, path in dict.fromkeys([await document_of(client, each, own) for each in paths]):
+        for name, path in dict.fromkeys([one for each in paths for one in await _meant(client, each, own)]):
             of_file = {"project": name, "path": path}
             looked = await ask(client.connection, "trust", of_file, timeout_s=DEADLINE_S)
             if not looked["doubted"]:
                 done.append({"path": path, "class": looked["class"], "trusted": False})
                 continue
             text = (await ask(client.connection, "pull", of_file, timeout_s=DEADLINE_S))["text"]
-            _show(path, text, looked["doubted"])
-            await agreed(f"Trust {path} as it is now", is_sure=False)
+            doubts.append(_Doubt(of_file, looked["hash"], list(_lines(path, text, looked["doubted"]))))
+        if doubts:
+            await _show([line for each in doubts for line in each.lines])
+            what = doubts[0].of_file["path"] if len(doubts) == 1 else counted(len(doubts), "file")
+            await agreed(f"Trust {what} as {'it is' if len(doubts) == 1 else 'they are'} now", is_sure=False)
+        for each in doubts:
             # Of just this text: it is refused where another one is there by now.
-            answer = await ask(client.connection, "trust", {**of_file, "hash": looked["hash"]}, timeout_s=DEADLINE_S)
-            done.append({"path": path, "class": answer["class"], "trusted": answer["trusted"]})
+            body = {**each.of_file, "hash": each.hash}
+            answer = await ask(client.connection, "trust", body, timeout_s=DEADLINE_S)
+            done.append({"path": each.of_file["path"], "class": answer["class"], "trusted": answer["trusted"]})
 
     def tell() -> None:
         for each in done:
@@ -78,18 +100,53 @@ async def trust(
     return Output({"project": own, "documents": done}, tell)
 
 
-def _show(path: str, text: str, doubted: list[dict[str, Any]]) -> None:
-    """The lines that would be trusted, each with its number, and why they are not."""
+class _Doubt(NamedTuple):
+    """A text that is untrusted: where it is, its hash, and the lines in question for a person."""
+
+    of_file: dict[str, str]
+    hash: str
+    lines: list[str]
+
+
+async def _meant(client: Client, name: str, project: str) -> list[tuple[str, str]]:
+    """Project and path of the document that a person names, or of the untrusted ones in a folder, or of a glob.
+
+    Raises RequestError: there are none; ToolError: as `document_of`.
+    """
+    if is_id(name) or (not is_glob(name) and name.endswith(".md")):
+        return [await document_of(client, name, project)]
+    body = {"project": project, "path": fixed_part(name), "limit": MAX_LISTED}
+    answer = await ask(client.connection, "documents", body, timeout_s=DEADLINE_S)
+    if answer["total"] > MAX_LISTED:
+        remark(f"note: there are {answer['total']:,} files; these are of the {MAX_LISTED} that were changed last")
+    found = [each["path"] for each in answer["documents"] if each["class"] == UNTRUSTED and matches(each["path"], name)]
+    if not found:
+        raise RequestError("not_found", f"nothing in {name} is untrusted", "confide ls shows what is")
+    return [(project, path) for path in found]
+
+
+async def _show(lines: list[str]) -> None:
+    """The lines that would be trusted; by a pager where they are more than the terminal has."""
+    if len(lines) < shutil.get_terminal_size().lines:
+        say("\n".join(lines))
+    else:
+        with doing.paused():
+            # In a thread: somebody may read for longer than a link lives without a sign.
+            await asyncio.to_thread(pydoc.pager, shown("\n".join(lines)))
+
+
+def _lines(path: str, text: str, doubted: list[dict[str, Any]]) -> Iterator[str]:
+    """The lines of a text that would be trusted, each with its number, and why they are not."""
     lines = text.split("\n")
     left = _SHOWN
-    say(f"{path}:")
+    yield f"{path}:"
     for one in doubted:
         first, last = one["first"], min(one["last"], len(lines))
         where = "its name" if not first else f"line {first}" if first == last else f"lines {first} to {last}"
-        say(f"  {where}: {one['why']}")
+        yield f"  {where}: {one['why']}"
         for number in range(first, last + 1) if first and left > 0 else ():
-            say(f"  {number:>5}  {one_line(lines[number - 1])[:_MOST_CHARS]}")
+            yield f"  {number:>5}  {one_line(lines[number - 1])[:_MOST_CHARS]}"
             left -= 1
             if left <= 0:
-                say(f"         … of {counted(len(lines), 'line')}; all of it: confide read {path}")
+                yield f"         … of {counted(len(lines), 'line')}; all of it: confide read {path}"
                 break

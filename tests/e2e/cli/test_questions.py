@@ -224,3 +224,28 @@ def test_a_second_laptop_asks_once_whether_it_is_the_same_project(tmp_path: Path
         told = three.run("sync")
         assert "calls itself shop. If it is the project of that name in this space, run: confide project allow." in told
         assert not (three.project / "memory").exists()
+
+
+def test_a_folder_is_vouched_for_with_one_yes(tmp_path: Path) -> None:
+    """After an import: all of it is shown, and only what is untrusted; a no trusts nothing."""
+    machine = Inside(tmp_path, "desk")
+    try:
+        text = "".join(f"# Part {number}\n\nHerons fish in pond {number}.\n\n" for number in range(5))
+        machine.write("NOTES.md", text)
+        machine.run("store", "Mine.", "--title", "Mine")
+        assert "confide trust memory/notes" in machine.run("import", "NOTES.md", "--yes")
+        machine.env["PAGER"] = "cat"
+        for answer, code, trusted in (("n", 7, 0), ("y", 0, 5)):
+            with terminal(machine, "trust", "memory/notes") as asked:
+                asked.wait_for("Trust 5 files as they are now [y/N]")
+                assert all(f"pond {number}" in asked.said for number in range(5))
+                assert "Mine." not in asked.said
+                asked.type(f"{answer}\n")
+                assert asked.ends() == code
+            listed = [one["class"] for one in machine.json("ls")["documents"]]
+            assert listed.count("untrusted") == 5 - trusted
+        with terminal(machine, "trust", "memory/**/*.md") as asked:
+            assert asked.ends() == 7
+        assert "nothing in memory/**/*.md is untrusted" in asked.said
+    finally:
+        machine.stop_local_daemon()

@@ -24,7 +24,7 @@ def test_what_would_go_up_is_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "before",
-    [None, "", "gitignore = false", "[secrets]\nlocal = 'keep'\n", "[folders]\n", '[folders."/x"]\ntrust = true\n'],
+    [None, "", "gitignore = false", "[secrets]\nlocal = 'keep'\n", "[folders]\n", '[folders."/x"]\nextra = []\n'],
 )
 def test_a_yes_is_written_for_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None) -> None:
     """With all else left as it was; a name is no more than a name."""
