@@ -131,7 +131,7 @@ def connect(path: Path, key: bytes, *, writer: bool, damaged: bool = False) -> a
             connection.load_extension(sqlite_vec.loadable_path())
             connection.enable_load_extension(False)
             # Not SQLite's GLOB, to which a star is every folder and two of them want one.
-            connection.create_scalar_function("path_matches", matches, 2, deterministic=True)
+            connection.create_scalar_function("path_matches", _path_matches, 2, deterministic=True)
             connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             connection.execute("PRAGMA temp_store = MEMORY")
             connection.execute("PRAGMA foreign_keys = ON")
@@ -149,6 +149,11 @@ def connect(path: Path, key: bytes, *, writer: bool, damaged: bool = False) -> a
             connection.close()
             raise
     return connection
+
+
+def _path_matches(*said: object) -> bool:
+    path, glob = said
+    return isinstance(path, str) and isinstance(glob, str) and matches(path, glob)
 
 
 def is_copy(connection: apsw.Connection) -> bool:

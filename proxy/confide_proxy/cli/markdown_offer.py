@@ -39,14 +39,14 @@ class Markdown(NamedTuple):
         is_all: nothing was left uncounted; no large disk is walked to its end.
     """
 
-    count: int
+    files: int
     size: int
     names: tuple[str, ...]
     is_all: bool
 
     def __str__(self) -> str:
-        count = counted(self.count, "markdown file")
-        more = ", …" if self.count > len(self.names) else ""
+        count = counted(self.files, "markdown file")
+        more = ", …" if self.files > len(self.names) else ""
         return f"{count if self.is_all else f'over {count}'}, {_size(self.size)}: {', '.join(self.names)}{more}"
 
 
@@ -100,7 +100,7 @@ def asked(here: Here, root: Path) -> Here:
     if not is_due(root, here.config):
         return here
     found = look(root)
-    if found.count < MANY:
+    if found.files < MANY:
         return here
     row(f"beside the memory are {found}")
     file = here.paths.config

@@ -151,7 +151,7 @@ def quickstart(
     is_added = as_json and write and setup.merge_for_claude_code(here, project)
     counts = {"filesScanned": result["filesScanned"], "totalChunks": info["totalChunks"], "entryAdded": is_added}
     markdown = markdown_offer.look(this.root)
-    counts |= {"otherMarkdown": markdown.count, "otherMarkdownIsAll": markdown.is_all}
+    counts |= {"otherMarkdown": markdown.files, "otherMarkdownIsAll": markdown.is_all}
     told = {"project": this.name, "space": info["link"]["space"]}
     return Output({"daemonVersion": info["daemonVersion"], **counts, **told}, tell)
 
