@@ -23,7 +23,7 @@ from confide_memory.classes import AGENT
 from confide_memory.documents import GLOBAL_PROJECT, has_clash, source_of, text_hash
 from confide_memory.forms import MAX_PROJECT_CHARS
 from confide_memory.tools.arguments import Parameters
-from confide_memory.tools.call import ALSO_TAKES, ALWAYS_LOADED, ASKS_A_PERSON, LONG_JOB, OFFLINE
+from confide_memory.tools.call import ALSO_TAKES, ALWAYS_LOADED, ASKS_A_PERSON, CLEARS, LONG_JOB, OFFLINE
 
 T = TypeVar("T")
 Offline = Literal["queue", "local", "fail"]
@@ -365,11 +365,12 @@ class Definition:
     # the parameters that are listed only beside the tools of another group, where they cost what they are worth; they are taken all the
     # same
     shown_with: Mapping[str, str] = field(default_factory=dict)
+    clears: tuple[str, ...] = ()  # the parameters that a blank clears; every other blank one counts as left out
 
     @property
     def parameters(self) -> Parameters:
         """What a call's arguments are checked against."""
-        return Parameters(self.name, self.properties, self.required)
+        return Parameters(self.name, self.properties, self.required, clears=self.clears)
 
     def wire(self, groups: Collection[str] = ()) -> dict[str, Any]:
         """The tool as `tools/list` carries it, beside these groups."""
@@ -385,6 +386,8 @@ class Definition:
             meta[ASKS_A_PERSON] = True
         if self.is_long:
             meta[LONG_JOB] = True
+        if not self.read_only:
+            meta[CLEARS] = list(self.clears)  # for the proxy too, with which it checks what waits there
         if hidden:
             # For the proxy, which checks calls that the daemon does not see; clients put none of `_meta` before their model.
             meta[ALSO_TAKES] = {name: self.properties[name] for name in self.properties if name in hidden}

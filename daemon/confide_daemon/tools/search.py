@@ -27,6 +27,7 @@ from confide_daemon.tools.get import RELATION
 from confide_daemon.tools.note_fields import PROPERTIES, WORD
 from confide_memory import documents
 from confide_memory.classes import CLASSES
+from confide_memory.tools.arguments import all_of
 from confide_memory.tools.search_text import text_of
 
 RANKS = ["relevance", "balanced", "importance", "recency"]
@@ -137,6 +138,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     task = context.task(project, scope, arguments.get("taskId"))
     if path is not None and documents.leads_out(path):
         raise ToolError("'path' leads out of the memory", hint=f"such as {documents.EXAMPLE}, a folder, or a glob")
+    since, until = _between(arguments)
     query = SearchQuery(
         text=arguments["query"],
         projects=context.grants.projects_among(context.wanted(project, scope)),
@@ -144,8 +146,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         min_score=float(arguments.get("minScore", context.min_score)),
         sources=_sources(context, arguments.get("sources")),
         path=path,
-        since=moment("since", arguments.get("since")),
-        until=moment("until", arguments.get("until")),
+        since=since,
+        until=until,
         keywords=tuple(arguments.get("keywords", ())),
         rank=arguments["rank"],
         max_tokens=arguments.get("maxTokens"),
@@ -179,6 +181,20 @@ def _sources(context: ToolContext, asked: list[str] | None) -> frozenset[str] | 
     for source in asked or ():
         context.grants.require_source(source)
     return frozenset(asked) if asked else context.grants.sources
+
+
+def _between(arguments: dict[str, Any]) -> tuple[datetime | None, datetime | None]:
+    """The times `since` and `until` of a search. Raises ToolError with each that is none."""
+    times: dict[str, datetime | None] = {}
+    problems = []
+    for name in ("since", "until"):
+        try:
+            times[name] = moment(name, arguments.get(name))
+        except ToolError as error:
+            problems.append(error)
+    if problems:
+        raise all_of(problems)
+    return times["since"], times["until"]
 
 
 def moment(name: str, text: str | None) -> datetime | None:

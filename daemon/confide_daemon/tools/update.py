@@ -46,6 +46,8 @@ DEFINITION = Definition(
     },
     shown_with=dict.fromkeys((*WITH_NOTES, *_MORE), "notes") | dict.fromkeys(_PLACE, ""),
     required=("id",),
+    # Not its text, which nobody empties by leaving it blank, nor `sensitive`, which false takes away.
+    clears=(*(name for name in FIELDS if name != "sensitive"), "relatedTo"),
     output=record({**_WHOLE, "changed": FLAG, **OUTCOME}, optional=tuple(name for name in _WHOLE if name != "id")),
     destructive=True,  # it overwrites, although every earlier revision is kept
     offline="queue",

@@ -1,9 +1,12 @@
 """The arguments of a tool call, checked against the tool's own input schema.
 
 The schemas use few keywords, and what an agent needs from a refusal is a sentence that it can act on, so this reads the schema itself
-rather than translating a validator's error tree. Both spellings of a name are taken (`maxResults`, `max_results`), and a null for an
-optional parameter means that it was left out, as several clients send it. Models and inspectors send strings in the place of other
-values: what can be meant in one way only is taken so (`_meant`).
+rather than translating a validator's error tree. Both spellings of a name are taken (`maxResults`, `max_results`). Models and inspectors
+send strings in the place of other values: what can be meant in one way only is taken so (`_meant`).
+
+Several clients fill in every option that a tool lists: those that are not meant are null, "", [] or [""]. A blank option counts as left
+out, and a blank entry of a list as not there. Where a tool says that a blank clears a field (`Parameters.clears`), it does, unless the
+call is one that fills in everything: a blank stands in it where nothing can be cleared.
 
 The daemon checks every call. A machine checks those that the daemon does not see, or not yet, with the schemas of its catalogue: what would
 be refused must not be queued.
@@ -21,11 +24,14 @@ from typing import Any, Self
 from confide_crypto.errors import printable
 from confide_memory.documents import composed
 from confide_memory.errors import ToolError
-from confide_memory.tools.call import ALSO_TAKES
+from confide_memory.tools.call import ALSO_TAKES, CLEARS, NO_OBJECT, OBJECT_HINT, is_blank, spelled_out
 
 MAX_OBJECT_BYTES = 16 * 1024
 MAX_ITEMS = 64
 """Of a list whose schema says nothing."""
+
+MAX_PROBLEMS = 16
+"""Of which a refusal tells; what is wrong beyond that is told by the next one."""
 
 MAX_NUMBER_CHARS = 20
 """Of a number that comes as a string."""
@@ -52,6 +58,7 @@ class Parameters:
         listed: the names that a refusal shows, where those are not all.
         is_own: the schemas are this program's. Those of a catalogue may be a newer daemon's, so what they say in words that are not known
             here passes, sizes of objects are left to the daemon, and refusals say less.
+        clears: options that a blank clears; None: an older daemon's tool that does not say, so blanks are left to that daemon.
     """
 
     name: str
@@ -59,41 +66,103 @@ class Parameters:
     required: Sequence[str] = ()
     listed: Collection[str] | None = None
     is_own: bool = True
+    clears: Collection[str] | None = ()
 
     @classmethod
     def of_catalogue(cls, tool: Mapping[str, Any]) -> Self:
         """Of a tool as `tools/list` carries it."""
         schema = tool["inputSchema"]
         listed: Mapping[str, Any] = schema.get("properties", {})
-        properties = {**listed, **tool.get("_meta", {}).get(ALSO_TAKES, {})}
-        return cls(tool["name"], properties, schema.get("required", ()), listed, is_own=False)
+        meta = tool.get("_meta", {})
+        properties = {**listed, **meta.get(ALSO_TAKES, {})}
+        is_read_only = tool.get("annotations", {}).get("readOnlyHint", False)
+        clears = meta.get(CLEARS, () if is_read_only else None)
+        return cls(tool["name"], properties, schema.get("required", ()), listed, is_own=False, clears=clears)
 
 
 def check(parameters: Parameters, given: Any) -> dict[str, Any]:
-    """The arguments under their wire names, with the schema's defaults filled in.
+    """The arguments under their wire names, with the schema's defaults filled in. One JSON string that spells them is taken as well.
 
-    Raises ToolError: a name that the tool does not have, a required one missing, or a value outside its schema.
+    Raises ToolError, with all that is wrong: names that the tool does not have, required ones missing, values outside their schema.
     """
-    if not isinstance(given, Mapping | None):
-        raise ToolError("the arguments of a tool are an object")
+    named, problems = _named(parameters, _object(given))
     checked: dict[str, Any] = {}
-    for key, value in (given or {}).items():
-        name = _wire_name(parameters, key)
-        if name in checked:
-            hint = f"send {name} alone, without {_snake(name)}" if parameters.is_own else None
-            raise ToolError(f"'{name}' is given twice", hint=hint)
-        if value is not None:
+    for name, value in _meant_ones(parameters, named).items():
+        try:
+            if name in parameters.required and isinstance(value, str | list) and is_blank(value):
+                raise ToolError(f"'{name}' is empty")
             checked[name] = _value(name, value, parameters.properties[name], is_own=parameters.is_own)
+        except ToolError as error:
+            problems.append(error)
     if isinstance(path := checked.get("path"), str):
         checked["path"] = composed(path)
-    for name in parameters.required:
-        if name not in checked:
-            hint = f"{parameters.name} needs {', '.join(parameters.required)}" if parameters.is_own else None
-            raise ToolError(f"'{name}' is missing", hint=hint)
+    missing = [name for name in parameters.required if name not in named]
+    if missing:
+        hint = f"{parameters.name} needs {', '.join(parameters.required)}" if parameters.is_own else None
+        problems += [ToolError(f"'{name}' is missing", hint=hint) for name in missing]
+    if problems:
+        raise all_of(problems)
     for name, schema in parameters.properties.items():
         if name not in checked and "default" in schema:
             checked[name] = schema["default"]
     return checked
+
+
+def _object(given: Any) -> Mapping[str, Any]:
+    given = spelled_out(given)
+    if not isinstance(given, Mapping | None):
+        raise ToolError(NO_OBJECT, hint=OBJECT_HINT)
+    return given or {}
+
+
+def _named(parameters: Parameters, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[ToolError]]:
+    """The values that are not null under their wire names, and what is wrong with the names."""
+    named: dict[str, Any] = {}
+    problems = []
+    for key, value in given.items():
+        if len(problems) == MAX_PROBLEMS:
+            break
+        try:
+            name = _wire_name(parameters, key)
+        except ToolError as error:
+            problems.append(error)
+            continue
+        if name in named:
+            hint = f"send {name} alone, without {_snake(name)}" if parameters.is_own else None
+            problems.append(ToolError(f"'{name}' is given twice", hint=hint))
+        elif value is not None:
+            named[name] = value
+    return named, problems
+
+
+def _meant_ones(parameters: Parameters, named: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the options that are blank, but for those that clear something, and without blank entries of lists."""
+    clears = parameters.clears
+    if clears is None:
+        return dict(named)
+    meant = {}
+    options = named.keys() - set(parameters.required)
+    kinds_of = {name: _kinds_of(parameters.properties[name]) for name in named}
+    spelled = {
+        name: _meant(value, kinds_of[name]) if isinstance(value, str) and "string" not in kinds_of[name] else value
+        for name, value in named.items()
+    }
+    is_filled_in = any(is_blank(spelled[name]) and name not in clears for name in options)
+    for name, value in spelled.items():
+        kinds = kinds_of[name]
+        if name not in options or not is_blank(value):
+            meant[name] = [one for one in value if not is_blank(one)] if isinstance(value, list) else value
+        elif name in clears and not is_filled_in:
+            meant[name] = "" if "string" in kinds else [] if "array" in kinds else {}
+    return meant
+
+
+def all_of(problems: Sequence[ToolError]) -> ToolError:
+    """One error that says them all: an agent that is told one a call needs as many calls."""
+    if len(problems) == 1:
+        return problems[0]
+    hints = dict.fromkeys(error.hint for error in problems if error.hint)
+    return ToolError("; ".join(str(error) for error in problems), hint="; ".join(hints) or None)
 
 
 def _wire_name(parameters: Parameters, key: str) -> str:

@@ -12,6 +12,8 @@ LONG_JOB: Final = "confide/longJob"
 """Of a tool: exempt from the seconds that every other call has."""
 ALSO_TAKES: Final = "confide/alsoTakes"
 """Of a tool: parameters that are taken, though the schema that clients put before their model does not list them."""
+CLEARS: Final = "confide/clears"
+"""Of a tool that changes something: the options that a blank clears. Every other blank option counts as left out."""
 ALWAYS_LOADED: Final = "anthropic/alwaysLoad"
 """Of a tool: a client that shows its model the names of tools alone, to look them up when it needs one, shows this one whole at once."""
 ASKS_A_PERSON: Final = "anthropic/requiresUserInteraction"
@@ -45,6 +47,9 @@ WITHIN: Final = "confide/within"
 CODE: Final = "confide/code"
 """Of a result that is an error: the code that a request would have got (PROTOCOL.md 7.2), for a command's exit code."""
 
+NO_OBJECT: Final = "the arguments of a tool are an object"
+OBJECT_HINT: Final = 'send them as {"name": value, ...}'
+
 
 class Answer(NamedTuple):
     """What a call is answered with; `structured` is None for an error. No dataclass, whose making every start would pay for."""
@@ -60,6 +65,24 @@ class Answer(NamedTuple):
         elif is_structured:
             result["structuredContent"] = self.structured
         return {**result, "resultType": "complete"} if is_modern else result
+
+
+def is_blank(value: Any) -> bool:
+    """Whether a value says nothing: null, blanks, an empty object, or a list that holds nothing but nulls and blanks."""
+    if isinstance(value, list):
+        return all(one is None or (isinstance(one, str) and not one.strip()) for one in value)
+    return not value.strip() if isinstance(value, str) else value is None or value == {}
+
+
+def spelled_out(arguments: Any) -> Any:
+    """The arguments of a call, where a client sends them as one string of JSON instead of an object; anything else as it is."""
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        spelled = json.loads(arguments) if arguments.strip() else {}
+    except (ValueError, RecursionError):
+        return arguments
+    return spelled if isinstance(spelled, dict) else arguments
 
 
 def canonical(value: Any) -> bytes:

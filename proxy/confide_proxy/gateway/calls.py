@@ -11,7 +11,7 @@ from confide_door.refusals import RefusalError
 from confide_memory.documents import GLOBAL_PROJECT, Asks
 from confide_memory.errors import UnfitAnswerError
 from confide_memory.tools import result as results
-from confide_memory.tools.call import CODE, OPERATION, STRUCTURED
+from confide_memory.tools.call import CODE, OPERATION, STRUCTURED, is_blank, spelled_out
 from confide_proxy.gateway.door.identity import READ, SECRETS, WRITE, Identity, Scope
 from confide_proxy.gateway.door.limits import MAX_CALLS_EACH
 from confide_proxy.gateway.door.refusals import STATUS, refusal_of
@@ -114,6 +114,7 @@ class Calls:
         Raises RefusalError: this identity may not, or too many calls wait.
         """
         name, given = str(params.get("name")), params.get("arguments")
+        given = spelled_out(given)
         arguments = dict(given) if isinstance(given, dict) else given
         scope = scope_of(name)
         if not self._is_served(identity, name) or name not in self._exchange.catalogue.tools:
@@ -136,6 +137,9 @@ class Calls:
     async def _placed(self, identity: Identity, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments with the project that they are about, where that is not the gateway's own. Raises RefusalError."""
         project = arguments.get("project")
+        if is_blank(project):
+            arguments = {name: value for name, value in arguments.items() if name != "project"}
+            project = None
         takes_one = "project" in self._exchange.catalogue.tools[name].get("inputSchema", {}).get("properties", {})
         if isinstance(project, str) and project != _ALL:
             identity.require_project(project)

@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
+from confide_memory.tools import call as call_keys
 from confide_memory.tools.call import NOTED, NOTES, OPERATION, WITHIN, Answer
 from confide_proxy import VERSION
 from confide_proxy.errors import LATER, KeyLockedError
@@ -329,6 +330,9 @@ class Tunnel:
         call = self._calls[key(message["id"])] = self._called(message, line, claims)
         if call.tool is None:
             self._subscriptions.note(call)
+        elif not isinstance(call.params.get("arguments"), dict | None):
+            self._give_up(call, f"{call_keys.NO_OBJECT}\nhint: {call_keys.OBJECT_HINT}")
+            return
         if self._is_live:
             self._dispatch(call)
             return
@@ -374,6 +378,11 @@ class Tunnel:
         if method != _CALL or not isinstance(params, dict):
             return Call(message, line, None, is_repeatable=True)
         tool = str(params.get("name"))
+        given = params.get("arguments")
+        if (spelled := call_keys.spelled_out(given)) is not given:
+            # What seals looks into an object.
+            message = {**message, "params": {**params, "arguments": spelled}}
+            line = encoded(message)
         if (unclaimed := without_claims(message)) is not message:
             message, line = unclaimed, encoded(unclaimed)
         if claims:

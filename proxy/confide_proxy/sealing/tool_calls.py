@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_memory.answers import ask
-from confide_memory.tools.call import OPERATION, SENT
+from confide_memory.tools.call import OPERATION, SENT, is_blank
 from confide_proxy.errors import LATER, TASK, ToolError, UnsealableError
 from confide_proxy.sealing.detection import prefilter
 
@@ -196,7 +196,8 @@ class SealedCalls:
             return given, ()
         whole = CONTENT if is_whole else None
         # Only where it becomes the whole of a file, what looks like front matter is.
-        has_head = given.keys() <= OF_FILES and given.get("mode") == "replace" and given.get("heading") is None
+        said = {name for name, value in given.items() if not is_blank(value)}
+        has_head = said <= OF_FILES and given.get("mode") == "replace" and "heading" not in said
         sealer = self.sealing.sealer
         return seal(given, sealer, whole=whole, has_head=has_head, is_lookup=is_lookup)
 
@@ -269,12 +270,13 @@ class SealedCalls:
 def _is_whole(called: Asked) -> bool:
     """Whether the call itself says that its text is sensitive, to whatever tool a daemon may list."""
     # Whatever else it says there the daemon refuses; but it need not have seen the text for that.
-    return called.tool not in LOOKUPS and called.arguments.get("sensitive") not in (None, False)
+    sensitive = called.arguments.get("sensitive")
+    return called.tool not in LOOKUPS and sensitive is not False and not is_blank(sensitive)
 
 
 def _asked_about(called: Asked) -> dict[str, Any] | None:
     """What a text is put into, as the daemon is asked about it; None where there is nothing to ask."""
-    given = {name: value for name, value in called.arguments.items() if value is not None}
+    given = {name: value for name, value in called.arguments.items() if not is_blank(value)}
     if not isinstance(given.get(CONTENT), str):
         return None
     if called.tool == UPDATE:

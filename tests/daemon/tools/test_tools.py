@@ -20,7 +20,7 @@ from confide_daemon import __version__
 from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.errors import ToolError
 from confide_daemon.server.mcp.tool_calls import catalogue, definitions, unknown
-from confide_daemon.tools import read, search, store, sync
+from confide_daemon.tools import read, search, store, sync, update
 from confide_memory.tools.arguments import Parameters, check
 from confide_memory.tools.call import STRUCTURED
 
@@ -183,6 +183,76 @@ def test_strings_that_can_be_meant_in_one_way_are_taken_so(is_own: bool) -> None
     )
 
 
+BLANKS: list[Any] = ["", " \t", None, [], [""], [None, " "], {}]
+
+
+@pytest.mark.parametrize("blank", BLANKS)
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_blank_option_counts_as_left_out(blank: Any, is_own: bool) -> None:
+    """As clients send it that fill in all that a tool lists; in every tool, at the daemon and by the catalogue of a machine."""
+    for tool in definitions(["all"]):
+        parameters = tool.parameters if is_own else Parameters.of_catalogue(tool.wire())
+        required = {}
+        for name in tool.required:
+            schema = tool.properties[name]
+            word = schema["enum"][0] if "enum" in schema else "a" * schema.get("minLength", 1)
+            required[name] = [word] if schema["type"] == "array" else word
+        filled = {name: blank for name in tool.properties if name not in required}
+        assert check(parameters, {**required, **filled}) == check(parameters, required), tool.name
+
+
+@pytest.mark.parametrize("blank", ["", " ", [""]])
+def test_what_is_needed_may_not_be_blank(blank: Any) -> None:
+    for tool in definitions(["all"]):
+        if tool.required:
+            with pytest.raises(ToolError, match=f"'{tool.required[0]}' (is empty|must be a)"):
+                check(tool.parameters, dict.fromkeys(tool.required, blank))
+
+
+def test_blank_entries_of_a_list_are_not_there() -> None:
+    assert check(search.DEFINITION.parameters, {"query": "x", "tags": ["a", "", None, " "]})["tags"] == ["a"]
+    for spelled in ("[]", '[""]', '["", null]'):
+        assert "tags" not in check(search.DEFINITION.parameters, {"query": "x", "tags": spelled})
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_blank_clears_a_field_unless_the_call_fills_in_everything(is_own: bool) -> None:
+    """A client that sends each option that it does not mean as "" must not take a note's fields away."""
+    of_update = update.DEFINITION.parameters if is_own else Parameters.of_catalogue(update.DEFINITION.wire())
+    cleared = {"id": "mem_1", "title": "", "tags": [""], "metadata": {}, "entity": " ", "status": "done"}
+    assert check(of_update, cleared) == {**cleared, "tags": [], "entity": ""}
+    for other in ("content", "relation", "restoreRevision", "expectedRevision", "project"):
+        assert check(of_update, {**cleared, other: ""}) == {"id": "mem_1", "status": "done"}
+
+
+def test_an_older_daemon_s_blanks_are_left_to_that_daemon() -> None:
+    """It clears by them, and may not say so in its catalogue: what waits for it is kept as it was said."""
+    tool = update.DEFINITION.wire()
+    del tool["_meta"]["confide/clears"]
+    said = {"id": "mem_1", "title": "", "content": ""}
+    assert check(Parameters.of_catalogue(tool), said) == said
+
+
+def test_all_that_is_wrong_is_named_at_once() -> None:
+    wrong = {"maxResults": 0, "rank": "best", "labels": 1, "query": " "}
+    with pytest.raises(ToolError) as caught:
+        check(search.DEFINITION.parameters, wrong)
+    told = str(caught.value)
+    assert all(part in told for part in ("'maxResults' must be", "'rank' must be", "'labels'", "'query' is empty"))
+    with pytest.raises(ToolError) as many:
+        check(search.DEFINITION.parameters, {f"x{number}": 1 for number in range(5000)})
+    assert len(str(many.value)) < 2000
+
+
+def test_arguments_as_one_string_are_taken() -> None:
+    of_search = search.DEFINITION.parameters
+    assert check(of_search, '{"query": "x"}') == check(of_search, {"query": "x"})
+    for odd in ("query: x", "[1]", "3", ["x"], 3):
+        with pytest.raises(ToolError, match="are an object") as caught:
+            check(of_search, odd)
+        assert caught.value.hint
+
+
 def test_a_whole_number_may_be_written_as_a_float() -> None:
     assert check(read.DEFINITION.parameters, {"path": "a.md", "lines": 5.0})["lines"] == 5
 
@@ -299,6 +369,21 @@ async def test_every_tool_s_answer_fits_its_schema(laptop: Machine) -> None:
     assert [text_of(result) for result in results if result.is_error] == []
     assert results[3].structured_content["results"][0]["path"] == "MEMORY.md"
     assert results[-1].structured_content["totalFiles"] == 1
+
+
+async def test_blanks_find_what_is_found_without_them(laptop: Machine) -> None:
+    """As the clients of GPT models call: each option that is not meant is an empty string. Each date that is none is named."""
+    blanks = {name: "" for name in search.DEFINITION.properties if name != "query"}
+    _, _, found, refused = await called(
+        laptop,
+        ("memory_store", {"content": "We chose postgres.", "title": "Database", **dict.fromkeys(("path", "mode"), "")}),
+        ("memory_store", {"content": "The port is 5432.", "heading": "", "tags": "", "taskId": "", "title": ""}),
+        ("memory_search", {"query": "postgres", **blanks}),
+        ("memory_search", {"query": "postgres", "since": "ever", "until": "never"}),
+    )
+    assert [hit["title"] for hit in found.structured_content["results"]] == ["Database"]
+    assert "'since' is not a date; 'until' is not a date" in text_of(refused)
+    assert sum("memory/notes/" in path for _, path in laptop.files) == 1
 
 
 OUTSIDE = [

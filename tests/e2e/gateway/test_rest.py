@@ -253,6 +253,19 @@ def test_changes_are_followed_in_pages(gateway: Gateway, writer: str) -> None:
         assert gateway.request("GET", f"/api/memories/sync?since={wrong}", token=writer).status == 400
 
 
+def test_what_is_blank_counts_as_left_out(gateway: Gateway, writer: str, reader: str) -> None:
+    """In a query and in a body, as forms send it; of a token of one project too."""
+    blank = dict.fromkeys(("title", "path", "project", "importance", "taskId", "tags"), "")
+    stored = gateway.request("POST", "/api/memories", {"content": "Numbats eat termites.", **blank}, token=writer)
+    assert (stored.status, stored.json["category"]) == (201, "facts"), stored.body
+    lists = "project=&category=&tags=&limit=&sort="
+    assert gateway.request("GET", f"/api/memories?{lists}", token=reader).status == 200
+    asked = {"context": "numbats", "query": "", "type": [""], "category": "", "since": "", "project": ""}
+    assert gateway.request("POST", "/api/memories/recall", asked, token=reader).json["memories"]
+    assert gateway.request("GET", "/api/memories/sync?project=&since=&limit=", token=reader).status == 200
+    assert gateway.request("GET", "/api/entities?q=", token=reader).json["entities"] is not None
+
+
 def test_entities_and_status(gateway: Gateway, writer: str, reader: str) -> None:
     note(gateway, writer, "Ada keeps the aviary.", entity="Ada Lovelace")
     assert "Ada Lovelace" in str(gateway.request("GET", "/api/entities", token=reader).json["entities"])

@@ -230,6 +230,22 @@ async def test_calls_of_odd_forms_are_the_daemons_to_judge(tmp_path: Path) -> No
             assert (await client.next())["id"] == number
 
 
+async def test_arguments_as_one_string_go_up_as_an_object(tmp_path: Path) -> None:
+    """As some clients send them. What seals looks into an object, so a string that spells none stays here."""
+    async with running(tmp_path) as (_, daemon, client):
+        client.say(1, CALL, name="memory_store", arguments='{"content": "x", "title": ""}')
+        client.say(2, CALL, name="memory_store", arguments="content: x")
+        client.say(3, CALL, name="memory_search", arguments=["x"])
+        await daemon.until(lambda: daemon.calls)
+        for _ in range(2):
+            told = await client.next()
+            assert told["id"] in (2, 3)
+            assert told["result"]["isError"]
+            assert "hint: send them as {" in text_of(told)
+        (call,) = daemon.calls
+        assert call["params"]["arguments"] == {"content": "x", "title": ""}
+
+
 async def test_large_lines(tmp_path: Path) -> None:
     """Up to the channel's limit they pass; a store that is over it with its id is refused by itself, and the session goes on."""
     async with running(tmp_path) as (_, daemon, client):

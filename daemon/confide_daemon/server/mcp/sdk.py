@@ -56,6 +56,8 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from confide_memory.tools.call import spelled_out
+
 __all__ = [
     "Entry",
     "InMemorySubscriptionBus",
@@ -79,6 +81,15 @@ class Entry(NamedTuple):
     handler: Handler
 
 
+class CallParams(types.CallToolRequestParams):
+    """The parameters of `tools/call`, where several clients send `arguments` as one string of JSON."""
+
+    @pydantic.field_validator("arguments", mode="before")
+    @classmethod
+    def _spelled_out(cls, value: Any) -> Any:
+        return spelled_out(value)
+
+
 PARAMS: Mapping[str, type[Any]] = {
     "ping": types.RequestParams,
     "server/discover": types.RequestParams,
@@ -91,7 +102,7 @@ PARAMS: Mapping[str, type[Any]] = {
     "resources/unsubscribe": types.UnsubscribeRequestParams,
     "subscriptions/listen": types.SubscriptionsListenRequestParams,
     "tools/list": types.PaginatedRequestParams,
-    "tools/call": types.CallToolRequestParams,
+    "tools/call": CallParams,
 }
 """The methods that are answered."""
 

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from confide_door.refusals import RefusalError
+from confide_memory.tools.call import is_blank
 from confide_proxy.gateway.door.limits import body_of
 
 _TAG: Final = re.compile(r'(?:W/)?"?([1-9]\d{0,14})"?')
@@ -47,7 +48,8 @@ async def object_of(request: Request) -> dict[str, Any]:
 def query_of(
     request: Request, properties: Mapping[str, Mapping[str, Any]], *, but: Collection[str] = ()
 ) -> dict[str, Any]:
-    """The query as arguments: what stands there more than once is a list. Strings stay so: the tool's check reads them by its schema.
+    """The query as arguments: what stands there more than once is a list, what is blank is not given. Strings stay so: the tool's check
+    reads them by its schema.
 
     `but`: names that are not the tool's, and are left out.
     """
@@ -59,6 +61,8 @@ def query_of(
         is_list = properties.get(name, {}).get("type") == "array"
         if is_list and len(values) == 1:  # as lists are written in one parameter
             values = [part.strip() for part in values[0].split(",") if part.strip()]
+        if is_blank(values):
+            continue
         found[name] = values if is_list or len(values) > 1 else values[0]
     return found
 
@@ -73,7 +77,7 @@ def flag_of(request: Request, name: str) -> bool:
 
 def number_of(request: Request, name: str, usual: int, most: int) -> int:
     """A number of the query, from 1 on. Raises RefusalError: it is none, or too large."""
-    said = request.query_params.get(name, str(usual))
+    said = request.query_params.get(name, "").strip() or str(usual)
     if not re.fullmatch(r"[0-9]{1,9}", said) or not 1 <= int(said) <= most:
         raise RefusalError(400, "invalid", f"'{name}' is a number from 1 to {most:,}")
     return int(said)

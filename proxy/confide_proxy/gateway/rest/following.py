@@ -52,9 +52,9 @@ class Following:
 
     async def sync(self, request: Request) -> Response:
         identity = identity_of(request)
-        project = request.query_params.get("project", self._calls.project)
+        project = request.query_params.get("project", "").strip() or self._calls.project
         identity.require_project(project)
-        place = place_of(request.query_params.get("since"))
+        place = place_of(request.query_params.get("since") or None)
         if "limit" in request.query_params:
             limit = most = number_of(request, "limit", USUAL, MOST)
         else:  # claude-memory-mcp's clients know no pages, and a second may have more changes than one has

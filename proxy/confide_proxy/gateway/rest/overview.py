@@ -67,7 +67,7 @@ class Overview:
 
     async def entities(self, request: Request) -> Response:
         """All, or those that are alike to `q`."""
-        words = request.query_params.get(QUERY)
+        words = request.query_params.get(QUERY, "").strip() or None
         tool = "entity_list" if words is None else "entity_search"
         properties = self._catalogue.tools[tool]["inputSchema"]["properties"]
         asked = query_of(request, properties, but=(QUERY,)) | ({} if words is None else {"query": words})

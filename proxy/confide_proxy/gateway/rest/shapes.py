@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from confide_memory.documents import iso
 from confide_memory.note import MAX_KEYWORDS, MAX_TAGS, MAX_WORD, NEUTRAL, Note, importance_of
+from confide_memory.tools.call import is_blank
 
 FACTS: Final = "facts"
 """The category of a memory that names none."""
@@ -18,7 +19,8 @@ MAX_RESULTS: Final = 50
 
 def store_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of `memory_store`: a note, unless a file is named."""
-    given = {name: value for name, value in body.items() if name != "local_id"}
+    given = {name: value for name, value in body.items() if name == "content" or not is_blank(value)}
+    given.pop("local_id", None)
     tags, words = given.get("tags"), given.pop("expanded_keywords", None)
     if isinstance(tags, str):
         given["tags"] = _split(tags.replace(",", "\n").split("\n"), MAX_TAGS) or None
@@ -33,7 +35,7 @@ def store_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
 
 def search_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of `memory_search`."""
-    given = dict(body)
+    given = {name: value for name, value in body.items() if not is_blank(value)}
     context, words = given.pop("context", None), given.pop("expanded_query", None)
     if isinstance(context, str):
         given.setdefault("query", context[:MAX_QUERY])
