@@ -139,7 +139,7 @@ _DENIALS: Final = {
         "the invite was not accepted: it is used, expired or unknown",
         "ask for a new invite: confided invite <name>",
     ),
-    "busy": ("the daemon takes no more connections of this machine", "close other sessions, or try again later"),
+    "busy": ("the daemon lets no connection of this machine in now", "close other sessions, or try again later"),
 }
 
 

@@ -46,6 +46,8 @@ ConfideError (confide_crypto.errors)
 │   ├── SandboxError         no sandbox can be had, or one does not end
 │   └── RepositoryError      a repository cannot be had, or a branch not be kept
 ├── TokenError           a token of the gateway cannot be made, or there is none of that name
+├── RequestError         the daemon's answer to a request (confide_crypto.errors)
+│   └── NotNowError          a tool's result that is about the moment: the same call may be made later
 ├── ToolError            a tool call cannot be done as asked, here or at the daemon (confide_memory.errors)
 └── UnfitAnswerError     the daemon's answer is not of the agreed form (confide_memory.errors)
 """
@@ -64,6 +66,7 @@ from confide_crypto.errors import (
     EXIT_STORAGE,
     EXIT_UNREACHABLE,
     ConfideError,
+    RequestError,
     printable,
 )
 from confide_memory.errors import ToolError as ToolError
@@ -72,6 +75,8 @@ from confide_memory.errors import with_extra
 
 LATER: Final = frozenset({"busy", "unavailable", "storage_full", "cancelled", "locked"})
 """Codes of the daemon's refusals (PROTOCOL.md 7.2) that are about the moment, not about what was asked."""
+FULL: Final = "storage_full"
+"""One of them: of a disk, or of a space that holds all that it may. A tool's result says which (`NotNowError`)."""
 
 
 class ConfigError(ConfideError):
@@ -79,6 +84,16 @@ class ConfigError(ConfideError):
 
     def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
         super().__init__(f"{path} {problem}", hint=hint)
+
+
+class NotNowError(RequestError):
+    """The daemon cannot do a call now, and may later: one that changes something can wait on this machine, as with a broken link."""
+
+
+def is_for_now(error: BaseException) -> bool:
+    """Whether a refusal is about the moment, so that the call may wait; not where a space holds all that it may, as far as that shows."""
+    is_request = isinstance(error, RequestError) and error.code in LATER and error.code != FULL
+    return isinstance(error, NotNowError) or is_request
 
 
 class KeyLockedError(ConfideError):

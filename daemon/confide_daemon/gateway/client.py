@@ -276,7 +276,8 @@ def _too_fast(wait_s: float) -> RefusalError:
 
 def restarting() -> RefusalError:
     """What was asked is to be asked again: this daemon ends, or the space is on its way to another node."""
-    return RefusalError(503, "unavailable", "this daemon ends, or another node takes the space: ask again")
+    why, hint = "this daemon ends, or another node takes the space", "ask again in a moment"
+    return RefusalError(503, "unavailable", why, hint=hint)
 
 
 def _locked() -> RefusalError:

@@ -252,7 +252,8 @@ def _unreachable() -> RefusalError:
 
 def _interrupted() -> RefusalError:
     """Behind the beginning of an answer it reaches nobody, and the connection is cut: a part must not pass for the whole."""
-    return RefusalError(503, "unavailable", "the node that holds the space has ended in the middle of its answer")
+    why, hint = "the node that holds the space has ended in the middle of its answer", "ask again in a moment"
+    return RefusalError(503, "unavailable", why, hint=hint)
 
 
 def _why(error: ConfideError) -> str:

@@ -38,7 +38,10 @@ class Endpoint:
         RequestError, EngineError."""
         if await self._daemon.is_cut_off():
             raise RefusalError(
-                503, "unavailable", "this node cannot reach its store; another one may, or try again later"
+                503,
+                "unavailable",
+                "this node cannot reach its store",
+                hint="nothing was done: ask again in a moment, or another node",
             )
         admitted = await self._by_token(Request(scope, receive))
         scope["state"][KNOWN] = True

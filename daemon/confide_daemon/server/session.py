@@ -482,14 +482,14 @@ class Session:
     def _refusal(self) -> RequestError | None:
         """Why no call of the agent's is taken now; None: it is."""
         if self._is_closing and not self._goes_elsewhere:
-            return RequestError("internal", "the daemon is stopping; this call was not run", "try again in a moment")
+            return RequestError("unavailable", "the daemon is stopping; this call was not run", "try again in a moment")
         if self._space is None:
             return RequestError.of(LockedError())
         if (refusal := self._space.moving.why_closed(self.connection.session_id)) is not None:
             return refusal
         if len(self._running) >= MAX_CALLS_AT_ONCE:
             problem = f"{MAX_CALLS_AT_ONCE} calls of this connection are running already"
-            return RequestError("internal", problem, "wait for one of them")
+            return RequestError("busy", problem, "wait for one of them")
         return None
 
     def _surroundings(self, project: str | None, report: Callable[..., Any] = nobody) -> ToolContext:

@@ -45,7 +45,11 @@ MAX_NOTE_CHARS: Final = 400
 WITHIN: Final = "confide/within"
 """Of a call: `{"projects", "scope"}`, what it may reach at most, where who made it has less than the machine (PROTOCOL.md 9.2)."""
 CODE: Final = "confide/code"
-"""Of a result that is an error: the code that a request would have got (PROTOCOL.md 7.2), for a command's exit code."""
+"""Of a result that is an error: the code that a request would have got (PROTOCOL.md 7.2): a command ends
+with its exit code, and a call that can be made later waits on its machine."""
+LATER: Final = "confide/later"
+"""Of such a result: true where the same call may be made later, though its code says so of some errors alone: a full disk has room again,
+while a space that holds all that it may is a person's to decide about."""
 
 NO_OBJECT: Final = "the arguments of a tool are an object"
 OBJECT_HINT: Final = 'send them as {"name": value, ...}'

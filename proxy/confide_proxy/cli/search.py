@@ -48,6 +48,7 @@ from confide_proxy.errors import (
     ToolError,
     UnfitAnswerError,
     UnsealableError,
+    is_for_now,
 )
 from confide_proxy.link import daemon
 from confide_proxy.link.connection_terms import RELINK_DEADLINE_S
@@ -248,8 +249,12 @@ async def call(
             answer = await client.call(tool, arguments, more_meta=meta)
             note(*ignored_notes(client))
             return answer
-    except (RequestError, ToolError, BlockedError, UnsealableError):
+    except (ToolError, BlockedError, UnsealableError):
         raise
+    except RequestError as error:
+        if offline == "fail" or not is_for_now(error):
+            raise
+        return await without_daemon(here, project, asked, error, began)
     except (ConfideError, TimeoutError) as error:
         if offline == "fail":
             raise

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from confide_crypto.errors import ConnectionLost, RequestError
+from confide_crypto.errors import ConnectionLost
 from confide_crypto.transport.open import Connection
 from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
@@ -168,10 +168,8 @@ class Client:
         match reply:
             case {"error": {"message": str(text)}}:
                 raise ToolError(text)
-            case {
-                "result": {"isError": True, "content": [{"text": str(text)}, *_], "_meta": {"confide/code": str(code)}}
-            }:
-                raise RequestError(code, text)
+            case {"result": dict(result)} if (refusal := incoming.refusal_of(result)) is not None:
+                raise refusal
             case {"result": {"isError": True, "content": [{"text": str(text)}, *_]}}:
                 raise ToolError(text)
             case {"result": {"structuredContent": dict(content)}}:

@@ -24,7 +24,10 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from confide_crypto.errors import ProtocolViolation
+from confide_crypto.errors import ProtocolViolation, RequestError
+from confide_memory.tools import call as call_keys
+from confide_memory.tools.call import CODE
+from confide_proxy.errors import FULL, LATER, NotNowError
 from confide_proxy.mcp.jsonrpc import METHOD_NOT_FOUND, Call, encoded, key
 from confide_proxy.mcp.subscriptions import ACKNOWLEDGED, CHANGED, UPDATED, Subscriptions, stream_of, uris_of
 
@@ -129,6 +132,20 @@ def is_result_of_tool(result: dict[str, Any]) -> bool:
         and isinstance(result.get(STRUCTURED, {}), dict)
         and isinstance(result.get("isError", False), bool)
     )
+
+
+def refusal_of(result: dict[str, Any]) -> RequestError | None:
+    """The error that a tool's result is; NotNowError where the call may be made later. None: it is none, or its code is not told."""
+    meta, content = result.get("_meta"), result.get("content")
+    code = meta.get(CODE) if isinstance(meta, dict) else None
+    if result.get("isError") is not True or not isinstance(code, str) or not isinstance(content, list) or not content:
+        return None
+    text = content[0].get("text") if isinstance(content[0], dict) else None
+    if not isinstance(text, str):
+        return None
+    message, _, hint = text.partition("\nhint: ")
+    is_later = code in LATER and (code != FULL or meta.get(call_keys.LATER) is True)
+    return (NotNowError if is_later else RequestError)(code, message, hint or None)
 
 
 def as_text(result: dict[str, Any]) -> bool:

@@ -21,7 +21,7 @@ from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_memory.tools import call as call_keys
 from confide_memory.tools.call import NOTED, NOTES, OPERATION, WITHIN, Answer
 from confide_proxy import VERSION
-from confide_proxy.errors import LATER, KeyLockedError
+from confide_proxy.errors import LATER, KeyLockedError, NotNowError
 from confide_proxy.link.connection_terms import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S, RELINK_DEADLINE_S
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import incoming, jsonrpc
@@ -78,6 +78,9 @@ HELD_DEADLINE_S = 5.0
 """How long a store waits for what was queued before it; then it is queued too."""
 READ_HELD_S = 1.0
 """How long a search waits for that, so that it finds what its own agent has said; then it goes without."""
+BUSY = "busy"
+BUSY_AGAIN_S = 0.3
+"""After this a search is asked again that met too many others at once; what changes something is kept, in its order."""
 _CROWDED_S = 0.01
 
 _LATE = "the daemon did not answer in time; confide status shows how it is"
@@ -286,6 +289,9 @@ class Tunnel:
         if outcome is None or (call.tool is not None and result is not None and not incoming.is_result_of_tool(result)):
             self._give_up(call, _UNFIT)
             return
+        refusal = incoming.refusal_of(result) if call.tool is not None and result is not None else None
+        if isinstance(refusal, NotNowError) and self._wait_for(call, refusal):
+            return
         self._settle(call.key)
         if "error" in outcome:
             self._subscriptions.forget(call)
@@ -293,6 +299,18 @@ class Tunnel:
         if call.tool is not None and result is not None and not call.is_structured and incoming.as_text(result):
             line = None
         self._write((line or encoded({"jsonrpc": "2.0", "id": call.identifier, **outcome})) + b"\n")
+
+    def _wait_for(self, call: Call, refusal: NotNowError) -> bool:
+        """Do as where the link is down, for a call that the daemon cannot do now: asked again, answered here or kept; False: none of it."""
+        if refusal.code == BUSY and call.is_read_only and call.repeats < MAX_REPEATS:
+            call.is_sent = False
+            call.repeats += 1
+            self._arm(call, BUSY_AGAIN_S, self._dispatch_held)
+        elif call.offline != "fail" and not call.is_bound:
+            self._do_without(call, str(refusal), since=time.time(), reason=refusal)
+        else:
+            return False
+        return True
 
     def _tell(self, news: list[dict[str, Any]]) -> None:
         """That resources may have changed: they are listened to on a fresh connection now, and nobody told of what came in between."""

@@ -74,7 +74,7 @@ def placed(wish: Entry, shown: Mapping[str, Any]) -> Entry:
 def answer(kept: Entry, shown: Mapping[str, Any], waiting: int, trouble: Trouble) -> Answer:
     """The result for a call that was queued; `shown` are its arguments as the daemon will get them, `waiting` is how many wait."""
     others = f"; {waiting} wait now" if waiting > 1 else ""
-    warning = f"queued on this machine, since {trouble.sentence}; it is sent as soon as the link is back{others}"
+    warning = f"queued on this machine, since {trouble.sentence}; it is sent as soon as the daemon takes it{others}"
     structured: dict[str, Any] = {"queued": True, "onDisk": False, "warnings": [warning, *trouble.hints]}
     arguments = kept.arguments
     if kept.tool in _OF_TASKS:

@@ -14,8 +14,9 @@ from tests.chaos.cables import Cable
 from tests.support.deadline import DEADLINE_S
 from tests.support.programs.busy_agent import busy_agent
 from tests.support.programs.confided import Confided
+from tests.support.programs.mcp_session import session
 from tests.support.programs.nodes import Node, Nodes, Wire, news
-from tests.support.programs.processes import wait_until
+from tests.support.programs.processes import Inside, wait_until
 
 from confide_crypto.errors import ConnectionLost, DeniedError, HandshakeError, RequestError, UnreachableError
 from confide_crypto.handshake.speaking import Speaker
@@ -271,6 +272,38 @@ async def test_a_node_that_is_cut_off_from_its_store_takes_nobody_in(nodes: Node
             nodes.postgres.start()
         await asyncio.to_thread(wait_until, "it to be ready", lambda: first.ask("/ready")[0] == 200)
         await here.put("memory/b.md", "text\n")
+
+
+async def test_what_an_agent_says_while_postgresql_is_away_is_kept_and_stored_once(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    """In a session that is open, and by a command: both are told so, and nobody has to say it again."""
+    first, _ = nodes.nodes
+    machine = Inside(tmp_path, "ann", is_set_up=False)
+    machine.call_project("proj")
+    url = f"confide://127.0.0.1:{first.port}"
+    invite = first.json("invite", "space11", "--no-wait", "--url", url)["invite"]
+    await asyncio.to_thread(machine.run, "join", invite)
+    machine.write("memory/tides.md", "# Tides\n\nThe table hangs in the hall.\n")
+    async with session(machine) as client:
+        assert not (await client.call_tool("memory_sync", {})).is_error
+        nodes.postgres.stop()
+        try:
+            told = await client.call_tool("memory_store", {"content": "Low water is at seven.", "path": "memory/a.md"})
+            assert not told.is_error
+            assert "Queued for memory/a.md" in str(told.content)
+            assert "the database of the store" in str(told.content)
+            by_hand = await asyncio.to_thread(machine.run, "store", "High water is at one.", "--path", "memory/a.md")
+            assert "queued for memory/a.md" in by_hand
+            assert "hall" in str((await client.call_tool("memory_search", {"query": "tides table"})).content)
+        finally:
+            nodes.postgres.start()
+        await asyncio.to_thread(
+            wait_until, "what waits to be sent", lambda: "nothing waits" in machine.run("queue"), 2 * DEADLINE_S
+        )
+        text = str((await client.call_tool("memory_read", {"path": "memory/a.md"})).content)
+        assert (text.count("Low water"), text.count("High water"), "revision 0" in text) == (1, 1, False)
+        assert "not reach" not in text
 
 
 async def test_a_snapshot_at_one_node_has_what_the_other_holds(nodes: Nodes, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ import mcp_types
 from confide_crypto.errors import ConfideError, RequestError, printable
 from confide_daemon import __version__, figures
 from confide_daemon.access.callers import Grants
+from confide_daemon.errors import StorageError
 from confide_daemon.server.mcp import prompts, resources
 from confide_daemon.server.mcp.sdk import MCPError
 from confide_daemon.tools import (
@@ -56,6 +57,7 @@ from confide_memory.tools.call import (
     CLASS,
     CLASSES,
     CODE,
+    LATER,
     MAX_NOTE_CHARS,
     MOST_NOTES,
     NOTES,
@@ -349,10 +351,11 @@ async def run(
 
 
 def refused(error: ConfideError) -> mcp_types.CallToolResult:
-    """The result that says what was wrong and the way out; the code (PROTOCOL.md 7.2) lets a command end with the right exit code."""
-    return mcp_types.CallToolResult(
-        content=[mcp_types.TextContent(text=error.with_hint)], is_error=True, _meta={CODE: error.code}
-    )
+    """The result that says what was wrong and the way out; the code (PROTOCOL.md 7.2) lets a command end with the right exit code, and a
+    machine keep what can be done later."""
+    is_disk = isinstance(error, StorageError) and error.code == StorageError.code
+    meta = {CODE: error.code, **({LATER: True} if is_disk else {})}
+    return mcp_types.CallToolResult(content=[mcp_types.TextContent(text=error.with_hint)], is_error=True, _meta=meta)
 
 
 async def call_again(
