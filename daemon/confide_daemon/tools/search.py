@@ -28,14 +28,13 @@ from confide_daemon.tools.note_fields import PROPERTIES, WORD
 from confide_memory import documents
 from confide_memory.classes import CLASSES
 from confide_memory.tools.arguments import all_of
-from confide_memory.tools.search_text import text_of
+from confide_memory.tools.search_text import NOTHING, text_of
 
 RANKS = ["relevance", "balanced", "importance", "recency"]
 SOURCES = list(documents.SOURCES)
 SCOPES = ["all", "project", "global", "task"]
 TASKS = "memory/tasks"
 MAX_TYPES = 16
-NOTHING = "Nothing stored matches. Try other words, a lower minScore, or project '*'."
 _SPAN = re.compile(r"(\d{1,5})\s*([hdwmy])")
 _SPAN_DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0, "m": 30.0, "y": 365.0}
 

@@ -118,7 +118,7 @@ def _object(given: Any) -> Mapping[str, Any]:
 def _named(parameters: Parameters, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[ToolError]]:
     """The values that are not null under their wire names, and what is wrong with the names."""
     named: dict[str, Any] = {}
-    problems = []
+    problems: list[ToolError] = []
     for key, value in given.items():
         if len(problems) == MAX_PROBLEMS:
             break

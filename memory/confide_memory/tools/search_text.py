@@ -17,6 +17,9 @@ MARKED_CLASSES: Final = frozenset({"derived", "untrusted"})
 """Of who made a text, those that a reader is told of."""
 UNDERSTOOD_CHARS: Final = 120
 """A snippet of so many characters tells by itself what it is about; a heading is a tenth more of what such a one costs."""
+NOTHING: Final = "Nothing stored matches. Try other words, a lower minScore, or project '*'."
+"""What the daemon says where there is no hit. A machine reads it: some of its files may not be with the daemon yet."""
+WARNING: Final = "warning: "
 _WORDS: Final = re.compile(r"[^\W_]+")
 
 
@@ -44,7 +47,7 @@ def text_of(found: Mapping[str, Any], *, project: str | None, nothing: str) -> s
         nothing: what is said where there is no hit.
     """
     hits, explanation = found["results"], found.get("explain")
-    lines = [f"warning: {warning}" for warning in found["warnings"]]
+    lines = [f"{WARNING}{warning}" for warning in found["warnings"]]
     if not hits:
         lines.append(nothing)
     else:

@@ -62,10 +62,15 @@ if TYPE_CHECKING:
 
     from confide_proxy.mcp.client import Client
     from confide_proxy.offline.outage import Trouble
+    from confide_proxy.sealing.tool_calls import SealedCalls
+    from confide_proxy.sync.workspace import Files
 
 
 SEND_DEADLINE_S = 60.0
 """How long a command sends what waits before it does what it was asked; the rest goes with the next one."""
+SEARCH: Final = "memory_search"
+HERE_S: Final = 1.0
+"""How long files are searched here that the daemon has not got."""
 START_PATIENCE_S = 1.5
 """How long a search waits for the daemon that it starts: with what it costs itself, words answer within the 2.5 s that a person waits."""
 
@@ -248,6 +253,8 @@ async def call(
                     note(f"the files here could not be compared: {error.strerror or type(error).__name__}")
             answer = await client.call(tool, arguments, more_meta=meta)
             note(*ignored_notes(client))
+            if tool == SEARCH and not answer["results"]:
+                return await completed(here, project, client.files, asked, answer)
             return answer
     except (ToolError, BlockedError, UnsealableError):
         raise
@@ -305,6 +312,39 @@ async def send_queue(client: Client, here: Here) -> bool:
     return outcome.why is None
 
 
+async def completed(here: Here, project: Project, files: Files, asked: Asked, answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer of nothing, with what this machine's files hold of it that could not be compared, and with what nobody could search."""
+    from confide_proxy.offline import unindexed
+    from confide_proxy.offline.answers import Offline
+
+    try:
+        lacking = await asyncio.to_thread(files.behind)
+        offline = Offline(here.paths, here.config, project, sealed_calls(here, project))
+        waiting = await asyncio.to_thread(offline.waiting_places)
+        lacking = lacking._replace(pending=tuple(dict.fromkeys((*lacking.pending, *waiting))))
+        lacking = lacking.of(unindexed.projects_of(asked.arguments, project.name))
+        hits: list[Any] = []
+        if lacking.pending:
+            reason = unindexed.Reason(unindexed.sentence(lacking, project.name))
+            names = frozenset(lacking.pending[: unindexed.MOST_SEARCHED])
+            entry = catalogues.packaged().tools[asked.tool]
+            found = await offline.among(entry, asked.arguments, names, reason, within_s=HERE_S)
+            hits = found.structured["results"] if found.structured else []
+    except (ConfideError, OSError) as error:
+        return {**answer, "warnings": [*answer["warnings"], f"the files here could not be looked at: {error}"]}
+    said = unindexed.notes(lacking, project.name)
+    made = {"results": hits, "searchMode": "offline"} if hits else {}
+    return {**answer, **made, "warnings": [*answer["warnings"], *said]}
+
+
+def sealed_calls(here: Here, project: Project) -> SealedCalls:
+    """What seals the calls of a command, as this machine can without the daemon."""
+    from confide_proxy.sealing.context import Sealing
+    from confide_proxy.sealing.tool_calls import SealedCalls
+
+    return SealedCalls(Sealing(here.paths, here.config, MachineKeys(here.paths)), project.name)
+
+
 def outage(error: ConfideError | TimeoutError, began: float) -> Trouble:
     """Why a command goes on without the daemon. Raises the error itself where nothing may be done without it: nothing is set up, or it is
     there and says no."""
@@ -322,13 +362,11 @@ async def without_daemon(
     """The structured result of a call that this machine answers, or keeps, in the daemon's place. Raises as `call`, `error` among it."""
     from confide_proxy.offline.answers import Offline, Said
     from confide_proxy.offline.outage import Trouble
-    from confide_proxy.sealing.context import Sealing
-    from confide_proxy.sealing.tool_calls import SealedCalls
 
     trouble = Trouble(error if isinstance(error, ConfideError) else None, began, is_behind)
     if error is not None and (trouble.is_told or (trouble.is_final and asked.operation)):
         raise error
-    sealed = SealedCalls(Sealing(here.paths, here.config, MachineKeys(here.paths)), project.name)
+    sealed = sealed_calls(here, project)
     call = Said(catalogues.packaged().tools[asked.tool], asked.arguments, asked.operation, asked.said)
     answer = await Offline(here.paths, here.config, project, sealed).ask(call, trouble)
     if answer.structured is None:

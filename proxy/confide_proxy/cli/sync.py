@@ -319,7 +319,7 @@ class Watch:
         debounce_s = config.debounce_ms / 1000
         self._streamer = Streamer(paths.seats, self._files, self.sealing, self.link, bodies, debounce_s=debounce_s)
         sealed = SealedCalls(self.sealing, served[0].name)
-        self._fallback = Fallback(paths, config, served[0], self.link, sealed)
+        self._fallback = Fallback(paths, config, served[0], self.link, sealed, self._files)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

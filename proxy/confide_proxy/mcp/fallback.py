@@ -19,6 +19,7 @@ from confide_memory.answers import ask
 from confide_memory.tools.call import Answer
 from confide_proxy.config import ProxyConfig
 from confide_proxy.mcp.catalogue import CORE, NOTE_SETS, unknown_toolsets
+from confide_proxy.mcp.completing import Completion
 from confide_proxy.paths import Paths
 from confide_proxy.sync.project import Project
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from confide_proxy.offline.answers import Offline
     from confide_proxy.offline.queued_writes import Replay
     from confide_proxy.sealing.tool_calls import SealedCalls
+    from confide_proxy.sync.workspace import Files
 
     Facts = tuple[ConfideError | None, float, bool]
     """Reason, since and is_behind of `outage.Trouble`."""
@@ -50,13 +52,24 @@ class Fallback:
 
     tools_here = TOOLS_HERE
 
-    def __init__(self, paths: Paths, config: ProxyConfig, project: Project, link: Link, sealed: SealedCalls) -> None:
+    def __init__(
+        self,
+        paths: Paths,
+        config: ProxyConfig,
+        project: Project,
+        link: Link,
+        sealed: SealedCalls,
+        files: Files,
+    ) -> None:
+        """`files`: those of the session, of which the daemon may not have all yet."""
+        self._files = files
         self._sealed = sealed
         self._is_for_keys = False
         self._paths = paths
         self._config = config
         self._project = project
         self._link = link
+        self.completion = Completion(paths, config, files, self._ready, link, project.name)
         self.queue_file = os.fspath(paths.journal / "queue")  # which exists while calls of this machine wait
         shown = set(config.toolsets) - set(unknown_toolsets(config.toolsets)) or set(CORE)
         # What is listed in the session; a call of anything else that is answered here is none of its client's.
@@ -142,6 +155,7 @@ class Fallback:
             self._forgetting = asyncio.get_running_loop().call_later(KEEP_S, self._forget)
 
     def on_down(self) -> None:
+        self._files.on_down()
         if self._sending is not None:
             self._sending.cancel()
         if self._forgetting is not None:

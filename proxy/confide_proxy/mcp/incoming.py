@@ -137,7 +137,8 @@ def is_result_of_tool(result: dict[str, Any]) -> bool:
 def refusal_of(result: dict[str, Any]) -> RequestError | None:
     """The error that a tool's result is; NotNowError where the call may be made later. None: it is none, or its code is not told."""
     meta, content = result.get("_meta"), result.get("content")
-    code = meta.get(CODE) if isinstance(meta, dict) else None
+    meta = meta if isinstance(meta, dict) else {}
+    code = meta.get(CODE)
     if result.get("isError") is not True or not isinstance(code, str) or not isinstance(content, list) or not content:
         return None
     text = content[0].get("text") if isinstance(content[0], dict) else None

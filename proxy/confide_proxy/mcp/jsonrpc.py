@@ -167,6 +167,10 @@ class Call:
     """Its client has been answered, or has taken it back."""
     is_taken: bool = False
     """This machine answers it in the daemon's place."""
+    is_level: bool = False
+    """When it was sent, all files of this machine were known to be with the daemon."""
+    is_asked_again: bool = False
+    """What it found was nothing while files were on their way to the daemon, which are there now."""
     is_stream: bool = False
     """Its answer is the end of a stream of news, which may never come: nothing waits for it, and no broken link ends it."""
     is_acknowledged: bool = False

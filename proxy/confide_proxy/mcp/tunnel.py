@@ -292,6 +292,41 @@ class Tunnel:
         refusal = incoming.refusal_of(result) if call.tool is not None and result is not None else None
         if isinstance(refusal, NotNowError) and self._wait_for(call, refusal):
             return
+        if call.tool is not None and result is not None and self._fallback.completion.may_lack(call.tool, result):
+            call.is_taken = True
+            call.disarm()
+            self._fallback.spawn(self._completed(call, answer, result))
+            return
+        self._pass_on(call, answer)
+
+    async def _completed(self, call: Call, answer: Answered, result: dict[str, Any]) -> None:
+        """Answer with what the daemon found, once it is known to be all that this machine's files could bring, or is made so."""
+        try:
+            tool = self.catalogue.tools[str(call.tool)]
+            made = await self._fallback.completion.complete(call, tool, result)
+        except Exception as error:
+            # The disk or a fault of ours: what the daemon has found is an answer all the same.
+            import logging
+
+            logging.getLogger(__name__).warning("the files could not be looked at: %s", type(error).__name__)
+            made = result
+        if self._calls.get(call.key) is not call:
+            return  # its client has taken it back
+        if made is None and self._is_live:
+            call.is_taken, call.is_asked_again = False, True
+            self._dispatch(call, may_hold=False)
+        elif made is None or made is result:
+            self._pass_on(call, answer)
+        else:
+            if not call.is_structured:
+                incoming.as_text(made)
+            self._settle(call.key)
+            self._answer(call.identifier, made)
+
+    def _pass_on(self, call: Call, answer: Answered) -> None:
+        """Give the client the daemon's answer."""
+        outcome = answer.outcome or {}
+        result = outcome.get("result")
         self._settle(call.key)
         if "error" in outcome:
             self._subscriptions.forget(call)
@@ -434,6 +469,7 @@ class Tunnel:
             self._take(call, self._fallback.answer_here(call, self._send))
             return
         call.is_sent, call.session_id = True, ""
+        call.is_level = self._fallback.completion.is_level
         self._outgoing.put(Line(call.message, call.line, call))
         if call.is_stream:
             call.is_acknowledged = False

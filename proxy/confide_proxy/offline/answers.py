@@ -23,6 +23,7 @@ from confide_proxy.offline.journal import Entry, Journal
 from confide_proxy.offline.local_corpus import LocalMemory
 from confide_proxy.offline.operations import is_empty, new_id
 from confide_proxy.offline.outage import Trouble, told
+from confide_proxy.offline.unindexed import READ, Reason
 from confide_proxy.paths import Paths
 from confide_proxy.sealing.tool_calls import Asked, SealedCalls
 from confide_proxy.sync.project import Project
@@ -70,6 +71,42 @@ class Offline:
             return Answer(f"{trouble.sentence}; and this machine could not answer in time itself: try again")
         except ConfideError as error:
             return Answer(error.with_hint)
+
+    async def among(
+        self,
+        tool: Mapping[str, Any],
+        arguments: Any,
+        names: frozenset[tuple[str, str]],
+        reason: Reason,
+        *,
+        within_s: float,
+    ) -> Answer:
+        """A search of these files alone, or a read of one of them, for an answer of the daemon's that could not be about them.
+
+        `tool`: as the catalogue lists it; `within_s`: how long files are read.
+
+        Raises ToolError, OfflineError, FolderError, JournalError: nothing of them can be searched or read.
+        """
+        checked = check(Parameters.of_catalogue(tool), arguments)
+        await self._recall(Said(tool, arguments))
+        return await asyncio.to_thread(self._among, tool["name"], checked, names, reason, within_s)
+
+    def _among(
+        self, tool: str, checked: dict[str, Any], names: frozenset[tuple[str, str]], reason: Reason, within_s: float
+    ) -> Answer:
+        memory = LocalMemory(self._memory.folders.values(), self._waiting, only=names, budget_s=within_s)
+        try:
+            if tool == READ:
+                return local_tools.read(memory, self._project, checked, reason)
+            return local_tools.search(memory, self._project, self._as_kept(checked), reason)
+        finally:
+            memory.close()
+
+    def waiting_places(self) -> list[tuple[str, str]]:
+        """Project and path of the documents to which stores wait here. Blocks briefly. Raises JournalError."""
+        if is_empty(self.journal.folder):
+            return []
+        return [(entry.target, entry.path) for entry in self.journal.waiting(frozenset(self._memory.folders))]
 
     def close(self) -> bool:
         """Let go of what the search holds; whether it held anything. Blocks while one runs."""

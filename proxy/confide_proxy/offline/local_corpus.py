@@ -11,7 +11,7 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -88,8 +88,18 @@ class LocalMemory:
     """The folders of one session; `waiting` gives the calls that wait to change documents of some projects, in order. Methods block; any
     thread may call them."""
 
-    def __init__(self, folders: Iterable[Folder], waiting: Callable[[frozenset[str]], list[Entry]]) -> None:
+    def __init__(
+        self,
+        folders: Iterable[Folder],
+        waiting: Callable[[frozenset[str]], list[Entry]],
+        *,
+        only: Collection[Name] | None = None,
+        budget_s: float = READ_BUDGET_S,
+    ) -> None:
+        """`only`: of these documents alone; `budget_s`: how long one search may read files."""
         self.folders = {folder.project: folder for folder in folders}
+        self._only = only
+        self._budget_s = budget_s
         self._all_waiting = waiting
         self._index: LocalIndex | None = None
         self._known: dict[Name, _Known] = {}
@@ -97,6 +107,8 @@ class LocalMemory:
 
     def read(self, project: str, path: str) -> Document | None:
         """One document, or None if there is none. Raises FolderError: the file cannot be read, or is not one of memory."""
+        if self._only is not None and (project, path) not in self._only:
+            return None
         content = self.folders[project].read(path)
         waiting = [entry for entry in self._waiting() if (entry.target, entry.path) == (project, path)]
         if content is None and not waiting:
@@ -145,7 +157,7 @@ class LocalMemory:
 
     def _refresh(self, index: LocalIndex) -> int:
         """Bring the index up to what the files and the journal hold; how many files could not be read, or not in time."""
-        deadline = time.monotonic() + READ_BUDGET_S
+        deadline = time.monotonic() + self._budget_s
         waiting: dict[Name, list[Entry]] = {}
         for entry in self._waiting():
             waiting.setdefault((entry.target, entry.path), []).append(entry)
@@ -158,6 +170,8 @@ class LocalMemory:
                 name = (project, found.path)
                 queued = (entry.id for entry in waiting.get(name, ()))
                 stamps[name] = ((found.size, found.mtime_ns, mark), *queued)
+        if self._only is not None:
+            stamps = {name: stamp for name, stamp in stamps.items() if name in self._only}
         for name in [name for name in self._known if name not in stamps]:
             index.remove(name)
             del self._known[name]

@@ -23,6 +23,7 @@ from confide_proxy.errors import FolderError, ToolError
 from confide_proxy.offline import local_notes
 from confide_proxy.offline.local_corpus import LocalMemory, Match, match_of
 from confide_proxy.offline.outage import Trouble
+from confide_proxy.offline.unindexed import Reason
 
 NOTHING: Final = "Nothing on this machine matches. Try other words, or a lower minScore."
 MIN_SCORE: Final = 0.25
@@ -37,7 +38,7 @@ _SPAN_DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0, "m": 30.0, "y": 365.0}
 _DAY = re.compile(r"(?<!\d)(\d{4}-\d{2}-\d{2})(?!\d)")
 
 
-def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: Trouble) -> Answer:
+def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: Trouble | Reason) -> Answer:
     """The pieces of this machine's files that match by keywords.
 
     Raises ToolError: a date that is none, or a project, a scope and a task that exclude each other; OfflineError, FolderError: the files
@@ -99,7 +100,7 @@ def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble
     return Answer(search_text.text_of(structured, project=project, nothing=NOTHING), structured)
 
 
-def read(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: Trouble) -> Answer:
+def read(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: Trouble | Reason) -> Answer:
     """Lines of a file on this machine.
 
     Raises ToolError: there is no such file, or not here; its hint names the nearest; FolderError: it cannot be read.

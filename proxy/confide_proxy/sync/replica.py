@@ -22,7 +22,8 @@ from confide_memory.documents import REMOVED, Asks, bucket_of, digests, is_in_me
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.link import Patient
 from confide_proxy.sync.absence.rule import Absence, Verdict
-from confide_proxy.sync.folder import MAX_FILES, Content, Folder, Found
+from confide_proxy.sync.behind import is_pending
+from confide_proxy.sync.folder import MAX_FILES, Content, Folder
 from confide_proxy.sync.ledger import (
     UNREAD,
     Confirmed,
@@ -331,19 +332,11 @@ class Replica:
         """How many files hold something else than the daemon has confirmed. Blocks briefly; reads those that look changed."""
         confirmed = self._ledger.all()
         forgotten = self._ledger.forgotten()
-        found = (file for file in self.folder.walk() if file.path not in forgotten)
-        return sum(self._is_pending(file, confirmed.get(file.path)) for file in found)
-
-    def _is_pending(self, file: Found, known: Confirmed | None) -> bool:
-        if known is None or self._ledger.sent(file.path):
-            return True
-        if known.looks_like(file.size, file.mtime_ns, self.folder.mark):
-            return False
-        content = readable(self.folder, file.path, SyncReport())
-        if content is None or not known.matches(content.hash):
-            return not self.absence.is_set_back(file.path)
-        note_touched(self._ledger, file.path, known, content)
-        return False
+        return sum(
+            is_pending(self.folder, self._ledger, file, confirmed.get(file.path), self.absence.is_set_back)
+            for file in self.folder.walk()
+            if file.path not in forgotten
+        )
 
     async def flush(self, path: str) -> None:
         """Send one file if it has changed. One that is missing is left to the watcher: an editor may be about to put a new one there."""

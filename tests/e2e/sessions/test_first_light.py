@@ -112,3 +112,28 @@ async def test_a_store_is_on_disk_when_the_tool_answers(tmp_path: Path) -> None:
         assert not (ann.project / ".gitignore").exists()
     finally:
         ann.stop_local_daemon()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_first_search_of_a_new_space_finds_what_is_on_this_disk(tmp_path: Path, era: Era) -> None:
+    """Before its files are up, a search and a read bring what they hold; a command right after a store as well."""
+    machine = Machine(tmp_path, "ann")
+    for number in range(40):
+        machine.write(f"memory/notes-{number}.md", f"# Note {number}\n\nThe quokka of day {number} was fed.\n")
+    machine.write("memory/db.md", "# Database\n\nWe chose postgres over mysql for its row locks.\n")
+    try:
+        async with session(machine, era) as client:
+            found = await client.call_tool("memory_search", {"query": "why did we choose postgres"})
+            read = await client.call_tool("memory_read", {"path": "memory/db.md"})
+            nothing = await client.call_tool("memory_search", {"query": "zygote"})
+            await asyncio.to_thread(machine.run, "store", "The lock files live in var.", "--path", "memory/locks.md")
+            by_hand = await asyncio.to_thread(machine.run, "search", "where do lock files live")
+            (machine.project / "memory" / "latin.md").write_bytes(b"zygote caf\xe9\n")
+            unread = await asyncio.to_thread(machine.run, "search", "zygote")
+    finally:
+        machine.stop_local_daemon()
+    assert "row locks" in str(found.content)
+    assert "row locks" in str(read.content)
+    assert not (nothing.structured_content or {})["results"]
+    assert "lock files live in var" in by_hand
+    assert "memory/latin.md is not searched: it is not UTF-8 text" in unread

@@ -158,14 +158,22 @@ class Setting:
 
 @asynccontextmanager
 async def running(
-    tmp_path: Path, config: str = "", answers: dict[str, Message | Callable[[Message], Message]] | None = None
+    tmp_path: Path,
+    config: str = "",
+    answers: dict[str, Message | Callable[[Message], Message]] | None = None,
+    files: dict[str, str] | None = None,
 ) -> AsyncIterator[tuple[Setting, Slow, Client]]:
-    """A session that has had its first answer; `config`: of proxy.toml; `answers`: of the daemon's, to requests."""
+    """A session that has had its first answer.
+
+    `config`: of proxy.toml; `answers`: of the daemon's, to requests; `files`: of the project.
+    """
     setting = Setting(Machine(tmp_path, "ann"), 0)
     setting.daemon.answers |= answers or {}
     await setting.listen()
     await setting.pin()
     (setting.machine.home / "proxy.toml").write_text(config)
+    for path, text in (files or {}).items():
+        setting.machine.write(path, text)
     wire = await asyncio.to_thread(Wire, setting.machine)
     try:
         await asyncio.to_thread(wire.open)

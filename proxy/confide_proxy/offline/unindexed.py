@@ -1,0 +1,122 @@
+"""A daemon's answer that is about less than this machine has: files are on their way to it, or cannot go, or stores wait here.
+
+"Nothing stored matches" is then no answer. What this machine has besides is searched here by words, and what nobody could search is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from confide_memory.documents import GLOBAL_PROJECT
+from confide_memory.tools import search_text
+from confide_memory.tools.call import CODE
+from confide_memory.tools.search_text import NOTHING, WARNING
+from confide_proxy.sync.behind import Behind
+
+SEARCH: Final = "memory_search"
+READ: Final = "memory_read"
+MOST_NAMED: Final = 3
+MOST_SEARCHED: Final = 256
+"""Files that are searched here for one answer."""
+_MODE: Final = "offline"
+
+
+class Reason(NamedTuple):
+    """Why this machine adds to an answer; in the place of an `outage.Trouble`."""
+
+    sentence: str
+    hint: str | None = None
+    hints: Sequence[str] = ()
+
+
+def is_nothing(result: Mapping[str, Any]) -> bool:
+    """Whether a tool's result is that nothing was found, or that there is no such document or note."""
+    meta, found = result.get("_meta"), result.get("structuredContent")
+    if result.get("isError") is True:
+        return isinstance(meta, dict) and meta.get(CODE) == "not_found"
+    if isinstance(found, dict) and isinstance(found.get("results"), list):
+        return not found["results"]
+    return _without_warnings(result) == [NOTHING]
+
+
+def projects_of(arguments: Any, own: str) -> frozenset[str] | None:
+    """The projects of this machine's folders that a call is about; None: all of them."""
+    given = arguments if isinstance(arguments, dict) else {}
+    asked, scope = given.get("project"), given.get("scope")
+    if scope == "global":
+        return frozenset({GLOBAL_PROJECT})
+    if isinstance(asked, str) and asked.strip() and asked != "*":
+        return frozenset({asked})
+    return frozenset({own}) if scope == "project" else None
+
+
+def notes(lacking: Behind, own: str, others: Collection[str] = ()) -> list[str]:
+    """What an agent and its user are told that the answer is not about. `others`: what is to be said of other projects."""
+    said = [sentence(lacking, own)] if lacking.pending else []
+    named = list(lacking.unsent.items())
+    said += [f"{path} is not searched: it {why}" for (_, path), why in named[:MOST_NAMED]]
+    if len(named) > MOST_NAMED:
+        said.append(f"nor are {len(named) - MOST_NAMED} more files: confide sync names them")
+    return [*said, *others]
+
+
+def sentence(lacking: Behind, own: str) -> str:
+    """How many files are not indexed yet."""
+    projects, count = {project for project, _ in lacking.pending}, len(lacking.pending)
+    where = {frozenset({own}): "of this project", frozenset({GLOBAL_PROJECT}): "of the global memory"}
+    of = where.get(frozenset(projects), "on this machine")
+    return f"{count} {'file' if count == 1 else 'files'} {of} {'is' if count == 1 else 'are'} not indexed yet"
+
+
+def elsewhere(name: str, count: int) -> str:
+    """The same of a project that no session sends from here now."""
+    files = "1 file" if count == 1 else f"{count} files"
+    return f"{files} of the project {name} on this machine may not be indexed: run confide sync there"
+
+
+def completed(
+    result: Mapping[str, Any], hits: Sequence[Mapping[str, Any]], said: Sequence[str], *, own: str
+) -> dict[str, Any]:
+    """A result with what was found here behind it, and with these warnings."""
+    content, found = list(result["content"]), result.get("structuredContent")
+    told = [f"{WARNING}{one}" for one in said]
+    if hits:
+        here = {"results": hits, "searchMode": _MODE, "warnings": said}
+        text = search_text.text_of(here, project=own, nothing=NOTHING)
+        if is_nothing(result):
+            before = [line for line in _lines(result) if line.startswith(WARNING)]
+            content = [{"type": "text", "text": "\n".join([*before, text])}]
+        else:
+            content.append({"type": "text", "text": text})
+    elif said:
+        lines = _lines(result)
+        # Behind an error, whose first line says what it is; before anything else, as all warnings stand.
+        lines = [*lines, *told] if result.get("isError") is True else [*told, *lines]
+        content = [{"type": "text", "text": "\n".join(lines)}, *content[1:]]
+    made = {**result, "content": content}
+    if isinstance(found, dict):
+        made["structuredContent"] = _structured(found, hits, said)
+    return made
+
+
+def _structured(found: dict[str, Any], hits: Sequence[Mapping[str, Any]], said: Sequence[str]) -> dict[str, Any]:
+    results, warnings = found.get("results"), found.get("warnings")
+    more: dict[str, Any] = {"warnings": [*warnings, *said]} if isinstance(warnings, list) else {}
+    if hits and isinstance(results, list):
+        more |= {"results": [*results, *hits], **({} if results else {"searchMode": _MODE})}
+    return {**found, **more}
+
+
+def _lines(result: Mapping[str, Any]) -> list[str]:
+    content = result.get("content")
+    first = content[0] if isinstance(content, list) and content else {}
+    text = first.get("text") if isinstance(first, dict) else None
+    return text.split("\n") if isinstance(text, str) else []
+
+
+def _without_warnings(result: Mapping[str, Any]) -> list[str]:
+    content = result.get("content")
+    if not isinstance(content, list) or len(content) != 1:
+        return []
+    return [line for line in _lines(result) if not line.startswith(WARNING)]
