@@ -76,13 +76,13 @@ class Completion:
         lacking = await asyncio.to_thread(self._lacking, call)
         if not is_nothing and call.tool not in _LISTS:
             return result
-        if is_nothing and not call.is_asked_again and not lacking.pending and not call.is_level:
-            return None  # they may have come between its answer and this look
-        if is_nothing and not call.is_asked_again and lacking.pending and time.monotonic() >= self._in_vain_until:
-            if await self._arrived(call):
-                return None
-            self._in_vain_until = time.monotonic() + IN_VAIN_S
-            lacking = await asyncio.to_thread(self._lacking, call)
+        if is_nothing and not call.is_asked_again and (lacking.pending or not call.is_level):
+            # Also where none is pending now: they may have come between the daemon's answer and this look.
+            call.lacking = await self._waited(call, lacking)
+            return None
+        if is_nothing and call.lacking is not None:
+            # As it was when it was asked again: what has come since then is not in that answer either.
+            lacking = call.lacking
         others = await self._elsewhere(call) if is_nothing and call.tool == unindexed.SEARCH else []
         # What cannot be sent at all is told where nothing was found, and not at each search.
         said = unindexed.notes(lacking if is_nothing else lacking._replace(unsent={}), self._own, others)
@@ -109,16 +109,17 @@ class Completion:
         projects = within.get("projects") if isinstance(within, dict) else None
         return found if projects is None else found.of(projects)
 
-    async def _arrived(self, call: Call) -> bool:
-        """Whether the files are with the daemon within a moment."""
+    async def _waited(self, call: Call, lacking: Behind) -> Behind:
+        """What is missing still, once all is with the daemon or a moment is over."""
         end = time.monotonic() + WAIT_S
         pauses = iter(_PAUSES_S)
         pause_s = _PAUSES_S[-1]
-        while time.monotonic() < end and not call.is_settled:
+        while lacking.pending and not call.is_settled and self._in_vain_until <= time.monotonic() < end:
             await asyncio.sleep(pause_s := next(pauses, pause_s))
-            if not (await asyncio.to_thread(self._lacking, call)).pending:
-                return True
-        return False
+            lacking = await asyncio.to_thread(self._lacking, call)
+        if lacking.pending and time.monotonic() >= end:
+            self._in_vain_until = time.monotonic() + IN_VAIN_S
+        return lacking
 
     async def _here(
         self, call: Call, tool: Mapping[str, Any], names: frozenset[tuple[str, str]], reason: Any

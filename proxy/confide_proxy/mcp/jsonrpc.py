@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from confide_proxy.link.link import Link
     from confide_proxy.sealing.tool_calls import SealedCalls
+    from confide_proxy.sync.behind import Behind
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 """The channel's own limit for one message (PROTOCOL.md 6.3)."""
@@ -170,7 +171,9 @@ class Call:
     is_level: bool = False
     """When it was sent, all files of this machine were known to be with the daemon."""
     is_asked_again: bool = False
-    """What it found was nothing while files were on their way to the daemon, which are there now."""
+    """What it found was nothing, and files may have been on their way to the daemon."""
+    lacking: Behind | None = None
+    """Those that still were when it was asked again."""
     is_stream: bool = False
     """Its answer is the end of a stream of news, which may never come: nothing waits for it, and no broken link ends it."""
     is_acknowledged: bool = False
