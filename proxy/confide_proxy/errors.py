@@ -55,6 +55,7 @@ ConfideError (confide_crypto.errors)
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -124,11 +125,21 @@ class NotJoinedError(ConfideError):
 
 
 class NotSetUpError(NotJoinedError):
-    """Nobody has set this machine up. `failed_join`: why the last attempt to join a daemon failed, where there was one."""
+    """Nobody has set this machine up, or not as this program was started.
 
-    def __init__(self, failed_join: str | None = None) -> None:
+    `failed_join`: why the last attempt to join a daemon failed, where there was one; `elsewhere`: the places of this user's memories.
+    """
+
+    def __init__(self, failed_join: str | None = None, elsewhere: Sequence[str] = ()) -> None:
         hint = "confide quickstart for this machine alone, or confide join with an invite to a server"
-        if failed_join is None:
+        if elsewhere:
+            places = ", ".join(map(printable, elsewhere))
+            problem = (
+                f"the variables that this program was started with lead to no memory, and this user has one in {places}"
+            )
+            way = "start it with the same CONFIDE_HOME or XDG_DATA_HOME as your shell (confide setup writes them)"
+            super().__init__(problem, hint=f"{way}; or begin another memory here: confide quickstart")
+        elif failed_join is None:
             super().__init__("this machine is not set up", hint=hint)
         else:
             tried = f"this machine is not set up: the last confide join failed ({failed_join})"

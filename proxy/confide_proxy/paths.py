@@ -1,7 +1,8 @@
 """Where the proxy keeps its files.
 
 With `CONFIDE_HOME` set everything lives below it, so that several identities (and tests) fit on one machine; otherwise the
-platform's standard folders are used. Only this module knows the names.
+platform's standard folders are used. A program that was started without these variables goes by the note of those that this machine was
+set up with (`homes`). Only this module knows the names.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-HOME_VARIABLE = "CONFIDE_HOME"
+from confide_proxy import homes
+from confide_proxy.homes import HOME_VARIABLE
 
 
 class _InState:
@@ -85,6 +87,7 @@ class Paths:
 
 def find(config: Path | None = None) -> Paths:
     """The paths for this user, or below `CONFIDE_HOME`; `config` overrides the configuration file alone."""
+    homes.follow()
     home = os.environ.get(HOME_VARIABLE)
     if home:
         root = Path(home).expanduser().absolute()

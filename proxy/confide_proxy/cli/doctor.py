@@ -21,7 +21,7 @@ from confide_crypto.keys.identity import fingerprint_words
 from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.versions import WINDOW, is_behind
-from confide_proxy import VERSION
+from confide_proxy import VERSION, homes
 from confide_proxy.cli import markdown_offer, status_lines
 from confide_proxy.cli.console import (
     Here,
@@ -125,6 +125,10 @@ async def _checked(here: Here, folder: Path, *, fix: bool) -> AsyncIterator[Find
     except ConfideError as error:
         yield problem("set up", error)
     else:
+        for notice in await asyncio.to_thread(homes.notices):
+            yield Finding(
+                "memory", "hint", notice, "confide setup writes into a client's entry what leads to this memory"
+            )
         for check in (_rights, _key, _clock, _disk, _queue):
             yield await asyncio.to_thread(check, here, fix)
         async for each in _link(here):

@@ -17,6 +17,7 @@ import typer
 from confide_crypto.errors import ConfideError, RequestError, UnreachableError
 from confide_crypto.keys.identity import fingerprint_words, format_daemon_key
 from confide_memory.answers import local_time
+from confide_proxy import homes
 from confide_proxy.cli import secrets, status_lines
 from confide_proxy.cli.console import (
     QUESTION_S,
@@ -108,6 +109,7 @@ async def _status(here: Here, folder: Path) -> dict[str, Any]:
         unsealed = await secrets.unsealed(client)
         over_http = await by_http.clients_of(client.connection)
         result = await client.call("memory_status", {})
+        result["warnings"] = [*result["warnings"], *await asyncio.to_thread(homes.notices)]
         if here.config.transcripts:
             from confide_proxy.sync.transcripts.streamer import pending_bytes
 

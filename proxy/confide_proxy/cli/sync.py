@@ -20,6 +20,7 @@ import typer
 
 from confide_crypto.errors import EXIT_STORAGE, ConfideError, DeniedError, HandshakeError, KeyFileError, RequestError
 from confide_memory.documents import GLOBAL_PROJECT
+from confide_proxy import homes
 from confide_proxy.cli import markdown_offer, setup
 from confide_proxy.cli.console import (
     Here,
@@ -126,6 +127,7 @@ def quickstart(
     is_alone = load_pin(here.paths.link) is None
     if is_alone and here.config.on_demand:
         founding.found(here.paths)
+        note(*homes.notices())
     # A daemon that has to be started takes its time; only then is it asked whose name the folder has.
     problem = asyncio.run(space_connection.introduce(here.paths, here.config))
     if isinstance(problem, DaemonStartError | NotJoinedError):

@@ -6,11 +6,13 @@ import os
 import stat
 import sys
 
+from confide_proxy import homes
+from confide_proxy.homes import HOME_VARIABLE
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Final
 
-HOME_VARIABLE: Final = "CONFIDE_HOME"
 MOST_ADDRESS: Final = 103
 """Bytes of a Unix socket's path: 104 with the NUL at its end on macOS, 108 on Linux."""
 MOST_CONFIG: Final = 64 * 1024
@@ -20,6 +22,7 @@ _DEEPEST: Final = 64
 
 def find() -> tuple[str, str]:
     """The state folder and `proxy.toml`."""
+    homes.follow()
     home = os.environ.get(HOME_VARIABLE)
     if home:
         root = os.path.abspath(os.path.expanduser(home))

@@ -3,7 +3,8 @@
 It is set up once it has joined a daemon (`link.json`), or once a daemon of its own may run here (its data folder exists). `confide
 quickstart`, `join` and `pin` do that, and `confide mcp`: whoever told an agent's client to start that wants it to remember. But where
 somebody tried to join a daemon and could not, `confide mcp` begins no space of its own in that daemon's place: the attempt is noted until
-a join works, or `confide quickstart` says that this machine is to be alone.
+a join works, or `confide quickstart` says that this machine is to be alone. Nor does it where this user has a memory that its environment
+does not lead to (`homes`): it would be a second one, which nobody asked for.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Final
 
 from confide_crypto.errors import ConfideError, KeyFileError, printable
 from confide_crypto.keys.files import make_private_dir, read_private_file, remove_private_file, write_private_file
+from confide_proxy import homes
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import NotJoinedError, NotSetUpError
 from confide_proxy.paths import Paths
@@ -30,11 +32,12 @@ def is_set_up(paths: Paths) -> bool:
 def require(paths: Paths, config: ProxyConfig) -> None:
     """Go on only on a machine that is set up. Raises NotSetUpError; NotJoinedError: and no daemon may be started here either."""
     if is_set_up(paths):
+        _remember()
         return
     tried = why_failed(paths)
     if tried is None and not config.on_demand:
         raise NotJoinedError
-    raise NotSetUpError(tried)
+    raise NotSetUpError(tried, elsewhere=() if homes.is_chosen() else homes.others())
 
 
 def found(paths: Paths) -> None:
@@ -45,10 +48,13 @@ def found(paths: Paths) -> None:
 
 
 def found_for_agent(paths: Paths, config: ProxyConfig) -> None:
-    """The same for an agent's session, unless a join failed, or this machine may have no daemon of its own.
+    """The same for an agent's session, unless a join failed, this machine may have no daemon of its own, or this user's memory is
+    elsewhere.
 
     A disk that takes nothing ends no session: its calls say that nothing is set up, and `confide quickstart` says why.
     """
+    if homes.others() and not homes.is_chosen():
+        return
     if config.on_demand and not is_set_up(paths) and not _is_noted(paths.failed_join):
         with suppress(KeyFileError):
             make_private_dir(paths.daemon_data)
@@ -69,6 +75,12 @@ def settle(paths: Paths) -> None:
     """No attempt to join is open any more. Raises KeyFileError."""
     if _is_noted(paths.failed_join):
         remove_private_file(paths.failed_join)
+    _remember()
+
+
+def _remember() -> None:
+    with suppress(OSError):  # a full or read-only disk: it is noted the next time
+        homes.remember()
 
 
 def why_failed(paths: Paths) -> str | None:

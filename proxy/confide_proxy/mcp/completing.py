@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confide_crypto.errors import ConfideError
 from confide_memory.answers import ask
 from confide_memory.tools.call import CLASSES, UNASKED, WITHIN
+from confide_proxy import homes
 from confide_proxy.offline import unindexed
 from confide_proxy.sync import elsewhere
 
@@ -30,6 +31,7 @@ ABOUT_FILES: Final = frozenset(
     {"memory_search", "memory_read", "memory_get", "memory_list", "memory_history", "entity_list", "entity_search"}
 )
 """Tools whose answers hang on what of this machine's files the daemon has."""
+_STATUS: Final = "memory_status"
 _LISTS: Final = frozenset({"memory_search", "memory_list", "entity_list", "entity_search"})
 """Those of which a part may be missing."""
 WAIT_S: Final = 1.2
@@ -65,6 +67,8 @@ class Completion:
 
     def may_lack(self, tool: str, result: Mapping[str, Any]) -> bool:
         """Whether to look closer at a result: it found nothing, or the files were not seen to be with the daemon. Costs next to nothing."""
+        if tool == _STATUS:
+            return bool(homes.notices())
         return tool in ABOUT_FILES and (not self._files.is_level or unindexed.is_nothing(result))
 
     async def complete(self, call: Call, tool: Mapping[str, Any], result: dict[str, Any]) -> dict[str, Any] | None:
@@ -72,6 +76,8 @@ class Completion:
 
         `tool`: as the catalogue lists it. Raises ConfideError, OSError: the files cannot be looked at.
         """
+        if call.tool == _STATUS:
+            return unindexed.completed(result, [], homes.notices(), own=self._own)
         is_nothing = unindexed.is_nothing(result)
         lacking = await asyncio.to_thread(self._lacking, call)
         if not is_nothing and call.tool not in _LISTS:
@@ -84,6 +90,8 @@ class Completion:
             # As it was when it was asked again: what has come since then is not in that answer either.
             lacking = call.lacking
         others = await self._elsewhere(call) if is_nothing and call.tool == unindexed.SEARCH else []
+        if is_nothing and call.tool == unindexed.SEARCH:
+            others = [*others, *homes.notices()]
         # What cannot be sent at all is told where nothing was found, and not at each search.
         said = unindexed.notes(lacking if is_nothing else lacking._replace(unsent={}), self._own, others)
         if not said or call.is_settled:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs import commands
 from tests.support.programs.command import confide
-from tests.support.programs.processes import Inside, running_daemon
+from tests.support.programs.processes import NO_MODEL, Inside, Machine, running_daemon
 from tests.support.programs.wire import Wire
 
 MAKING = {
@@ -127,3 +129,36 @@ def test_nobody_is_asked_about_a_space_that_holds_nothing(tmp_path: Path) -> Non
 def tree(root: Path) -> dict[str, bytes | None]:
     """What lies below a folder: each name, and what is in a file."""
     return {str(each.relative_to(root)): each.read_bytes() if each.is_file() else None for each in root.rglob("*")}
+
+
+@pytest.mark.parametrize("name", ["CONFIDE_HOME", "XDG_DATA_HOME"])
+def test_a_client_that_passes_few_variables_has_the_same_memory(tmp_path: Path, name: str) -> None:
+    """As Codex and desktop programs start servers: HOME, PATH and little else. There is one memory, one key and one daemon afterwards."""
+    machine = Machine(tmp_path, "ann")
+    bare = {key: value for key, value in machine.env.items() if key != "CONFIDE_HOME"}
+    there = machine.home if name == "CONFIDE_HOME" else tmp_path / "ann" / "data"
+    if name == "XDG_DATA_HOME":
+        there.mkdir()
+        machine.env = {**bare, name: str(there)}
+        (tmp_path / "ann" / ".config" / "confide").mkdir(mode=0o700, parents=True)
+        (tmp_path / "ann" / ".config" / "confide" / "daemon.toml").write_text(NO_MODEL)
+    try:
+        machine.run("quickstart")
+        machine.run("store", "We chose postgres for its row locks.")
+        machine.env = bare
+        with Wire(machine) as wire:
+            wire.open()
+            asked = {"name": "memory_search", "arguments": {"query": "why postgres"}}
+            wire.send({"id": 1, "method": "tools/call", "params": asked})
+            found = wire.next(DEADLINE_S)
+            asked = {"name": "memory_status", "arguments": {}}
+            wire.send({"id": 2, "method": "tools/call", "params": asked})
+            status = wire.next(DEADLINE_S)
+        told = machine.run("doctor", code=0)
+    finally:
+        machine.env = {**bare, name: str(there)}
+        machine.run("stop")
+    assert "row locks" in str(found)
+    assert f"started without {name}" in str(status)
+    assert f"started without {name}" in " ".join(told.split())
+    assert not (tmp_path / "ann" / ".local" / "share" / "confide").exists()
