@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any
 
 from confide_crypto.sealing import placeholder
-from confide_memory.documents import NOTES, TASKS
+from confide_memory.documents import NOTES, TASKS, composed
 
 ID = re.compile(r"mem_[^\s/\\]{1,100}_[0-9]{1,12}_[0-9a-f]{4,16}")
 TASK_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
@@ -48,6 +48,12 @@ def id_of_path(project: str, path: str) -> str:
     name = path.rsplit("/", 1)[-1].removesuffix(".md")
     digest = hashlib.sha256(f"{project}\0{path}".encode()).hexdigest()[:8]
     return f"mem_{slug(name) or 'note'}_0_{digest}"
+
+
+def file_of(said: str) -> str:
+    """The path of a note's file, or the end of one, where that is given in the place of an id: `memory/notes/jwt.md`, `jwt.md` or `jwt`."""
+    path = composed(said.strip()).removeprefix("./")
+    return path if path.endswith(".md") else f"{path}.md"
 
 
 def digits_of(identity: str) -> str:

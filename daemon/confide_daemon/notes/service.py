@@ -284,21 +284,29 @@ def _found(store: Store, said: str, projects: frozenset[str] | None) -> NoteRow:
 
 
 def _meant(store: Store, said: str, projects: frozenset[str] | None) -> NoteRow | None:
-    """The living note of these projects that an id means, whole or short. Raises ToolError: a short one that several begin with."""
+    """The living note of these projects that an id means, whole or short, or its file's path or name.
+
+    Raises ToolError: several begin with a short id, or have that name.
+    """
     begins = note_names.SHORT.fullmatch(said)
     if begins is None:
-        return store.notes.find(said, projects)
+        if (row := store.notes.find(said, projects)) is not None:
+            return row
+        found = store.notes.filed(note_names.file_of(said), projects, most=MOST_CANDIDATES + 1)
+        if len(found) > 1:
+            _refuse(said, [row.id for row in found], what="the file's name")
+        return found[0] if found else None
     found = store.notes.begun(begins[1], projects, most=MOST_CANDIDATES + 1)
     if len(found) > 1:
         _refuse(said, [row.id for row in found])
     return found[0] if found else None
 
 
-def _refuse(said: str, candidates: Sequence[str]) -> NoReturn:
+def _refuse(said: str, candidates: Sequence[str], *, what: str = "the id") -> NoReturn:
     """By their ids alone: a title may say anything, and an error has no word that it is stored data."""
     more = ", ..." if len(candidates) > MOST_CANDIDATES else ""
     raise ToolError(
-        f"{said} is the id of several notes", hint=f"one of {', '.join(candidates[:MOST_CANDIDATES])}{more}"
+        f"{said} is {what} of several notes", hint=f"one of {', '.join(candidates[:MOST_CANDIDATES])}{more}"
     )
 
 

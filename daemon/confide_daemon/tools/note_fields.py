@@ -30,7 +30,8 @@ from confide_memory.note import (
 
 # Without a least length, which `one_line` sees to: each costs every client tokens.
 WORD: dict[str, Any] = {"type": "string", "maxLength": MAX_WORD}
-ID: dict[str, Any] = {"type": "string", "maxLength": 160}
+# A file's path too, by which a note is known that says no id.
+ID: dict[str, Any] = {"type": "string", "maxLength": 512}
 
 # What a note can say of itself, in `memory_store` and in `memory_update`.
 FIELDS: dict[str, dict[str, Any]] = {

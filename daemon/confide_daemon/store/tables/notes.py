@@ -135,6 +135,16 @@ class NoteTable(Table):
         note = row_of(found[0]) if found else None
         return note if note and (projects is None or note.project in projects) else None
 
+    def filed(self, path: str, projects: frozenset[str] | None, *, most: int) -> list[NoteRow]:
+        """The notes of these projects (None: of any) whose file has this path; where there is none, those whose path ends so."""
+        reached, names = within("p.name", projects)
+        end = f"/{path}"
+        for test, value in (("d.path = ?", (path,)), ("substr(d.path, ?) = ?", (-len(end), end))):
+            found = self._rows(f"{SELECT} WHERE {test}{reached} ORDER BY n.document LIMIT ?", (*value, *names, most))
+            if found:
+                return [row_of(row) for row in found]
+        return []
+
     def begun(self, digits: str, projects: frozenset[str] | None, *, most: int) -> list[NoteRow]:
         """The notes of these projects (None: of any) whose ids end in digits that begin so."""
         reached, names = within("p.name", projects)
