@@ -95,7 +95,7 @@ def check(parameters: Parameters, given: Any) -> dict[str, Any]:
         except ToolError as error:
             problems.append(error)
     if isinstance(path := checked.get("path"), str):
-        checked["path"] = composed(path)
+        checked["path"] = composed(path).removeprefix("./")
     missing = [name for name in parameters.required if name not in named]
     if missing:
         hint = f"{parameters.name} needs {', '.join(parameters.required)}" if parameters.is_own else None

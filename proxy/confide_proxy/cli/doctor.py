@@ -321,6 +321,9 @@ def _hooks(here: Here) -> Finding:
     if failed:
         at, why = failed[-1]
         told += f", {len(failed)} failed, last {why} at {clock(at)}"
+    if by[counts.ABSENT] > len(found) * _LATE_SHARE:
+        way = "a session that is just beginning has none yet; confide watch answers from the first prompt on"
+        return Finding("hooks", "hint", told, way)
     if by[counts.LATE] > len(found) * _LATE_SHARE:
         return Finding("hooks", "hint", told, "is a session stopped (Ctrl-Z), or this machine busy?")
     return ok("hooks", told)

@@ -61,6 +61,10 @@ def parsed(line: bytes) -> tuple[dict[str, Any], bytes]:
             message = json.loads(line, object_pairs_hook=_once)
         except _TwiceError:
             message, is_doubled = json.loads(line), True
+    except UnicodeDecodeError:
+        # Bytes of another encoding stand in a text: its client waits under the id that can be read all the same.
+        why = "the line is not UTF-8; send the call again in UTF-8"
+        raise MalformedError(PARSE_ERROR, why, identifier=_id_in(line)) from None
     except (ValueError, RecursionError):
         raise MalformedError(PARSE_ERROR, "the line is not JSON") from None
     if not isinstance(message, dict):
@@ -74,6 +78,17 @@ def parsed(line: bytes) -> tuple[dict[str, Any], bytes]:
         # JSON can spell half of a surrogate pair; no file, no hash and no parser behind this one can hold it.
         raise MalformedError(INVALID_REQUEST, "a text of it holds half of a surrogate pair", identifier=identifier)
     return message, encoded(message) if is_doubled else line
+
+
+def _id_in(line: bytes) -> str | int | None:
+    """The id of a message that is not UTF-8; None where it cannot be read."""
+    try:
+        message = json.loads(line.decode("latin-1"))
+    except (ValueError, RecursionError):
+        return None
+    found = message.get("id") if isinstance(message, dict) else None
+    is_sure = isinstance(found, int) or (isinstance(found, str) and found.isascii())
+    return found if is_sure and not isinstance(found, bool) else None
 
 
 def _is_text(value: Any) -> bool:
@@ -96,6 +111,15 @@ def encoded(message: dict[str, Any]) -> bytes:
 def key(identifier: Any) -> str:
     """An id as a key: 1 and "1" are different ids in JSON-RPC."""
     return json.dumps(identifier)
+
+
+def below(root: str, params: dict[str, Any]) -> dict[str, Any]:
+    """The parameters of a tool call, with the path of a file below the project's folder as it is called there; else the same object."""
+    arguments = params.get("arguments")
+    path = arguments.get("path") if isinstance(arguments, dict) else None
+    if not root or not isinstance(path, str) or not path.startswith(f"{root}/") or "/../" in path:
+        return params
+    return {**params, "arguments": {**params["arguments"], "path": path[len(root) + 1 :]}}
 
 
 def with_operation(message: dict[str, Any], operation: str | None = None) -> dict[str, Any]:

@@ -61,7 +61,8 @@ class Session:
         debounce_s = config.debounce_ms / 1000
         self._streamer = Streamer(paths.seats, self.files, self.sealing, self.link, bodies, debounce_s=debounce_s)
         sealed = SealedCalls(self.sealing, project.name, flush=self.files.flush)
-        tunnel.attach(self.link, Fallback(paths, config, project, self.link, sealed, self.files), sealed)
+        fallback = Fallback(paths, config, project, self.link, sealed, self.files)
+        tunnel.attach(self.link, fallback, sealed, str(project.root))
         tunnel.notices = self.files.notices
         self.files.on_ignored = lambda said: log.warning("%s", said)
         self._group: asyncio.TaskGroup

@@ -42,6 +42,9 @@ MOST_SETTLE_S = 0.5
 LOOK_S = 0.02
 """Meanwhile so often for a prompt."""
 EXIT_DEADLINE_S = 0.7
+_PARENT_LOOK_S = 2.0
+_SETTLED_S = 3.0
+"""A launcher that starts this and ends does so within this time; whose parent ends later has lost its client."""
 _READ_BYTES = 256 * 1024
 _LINES_IN = 256
 _LINES_OUT = 4096
@@ -241,6 +244,7 @@ class Engine:
         self._loop: asyncio.AbstractEventLoop
         self._waiting: asyncio.Queue[bytes]
         self._ending: asyncio.Event
+        self._is_orphaned = False
         self._arguments = (here, config, project)
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
@@ -274,6 +278,8 @@ class Engine:
         spared.url_openers()
         try:
             asyncio.run(self._serve())
+            if self._is_orphaned:
+                os._exit(0)  # the main thread still waits for a line that nobody sends
         except ConfideError as error:
             _say(f"confide: {error.with_hint}")
             os._exit(error.exit_code)
@@ -317,13 +323,29 @@ class Engine:
             self._is_open = True
         session = Session(here, config, project, self._tunnel)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(session.run()), group.create_task(self._pump())]
+            work = (session.run(), self._pump(), self._attend())
+            tasks = [group.create_task(each) for each in work]
             await self._ending.wait()
             await self._waiting.join()
             await self._tunnel.drained()
             await session.link.close()
             for task in tasks:
                 task.cancel()
+
+    async def _attend(self) -> None:
+        """End with whoever has started this: another program may hold the other end of stdin, which then never ends."""
+        import asyncio
+
+        parent, settled = os.getppid(), time.monotonic() + _SETTLED_S
+        while True:
+            await asyncio.sleep(_PARENT_LOOK_S)
+            if (now := os.getppid()) == parent:
+                continue
+            if time.monotonic() > settled:
+                self._is_orphaned = True
+                self._ending.set()
+                return
+            parent = now  # a launcher, which is done once it has started this
 
     async def _pump(self) -> None:
         while True:

@@ -115,10 +115,15 @@ class Tunnel:
         self.notices: Callable[[], list[str]] = list
         """What an agent is to be told of this machine's files."""
         self._is_live = False
+        self._root = ""
         self._on_empty: asyncio.Event | None = None
 
-    def attach(self, link: Link, fallback: Fallback, sealed: SealedCalls) -> None:
-        """The link exists now, what answers while it is down, and what seals; before this only `answer_locally` works."""
+    def attach(self, link: Link, fallback: Fallback, sealed: SealedCalls, root: str = "") -> None:
+        """The link exists now, what answers while it is down, and what seals; before this only `answer_locally` works.
+
+        `root`: the project's folder, for paths that are given as the disk has them.
+        """
+        self._root = root
         self._link, self._fallback, self._sealed = link, fallback, sealed
 
     # -- from the client ------------------------------------------------------------------------------------------
@@ -434,7 +439,11 @@ class Tunnel:
         given = params.get("arguments")
         if (spelled := call_keys.spelled_out(given)) is not given:
             # What seals looks into an object.
-            message = {**message, "params": {**params, "arguments": spelled}}
+            params = {**params, "arguments": spelled}
+            message = {**message, "params": params}
+            line = encoded(message)
+        if (placed := jsonrpc.below(self._root, params)) is not params:
+            message = {**message, "params": placed}
             line = encoded(message)
         if (unclaimed := without_claims(message)) is not message:
             message, line = unclaimed, encoded(unclaimed)

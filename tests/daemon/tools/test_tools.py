@@ -492,6 +492,45 @@ async def test_reading_in_parts(laptop: Machine) -> None:
     assert "it has 100 lines" in text_of(beyond)
 
 
+async def test_a_page_is_bounded_by_characters_too(laptop: Machine) -> None:
+    """For a model, and with the way on; the structured result, which programs ask for, has the lines that they name."""
+    long = "x" * 2400
+    _, first, second, _, slice_, rest, beyond = await called(
+        laptop,
+        ("memory_store", {"content": "\n".join([long] * 60), "path": "memory/a.md"}),
+        ("memory_read", {"path": "memory/a.md"}),
+        ("memory_read", {"path": "memory/a.md", "fromLine": 9}),
+        ("memory_store", {"content": "begin " + "y" * 200_000 + " end\nnext", "path": "memory/b.md"}),
+        ("memory_read", {"path": "memory/b.md"}),
+        ("memory_read", {"path": "memory/b.md", "fromChar": 200_001}),
+        ("memory_read", {"path": "memory/b.md", "fromLine": 2, "fromChar": 900}),
+    )
+    assert "lines 1-8 of 60, revision 1; 52 more after line 8" in text_of(first)
+    assert "lines 9-16 of 60" in text_of(second)
+    assert max(len(text_of(each)) for each in (first, second, slice_, rest)) < 21_000
+    assert len(first.structured_content["content"]) == 50 * 2401 - 1
+    assert "more with fromLine 1, fromChar 20001" in text_of(slice_)
+    assert "characters 1-20000 of 200010" in text_of(slice_)
+    assert " end\nnext" in text_of(rest)
+    assert not beyond.is_error
+
+
+async def test_a_hit_s_place_is_read_as_a_search_names_it(laptop: Machine) -> None:
+    content = "\n".join(f"line {number}" for number in range(1, 11))
+    _, some, one, plain, dotted = await called(
+        laptop,
+        ("memory_store", {"content": content, "path": "memory/a.md"}),
+        ("memory_read", {"path": "memory/a.md:3-5"}),
+        ("memory_read", {"path": "memory/a.md:7"}),
+        ("memory_read", {"path": "memory/a.md:0"}),
+        ("memory_read", {"path": "./memory/a.md", "lines": 1}),
+    )
+    assert some.structured_content["content"] == "line 3\nline 4\nline 5"
+    assert one.structured_content["content"].startswith("line 7\nline 8")
+    assert plain.is_error
+    assert dotted.structured_content["content"] == "line 1"
+
+
 async def test_an_older_revision_can_be_read(laptop: Machine) -> None:
     _, second, old, none = await called(
         laptop,

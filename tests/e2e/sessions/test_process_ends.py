@@ -163,6 +163,34 @@ def test_before_the_client_reads_anything(tmp_path: Path) -> None:
         assert process.wait(START_S) == 0
 
 
+def test_when_the_client_is_killed_and_another_program_holds_the_pipe(tmp_path: Path) -> None:
+    """Its stdin never ends then: a sibling that the client has started as well has the other end."""
+    machine = Machine(tmp_path, "ann")
+    reading, writing = os.pipe()
+    client = (
+        "import subprocess, sys, time\n"
+        f"child = subprocess.Popen([{CONFIDE!r}, 'mcp'], stdin={reading}, stdout=subprocess.DEVNULL)\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    command = [sys.executable, "-c", client]
+    try:
+        with subprocess.Popen(
+            command, cwd=machine.project, env=machine.env, stdout=subprocess.PIPE, pass_fds=(reading,)
+        ) as parent:
+            assert parent.stdout is not None
+            session = psutil.Process(int(parent.stdout.readline()))
+            wait_until("a daemon", lambda: machine.local_daemon)
+            wait_until("it to be no launcher's", lambda: time.time() > session.create_time() + 4)
+            assert not has_ended(session)
+            parent.kill()
+            wait_until("the session to end", lambda: has_ended(session))
+    finally:
+        os.close(reading)
+        os.close(writing)
+        machine.stop_local_daemon()
+
+
 def test_when_the_client_is_killed(tmp_path: Path) -> None:
     """kill -9 of the client: its session ends, the daemon on this machine stays for the next one."""
     machine = Machine(tmp_path, "ann")

@@ -246,6 +246,28 @@ async def test_arguments_as_one_string_go_up_as_an_object(tmp_path: Path) -> Non
         assert call["params"]["arguments"] == {"content": "x", "title": ""}
 
 
+async def test_a_path_as_the_disk_has_it_goes_up_as_the_project_calls_it(tmp_path: Path) -> None:
+    """Only below the project's folder; nothing else of this disk is named otherwise."""
+    async with running(tmp_path) as (setting, daemon, client):
+        root = setting.machine.project.resolve()
+        paths = [f"{root}/memory/a.md", f"{root}/../other/memory/a.md", f"{root}", "/etc/passwd.md", "memory/a.md"]
+        for number, path in enumerate(paths):
+            client.call(number, "memory_read", path=path)
+        await daemon.until(lambda: len(daemon.calls) == len(paths))
+        went = [call["params"]["arguments"]["path"] for call in daemon.calls]
+        assert went == ["memory/a.md", *paths[1:]]
+
+
+async def test_bytes_of_another_encoding_are_answered_under_their_id(tmp_path: Path) -> None:
+    async with running(tmp_path) as (_, _daemon, client):
+        line = b'{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"memory_store","arguments":{"content":"caf\xe9"}}}'
+        for identifier, told in ((b"7", 7), (b'"seven"', "seven"), (b'"s\xe9"', None), (b"true", None)):
+            await asyncio.to_thread(client.wire.send_line, line % identifier)
+            answer = await client.next()
+            assert (answer["id"], answer["error"]["code"]) == (told, -32700)
+            assert "not UTF-8" in answer["error"]["message"]
+
+
 async def test_large_lines(tmp_path: Path) -> None:
     """Up to the channel's limit they pass; a store that is over it with its id is refused by itself, and the session goes on."""
     async with running(tmp_path) as (_, daemon, client):

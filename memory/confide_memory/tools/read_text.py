@@ -1,0 +1,55 @@
+"""The page of a document that `memory_read` shows a model: so many lines, and so many characters.
+
+Clients put what is larger into a file of their own, and show their model its beginning: of a page of long lines it would read little, and
+not know where to go on. Programs ask for the structured result, which has all the lines that they name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+PAGE_CHARS: Final = 20_000
+"""Some 5,000 tokens."""
+_PLACE: Final = re.compile(r"(.+\.md):([1-9][0-9]{0,8})(?:-([1-9][0-9]{0,8}))?")
+
+
+class Page(NamedTuple):
+    """A part of a document.
+
+    Attributes:
+        text: its lines, or of one that is too long for a page a part.
+        told: which lines these are, of how many, and where it goes on.
+    """
+
+    text: str
+    told: str
+
+
+def page(lines: Sequence[str], shown: Sequence[str], first: int, at: int = 1) -> Page:
+    """What a model is shown of `shown`, the `lines` of a document from `first` on (counted from 1), whose first one begins at character
+    `at` of its line."""
+    total, count, size = len(lines), 0, 0
+    for line in shown:
+        if count and size + len(line) > PAGE_CHARS:
+            break
+        size += len(line) + 1
+        count += 1
+    last = first + count - 1
+    if shown and len(shown[0]) > PAGE_CHARS:
+        end = at + PAGE_CHARS - 1
+        told = f"line {first} of {total}, characters {at}-{end} of {at + len(shown[0]) - 1}"
+        return Page(shown[0][:PAGE_CHARS], f"{told}; more with fromLine {first}, fromChar {end + 1}")
+    more = f"; {total - last} more after line {last}" if last < total else ""
+    return Page("\n".join(shown[:count]), f"lines {first}-{last} of {total}{more}")
+
+
+def placed(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a read, where its path is the place of a hit as a search names it: `memory/plan.md:3-7`."""
+    match = _PLACE.fullmatch(arguments["path"])
+    if match is None:
+        return dict(arguments)
+    first = int(match[2])
+    asked = {"fromLine": first, **({"lines": max(1, int(match[3]) - first + 1)} if match[3] else {})}
+    return {**arguments, **asked, "path": match[1]}
