@@ -13,7 +13,7 @@ import random
 import sysconfig
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -106,15 +106,15 @@ async def answers(
             path, settings = Path(folder) / "space.db", IndexSettings()
             space = await Space.open(path, os.urandom(32), space_id="bench", settings=settings, embedder=handle)
             try:
-                await _put(space, "others", files)
+                await put(space, "others", files)
                 # One after the other in the same space: to index what stands beside them again each time would take an hour.
                 for (memory, part), some in groups.items():
                     own = memories[memory].without(part)
                     project = f"{memory}-{part}"
-                    await _put(space, project, own)
+                    await put(space, project, own)
                     if handle.state == "ready":
                         await space.wait_indexed(timeout_s=3600)
-                    found += [await _answer(space, one, origin, name) for one in some]
+                    found += [await ask(space, one, origin, name) for one in some]
                     for file in own:
                         await space.documents.delete(project, file, author="bench")
             finally:
@@ -122,16 +122,20 @@ async def answers(
     return found
 
 
-async def _put(space: Space, project: str, files: Mapping[str, str]) -> None:
+async def put(space: Space, project: str, files: Mapping[str, str]) -> None:
+    """Store files in a project."""
     for file, text in files.items():
         await space.documents.put(project, file, text, base=0, author="bench")
 
 
-async def _answer(space: Space, asked: Asked, origin: str, beside: str) -> Answer:
+async def ask(space: Space, asked: Asked, origin: str, beside: str, *, query: SearchQuery | None = None) -> Answer:
+    """What a search answers, without a threshold; `query` says where it looks."""
     if asked.kind in PROMPTS and not hook_question(asked.text):
         return Answer(asked, beside, origin=origin)  # a hook asks nothing
     is_unasked = asked.kind in PROMPTS
-    query = SearchQuery(asked.text, max_results=HITS, min_score=0.0, explain=True, is_unasked=is_unasked)
+    text = hook_question(asked.text) if is_unasked else asked.text
+    where = query or SearchQuery("")
+    query = replace(where, text=text, max_results=HITS, min_score=0.0, explain=True, is_unasked=is_unasked)
     result = await space.searcher.search(query)
     assert result.explanation is not None
     answer = Answer(asked, beside, origin=origin)

@@ -98,10 +98,11 @@ def _level(line: str) -> int:
 
 def memories() -> list[Memory]:
     """All that are written down, by name."""
-    return [_memory(path.stem, path.read_text(encoding="utf-8")) for path in sorted(HERE.glob("memories/*.txt"))]
+    return [read_memory(path.stem, path.read_text(encoding="utf-8")) for path in sorted(HERE.glob("memories/*.txt"))]
 
 
-def _memory(name: str, text: str) -> Memory:
+def read_memory(name: str, text: str) -> Memory:
+    """A memory in the form that README.md describes."""
     memory = Memory(name)
     lines: list[str] = []
     path, first = "", 0

@@ -162,8 +162,10 @@ def test_more_evidence_never_lowers_a_score(before: list[float], index: int, mor
 def test_what_nobody_asked_for_is_measured_by_everyday_texts() -> None:
     """A prompt that is nearer to those than to any note is helped by none; without a vector there is the other score alone."""
     evidence = Evidence(0.6, 0.6, 0.5, 0.5, covered=0.6, stated=0.6, margin=0.2, size=size_of(700))
-    assert evidence._replace(everyday=0.3).unasked > 0.4 > evidence._replace(everyday=-0.1).unasked
+    assert evidence._replace(everyday=0.4).unasked > 0.4 > evidence._replace(everyday=-0.1).unasked
     assert evidence.unasked > evidence._replace(size=size_of(7000)).unasked
+    ahead = evidence._replace(keyword_lead=0.5, vector_lead=0.2)
+    assert evidence._replace(keyword_lead=-0.2, vector_lead=-0.1).unasked < evidence.unasked < ahead.unasked
     assert Evidence(0.6, 0.8).unasked == Evidence(0.6, 0.8).score
 
 

@@ -52,7 +52,8 @@ def test_the_formulas_have_the_products_numbers() -> None:
         f"`source` is {weights.sessions} for",
         f"{h['keyword']} × keyword + {h['covered']} × covered + {h['stated']} × stated + {h['vector']} × vector + {h['best']} × best"
         f" + {h['margin']} × margin − {-h['size']} × size − {-h['constant']}`",
-        f"{u['keyword']} × keyword + {u['vector']} × vector + {u['everyday']} × everyday − {-u['size']} × size − {-u['constant']}`",
+        f"{u['keyword']} × keyword + {u['vector']} × vector + {u['everyday']} × everyday + {u['keyword_lead']} × keyword lead"
+        f" + {u['vector_lead']} × vector lead − {-u['size']} × size − {-u['constant']}`",
         f"{k['keyword']} × keyword + {k['terms']} × terms − {-k['constant']}`",
         f"{v['vector']:.0f} × vector − {-v['constant']:.0f}`",
         f"`{weights.balanced_score} × score + {weights.balanced_recency} × recency + {weights.balanced_importance} × importance"

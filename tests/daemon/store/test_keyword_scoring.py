@@ -21,6 +21,7 @@ MATCH = '"deploy" OR "server" OR "certificate" OR "note" OR "kerberos"'
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """1,200 pieces of common words in sixty documents; every fortieth has a rare one. They count as many."""
     monkeypatch.setattr(leg, "SMALL", 1000)
+    monkeypatch.setattr(leg, "FEW", 500)
     store = Store.open(tmp_path / "a.db", bytes(range(32)), writer=True, now=NOW)
     chance = random.Random(1)
     for number in range(60):
@@ -40,6 +41,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 @pytest.mark.parametrize("allowed", [Filter(), Filter(projects=frozenset({"p"})), Filter(path="4.md")])
 def test_the_best_are_those_of_a_full_scoring(store: Store, allowed: Filter, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first ten by score, filtered or not."""
+    monkeypatch.setattr(leg, "FEW", 0)
     full = store.keywords.candidates(MATCH, allowed, limit=10)
     monkeypatch.setattr(leg, "MOST_SCORED", 300)
     some = store.keywords.candidates(MATCH, allowed, limit=10)
@@ -64,13 +66,42 @@ def test_a_question_of_very_many_words_is_understood(store: Store, monkeypatch: 
 
 
 def test_how_many_pieces_hold_a_term_is_counted_up_to_a_bound(store: Store) -> None:
-    """And, for who may see a part of the space, in that part alone: nothing tells what the rest holds."""
+    """Among few allowed pieces, and for who may see a part of the space, in that part alone: nothing tells what the rest holds."""
     matches = ['"deploy"', '"kerberos"', '"absent"']
     having, pieces = store.keywords.holding(matches, Filter(), most=100)
     assert (having[0], having[2], pieces) == (100, 0, 1200)
     assert 0 < having[1] < 60
-    some = Filter(projects=frozenset({"q"}))
-    assert store.keywords.holding(matches, some, most=100)[1] == 1200
-    own, pieces = store.keywords.holding(matches, some, most=100, is_limited=True)
-    assert pieces == 400
-    assert 0 < own[1] < having[1]
+    many, few = Filter(projects=frozenset({"p"})), Filter(projects=frozenset({"q"}))
+    assert store.keywords.holding(matches, many, most=100)[1] == 1200
+    for allowed, is_limited, total in ((few, False, 400), (few, True, 400), (many, True, 800)):
+        own, pieces = store.keywords.holding(matches, allowed, most=100, is_limited=is_limited)
+        assert pieces == total
+        assert 0 < own[1] < having[1]
+
+
+@pytest.mark.parametrize("match", [MATCH, '"kerberos"', '"absent"'])
+@pytest.mark.parametrize(("project", "is_limited"), [("q", False), ("q", True), ("p", True)])
+def test_words_are_counted_among_what_is_asked_alone(store: Store, match: str, project: str, is_limited: bool) -> None:
+    """Of few pieces, and for who may see a part of the space: scores and counts are those of a space that holds nothing else."""
+    asked, terms = Filter(projects=frozenset({project})), match.split(" OR ")
+
+    def found() -> tuple[object, object]:
+        with store.reading():
+            best = store.keywords.candidates(match, asked, limit=400, is_limited=is_limited)
+            return best, store.keywords.holding(terms, asked, most=500, is_limited=is_limited)
+
+    before = found()
+    with store.writing():
+        for number in range(9):
+            row = store.documents.save("vault", f"{number}.md", str(number), author="alice", now=NOW)
+            store.pieces.replace(row, [Piece(1, 1, "kerberos deploy " * number, "", 9)], chunking="test", now=NOW)
+    assert found() == before
+
+
+def test_a_part_of_what_is_asked_has_the_scores_of_the_whole(store: Store) -> None:
+    """The days that a question names are looked at once more: the same piece scores the same there."""
+    asked, part = Filter(projects=frozenset({"q"})), Filter(projects=frozenset({"q"}), path="3.md")
+    whole = dict(store.keywords.candidates(MATCH, asked, limit=1000))
+    found = dict(store.keywords.candidates(MATCH, part, limit=1000, of=asked))
+    assert 0 < len(found) < len(whole)
+    assert found.items() <= whole.items()

@@ -55,6 +55,7 @@ from confide_daemon.retrieval.search.scoring import (
     Evidence,
     Terms,
     Yardstick,
+    field_of,
     saturate,
     size_of,
     stem_line,
@@ -205,7 +206,8 @@ class _Search:
         return Legs(_ordered(keyword), nearest, cosines, exact)
 
     def _by_words(self, match: str, allowed: Filter, limit: int) -> list[tuple[int, float]]:
-        return self._store.keywords.candidates(match, allowed, limit=limit, is_limited=self._query.is_limited)
+        asked, is_limited = filter_of(self._query), self._query.is_limited
+        return self._store.keywords.candidates(match, allowed, limit=limit, of=asked, is_limited=is_limited)
 
     def _views(self, found: Mapping[int, float]) -> Iterator[Filter]:
         """What each leg is asked for: all that is allowed; then, if that filled it, parts that would have no chance in it."""
@@ -345,6 +347,8 @@ class _Search:
         is_measured = cosines is not None and (generation is None or generation.provider not in WORDS_ONLY)
         best = scale.of(max(cosines.values(), default=0.0)) if cosines and is_measured else None
         margin, everyday = self._margins(best)
+        words_of_field = saturate(field_of(legs.keyword.values()))
+        field = scale.of(field_of(cosines.values())) if cosines and is_measured else 0.0
         today = self._today.isoformat()
         for piece in pieces:
             row = rows.get(piece)
@@ -369,6 +373,8 @@ class _Search:
                     margin=margin,
                     everyday=everyday,
                     size=size,
+                    keyword_lead=keyword - words_of_field,
+                    vector_lead=vector - field,
                 )
             factors.evidence = evidence
             score = evidence.unasked if self._query.is_unasked else evidence.score

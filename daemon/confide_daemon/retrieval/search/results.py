@@ -180,6 +180,8 @@ def explained(
             "margin": evidence.margin,
             "everyday": evidence.everyday,
             "size": evidence.size,
+            "keywordLead": evidence.keyword_lead,
+            "vectorLead": evidence.vector_lead,
             "ownScore": found.score,
             "order": found.order,
         }

@@ -15,6 +15,7 @@ the latter sets (`bench/quality.py`): there rarity lost more right hits than it 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import math
 import time
@@ -50,8 +51,19 @@ HYBRID = {
 KEYWORD = {"keyword": 3.4, "terms": 5.1, "constant": -4.63}
 VECTOR = {"vector": 10.0, "constant": -6.0}
 # Of what nobody asked for: how likely a piece helps with a prompt, most of which need no memory. Fitted on the prompts of the development
-# side alone, and moved so that 0.4 (`hooks.holder.recall.HIT_SCORE`) loses some 5 % of what helps.
-UNASKED = {"keyword": 5.4, "vector": 5.3, "everyday": 5.1, "size": -0.49, "constant": -3.6}
+# side of `bench/quiet` and of `bench.quiet.growing`, and moved so that at 0.4 (`hooks.holder.recall.HIT_SCORE`) no bed is louder than it
+# was. How far a piece stands above the field does nearly all that the number of pieces did: that one silenced what fits as a memory grew.
+UNASKED = {
+    "keyword": 1.6,
+    "vector": 2.0,
+    "everyday": 5.5,
+    "keyword_lead": 2.4,
+    "vector_lead": 1.5,
+    "size": -0.1,
+    "constant": -3.4,
+}
+# What nothing answers finds many pieces that are about as good; what is an answer stands above the others.
+FIELD = 5
 # Spaces of fewer pieces are all taken for so small.
 SMALLEST = 8
 # The margin of a model whose cohort is not known yet: half of all searches have less.
@@ -100,6 +112,8 @@ class Evidence(NamedTuple):
     margin: float = USUAL_MARGIN  # of the best cosine over the question's best with the cohort
     everyday: float = USUAL_MARGIN  # of the best cosine over the question's best with everyday texts
     size: float = 0.0  # the logarithm of how many pieces there are (`size_of`)
+    keyword_lead: float = 0.0  # over the `FIELD`th best keyword score of the search
+    vector_lead: float = 0.0  # over the `FIELD`th best cosine of the search
     is_named: bool = False  # a name or a quoted phrase of the question stands in it
 
     @property
@@ -131,6 +145,8 @@ class Evidence(NamedTuple):
             + UNASKED["keyword"] * self.keyword
             + UNASKED["vector"] * self.vector
             + UNASKED["everyday"] * self.everyday
+            + UNASKED["keyword_lead"] * self.keyword_lead
+            + UNASKED["vector_lead"] * self.vector_lead
             + UNASKED["size"] * self.size
         )
         return _logistic(value)
@@ -139,6 +155,12 @@ class Evidence(NamedTuple):
 def size_of(pieces: int) -> float:
     """How large a space is, as the score takes it."""
     return math.log(max(pieces, SMALLEST))
+
+
+def field_of(scores: Iterable[float]) -> float:
+    """The `FIELD`th best of the scores, 0 where there are fewer."""
+    best = heapq.nlargest(FIELD, scores)
+    return best[-1] if len(best) == FIELD else 0.0
 
 
 def saturate(bm25: float) -> float:

@@ -36,6 +36,11 @@ HEADER_WEIGHT = 1.0
 # too: at 100,000 pieces half of all questions lose by it what the slowest gain.
 MOST_SCORED = 8000
 SMALL = 150_000
+# Words are counted among what a search may see alone, where that has no more pieces than this: as if nothing else were in the space. FTS5
+# counts them over all of it, and to count otherwise costs about 5 us for each row that matches.
+FEW = 4000
+# Counts of words that are kept for the searches that follow; a question has some ten.
+MOST_COUNTS_KEPT = 2048
 # Of BM25, as FTS5 has them (fts5_aux.c).
 K1, B, LEAST_RARITY = 1.2, 0.75, 1e-6
 # Rows that match nothing, so that words are rare in a small space too, and their length (0001_first.sql).
@@ -59,67 +64,108 @@ class KeywordTable(Table):
         self._rows(f"DELETE FROM keyword WHERE rowid {AMONG}", (json.dumps(list(pieces)),))
 
     def candidates(
-        self, match: str, allowed: Filter, *, limit: int, is_limited: bool = False
+        self, match: str, allowed: Filter, *, limit: int, of: Filter | None = None, is_limited: bool = False
     ) -> list[tuple[int, float]]:
         """(piece, BM25 score, higher is better), best first. `match` is a query as `search.query` builds it.
 
-        `is_limited`: nothing of other rows than the allowed ones is in the scores.
+        Args:
+            of: among which pieces words are counted, if those are few (`FEW`): what is allowed is a part of them. None: the allowed ones.
+            is_limited: nothing of other rows than those is in the scores, however many they are.
         """
         if not match or KEYWORDS in self._database.damage.parts:
             return []
         documents = allowed_documents(self._database, allowed)
+        asked = allowed if of is None else of
         with self._database.leg(KEYWORDS):
+            if self._are_counted_alone(asked):
+                return self._best_by_themselves(match, asked, None if asked == allowed else documents, limit)
             if is_limited:
-                return self._best_by_themselves(match, documents, limit)
+                return self._best_by_themselves(match, allowed, None, limit)
             return self._candidates(match, documents, limit)
 
     def holding(
         self, matches: Sequence[str], allowed: Filter, *, most: int, is_limited: bool = False
     ) -> tuple[tuple[int, ...], int]:
-        """How many pieces match each of the queries, `most` at most, and how many pieces there are; `is_limited` as above: of the
-        allowed ones alone. Of all pieces otherwise, whatever is allowed: a list of some of them costs more than a search."""
+        """How many of the allowed pieces match each of the queries, `most` at most, and how many pieces there are.
+
+        Of more than `FEW` pieces all of the space are counted, unless `is_limited`: a list of them costs more than a search.
+        """
         if KEYWORDS in self._database.damage.parts:
             return (0,) * len(matches), 0
-        documents = allowed_documents(self._database, allowed) if is_limited else None
-        joined, which, among, some = "", "", [], ""
-        if documents is not None:
-            among, some = [json.dumps(list(documents))], f" WHERE document {AMONG}"
+        is_alone = self._are_counted_alone(allowed)
+        documents = allowed_documents(self._database, allowed) if is_alone or is_limited else None
+        known = self._counts_of(allowed) if is_alone else {}
+        joined, which, among = "", "", []
+        if documents is not None and any(match not in known for match in matches):
+            among = [json.dumps(list(documents))]
             # From the rows that match to their documents: a list of all allowed pieces would be made anew for each query.
             joined, which = "CROSS JOIN chunk c ON c.id = keyword.rowid", f"AND c.document {AMONG}"
         counted = f"SELECT count(*) FROM (SELECT 1 FROM keyword {joined} WHERE keyword MATCH ? {which} LIMIT {most})"
-        total = self._database.remembered.get(
-            ("pieces", tuple(among)), lambda: int(self._rows(f"SELECT count(*) FROM chunk{some}", among)[0][0])
-        )
         with self._database.leg(KEYWORDS):
-            return tuple(int(self._rows(counted, (match, *among))[0][0]) for match in matches), total
+            having = (
+                min(known[match], most) if match in known else int(self._rows(counted, (match, *among))[0][0])
+                for match in matches
+            )
+            return tuple(having), self._pieces_of(allowed if documents is not None else Filter())
 
-    def _best_by_themselves(self, match: str, documents: Sequence[int] | None, limit: int) -> list[tuple[int, float]]:
-        """BM25 as if there were no other rows; of many that match the newest.
+    def _pieces_of(self, allowed: Filter) -> int:
+        """How many pieces the allowed documents have; counted once in a state of the database."""
 
-        FTS5's own takes its statistics from all of them: who may see a part of a space could ask, by the score of a word in a text of his
-        own, whether the rest has that word.
+        def count() -> int:
+            documents = allowed_documents(self._database, allowed)
+            some = "" if documents is None else f" WHERE document {AMONG}"
+            values = [] if documents is None else [json.dumps(list(documents))]
+            return int(self._rows(f"SELECT count(*) FROM chunk{some}", values)[0][0])
+
+        return self._database.remembered.get(("pieces", allowed), count)
+
+    def _are_counted_alone(self, allowed: Filter) -> bool:
+        """Whether words are counted among the allowed pieces alone: these are few, and not all there are."""
+        return allowed_documents(self._database, allowed) is not None and self._pieces_of(allowed) <= FEW
+
+    def _counts_of(self, allowed: Filter) -> dict[str, int]:
+        """How many of the allowed pieces hold each phrase that was looked for in this state of the database."""
+        counts: dict[str, int] = self._database.remembered.get(("having", allowed), dict)
+        if len(counts) > MOST_COUNTS_KEPT:
+            counts.clear()
+        return counts
+
+    def _best_by_themselves(
+        self, match: str, counted: Filter, documents: Sequence[int] | None, limit: int
+    ) -> list[tuple[int, float]]:
+        """BM25 as if there were no other rows than those of `counted`; of many that match the newest. `documents`: some of them; None: all.
+
+        FTS5's own takes its statistics from all rows: what stands in another project would change an answer in this one. And who may see a
+        part of a space could ask, by the score of a word in a text of his own, whether the rest has that word.
         """
         self._database.connection.register_fts5_function("term_counts", _term_counts)  # type: ignore[arg-type]  # it takes no further arguments
-        some, among = "", []
-        if documents is not None:
-            some, among = f" WHERE document {AMONG}", [json.dumps(list(documents))]
-        which = f"AND +rowid IN (SELECT id FROM chunk{some})" if some else ""
+        own = allowed_documents(self._database, counted)
+        among = [] if own is None else [json.dumps(list(own))]
+        which = "" if own is None else f"AND +rowid IN (SELECT id FROM chunk WHERE document {AMONG})"
         sql = (
             f"SELECT rowid, term_counts(keyword) FROM keyword WHERE keyword MATCH ? {which} ORDER BY rowid DESC LIMIT ?"
         )
         rows = list(self._rows(sql, (match, *among, MOST_SCORED)))
+        phrases = match.split(" OR ")
         if not rows:
+            self._counts_of(counted).update(dict.fromkeys(phrases, 0))
             return []
-        own = int(self._rows(f"SELECT count(*) FROM chunk{some}", among)[0][0])
-        total = own + BACKGROUND
+        pieces = self._pieces_of(counted)
+        total = pieces + BACKGROUND
         counts = np.array([np.frombuffer(row[1], dtype=np.uint32) for row in rows], dtype=np.float64)
         lengths, often = counts[:, :1], counts[:, 1:]
         having = np.count_nonzero(often, axis=0)
+        if len(rows) < MOST_SCORED:
+            self._counts_of(counted).update(zip(phrases, having.tolist(), strict=True))
         rarity = np.maximum(np.log((total - having + 0.5) / (having + 0.5)), LEAST_RARITY)
-        usual = (own * lengths.mean() + BACKGROUND * BACKGROUND_WORDS) / total
+        usual = (pieces * lengths.mean() + BACKGROUND * BACKGROUND_WORDS) / total
         fullness = K1 * (1 - B + B * lengths / usual)
         scores = (rarity * often * (K1 + 1) / (often + fullness)).sum(axis=1)
         found = [(int(row[0]), float(score)) for row, score in zip(rows, scores, strict=True)]
+        if documents is not None:
+            some = f"SELECT id FROM chunk WHERE document {AMONG}"
+            ids = {row[0] for row in self._rows(some, (json.dumps(list(documents)),))}
+            found = [item for item in found if item[0] in ids]
         return sorted(found, key=lambda item: (-item[1], item[0]))[:limit]
 
     def _candidates(self, match: str, documents: Sequence[int] | None, limit: int) -> list[tuple[int, float]]:
