@@ -46,7 +46,7 @@ _WHOLE_REMOTE = re.compile(r"^(?:(?:https?|ssh|git|git\+ssh|ssh\+git)://|[^@/:]+
 
 # Against a folder of a clone that looks like a bare repository, and so has a configuration of its author's: with a remote, and with
 # programs for git to start (`core.fsmonitor` ran at `check-ignore`).
-_WARY: Final = ("-c", "safe.bareRepository=explicit", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+WARY: Final = ("-c", "safe.bareRepository=explicit", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 
 
 class Project(NamedTuple):
@@ -261,7 +261,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def _run_git(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
-    command = ["git", *_WARY, "-C", os.fspath(folder), *arguments]
+    command = ["git", *WARY, "-C", os.fspath(folder), *arguments]
     return subprocess.run(command, capture_output=True, timeout=_GIT_DEADLINE_S, check=False, env=env)
 
 

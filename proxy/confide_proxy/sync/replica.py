@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import RequestError
@@ -23,6 +24,7 @@ from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.link import Patient
 from confide_proxy.sync.absence.rule import Absence, Verdict
 from confide_proxy.sync.behind import is_pending
+from confide_proxy.sync.commits import Commits
 from confide_proxy.sync.folder import MAX_FILES, Content, Folder
 from confide_proxy.sync.ledger import (
     UNREAD,
@@ -88,6 +90,7 @@ class Replica:
         self._paths = path_locks(ledger.locks)
         self._steps = Steps()
         self.absence = Absence(folder, ledger)
+        self._commits = Commits()
         self._compared_as: str | None = None
         self._is_compared = False  # over this connection: until then the daemon may not have what it once confirmed
 
@@ -533,6 +536,8 @@ class Replica:
         params = {"project": self.folder.project, "path": path, "hash": content.hash, **said}
         if await asyncio.to_thread(self.folder.narrowing.own_notes.has, path):
             params["class"] = UNTRUSTED  # what an agent noted by itself is no person's word, and may be a web page's
+        elif await asyncio.to_thread(self._commits.has_a_strangers, self._place(path), content):
+            params["class"] = UNTRUSTED  # nor is what came with a clone, and was not changed here
         deadline_s = _PUT_DEADLINE_S + content.size / _PUT_BYTES_S
         await self._deposit(path, content)
         await through(self._ledger.note_sent, path, content.hash)
@@ -557,6 +562,9 @@ class Replica:
             return {}
         found = await self._revision_with(path, digest)
         return {"base": found, "baseHash": digest} if found else {}
+
+    def _place(self, path: str) -> Path:
+        return self.folder.root / self.folder.spelled(path)
 
     async def _confirm(self, path: str, content: Content, revision: int) -> None:
         """Note that the daemon has a file as it goes out, and have it hold the same where the user wishes so."""
