@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from confide_memory.classes import hostile
-from confide_proxy.learn.exchanges import Exchange
+from confide_proxy.learn.exchanges import Exchange, Said, typed
 from confide_proxy.learn.finding import KINDS, Finding, words_of
 
 MAX_CHARS: Final = 500
@@ -34,7 +34,7 @@ _STEERING: Final = re.compile(
 
 def checked(findings: Iterable[Finding], window: Sequence[Exchange]) -> list[Finding]:
     """Those that may be kept, as one line each, at most `MAX_FINDINGS`."""
-    messages = [_flat(said.text) for exchange in window for said in exchange.said if said.role != "call"]
+    messages = [_flat(_own(said)) for exchange in window for said in exchange.said if said.role != "call"]
     kept: list[Finding] = []
     for finding in findings:
         text, quote = _flat(_STEERING.sub("", finding.text)), _flat(finding.quote)
@@ -70,6 +70,15 @@ def likeness(one: str, other: str) -> float:
         return 0.0  # most pairs, and this is a twentieth of what the rest costs
     matcher = difflib.SequenceMatcher(None, mine, others, autojunk=False)
     return matcher.ratio() if matcher.quick_ratio() >= ALIKE else 0.0
+
+
+def is_a_persons(finding: Finding, window: Sequence[Exchange]) -> bool:
+    """Whether the quote of a finding is what a person said."""
+    return is_quoted(finding.quote, [_flat(typed(exchange.user)) for exchange in window])
+
+
+def _own(said: Said) -> str:
+    return typed(said.text) if said.role == "user" else said.text
 
 
 def _flat(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from confide_crypto.errors import RequestError
 from confide_crypto.sealing.placeholder import STANDIN
-from confide_memory.classes import DERIVED
+from confide_memory.classes import DERIVED, lowest
 from confide_memory.errors import ToolError
 from confide_memory.note_names import MAX_TITLE
 from confide_memory.tools.call import CLASS
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 SOURCE: Final = "hook"
 """What the daemon knows a note of the learner's by, and gives it the class `derived`."""
-_DERIVED: Final = {CLASS: DERIVED}
-"""The same of a call, which says it of every revision (docs/classes.md)."""
 _CATEGORIES: Final = {"preference": "preferences", "correction": "preferences", "decision": "decisions"}
 _TITLE_CHARS: Final = min(72, MAX_TITLE)
 
@@ -58,10 +56,12 @@ async def store(memory: Memory, suggestion: Suggestion, *, is_accepted: bool) ->
 
     Raises RequestError, ToolError, ConfideError, TimeoutError: as the call of a tool.
     """
+    # Said of every revision (docs/classes.md).
+    of_class = {CLASS: DERIVED if is_accepted else lowest((DERIVED, suggestion.class_))}
     if suggestion.note:
         try:
             result = await memory.call(
-                "memory_update", {"id": suggestion.note, "content": suggestion.text}, more_meta=_DERIVED
+                "memory_update", {"id": suggestion.note, "content": suggestion.text}, more_meta=of_class
             )
         except (RequestError, ToolError):
             pass  # somebody has deleted it
@@ -69,12 +69,12 @@ async def store(memory: Memory, suggestion: Suggestion, *, is_accepted: bool) ->
             return replace(suggestion, state="stored", path=str(result.get("path", suggestion.path)))
     arguments = _fields(suggestion)
     try:
-        result = await memory.call("memory_store", arguments, more_meta=_DERIVED)
+        result = await memory.call("memory_store", arguments, more_meta=of_class)
     except (RequestError, ToolError):
         if "relatedTo" not in arguments:
             raise
         bare = {name: value for name, value in arguments.items() if name not in ("relatedTo", "relation")}
-        result = await memory.call("memory_store", bare, more_meta=_DERIVED)
+        result = await memory.call("memory_store", bare, more_meta=of_class)
     stored = replace(suggestion, state="stored", note=str(result.get("id", "")), path=str(result["path"]))
     if not result["linesWritten"]:
         return replace(stored, state="known")
@@ -84,7 +84,7 @@ async def store(memory: Memory, suggestion: Suggestion, *, is_accepted: bool) ->
             await memory.call("memory_delete", {"id": stored.note})
             return replace(stored, state="known", note=each["id"], path=each["path"])
         link = {"id": stored.note, "relatedId": each["id"], "relation": "supersedes"}
-        await memory.call("memory_link", link, more_meta=_DERIVED)
+        await memory.call("memory_link", link, more_meta=of_class)
         stored = replace(stored, replaced=each["id"])
     return stored
 

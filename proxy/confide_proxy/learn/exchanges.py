@@ -27,6 +27,17 @@ _FOREIGN: Final = re.compile(
     re.IGNORECASE,
 )
 _INTERRUPTED: Final = "[Request interrupted"
+FENCE: Final = re.compile(r"```.*?(?:```|\Z)|`{0}<(\w+)[^>]*>.*?</\1>", re.DOTALL)
+"""Code and tags, which are quoted."""
+_MOST_TYPED_LINES: Final = 5
+"""Longer messages are pasted for the most part."""
+_PASTED: Final = re.compile(
+    r"^[\W_]*(?:(?:title|from|to|cc|subject|date|sent|author|reporter|reply-to|message-id|labels?|(?:posted|opened|reported) by"
+    r"|steps to reproduce|source)[\W_]*:|(?:on|am|le)\b.*\b(?:wrote|schrieb|écrit)[\W_]*:|(?:original|forwarded) message\b)"
+    r"|^--(?: ?$| \w)",
+    re.IGNORECASE,
+)
+"""How a line of a mail, an issue or an article begins, and the mark above a signature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +74,14 @@ class Exchange:
     def user(self) -> str:
         return self.said[0].text
 
-    def tainted(self) -> list[tuple[str, str, int]]:
-        """What the agent stored in it after it had read what strangers wrote (docs/classes.md)."""
-        first = next((at for at, said in enumerate(self.said) if said.is_foreign), len(self.said))
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the agent read in it what strangers may have written. Of one that was cut nobody knows."""
+        return len(self.said) >= _MOST_SAID or any(said.is_foreign for said in self.said)
+
+    def tainted(self, *, is_before: bool = False) -> list[tuple[str, str, int]]:
+        """What the agent stored in it after it had read what strangers wrote (docs/classes.md); `is_before`: it had so before."""
+        first = next((at for at, said in enumerate(self.said) if is_before or said.is_foreign), len(self.said))
         return [said.stored for said in self.said[first:] if said.stored is not None]
 
 
@@ -86,6 +102,21 @@ class Reading:
     is_full: bool = False
     unknown: int = 0
     secrets: dict[str, Secret] = field(default_factory=dict, repr=False)
+
+
+def typed(text: str) -> str:
+    """What of a message is its sender's own word. Of one with something pasted that is the first paragraph, up to where that begins."""
+    lines = FENCE.sub("\n", text).strip().split("\n")
+    pasted = next((at for at, line in enumerate(lines) if _PASTED.match(line)), None)
+    if pasted is None and sum(bool(line.strip()) for line in lines) <= _MOST_TYPED_LINES:
+        return text
+    own = lines[:pasted]
+    own = own[: next((at for at, line in enumerate(own) if not line.strip()), len(own))]
+    if len(own) > _MOST_TYPED_LINES:
+        own = own[:1]  # no blank line tells where it begins
+    # What a colon announces is another's.
+    own = own[: next((at + 1 for at, line in enumerate(own) if line.rstrip().endswith(":")), len(own))]
+    return "\n".join(own)
 
 
 def read(fd: int, parser: Parser, begin: int, sealer: Sealer) -> Reading:

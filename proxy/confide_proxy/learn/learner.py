@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any, Final
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.sealing.placeholder import STANDIN
 from confide_memory.answers import ask
+from confide_memory.classes import DERIVED, UNTRUSTED, hostile
 from confide_proxy.hooks import pointers
 from confide_proxy.learn import delivery, summary
-from confide_proxy.learn.checks import checked
+from confide_proxy.learn.checks import checked, is_a_persons
 from confide_proxy.learn.exchanges import Exchange, Reading, read
 from confide_proxy.learn.judges.chain import chain_of
 from confide_proxy.learn.progress import Known, Progress, write_whole
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SEAT: Final = "learn"
+RULES: Final = "rules"
+"""The judge that is always there, as it names itself."""
 QUIET_S: Final = 60.0
 """After the last pointer: a person who goes on talking is not learned from meanwhile."""
 LOOK_S: Final = 2.0
@@ -236,7 +239,8 @@ class Learner:
             is_read = False
             while not is_read:
                 is_read = await self._stretch(session, project, memory, chain, progress, learned)
-            await self._summed_up(session, project, memory, learned)
+            known = await asyncio.to_thread(progress.get, str(session.path))
+            await self._summed_up(session, project, memory, learned, is_tainted=known.tainted)
             if self._config.learn.mode == "auto":
                 await self._deliver(project, memory, learned)
 
@@ -258,12 +262,18 @@ class Learner:
             exchanges = exchanges[:-1]  # the agent is at it
         learned.unknown += reading.unknown
         learned.exchanges += len(exchanges)
+        is_tainted = known.tainted
         for exchange in exchanges:
-            learned.lowered += await _lowered(memory, exchange)
+            learned.lowered += await _lowered(memory, exchange, is_before=is_tainted)
+            is_tainted = is_tainted or exchange.is_foreign
         count = known.exchanges
+        is_read_by = known.tainted
         for window in windows(exchanges, count):
             judge, findings = await chain.findings(window, session.client)
+            is_read_by = is_read_by or any(exchange.is_foreign for exchange in window)
             for finding in checked(findings, window):
+                # The rules keep a person's sentence as it is; what a model made of it may be of the page as well.
+                is_own = not is_read_by or (judge == RULES and is_a_persons(finding, window))
                 suggestion = Suggestion(
                     id_of(project.name, finding.text),
                     finding.text,
@@ -275,12 +285,15 @@ class Learner:
                     session.client,
                     judge,
                     now(),
+                    class_=DERIVED if is_own else UNTRUSTED,
                 )
                 learned.found += await self._keep(suggestion, memory, reading)
         end = exchanges[-1].end if exchanges else known.offset
         if end > known.offset:
             mark = await asyncio.to_thread(_mark, session, end)
-            moved = replace(known, offset=end, mark=mark, exchanges=count + len(exchanges), at=now())
+            moved = replace(
+                known, offset=end, mark=mark, exchanges=count + len(exchanges), tainted=is_tainted, at=now()
+            )
             await asyncio.to_thread(progress.set, path, moved)
         return not reading.is_full or end <= known.offset
 
@@ -293,13 +306,15 @@ class Learner:
         state = "storing" if self._config.learn.mode == "auto" else "waiting"
         return await asyncio.to_thread(self.suggestions.add, replace(suggestion, state=state))
 
-    async def _summed_up(self, session: _Session, project: Project, memory: Memory, learned: Learned) -> None:
+    async def _summed_up(
+        self, session: _Session, project: Project, memory: Memory, learned: Learned, *, is_tainted: bool
+    ) -> None:
         """One note of a session that was compacted or has ended."""
         if not session.compacted and not session.has_ended:
             return
-        make = partial(_summary, session, memory.sealing.sealer)
+        make = partial(_summary, session, memory.sealing.sealer, is_tainted=is_tainted)
         text, reading = await asyncio.to_thread(make)
-        if not text:
+        if not text or hostile.is_hostile(text):
             return
         suggestion = Suggestion(
             id_of(project.name, f"session {session.session}"),
@@ -310,8 +325,9 @@ class Learner:
             str(project.root),
             session.session,
             session.client,
-            "client" if session.compacted else "rules",
+            "client" if session.compacted else RULES,
             now(),
+            class_=UNTRUSTED if session.compacted and is_tainted else DERIVED,
         )
         learned.found += await self._keep(suggestion, memory, reading)
 
@@ -332,13 +348,13 @@ def windows(exchanges: Sequence[Exchange], before: int) -> Iterator[Sequence[Exc
         start += size
 
 
-async def _lowered(memory: Memory, exchange: Exchange) -> int:
+async def _lowered(memory: Memory, exchange: Exchange, *, is_before: bool) -> int:
     """Have the daemon count as untrusted what the agent stored after it had read what strangers wrote; how much that was.
 
     Raises ConnectionLost, TimeoutError: from the link; and RequestError, unless it is about the document.
     """
     count = 0
-    for project, path, revision in exchange.tainted():
+    for project, path, revision in exchange.tainted(is_before=is_before):
         body = {"project": project, "path": path, "revision": revision}
         try:
             answer = await ask(memory.connection, "lower", body, timeout_s=_DEADLINE_S)
@@ -387,7 +403,10 @@ def _read(session: _Session, known: Known, sealer: Any) -> tuple[Known, Reading]
         head = head_of(fd)
         is_same = bool(known.offset) and known.head == head and mark_of(fd, known.offset) == known.mark
         if not is_same:
-            known = Known(head=head, note=known.note, offset=0 if known.offset else _first_offset(fd, session))
+            begin = 0 if known.offset else _first_offset(fd, session)
+            known = Known(
+                head=head, note=known.note, offset=begin, tainted=begin > 0
+            )  # what was not read may be a page
         return known, read(fd, session.parser, known.offset, sealer)
 
 
@@ -406,7 +425,7 @@ def _mark(session: _Session, offset: int) -> str:
         return mark_of(fd, offset)
 
 
-def _summary(session: _Session, sealer: Any) -> tuple[str, Reading | None]:
+def _summary(session: _Session, sealer: Any, *, is_tainted: bool) -> tuple[str, Reading | None]:
     with opened(session.root, session.path) as fd:
         day = time.strftime("%Y-%m-%d", time.localtime(session.pointers[-1]["at"]))
-        return summary.of(fd, session.parser, sealer, session.compacted, day)
+        return summary.of(fd, session.parser, sealer, session.compacted, day, is_tainted=is_tainted)

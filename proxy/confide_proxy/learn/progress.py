@@ -25,6 +25,7 @@ class Known:
         head, mark: what tells the file, and that it was not rewritten (`sync.transcripts.files`).
         exchanges: how many were judged.
         note: the id of the note of the session, once there is one.
+        tainted: the agent has read what strangers wrote, or may have; it stays so to the session's end.
         at: when this was last changed, in seconds since 1970.
     """
 
@@ -33,6 +34,7 @@ class Known:
     mark: str = ""
     exchanges: int = 0
     note: str = ""
+    tainted: bool = False
     at: int = 0
 
 

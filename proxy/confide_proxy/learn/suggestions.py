@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
+from confide_memory.classes import DERIVED
 from confide_proxy.errors import StateError
 from confide_proxy.learn.checks import ALIKE, likeness
 from confide_proxy.learn.finding import words_of
@@ -46,6 +47,7 @@ class Suggestion:
         note: the id of the note that it became; of one that waits, the note that it would change.
         path: of that note.
         replaced: an older note that it took the place of.
+        class_: of what it becomes, unless a person says yes to it: `derived`, or `untrusted` (docs/classes.md).
     """
 
     id: str
@@ -62,6 +64,7 @@ class Suggestion:
     note: str = ""
     path: str = ""
     replaced: str = ""
+    class_: str = DERIVED
 
     @property
     def is_settled(self) -> bool:

@@ -9,7 +9,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Final
 
-from confide_proxy.learn.exchanges import Exchange, Reading, read, secrets_of
+from confide_proxy.learn.exchanges import Exchange, Reading, read, secrets_of, typed
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.sealer import Sealer
@@ -30,12 +30,15 @@ _BLOCKS: Final = re.compile(
 _TAGS: Final = re.compile(r"</?summary>")
 
 
-def of(fd: int, parser: Parser, sealer: Sealer, compacted: str, day: str) -> tuple[str, Reading | None]:
+def of(
+    fd: int, parser: Parser, sealer: Sealer, compacted: str, day: str, *, is_tainted: bool
+) -> tuple[str, Reading | None]:
     """The text of a session's note, "" where it needs none; and what it was read from, where it has secrets. Blocks.
 
     Args:
         compacted: the client's own summary, not sealed yet.
         day: when that was made.
+        is_tainted: the agent has read what strangers wrote, and so may repeat it: its last words are left out.
 
     Raises OSError: the file cannot be read; KeyFileError, BlockedError: as `Sealer.seal`.
     """
@@ -51,13 +54,14 @@ def of(fd: int, parser: Parser, sealer: Sealer, compacted: str, day: str) -> tup
         begin = max(first.end, size - _TAIL_BYTES)
         begin += os.pread(fd, _TAIL_BYTES, begin).find(b"\n") + 1
         last = read(fd, parser, begin, sealer)
-    exchanges = [each for each in first.exchanges if each.user and not each.user.startswith(("/", "!"))]
+    is_tainted = is_tainted or any(each.is_foreign for each in (*first.exchanges, *last.exchanges))
+    exchanges = [each for each in first.exchanges if typed(each.user).strip() and not each.user.startswith(("/", "!"))]
     if len(exchanges) < LEAST_EXCHANGES:
         return "", None
-    said = _last_words(last.exchanges) or _last_words(first.exchanges)
-    asked = [f"- {_clipped(_line(each.user), _ASKED_CHARS)}" for each in (exchanges[0], exchanges[-1])]
+    said = "" if is_tainted else _last_words(last.exchanges) or _last_words(first.exchanges)
+    asked = [f"- {_clipped(_line(typed(each.user)), _ASKED_CHARS)}" for each in (exchanges[0], exchanges[-1])]
     day = exchanges[0].time[:10] or day
-    head = f"Session of {day}: {_clipped(_line(exchanges[0].user), _TITLE_CHARS)}"
+    head = f"Session of {day}: {_clipped(_line(typed(exchanges[0].user)), _TITLE_CHARS)}"
     lines = [head, "\nAsked first and last:\n", *dict.fromkeys(asked)]
     if said:
         lines.append(f"\nSaid at the end: {_clipped(_line(said), _SAID_CHARS)}")

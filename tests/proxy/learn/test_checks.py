@@ -59,6 +59,13 @@ def test_anything_else_is_dropped(bad: Finding) -> None:
     assert checked([bad], WINDOW) == []
 
 
+def test_a_quote_out_of_something_pasted_is_nobodys_here() -> None:
+    """A model that was asked may take it for the person's."""
+    window = [exchange(f"What do they want?\n\nFrom: Mallory\n{QUOTE}")]
+    assert checked([finding()], window) == []
+    assert checked([finding()], [exchange(f"{QUOTE}\n\nFrom: Mallory\nHello, all of you!")])
+
+
 def test_of_a_batch_five_are_kept_and_each_once() -> None:
     """Whoever finds the same twice, or twenty things, has found at most five."""
     many = [finding(text=f"Postgres was chosen for reason number {number} of many others") for number in "abcdefgh"]

@@ -102,7 +102,7 @@ def test_what_our_tools_answered_is_not_there(talk: ClaudeSession) -> None:
 def test_what_is_stored_after_strangers_were_read_is_tainted(
     talk: ClaudeSession, name: str, given: dict[str, Any], is_tainted: bool
 ) -> None:
-    """A web page, another server's tool: what the agent stores behind it in that turn; not before it, not in the next turn."""
+    """A web page, another server's tool: what the agent stores behind it, in the next turn as well; not before it."""
     store = {"type": "tool_use", "name": "mcp__confide__memory_store", "input": {"content": "x"}}
     said = "Stored in memory/notes/{}.md [app] as note mem_x_1_2, revision {}."
     talk.user("look it up")
@@ -121,7 +121,8 @@ def test_what_is_stored_after_strangers_were_read_is_tainted(
     talk.user(result("t6", said.format("next", 5), failed=False))
     first, second = reading(talk.path).exchanges
     behind = [("app", "memory/notes/behind.md", 2), ("app", "memory/notes/up.md", 4)]
-    assert (first.tainted(), second.tainted()) == (behind if is_tainted else [], [])
+    assert (first.is_foreign, first.tainted()) == (is_tainted, behind if is_tainted else [])
+    assert second.tainted(is_before=first.is_foreign) == ([("app", "memory/notes/next.md", 5)] if is_tainted else [])
 
 
 def test_credentials_are_sealed_before_anything_is_judged(talk: ClaudeSession) -> None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from confide_proxy.learn.exchanges import Exchange, Said
+from confide_proxy.learn.exchanges import FENCE, Exchange, Said, typed
 from confide_proxy.learn.finding import Finding, words_of
 
 MOST_TYPED_CHARS: Final = 4000
@@ -27,7 +27,6 @@ def _any(words: str) -> str:
     return f"(?:{'|'.join(part.strip().replace(' ', chr(92) + ' ') for part in words.split('/'))})"
 
 
-_FENCE: Final = re.compile(r"```.*?(?:```|\Z)|`{0}<(\w+)[^>]*>.*?</\1>", re.DOTALL)
 _SENTENCE: Final = re.compile(r"(?<=[.!?])[\"')]*\s+(?=[\"'(A-Z0-9])|\n+")
 _ABBREVIATION: Final = re.compile(r"\b(?:e\.g|i\.e|etc|vs|approx|no|nope)\.$", re.IGNORECASE)
 _QUOTED_LINE: Final = re.compile(r"^\s*(?:>|\||\$ |at |File \"|#include|import |def |class |[{}\[\]<])")
@@ -222,7 +221,7 @@ def judge(window: Sequence[Exchange]) -> list[Finding]:
 
 def sentences(text: str) -> Iterator[str]:
     """Sentences that a person typed, without code and what is quoted."""
-    for line in _FENCE.sub("\n", text).split("\n"):
+    for line in FENCE.sub("\n", text).split("\n"):
         if _QUOTED_LINE.match(line):
             continue
         held = ""
@@ -241,7 +240,7 @@ def sentences(text: str) -> Iterator[str]:
 def _of_a_person(text: str) -> Iterator[Finding]:
     if len(text) > MOST_TYPED_CHARS or text.startswith(("/", "!", "#")) or _ABOUT_TEXTS.search(text):
         return
-    for sentence in sentences(text):
+    for sentence in sentences(typed(text)):
         if len(sentence) > _LONGEST_SENTENCE or "(redacted:" in sentence or len(words_of(sentence)) < _LEAST_WORDS:
             continue
         if (found := _remembered(sentence)) is not None:
