@@ -35,6 +35,7 @@ Exit codes of both programs, in this one place:
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -52,6 +53,17 @@ EXIT_STORAGE: Final = 8
 def printable(text: str) -> str:
     """A peer's word or sentence as it may be shown: one line, and nothing in it that steers a terminal or cannot be written."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def where(error: BaseException) -> str:
+    """Class and place of an error, and no word of its text, which may quote anything."""
+    trace = error.__traceback__ or sys.exc_info()[2]
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return type(error).__name__
+    file = Path(trace.tb_frame.f_code.co_filename)
+    return f"{type(error).__name__} at {file.parent.name}/{file.name}:{trace.tb_lineno}"
 
 
 class ConfideError(Exception):

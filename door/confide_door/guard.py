@@ -8,15 +8,14 @@ answer has a header of CORS, so no page reads one.
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from confide_crypto.errors import where
 from confide_crypto.keys.tokens import MARK
 from confide_door.refusals import RefusalError
 
@@ -130,17 +129,6 @@ class Guard:
             # Half of an answer must not pass for a whole one.
             raise ConnectionAbortedError
         await refusal.response()(scope, receive, stamped)
-
-
-def where(error: BaseException) -> str:
-    """Class and place of an error, without its text."""
-    trace = error.__traceback__ or sys.exc_info()[2]
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return type(error).__name__
-    file = Path(trace.tb_frame.f_code.co_filename)
-    return f"{type(error).__name__} at {file.parent.name}/{file.name}:{trace.tb_lineno}"
 
 
 def _is_link(scope: Scope, names: Names) -> bool:

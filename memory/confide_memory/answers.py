@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from confide_crypto.errors import RequestError
+from confide_crypto.errors import RequestError, printable
 from confide_memory.classes import CLASSES, UNTRUSTED
 from confide_memory.documents import MAX_SENT, Asks, send_text, text_hash
 from confide_memory.errors import UnfitAnswerError, UnknownRequestError
@@ -55,6 +55,7 @@ _MAX_NAMED: Final = 2 * MAX_FILES
 _MAX_AGES: Final = 16
 MAX_DOUBTED: Final = 10_000
 """Parts of a document that are untrusted."""
+MAX_TROUBLES: Final = 16
 MAX_TOLD_CHARS: Final = 256
 """Of a name or a reason that a machine tells; what is longer is cut."""
 _MAX_MARK: Final = 256
@@ -175,6 +176,10 @@ def _held(kind: Kind) -> Kind:
 def _beginning(body: Mapping[str, Any], name: str) -> str | None:
     value = optional(text)(body, name)
     return None if value is None else value[:MAX_TOLD_CHARS]
+
+
+def _trouble(body: Mapping[str, Any], name: str) -> str:
+    return printable(text(body, name)[:MAX_TOLD_CHARS])
 
 
 def _class(body: Mapping[str, Any], name: str) -> str:
@@ -368,7 +373,10 @@ MACHINES_ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "sent": optional(items(MAX_SENT, each(content_hash)), ()),
     },
     "flush": {},
-    "backlog": dict.fromkeys(("pendingUploads", "queuedOffline", "deadLetters"), optional(_size)),
+    "backlog": {
+        **dict.fromkeys(("pendingUploads", "queuedOffline", "deadLetters"), optional(_size)),
+        "troubles": optional(items(MAX_TROUBLES, each(_trouble)), ()),
+    },
     "workplace": {
         **dict.fromkeys(("platform", "directory", "time", "claim"), _beginning),
         "git": optional(record(**dict.fromkeys(("repository", "branch", "remote"), _beginning))),

@@ -71,7 +71,7 @@ async def test_it_is_asked_for_everything(pinned: Machine, notes: Notes) -> None
     ours = {"base": 3, "baseHash": hash_of("made")}
     assert outcome["edited"] == {"applied": False, "hash": hash_of("by hand"), "text": "by hand", **ours}
     assert (pinned.project / "memory/made.md").read_text() == outcome["flushed"] == "by hand"
-    assert set(outcome["backlog"]) == {"pendingUploads", "queuedOffline", "deadLetters"}
+    assert set(outcome["backlog"]) - {"troubles"} == {"pendingUploads", "queuedOffline", "deadLetters"}
     assert set(outcome["scan"]) == {"filesScanned", "sent", "removed", "pulled", "skipped"}
     assert outcome["scanned"] == "later"
 

@@ -18,6 +18,7 @@ from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestErro
 from confide_crypto.limits import CLOSE_TIMEOUT_S, CLOSE_VIOLATION, DEFAULT_TIMERS, MAX_REQUESTS, WRITE_LIMIT, Timers
 from confide_crypto.transport.inbox import FREE, Body, Inbox, OnMessage, OnRequest, OnStream, Toll
 from confide_crypto.transport.outbox import Outbox
+from confide_crypto.transport.task_group import TaskGroup, raise_if_cancelled
 
 if TYPE_CHECKING:
     from websockets.asyncio.connection import Connection as WebSocket
@@ -234,16 +235,13 @@ class Connection:
     # -- tasks of serve -------------------------------------------------------------------------------------------
 
     async def _serve(self, on_message: OnMessage, on_request: OnRequest, on_stream: OnStream, toll: Toll) -> None:
-        try:
-            async with asyncio.TaskGroup() as group:
-                helpers = [group.create_task(self._outbox.run()), group.create_task(self._keep_alive())]
-                try:
-                    await self._inbox.run(group, on_message, on_request, on_stream, toll)
-                finally:
-                    for task in helpers:
-                        task.cancel()
-        except BaseExceptionGroup as failures:
-            raise _first(failures) from None
+        async with TaskGroup() as group:
+            helpers = [group.create_task(self._outbox.run()), group.create_task(self._keep_alive())]
+            try:
+                await self._inbox.run(group, on_message, on_request, on_stream, toll)
+            finally:
+                for task in helpers:
+                    task.cancel()
 
     async def _keep_alive(self) -> None:
         tick_s = self._timers.keepalive_s / 2  # so that silence never lasts longer than keepalive_s
@@ -263,8 +261,10 @@ class Connection:
                 raise ConnectionLost(truncated=True, problem=f"no sign of life for {self._timers.idle_s:.0f} s")
             received, sent = self._inbox.records_received, self._outbox.records_sent
             if is_quiet and not self._outbox.is_busy:
-                with contextlib.suppress(ConnectionLost):
+                try:
                     await self._outbox.send(FrameType.KEEPALIVE, 0, b"")
+                except ConnectionLost:
+                    raise_if_cancelled()
 
     # -- bookkeeping ----------------------------------------------------------------------------------------------
 
@@ -338,12 +338,6 @@ async def _pass_over(_message: bytes) -> None:
 
 async def _refuse_stream(_op: str, _body: dict[str, Any], _data: Body) -> dict[str, Any]:
     raise RequestError("invalid", "no request with a body is taken here")
-
-
-def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one that explains the others: a bug or a broken rule before a lost connection."""
-    leaves = [leaf for leaf in failures.exceptions if not isinstance(leaf, ConnectionLost)]
-    return leaves[0] if leaves else failures.exceptions[0]
 
 
 def boot_clock() -> float:

@@ -44,6 +44,7 @@ from confide_crypto.limits import (
     STREAM_CREDIT,
 )
 from confide_crypto.transport.outbox import Outbox
+from confide_crypto.transport.task_group import TaskGroup
 
 if TYPE_CHECKING:
     from websockets.asyncio.connection import Connection as WebSocket
@@ -206,7 +207,7 @@ class Inbox:
         return bool(self._handlers) or self._is_delivering
 
     async def run(
-        self, group: asyncio.TaskGroup, on_message: OnMessage, on_request: OnRequest, on_stream: OnStream, toll: Toll
+        self, group: TaskGroup, on_message: OnMessage, on_request: OnRequest, on_stream: OnStream, toll: Toll
     ) -> None:
         """Read until the peer's CLOSE, or until the websocket ends after we began to close.
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.errors import DamagedError, NotFoundError, StorageError
 from confide_daemon.store.rows import RevisionEntry
 from confide_daemon.store.store import Store
@@ -66,8 +67,7 @@ class History:
         """End the sweeping, after the transaction that is under way."""
         if self._sweeping is not None:
             self._sweeping.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._sweeping
+            await asyncio.gather(self._sweeping, return_exceptions=True)
 
     async def revisions(self, project: str, path: str, *, limit: int) -> list[RevisionEntry]:
         """The newest revisions of a document, newest first. Raises NotFoundError: there is none, or it was deleted too long ago."""
@@ -150,6 +150,7 @@ class History:
                 if swept := await self.sweep():
                     log.info("the texts of %d documents that were deleted long ago are removed", swept)
             except StorageError as error:
+                raise_if_cancelled()
                 log.error("what was deleted long ago could not be removed: %s", error)
             await asyncio.sleep(DAY_S)
 

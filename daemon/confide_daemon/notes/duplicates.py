@@ -224,7 +224,8 @@ class Look:
         if embedded is not None:
             # So that the next note is compared with this one.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.is_kept.wait(), DEADLINE_S)
+                async with asyncio.timeout(DEADLINE_S):
+                    await self.is_kept.wait()
         # The first note of a space may be quicker than the index, and there is nothing to compare it with.
         warnings = (f"{self._problem}; {BY_TEXT}",) if embedded is None and not first.is_only else ()
         return Looked(tuple(near), first.tags, warnings)

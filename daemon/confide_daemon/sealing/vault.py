@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from confide_crypto.sealing.record import MAX_RECORD
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.config import VaultConfig
 from confide_daemon.errors import VaultError
 from confide_memory.errors import with_extra
@@ -135,10 +136,12 @@ class Vault:
                 left_s = await self._run(self._client.keep_token)
                 has_failed = False
             except VaultError as error:
+                raise_if_cancelled()
                 if not has_failed:
                     log.warning("the vault for sealed records: %s", error)
                 has_failed, left_s = True, RETRY_S
             except Exception as error:
+                raise_if_cancelled()
                 log.error("the login at the vault broke: %s", type(error).__name__)
                 left_s = RETRY_S
             await asyncio.sleep(left_s)

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 
 from confide_crypto.errors import ConfideError, RecordError
 from confide_crypto.sealing.record import Record
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.errors import VaultError
 from confide_daemon.sealing.records import Follow, MoveResult, SealedRecords, parsed
 from confide_daemon.sealing.vault import KEPT_DAYS, THREADS, LostError, Vault, changed, place_for
@@ -236,6 +237,7 @@ class VaultRecords(SealedRecords):
             try:
                 await self._sweep()
             except ConfideError as error:
+                raise_if_cancelled()
                 log.info("places in the vault that are to be emptied have to wait: %s", error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(SWEEP_EVERY_S):

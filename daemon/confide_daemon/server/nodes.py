@@ -17,6 +17,7 @@ from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.handshake.speaking import Speaker
 from confide_crypto.keys.identity import fingerprint_words
 from confide_crypto.transport.open import Connection
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.access import space_removal
 from confide_daemon.access.authorization import Callers, denied
 from confide_daemon.access.registry import State
@@ -96,8 +97,10 @@ class Following:
                     await asyncio.to_thread(self._take_snapshot)
                 self._complaint = ""
             except ConfideError as error:
+                raise_if_cancelled()
                 self._complain(str(error), is_expected=isinstance(error, EngineError))
             except Exception as error:
+                raise_if_cancelled()
                 # A bug must not end this untold; its text may quote anything.
                 self._complain(type(error).__name__, is_expected=False)
             await asyncio.sleep(FOLLOW_S)

@@ -19,6 +19,7 @@ from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.keys.identity import format_daemon_key
 from confide_crypto.limits import Timers
 from confide_crypto.transport.open import Connection
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon import __version__
 from confide_daemon.access.audit import PAUSE_S, SHARED_PAUSE_S, AuditLog
 from confide_daemon.access.callers import Caller
@@ -423,6 +424,7 @@ class Daemon:
             try:
                 await self.spaces.look_at_all()
             except ConfideError as error:
+                raise_if_cancelled()
                 log.error("the spaces could not be looked at: %s", error)
             await asyncio.sleep(LOOK_S)
 

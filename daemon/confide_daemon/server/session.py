@@ -23,6 +23,7 @@ from confide_crypto.handshake.rotation import verify_rotation
 from confide_crypto.limits import MAX_MESSAGE, PARSED_ASIDE
 from confide_crypto.transport.inbox import Body
 from confide_crypto.transport.open import Connection
+from confide_crypto.transport.task_group import TaskGroup
 from confide_daemon import __version__
 from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.access.registry import Registry
@@ -231,7 +232,7 @@ class Session:
         connected = self._facts(event="session connected")
         log.info("session %s: %s connected", self.connection.session_id, self.caller.alias, extra=connected)
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 beside = [
                     group.create_task(self._agent.run(self._server_in, self._server_out)),
                     group.create_task(self._forward()),
@@ -248,9 +249,6 @@ class Session:
                 )
                 for task in beside:
                     task.cancel()
-        except BaseExceptionGroup as failures:
-            # What ended the connection; its neighbours fall with it.
-            raise failures.exceptions[0] from None
         finally:
             for stream in (self._to_server, self._server_in, self._server_out, self._from_server):
                 stream.close()

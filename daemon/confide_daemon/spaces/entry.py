@@ -15,6 +15,7 @@ from pathlib import Path
 
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_crypto.keys.files import read_private_file, write_private_file
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.datadir.key_state import Custody, Keeper, KeyName
 from confide_daemon.errors import LockedError, WrongKeyError
 from confide_daemon.spaces.custodian import Custodian
@@ -173,8 +174,10 @@ class Entry:
                     pass
                 return
             except ConfideError as error:
+                raise_if_cancelled()
                 log.warning("the key of space %s could not be changed: %s", self._space_id, error)
             except Exception as error:
+                raise_if_cancelled()
                 # A bug must not leave a removed device's key in use, untold; its text may quote anything.
                 log.error("changing the key of space %s broke: %s", self._space_id, type(error).__name__)
             await asyncio.sleep(RETRY_S)
@@ -245,6 +248,7 @@ class StandingFile:
                 await asyncio.to_thread(write_private_file, self._path, json.dumps(said).encode(), replace=True)
                 self._written = standings
             except KeyFileError as error:
+                raise_if_cancelled()
                 log.warning("which spaces are locked could not be written down: %s", error)
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_crypto.keys.files import read_private_file, write_private_file
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon import __version__, figures
 from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.key_state import Custody
@@ -311,10 +312,12 @@ class Leases:
                     log.warning("the database of the store answers again")
                 self.failure = None
             except ConfideError as error:
+                raise_if_cancelled()
                 if self.failure is None:
                     log.warning("the database of the store cannot be asked: %s", error)
                 self._fail(error)
             except Exception as error:
+                raise_if_cancelled()
                 # A bug must not end the heartbeat untold; its text may quote anything.
                 self._fail(StorageError(f"its heartbeat is broken ({type(error).__name__})"))
                 log.error("the heartbeat of this node broke: %s", type(error).__name__)

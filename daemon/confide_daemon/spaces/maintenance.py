@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon import figures
 from confide_daemon.datadir.disk import Disk
 from confide_daemon.errors import DamagedError, StorageError
@@ -223,11 +224,13 @@ class Upkeep:
                     await self._threads.rest()
                 self.failure = None
             except StorageError as error:
+                raise_if_cancelled()
                 if self._closing:
                     return
                 self.failure = error
                 log.warning("the space could not be looked after: %s", error)
             except Exception as error:
+                raise_if_cancelled()
                 # A bug must not leave a space that nobody looks after and that is said to be well; its text may quote anything.
                 self.failure = StorageError(f"its upkeep is broken ({type(error).__name__})")
                 log.error("the upkeep of a space broke: %s", type(error).__name__)
@@ -236,7 +239,8 @@ class Upkeep:
 
     async def _is_woken_within(self, seconds: float) -> bool:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
         return self._wake.is_set()
 
     async def _round(self) -> None:
@@ -288,7 +292,8 @@ class Upkeep:
                 found[breach.what] += breach.rows
             if rest:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._ended.wait(), (time.monotonic() - started) * rest)
+                    async with asyncio.timeout((time.monotonic() - started) * rest):
+                        await self._ended.wait()
         return found
 
     @property
@@ -344,6 +349,7 @@ class Upkeep:
             try:
                 count = await self._threads.maintain(lambda store: _mend(store, what))
             except DamagedError:
+                raise_if_cancelled()
                 await self._salvage()
                 count = 1 if what != PAGES else 0
             if not count:

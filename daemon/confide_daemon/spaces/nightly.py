@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from confide_crypto.errors import ConfideError
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.notes.dedupe import Deduplication
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
@@ -135,8 +136,10 @@ class Nightly:
                 if is_due(self._clock(), last.at if last else 0.0):
                     await self.look()
             except ConfideError as error:
+                raise_if_cancelled()
                 log.warning("the memory could not be looked through: %s", type(error).__name__)
             except Exception as error:
+                raise_if_cancelled()
                 # A bug here must not end the space; its text may quote anything.
                 log.error("looking through the memory broke: %s", type(error).__name__)
             await asyncio.sleep(min(LONGEST_SLEEP_S, until_next(self._clock())))

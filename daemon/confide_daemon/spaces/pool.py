@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from confide_crypto.errors import ConfideError, KeyFileError
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.access import space_removal
 from confide_daemon.access.registry import State
 from confide_daemon.config import ChunkSettings
@@ -228,8 +229,10 @@ class Spaces:
         entry = self._entry(space_id)
         while True:
             await entry.is_unlocked.wait()
-            with suppress(LockedError):
+            try:
                 return await self.get(space_id)
+            except LockedError:
+                raise_if_cancelled()
 
     async def unlock(self, space_id: str, keys: Mapping[int, bytes], *, may_change: bool) -> None:
         """Takes keys that a machine of the roster brings, as far as they are needed (`needed_epochs`), and opens what they open.

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.errors import EngineError, StorageError
 from confide_daemon.store.database import Outbox
 from confide_daemon.store.store import Store
@@ -75,6 +76,7 @@ class Shipping:
             try:
                 await self._bring(outbox, at_rest=False)
             except StorageError as error:
+                raise_if_cancelled()
                 pause_s = RETRY_S
                 if not isinstance(error, EngineError):  # of that one the heartbeat tells, once
                     log.warning("the snapshot of a space could not be brought to its log: %s", error)

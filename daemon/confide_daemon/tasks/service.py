@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from confide_crypto.sealing.roster import Roster
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.access.callers import Grants
 from confide_daemon.documents.writer import Operation
 from confide_daemon.errors import StorageError
@@ -143,8 +144,10 @@ class Tasks:
                 wait_s = await self.look()
                 await self._tidy()
             except StorageError as error:
+                raise_if_cancelled()
                 log.warning("tasks could not be looked after: %s", error)
             except Exception as error:
+                raise_if_cancelled()
                 # A bug must not leave a space whose tasks nobody looks after; its text may quote anything.
                 log.error("looking after tasks broke: %s", type(error).__name__)
             self._looked.set()

@@ -207,6 +207,7 @@ def _structured(
             *_unknown_toolsets(context.unknown_toolsets),
             *_clash_warning(status.clashes),
             *_refusals(backlog.get("deadLetters")),
+            *backlog.get("troubles", ()),
         ],
     }
 

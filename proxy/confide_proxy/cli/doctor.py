@@ -45,7 +45,7 @@ from confide_proxy.devices import by_http
 from confide_proxy.devices.connection import SpaceConnection
 from confide_proxy.errors import FolderError
 from confide_proxy.hooks import counts
-from confide_proxy.link import daemon, founding, local
+from confide_proxy.link import daemon, founding, local, services
 from confide_proxy.link import identity as identities
 from confide_proxy.link.connection_terms import attach_body
 from confide_proxy.link.identity import Form
@@ -137,6 +137,8 @@ async def _checked(here: Here, folder: Path, *, fix: bool) -> AsyncIterator[Find
     for each in await asyncio.to_thread(lambda: list(_imports(folder))):
         yield each
     yield await asyncio.to_thread(_hooks, here)
+    for each in await asyncio.to_thread(services.lasting, here.paths.seats):
+        yield Finding("sessions", "problem", each.what, "it goes on by itself; confide sync compares files now")
     for each in await asyncio.to_thread(lambda: list(_clients(here, folder, fix=fix))):
         yield each
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from confide_crypto.errors import RequestError
+from confide_crypto.transport.task_group import TaskGroup
 from confide_memory.answers import ask, local_time
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.globs import is_glob, matches, normal
@@ -153,7 +154,7 @@ async def _many(
                 else:
                     done[path] = {"path": path, "revision": answer["revision"]}
 
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             for each in meant:
                 group.create_task(bring(each["path"]))
         if len(listed) < _LONGEST_LIST:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from confide_crypto.errors import EXIT_STORAGE, ConfideError, DeniedError, HandshakeError, KeyFileError, RequestError
+from confide_crypto.transport.task_group import TaskGroup
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_proxy import homes
 from confide_proxy.cli import markdown_offer, setup
@@ -48,6 +49,7 @@ from confide_proxy.paths import Paths
 from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
+    from confide_proxy.link.services import Services
     from confide_proxy.mcp.client import Client
     from confide_proxy.sync.ledger import SyncReport
 
@@ -279,6 +281,7 @@ class Watch:
         served: list[Project],
         teller: Teller,
         ended: asyncio.Future[ConfideError],
+        services: Services,
     ) -> None:
         from confide_proxy.link.connection_terms import attach_body
         from confide_proxy.link.key_rotation import MachineKeys
@@ -291,9 +294,10 @@ class Watch:
         from confide_proxy.sync.workspace import Files
 
         self._teller = teller
+        self._services = services
         self._ended = ended
         self._reason = ""
-        self._group: asyncio.TaskGroup
+        self._group: TaskGroup
         machine = MachineKeys(paths)
         self.sealing = Sealing(paths, config, machine)
         self._files = Files(
@@ -303,7 +307,10 @@ class Watch:
             sealing=self.sealing,
             on_report=teller.report,
             backlog=backlog,
-            on_news=lambda: self._group.create_task(self._streamer.look_again()),
+            on_news=lambda: self._group.create_task(
+                services.attempt("looking for news of devices", self._streamer.look_again)
+            ),
+            services=services,
         )
         self._files.on_ignored = lambda said: teller.say("ignored", said)
         bodies = {folder.project: attach_body(folder.project, config) for folder in self._files.folders}
@@ -319,16 +326,19 @@ class Watch:
         # machine does not keep the others down.
         self.link = Link(paths, config, [bodies[GLOBAL_PROJECT]], callbacks, machine)
         debounce_s = config.debounce_ms / 1000
-        self._streamer = Streamer(paths.seats, self._files, self.sealing, self.link, bodies, debounce_s=debounce_s)
+        self._streamer = Streamer(
+            paths.seats, self._files, self.sealing, self.link, bodies, services, debounce_s=debounce_s
+        )
         sealed = SealedCalls(self.sealing, served[0].name)
         self._fallback = Fallback(paths, config, served[0], self.link, sealed, self._files)
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             self._group = group
             group.create_task(self.link.run())
-            group.create_task(self.sealing.attend(self._streamer.look_again))
-            group.create_task(self.link.receipts.keep_fresh(self.link))
+            keep = self._services.keep
+            group.create_task(keep("attending to keys", lambda: self.sealing.attend(self._streamer.look_again)))
+            group.create_task(keep("keeping receipts", lambda: self.link.receipts.keep_fresh(self.link)))
 
     async def _on_up(self, attached: dict[str, Any]) -> None:
         await self._streamer.on_up(attached, self._group.create_task)
@@ -376,22 +386,27 @@ async def _serve(paths: Paths, config: ProxyConfig, served: list[Project], telle
         teller.say(
             "watching", f"watching {project.root} as {project.name}", project=project.name, folder=str(project.root)
         )
-    watches = [Watch(paths, config, group, teller, ended) for group in grouped(served)]
-    async with asyncio.TaskGroup() as group:
+    from confide_proxy.link.services import Services
+
+    services = Services(paths.seats)
+    watches = [Watch(paths, config, group, teller, ended, services) for group in grouped(served)]
+    async with TaskGroup() as group:
         tasks = [group.create_task(each.run()) for each in watches]
         if config.transcripts:
             from confide_proxy.sync.transcripts.streamer import Transcripts
 
-            tasks.append(group.create_task(Transcripts(paths, config, watches[0].link, watches[0].sealing).run()))
+            transcripts = Transcripts(paths, config, watches[0].link, watches[0].sealing, services)
+            tasks.append(group.create_task(services.keep("sending transcripts", transcripts.run)))
         if config.hooks:
             from confide_proxy.hooks.holder.seat import Hooks
 
             roots = [project.root for project in served]
-            tasks.append(group.create_task(Hooks(paths, watches[0].link, watches[0].sealing, roots).run()))
+            hooks = Hooks(paths, watches[0].link, watches[0].sealing, roots)
+            tasks.append(group.create_task(services.keep("answering hooks", hooks.run)))
         if config.learn.is_on:
             from confide_proxy.mcp.client import learn
 
-            tasks.append(group.create_task(learn(paths, config)))
+            tasks.append(group.create_task(services.keep("learning", lambda: learn(paths, config))))
         ended.add_done_callback(lambda _ended: stop.set())
         await stop.wait()
         # A thread that waits for a disk must not keep a process that was told to end.
@@ -405,6 +420,7 @@ async def _serve(paths: Paths, config: ProxyConfig, served: list[Project], telle
             pass
         for task in tasks:
             task.cancel()
+    services.close()
     if ended.done():
         return ended.result()
     teller.say("ended", "ended")

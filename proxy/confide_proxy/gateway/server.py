@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import Any, Final
 
-from confide_crypto.errors import ConfideError
+from confide_crypto.errors import ConfideError, where
 from confide_crypto.keys.files import make_private_dir, write_private_file
+from confide_crypto.transport.task_group import TaskGroup
 from confide_door import serving
-from confide_door.guard import where
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import GatewayError
@@ -91,7 +91,7 @@ async def serve(
         if seat.try_take():  # of several the first is found by `confide panel`
             said = {"pid": os.getpid(), "port": gateway.port, "version": VERSION}
             await asyncio.to_thread(write_private_file, running, json.dumps(said).encode(), replace=True)
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             tasks = [group.create_task(work) for work in (gateway.exchange.run(), gateway.watch())]
             running_server = group.create_task(server.serve(sockets=[listening]))
             on_ready(gateway)
@@ -115,8 +115,8 @@ async def serve(
             for task in (*tasks, running_server, *waiting):
                 task.cancel()
             timer.cancel()
-    except BaseExceptionGroup as group:
-        raise _told(group) from None
+    except Exception as error:
+        raise _told(error) from None
     finally:
         if seat.is_taken:
             running.unlink(missing_ok=True)
@@ -124,8 +124,6 @@ async def serve(
         listening.close()
 
 
-def _told(error: BaseException) -> ConfideError:
+def _told(error: Exception) -> ConfideError:
     """What a person is told of what ended the gateway: the place alone, where it is a fault of ours."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
     return error if isinstance(error, ConfideError) else GatewayError(f"the gateway failed: {where(error)}")

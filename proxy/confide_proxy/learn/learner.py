@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.sealing.placeholder import STANDIN
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_memory.answers import ask
 from confide_memory.classes import DERIVED, UNTRUSTED, hostile
 from confide_proxy.hooks import pointers
@@ -133,7 +134,10 @@ class Learner:
         self.suggestions = Suggestions(self._folder)
 
     async def run(self) -> None:
-        """Learn whenever it has been quiet for a minute, until cancelled; in turns with the other processes of this machine."""
+        """Learn whenever it has been quiet for a minute, until cancelled; in turns with the other processes of this machine.
+
+        Raises OSError: the state folder cannot be written to.
+        """
         if not self._config.learn.is_on or os.environ.get("CONFIDE_LEARNING"):
             return
         try:
@@ -145,12 +149,11 @@ class Learner:
                     learned = await self.learn()
                     rest_s = TROUBLE_S if learned.is_full else 0.0
                 except (ConfideError, TimeoutError, OSError) as error:
+                    raise_if_cancelled()
                     log.info("learning stopped: %s", error if isinstance(error, ConfideError) else type(error).__name__)
                     rest_s = TROUBLE_S
                 self._seat.leave()
                 await asyncio.sleep(rest_s)
-        except OSError as error:  # a state folder that cannot be written
-            log.info("nothing is learned: %s", error.strerror or type(error).__name__)
         finally:
             self._seat.leave()
 

@@ -28,6 +28,7 @@ from confide_crypto.errors import (
     RequestError,
     UnreachableError,
 )
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_memory.answers import ask
 from confide_memory.documents import Asks
 from confide_proxy.config import ProxyConfig
@@ -149,6 +150,7 @@ class Link:
                 await self._hold(leg)
                 reason: ConfideError = ConnectionLost(truncated=False)
             except BaseException as error:
+                raise_if_cancelled()
                 reason = self._reason(error)
             if self.is_up and time.monotonic() - came_up > STEADY_S:
                 waited_s = 0.0
@@ -283,6 +285,7 @@ class Link:
         try:
             fresh = await self._connect({"replaces": leg.connection.session_id})
         except Exception as error:
+            raise_if_cancelled()
             log.info("kept the connection: a fresh one failed with %s", type(self._reason(error)).__name__)
             return None
         if fresh.attached["space"] != leg.attached["space"]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_crypto.keys.files import make_private_dir, read_private_file
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_memory.answers import ask
 from confide_memory.documents import Asks
 
@@ -87,9 +88,11 @@ class Receipts:
             if not link.is_up or link.passed == passed or not link.attached["receipt"]:
                 continue
             passed = link.passed + 1  # with this question
-            with suppress(ConfideError, TimeoutError):
+            try:
                 answer = await ask(link, "receipt", {}, timeout_s=_DEADLINE_S)
                 await asyncio.to_thread(self.keep, link.attached["space"], answer["receipt"])
+            except (ConfideError, TimeoutError):
+                raise_if_cancelled()
 
     def doubted(self, space: str, folders: Iterable[Path]) -> set[Path]:
         """Those of the folders that were not compared since the daemon was last put back."""

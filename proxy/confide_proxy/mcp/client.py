@@ -222,8 +222,4 @@ async def learn(paths: Paths, config: ProxyConfig) -> None:
     """
     from confide_proxy.learn.learner import Learner  # only who asks for it pays for it
 
-    try:
-        await Learner(paths, config, lambda project: Client(paths, config, project)).run()
-    except Exception as error:
-        # A transcript of next year's client must not end the memory of a session.
-        log.warning("nothing more is learned in this session: %s", type(error).__name__)
+    await Learner(paths, config, lambda project: Client(paths, config, project)).run()

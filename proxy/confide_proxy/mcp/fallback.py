@@ -15,6 +15,7 @@ from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_memory.answers import ask
 from confide_memory.tools.call import Answer
 from confide_proxy.config import ProxyConfig
@@ -209,6 +210,7 @@ class Fallback:
             except ConnectionLost:
                 return
             except (ConfideError, OSError) as error:
+                raise_if_cancelled()
                 problem = str(error) if isinstance(error, ConfideError) else type(error).__name__
                 if problem != told:  # once, not every half minute
                     log.warning("what waits for the daemon could not be sent: %s", problem)

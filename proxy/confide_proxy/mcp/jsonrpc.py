@@ -314,6 +314,8 @@ class Outgoing:
         """
         import asyncio
 
+        from confide_crypto.transport.task_group import raise_if_cancelled
+
         self._is_filled = asyncio.Event()
         while True:
             while self._lines:
@@ -330,8 +332,10 @@ class Outgoing:
                 if line.call is not None:
                     line.call.session_id = link.session_id
                 # Where the link breaks right here, nobody knows whether the daemon got it: who is told that it is down decides.
-                with suppress(ConnectionLost):
+                try:
                     await link.send_message(line.data, line.session_id)
+                except ConnectionLost:
+                    raise_if_cancelled()
             self._is_filled.clear()
             await self._is_filled.wait()
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
 from confide_crypto.errors import ConfideError
+from confide_crypto.transport.task_group import TaskGroup
 from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools.call import catalogue_hash
@@ -17,6 +18,7 @@ from confide_proxy.config import ProxyConfig
 from confide_proxy.link.connection_terms import attach_body
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.link.link import Callbacks, Link
+from confide_proxy.link.services import Services
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp.fallback import Fallback
 from confide_proxy.mcp.tunnel import Tunnel
@@ -44,7 +46,16 @@ class Session:
         self._root = project.root
         machine = MachineKeys(paths)
         self.sealing = Sealing(paths, config, machine)
-        self.files = Files(paths, config, project, sealing=self.sealing, backlog=backlog, on_news=self._on_news)
+        self.services = Services(paths.seats)
+        self.files = Files(
+            paths,
+            config,
+            project,
+            sealing=self.sealing,
+            backlog=backlog,
+            on_news=self._on_news,
+            services=self.services,
+        )
         bodies = {name: attach_body(name, config) for name in (project.name, GLOBAL_PROJECT)}
         callbacks = Callbacks(
             on_up=self._on_up,
@@ -59,30 +70,45 @@ class Session:
         )
         self.link = Link(paths, config, list(bodies.values()), callbacks, machine)
         debounce_s = config.debounce_ms / 1000
-        self._streamer = Streamer(paths.seats, self.files, self.sealing, self.link, bodies, debounce_s=debounce_s)
+        self._streamer = Streamer(
+            paths.seats, self.files, self.sealing, self.link, bodies, self.services, debounce_s=debounce_s
+        )
         sealed = SealedCalls(self.sealing, project.name, flush=self.files.flush)
         fallback = Fallback(paths, config, project, self.link, sealed, self.files)
         tunnel.attach(self.link, fallback, sealed, str(project.root))
         tunnel.notices = self.files.notices
         self.files.on_ignored = lambda said: log.warning("%s", said)
-        self._group: asyncio.TaskGroup
+        self._group: TaskGroup
         self._learns = False
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
+        try:
+            await self._run()
+        finally:
+            self.services.close()
+
+    async def _run(self) -> None:
+        async with TaskGroup() as group:
             self._group = group
             group.create_task(self.link.run())
             group.create_task(self._tunnel.send())
-            group.create_task(self.link.receipts.keep_fresh(self.link))
-            group.create_task(self.sealing.attend(self._streamer.look_again))
+            keep = self.services.keep
+            group.create_task(keep("keeping receipts", lambda: self.link.receipts.keep_fresh(self.link)))
+            group.create_task(keep("attending to keys", lambda: self.sealing.attend(self._streamer.look_again)))
             if self._config.transcripts:
-                from confide_proxy.sync.transcripts.streamer import Transcripts  # only who asks for it pays for it
-
-                group.create_task(Transcripts(self._paths, self._config, self.link, self.sealing).run())
+                group.create_task(keep("sending transcripts", self._transcripts))
             if self._config.hooks:
-                # Behind the link's imports, and in a thread: the client's first calls wait for none of it.
-                seat = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.holder.seat")
-                group.create_task(seat.Hooks(self._paths, self.link, self.sealing, [self._root]).run())
+                group.create_task(keep("answering hooks", self._hooks))
+
+    async def _transcripts(self) -> None:
+        from confide_proxy.sync.transcripts.streamer import Transcripts  # only who asks for it pays for it
+
+        await Transcripts(self._paths, self._config, self.link, self.sealing, self.services).run()
+
+    async def _hooks(self) -> None:
+        # Behind the link's imports, and in a thread: the client's first calls wait for none of it.
+        seat = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.holder.seat")
+        await seat.Hooks(self._paths, self.link, self.sealing, [self._root]).run()
 
     async def _learn(self) -> None:
         from confide_proxy.mcp.client import learn  # only who asks for it pays for it
@@ -90,16 +116,16 @@ class Session:
         await learn(self._paths, self._config)
 
     def _on_news(self) -> None:
-        self._spawn(self._streamer.look_again())
+        self._attempt("looking for news of devices", self._streamer.look_again)
 
     async def _on_up(self, attached: dict[str, Any]) -> None:
         await self._streamer.on_up(attached, self._spawn)
         self._tunnel.on_up()
-        self._spawn(self.sealing.reseal(self.link))
-        self._spawn(self._refresh_catalogue(attached["catalogue"]))
+        self._attempt("sealing old records anew", lambda: self.sealing.reseal(self.link))
+        self._attempt("keeping the catalogue", lambda: self._refresh_catalogue(attached["catalogue"]))
         if self._config.learn.is_on and not self._learns:
             self._learns = True  # from the first link on: no start waits for what it loads
-            self._spawn(self._learn())
+            self._spawn(self.services.keep("learning", self._learn))
 
     def _on_down(self, reason: ConfideError) -> None:
         self._streamer.on_down()
@@ -124,6 +150,9 @@ class Session:
             log.warning("%s: %s", UNKNOWN, ", ".join(new))
         with suppress(OSError):  # a full disk: the next connection asks again
             await asyncio.to_thread(catalogues.save, self._paths.catalogue, fresh)
+
+    def _attempt(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        self._spawn(self.services.attempt(name, work))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return self._group.create_task(work)

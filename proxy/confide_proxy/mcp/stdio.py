@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confide_crypto.errors import ConfideError
+from confide_crypto.errors import ConfideError, where
 from confide_proxy import config as configs
 from confide_proxy import homes
 from confide_proxy import paths as places
@@ -285,7 +285,7 @@ class Engine:
             os._exit(error.exit_code)
         except BaseException as error:
             # Only a fault of ours gets here. The client restarts a server that ended, but waits for ever on one that is mute.
-            _say(f"confide: internal error: {_where(error)}")
+            _say(f"confide: internal error: {where(error)}")
             os._exit(1)
 
     async def _serve(self) -> None:
@@ -293,6 +293,7 @@ class Engine:
         import logging
         from concurrent.futures import ThreadPoolExecutor
 
+        from confide_crypto.transport.task_group import TaskGroup
         from confide_proxy.link.founding import found_for_agent
         from confide_proxy.mcp.session import Session
         from confide_proxy.sync import project as projects
@@ -322,7 +323,7 @@ class Engine:
         with self._opening:
             self._is_open = True
         session = Session(here, config, project, self._tunnel)
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             work = (session.run(), self._pump(), self._attend())
             tasks = [group.create_task(each) for each in work]
             await self._ending.wait()
@@ -373,19 +374,6 @@ def _options(arguments: list[str]) -> tuple[Path, Path | None] | str:
         else:
             config = Path(value).expanduser()
     return (project.absolute(), config) if project.is_dir() else f"--project {project} is not a folder"
-
-
-def _where(error: BaseException) -> str:
-    """Class and line of the innermost error, and no word of its text, which could hold what nobody should read in a log."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return type(error).__name__
-    file = Path(trace.tb_frame.f_code.co_filename)
-    return f"{type(error).__name__} at {file.parent.name}/{file.name}:{trace.tb_lineno}"
 
 
 def _say(text: str) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_memory.answers import ask
 from confide_memory.documents import EXAMPLE, GLOBAL_PROJECT, MEMORY_FOLDER, Asks, is_memory, path_problem
 from confide_memory.note_names import TASK_ID, names_of
@@ -220,6 +221,7 @@ class Replay:
             except TimeoutError:
                 return Outcome(sent, refused, "the daemon did not answer in time")
             except RequestError as error:
+                raise_if_cancelled()
                 if error.code in LATER:
                     return Outcome(sent, refused, str(error))
                 why = error.in_one_line

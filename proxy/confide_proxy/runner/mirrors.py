@@ -223,7 +223,8 @@ class Mirror:
             _kill(process)
             # Also where this is cancelled: nothing of it lives on return.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.communicate(), _ENDED_S)
+                async with asyncio.timeout(_ENDED_S):
+                    await process.communicate()
         if grows is not None and await self._is_too_large(grows):
             problem = f"the repository {self.name} is larger than {self._limits.clone_mib:,} MiB"
             raise RepositoryError(problem, hint="clone_mib in [limits] of runner.toml is the limit")

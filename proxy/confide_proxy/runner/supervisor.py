@@ -21,6 +21,7 @@ from confide_crypto.keys.files import make_private_dir, read_private_file
 from confide_crypto.keys.identity import fingerprint_words
 from confide_crypto.sealing.orders import check_approvals, check_approver
 from confide_crypto.sealing.roster import Roster
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_memory.answers import ask
 from confide_memory.documents import Asks
 from confide_memory.tasks.order import CUSTOM, Order, microusd, opened
@@ -264,6 +265,7 @@ class Supervisor:
                     raise LostSlotError from None
                 next_at = time.monotonic() + AGAIN_S
             except _UNANSWERED:
+                raise_if_cancelled()
                 next_at = time.monotonic() + AGAIN_S
             else:
                 lease.renew(asked_at, answer["leaseS"])
@@ -463,7 +465,7 @@ class Supervisor:
                 if error.code in ("conflict", "not_found", "denied", "invalid"):
                     raise LostSlotError from error
             except _UNANSWERED:
-                pass
+                raise_if_cancelled()
             if time.monotonic() > until and lease.left_s <= 0:
                 raise LostSlotError
             await asyncio.sleep(AGAIN_S)

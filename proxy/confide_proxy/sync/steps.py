@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, ParamSpec, TypeVar
 
 from confide_crypto.errors import RequestError
+from confide_crypto.transport.task_group import TaskGroup
 from confide_proxy.errors import FolderError
 from confide_proxy.sync.ledger import SyncReport
 
@@ -73,13 +74,9 @@ class Steps:
                 if progress:
                     progress(done, len(steps))
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(AT_ONCE, len(steps))):
-                    group.create_task(work())
-        except BaseExceptionGroup as failures:
-            # All steps share one link, so they fail for one reason; the first says it.
-            raise failures.exceptions[0] from None
+        async with TaskGroup() as group:
+            for _ in range(min(AT_ONCE, len(steps))):
+                group.create_task(work())
         if unavailable:
             raise unavailable[0]
 

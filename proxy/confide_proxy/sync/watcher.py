@@ -7,21 +7,22 @@ the debounce time, so that an editor's write-temp-and-rename is one change, or h
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
+import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from watchdog import events
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
+from watchdog.utils import UnsupportedLibcError
 
 from confide_memory.documents import MEMORY_FOLDER, composed
 from confide_memory.globs import fixed_part, is_deep
 from confide_proxy.sync.absence.identity import seen_as
 from confide_proxy.sync.folder import Folder
-
-log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
 """How often it is looked whether the folder is still the one that is watched: no event tells of a disk that is mounted there."""
@@ -33,6 +34,8 @@ POLL_S = 2.0
 """Without native events (inotify's limit reached, some network mounts) folders are walked this often."""
 MANY_PATHS = 1000
 """So many events at once may have made the system drop some: a comparison follows."""
+MOST_PATHS = 10_000
+"""More of them, of a time in which nobody asked, are forgotten: a comparison finds the files."""
 _EVENTS: list[type[events.FileSystemEvent]] = [
     *(events.DirCreatedEvent, events.DirDeletedEvent, events.DirMovedEvent, events.FileClosedEvent),
     *(events.FileCreatedEvent, events.FileDeletedEvent, events.FileModifiedEvent, events.FileMovedEvent),
@@ -51,41 +54,64 @@ class Watcher(events.FileSystemEventHandler):
         self._last: dict[str, float] = {}
         self._trees: set[str] = set()
         self._woken = asyncio.Event()
-        self._observer: BaseObserver = Observer()
+        self._observer: BaseObserver | None = None
         self._watches: dict[Path, ObservedWatch] = {}
         self._unsure_at: float | None = None
         self._doubting: asyncio.TimerHandle | None = None
         self._ringing: asyncio.TimerHandle | None = None
-        self.has_events = True
+        self.problem = ""
+        """Why there are no events, so that the folder is looked at every `POLL_S`; "" where there are."""
         self._seen: dict[Path, tuple[int, int] | None] = {}
 
     def is_stale(self) -> bool:
         """Whether another folder has the place of one that is watched; blocks briefly."""
         return any(seen_as(path) not in (None, self._seen.get(path)) for path in list(self._watches))
 
+    def fits(self, folder: Folder) -> bool:
+        """Whether it watches all of a folder."""
+        return (self._folder.root, self._folder.extra) == (folder.root, folder.extra)
+
     def start(self) -> None:
-        """Begin to watch; blocks briefly, so call it in a worker thread."""
+        """Begin to watch; blocks briefly, so call it in a worker thread. Where the system gives no events, the folder is polled."""
         try:
+            self._observer = _observer(self._on_failure)
             # A glob such as **/*.md means the whole project, dependencies and all: it was asked for.
             whole = any(is_deep(glob) and not fixed_part(glob) for glob in self._folder.extra)
             self._schedule(self._folder.root, recursive=whole)
             self._schedule_trees()
             self._observer.start()
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # no instance, watch or descriptor is left, or no thread
             self._poll_instead(error)
 
-    def _poll_instead(self, error: OSError) -> None:
+    @property
+    def has_events(self) -> bool:
+        """Whether the operating system reports changes."""
+        return not self.problem
+
+    def _poll_instead(self, error: Exception) -> None:
         # Most often inotify's limit (fs.inotify.max_user_watches). Polling keeps the promise, only slower.
-        log.warning("no file events for a memory folder (%s); looking every %.0f s", error.strerror, POLL_S)
-        self.has_events = False
+        self.problem = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+
+    def _on_failure(self, error: Exception | None) -> None:
+        """Called in a thread of watchdog's: a folder further down cannot be watched, or (None) events were dropped."""
+        if error is not None:
+            self._poll_instead(error)
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._be_unsure)
 
     def stop(self) -> None:
-        """End the watching thread; blocks briefly."""
-        if self._doubting is not None:
-            self._loop.call_soon_threadsafe(self._doubting.cancel)
-        if self._observer.is_alive():
-            self._observer.stop()
-            self._observer.join(1.0)
+        """End the watching threads; blocks briefly."""
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._quiet)
+        if self._observer is not None:
+            self._observer.stop()  # also one of which a part alone has started
+            if self._observer.is_alive():
+                self._observer.join(1.0)
+
+    def _quiet(self) -> None:
+        for timer in (self._doubting, self._ringing):
+            if timer is not None:
+                timer.cancel()
 
     def doubt(self, seconds: float) -> None:
         """In so many seconds, take it that anything may have changed."""
@@ -156,7 +182,8 @@ class Watcher(events.FileSystemEventHandler):
         """Called in watchdog's thread."""
         for name in (event.src_path, event.dest_path):
             if name:
-                self._loop.call_soon_threadsafe(self._note, Path(str(name)), event.is_directory, event.event_type)
+                with suppress(RuntimeError):  # the loop has ended
+                    self._loop.call_soon_threadsafe(self._note, Path(str(name)), event.is_directory, event.event_type)
 
     def _note(self, path: Path, is_directory: bool, event_type: str) -> None:
         try:
@@ -170,12 +197,12 @@ class Watcher(events.FileSystemEventHandler):
         if event_type in ("deleted", "moved"):
             if path in self._watches and path != self._folder.root:
                 # The watch went with the folder; one of the same name (a git checkout) needs a new one.
-                self._observer.unschedule(self._watches.pop(path))
+                self._unschedule(path)
             # No event tells which files went with it: a comparison does.
             self._be_unsure()
         try:
             self._schedule_trees()
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
             self._poll_instead(error)
             self._be_unsure()
         if event_type in ("created", "moved"):
@@ -185,6 +212,10 @@ class Watcher(events.FileSystemEventHandler):
 
     def _note_file(self, path: str) -> None:
         now = time.monotonic()
+        if len(self._last) >= MOST_PATHS and path not in self._last:
+            self._first.clear()
+            self._last.clear()
+            self._be_unsure()
         self._first.setdefault(path, now)
         self._last[path] = now
         self._arm()
@@ -204,9 +235,25 @@ class Watcher(events.FileSystemEventHandler):
                 if watch is None:
                     self._schedule(path, recursive=True)
             elif watch is not None:
-                self._observer.unschedule(watch)
-                del self._watches[path]
+                self._unschedule(path)
 
     def _schedule(self, path: Path, *, recursive: bool) -> None:
-        self._seen[path] = seen_as(path)
-        self._watches[path] = self._observer.schedule(self, str(path), recursive=recursive, event_filter=_EVENTS)
+        if self._observer is not None:
+            self._seen[path] = seen_as(path)
+            self._watches[path] = self._observer.schedule(self, str(path), recursive=recursive, event_filter=_EVENTS)
+
+    def _unschedule(self, path: Path) -> None:
+        watch = self._watches.pop(path)
+        if self._observer is not None:
+            with suppress(KeyError):  # it ended by itself
+                self._observer.unschedule(watch)
+
+
+def _observer(on_failure: Callable[[Exception | None], None]) -> BaseObserver:
+    """Raises OSError: the system has no events to give."""
+    if sys.platform == "linux":
+        with suppress(UnsupportedLibcError):
+            from confide_proxy.sync.inotify import InotifyObserver
+
+            return InotifyObserver(on_failure)
+    return Observer()

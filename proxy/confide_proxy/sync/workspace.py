@@ -18,6 +18,7 @@ from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError
 from confide_proxy.link.receipts import Receipts
+from confide_proxy.link.services import Services
 from confide_proxy.paths import Paths
 from confide_proxy.sealing.context import FileSealer, Sealing
 from confide_proxy.sync.absence.notice import Notice
@@ -45,14 +46,16 @@ class Files:
         on_report: Callable[[str, SyncReport, bool], None] | None = None,
         backlog: Callable[[Path], dict[str, int]] | None = None,
         on_news: Callable[[], object] = lambda: None,
+        services: Services | None = None,
     ) -> None:
         """`sealing` seals what is sent; `backlog` counts what waits in a journal; `on_report` is told, by project, what was done without
         anybody waiting for it, and whether that was a comparison of all; `on_news` is told of news of the space's devices: a command
-        passes them over, which had them when it began."""
+        passes them over, which had them when it began; `services` knows what does not work on this machine."""
         self._paths = paths
         self._config = config
         self._on_report = on_report
         self._on_news = on_news
+        self._services = services or Services(paths.seats)
         self._waiting = backlog
         self.on_progress: Callable[[int, int], None] | None = None
         """Told (files done, files in all) during a comparison that the daemon asks for."""
@@ -60,7 +63,9 @@ class Files:
         self._records = sealing.deposit if sealing else None
         self.folders = folders_of(paths, config, *served, sealing=sealing)
         self._replicas: dict[str, Replica] = {}
+        self._opened: set[str] = set()
         self._receipts = Receipts(paths)
+        self._link: Asks
         self._space = ""
         self._doubted: set[Path] = set()
         self._held: set[str] = set()
@@ -77,22 +82,37 @@ class Files:
         self._to_ignore = {project.name for project in served if config.gitignore and project.is_git}
 
     async def open(self, link: Asks, space: str) -> None:
-        """Make the replicas for the space that the link led to."""
-        await asyncio.to_thread(_make_own, self._paths.global_folder)
-        self._space = space
+        """Make the replicas for the space that the link led to. Raises OSError, StateError: one of the folders cannot be used."""
+        await self.begin(link, space)
+        for folder in self.folders:
+            await self.open_folder(folder)
+
+    async def begin(self, link: Asks, space: str) -> None:
+        """Begin with the space that the link led to; no folder is open yet."""
+        self._link, self._space = link, space
+        self._opened.clear()
         for folder, project in zip(self.folders, self._served.values(), strict=False):
             extra = await asyncio.to_thread(extra_of, self._paths, self._config, project, space)
             if extra != folder.extra:  # only now is it known which space this is
                 self.folders[self.folders.index(folder)] = replace(folder, extra=extra)
         self._is_level = False
         self._doubted = await asyncio.to_thread(self._receipts.doubted, space, [folder.root for folder in self.folders])
-        for folder in self.folders:
-            served = self._served.get(folder.project)
-            ledger = await asyncio.to_thread(_ledger, self._paths, space, folder.root, served)
-            await asyncio.to_thread(folder.sweep)
-            self._replicas[folder.project] = Replica(
-                folder, ledger, link, before_write=self._before_write, records=self._records
-            )
+
+    def has_open(self, project: str) -> bool:
+        """Whether a project's folder is open over this connection."""
+        return project in self._opened
+
+    async def open_folder(self, folder: Folder) -> None:
+        """Make the replica of one folder. Raises OSError, StateError: the folder, or what is known of it, cannot be used."""
+        if folder.root == self._paths.global_folder.absolute():
+            await asyncio.to_thread(_make_own, self._paths.global_folder)
+        served = self._served.get(folder.project)
+        ledger = await asyncio.to_thread(_ledger, self._paths, self._space, folder.root, served)
+        await asyncio.to_thread(folder.sweep)
+        self._replicas[folder.project] = Replica(
+            folder, ledger, self._link, before_write=self._before_write, records=self._records
+        )
+        self._opened.add(folder.project)
 
     async def compare(self, *, force: bool = False, progress: Callable[[int, int], None] | None = None) -> SyncReport:
         report = SyncReport()
@@ -278,7 +298,8 @@ class Files:
         for replica in self._replicas.values():
             pending += await asyncio.to_thread(replica.pending)
         waiting = await asyncio.to_thread(self._waiting, self._paths.journal) if self._waiting else {}
-        return {"pendingUploads": pending, **waiting}
+        troubles = await asyncio.to_thread(self._services.told, {*self._served, GLOBAL_PROJECT})
+        return {"pendingUploads": pending, **waiting, **({"troubles": troubles} if troubles else {})}
 
     async def _workplace(self, body: dict[str, Any]) -> dict[str, Any]:
         project = self._served.get(str(body.get("project")))

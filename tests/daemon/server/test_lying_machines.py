@@ -30,7 +30,7 @@ GOOD: Final[dict[str, dict[str, Any]]] = {
     "apply": {"applied": False, "hash": text_hash(HELD), "text": HELD, "base": 1, "baseHash": HASH, "sent": [HASH]},
     "flush": {},
     "roster": {},
-    "backlog": {"pendingUploads": 1, "queuedOffline": 2, "deadLetters": 3},
+    "backlog": {"pendingUploads": 1, "queuedOffline": 2, "deadLetters": 3, "troubles": ["hooks stopped"]},
     "workplace": {"platform": EVIL, "directory": EVIL, "git": GIT, "claim": EVIL, "time": "2026-11-21T10:00:00Z"},
     "scan": {
         **dict.fromkeys(("filesScanned", "sent", "removed", "pulled"), 1),

@@ -303,7 +303,8 @@ class Indexer:
         """Waits until something was indexed or the work came to rest, at most so long."""
         async with self._moved:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._moved.wait(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await self._moved.wait()
 
     def renew(self) -> None:
         """Asks for a new generation of the same model, all of it computed anew."""
@@ -376,7 +377,8 @@ class Indexer:
             self.idle = not (self._wake.is_set() or self._filling or self._settling)
             await self._tell()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self._pause())
+                async with asyncio.timeout(self._pause()):
+                    await self._wake.wait()
             if not self._wake.is_set():
                 self._held_back = False
         self._plan = Plan()

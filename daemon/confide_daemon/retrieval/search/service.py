@@ -111,7 +111,8 @@ class Serving:
                     vector = provider.query_vector(text)
                 else:
                     asking = asyncio.get_running_loop().run_in_executor(self._threads, provider.query_vector, text)
-                    vector = await asyncio.wait_for(asking, ASK_S)
+                    async with asyncio.timeout(ASK_S):
+                        vector = await asking
             except EmbedderError as error:
                 failures.append(str(error))
                 vector = None

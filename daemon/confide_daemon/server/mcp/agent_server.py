@@ -17,6 +17,7 @@ import anyio
 import mcp_types
 
 from confide_crypto.errors import ConfideError, RequestError
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.server.mcp import prompts, resources, tool_calls
 from confide_daemon.server.mcp.sdk import (
     InMemorySubscriptionBus,
@@ -160,6 +161,7 @@ class AgentServer:
             try:
                 await self._tell_once()
             except Exception as error:
+                raise_if_cancelled()
                 # A bug must not keep a client from all news that follow; its text may quote anything.
                 log.error("telling of changed resources broke: %s", type(error).__name__)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, RequestError
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.backup.service import WHATS, Asked, Backups, Standing
 from confide_daemon.datadir.disk import Disk
 from confide_daemon.server.operator.control import Control
@@ -133,10 +134,12 @@ class BackupDesk:
                     await self._backups.prove_unlocked(self._standing)
                     await self._look()
             except ConfideError as error:
+                raise_if_cancelled()
                 failed_at = loop.time()
                 log.error("backup: %s", error)
                 await self._look()
             except Exception as error:
+                raise_if_cancelled()
                 failed_at = loop.time()
                 log.error("backup broke: %s", type(error).__name__)  # its text may quote anything
             finally:

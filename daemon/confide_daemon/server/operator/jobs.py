@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from confide_crypto.errors import ConfideError
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.access.jobs import Job, Jobs, Kind
 from confide_daemon.access.registry import Registry
 from confide_daemon.errors import LockedError
@@ -156,14 +157,15 @@ class Work:
             told: list[Any] = []
             while True:
                 await asyncio.sleep(TOLD_EVERY_S)
-                # What cannot be told now is told the next time.
-                with contextlib.suppress(ConfideError):
+                try:
                     current = await asyncio.to_thread(jobs.get, job.id)
                     if current is None or current.has_ended:
                         cancelled.set()
                     if now != told:
                         await asyncio.to_thread(jobs.tell, job.id, *now)
                         told = list(now)
+                except ConfideError:  # what cannot be told now is told the next time
+                    raise_if_cancelled()
 
         telling = asyncio.create_task(tell())
         log.info("job %d: %s of space %s", job.id, job.kind, job.space_id)
@@ -188,6 +190,7 @@ class Work:
                 await asyncio.to_thread(jobs.end, job.id, state, outcome)
                 break
             except ConfideError as error:
+                raise_if_cancelled()
                 log.error("job %d has ended, but that could not be written down: %s", job.id, error)
                 await asyncio.sleep(RETRY_S)
         log.info("job %d: %s", job.id, state)

@@ -19,6 +19,7 @@ from confide_crypto.handshake.speaking import Speaker
 from confide_crypto.keys.identity import Identity
 from confide_crypto.limits import Timers
 from confide_crypto.transport.open import Connection, connect
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.config import parse_listen
 from confide_daemon.datadir.identity import Keys
 from confide_daemon.errors import EngineError
@@ -90,9 +91,11 @@ class Holders:
                 if denied.reason != "restart":
                     log.warning("node %d takes no sessions of this one: are the clocks of both right?", holder.node)
             except UnreachableError:
+                raise_if_cancelled()
                 if await refuses(holder.address) and await self._leases.free(space_id, holder):
                     continue
             except ConfideError as error:
+                raise_if_cancelled()
                 log.warning("node %d cannot be reached: %s", holder.node, type(error).__name__)
             else:
                 if is_begun or not self._is_stopping():

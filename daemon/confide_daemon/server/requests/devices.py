@@ -26,6 +26,7 @@ from confide_crypto.handshake.invite import INVITE_ID_LENGTH
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import CARD_LENGTH, Card, Change, Entry
 from confide_crypto.sealing.space_keys import check_wrap_key
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.access.callers import Caller, Scope
 from confide_daemon.access.enrollment import check_name
 from confide_daemon.errors import GrantError, NotFoundError, WrongKeyError
@@ -108,6 +109,7 @@ class RosterRequests:
                 except ConnectionLost:
                     return
                 except (TimeoutError, ConfideError) as error:
+                    raise_if_cancelled()
                     # It asks for the roster itself when it connects, and before it seals.
                     log.info("a machine did not take news of its space's devices: %s", type(error).__name__)
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 from confide_crypto.errors import ConfideError, ConnectionLost
 from confide_crypto.sealing.orders import Approval
 from confide_crypto.sealing.roster import Roster
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.errors import GrantError
 from confide_daemon.server.replicas import Change
@@ -113,6 +114,7 @@ class TaskRequests:
                 except ConnectionLost:
                     return
                 except (TimeoutError, ConfideError) as error:
+                    raise_if_cancelled()
                     # It asks by itself, and hears at its next word about a run that it is to be killed.
                     log.info("a runner did not take news of tasks: %s", type(error).__name__)
 

@@ -41,7 +41,8 @@ async def _events(desk: Desk) -> AsyncIterator[bytes]:
             before, quiet_s, looked_s = await _seen(gateway), 0.0, 0.0
             while desk.is_good() and not end.is_set():
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(end.wait(), PULSE_S)
+                    async with asyncio.timeout(PULSE_S):
+                        await end.wait()
                     return
                 quiet_s, looked_s = quiet_s + PULSE_S, looked_s + PULSE_S
                 if looked_s < LOOK_S:

@@ -32,7 +32,7 @@ SILENT_S: Final = 5.0
 
 
 class Hooks:
-    """Answers hooks while it has the seat. Runs until cancelled; a folder that cannot be written to leaves the hooks unanswered."""
+    """Answers hooks while it has the seat."""
 
     def __init__(self, paths: Paths, link: Link, sealing: Sealing, folders: list[Path]) -> None:
         self._paths = paths
@@ -41,16 +41,12 @@ class Hooks:
         self._folders = folders
 
     async def run(self) -> None:
-        told = ""
+        """Answer hooks until cancelled. Raises OSError: the seat or the socket cannot be had."""
         while True:
             seat = Seat(self._paths.seats, NAME)
             try:
                 await _wait_for(seat)
                 await self._hold(seat)
-            except OSError as error:
-                if str(error) != told:
-                    log.warning("hooks are not answered by this session: %s", error.strerror or type(error).__name__)
-                    told = str(error)
             finally:
                 seat.leave()
             await asyncio.sleep(SILENT_S)

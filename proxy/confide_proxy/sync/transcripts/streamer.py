@@ -12,13 +12,16 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost
+from confide_crypto.transport.task_group import TaskGroup, raise_if_cancelled
 from confide_memory.documents import Asks
 from confide_proxy.config import ProxyConfig
 from confide_proxy.link.link import Link
+from confide_proxy.link.services import Services, reason
 from confide_proxy.locks import SEAT_AGAIN_S, Seat
 from confide_proxy.paths import Paths
 from confide_proxy.sealing.context import Sealing
@@ -101,7 +104,8 @@ def pending_bytes(paths: Paths, config: ProxyConfig, space: str) -> int:
 class Transcripts:
     """Streams over one link, for as long as the task lives."""
 
-    def __init__(self, paths: Paths, config: ProxyConfig, link: Link, sealing: Sealing) -> None:
+    def __init__(self, paths: Paths, config: ProxyConfig, link: Link, sealing: Sealing, services: Services) -> None:
+        self._services = services
         self._sealing = sealing
         self._paths = paths
         self._config = config
@@ -109,11 +113,12 @@ class Transcripts:
 
     async def run(self) -> None:
         """Follow the sources whenever the link is up, until cancelled."""
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             for agent in dict.fromkeys(self._config.transcripts):
-                group.create_task(self._keep(agent))
+                name = f"sending transcripts of {agent}"
+                group.create_task(self._services.keep(name, partial(self._keep, agent, name)))
 
-    async def _keep(self, agent: str) -> None:
+    async def _keep(self, agent: str, name: str) -> None:
         """Follow one source, in turns with the other processes of this machine."""
         while True:
             if not self._link.is_up:
@@ -125,21 +130,20 @@ class Transcripts:
             try:
                 while self._leads_to(space):
                     if seat.try_take():
-                        await self._follow(source, space)
+                        await self._follow(source, space, name)
                     else:
                         await asyncio.sleep(SEAT_AGAIN_S)
             except ConnectionLost:
+                raise_if_cancelled()
                 log.debug("the link went down under a transcript")
             except (ConfideError, TimeoutError, OSError) as error:
-                log.warning(
-                    "sending transcripts stopped: %s",
-                    error if isinstance(error, ConfideError) else type(error).__name__,
-                )
+                raise_if_cancelled()
+                self._services.note(name, f"{name} stopped ({reason(error)}) and is tried again")
                 await asyncio.sleep(TROUBLE_S)
             finally:
                 seat.leave()
 
-    async def _follow(self, source: Source, space: str) -> None:
+    async def _follow(self, source: Source, space: str, name: str) -> None:
         """Send what is due, for as long as the link is up and leads to this space."""
         source.on_up()
         await source.look_back(self._link)
@@ -147,6 +151,7 @@ class Transcripts:
         while self._leads_to(space):
             for file, quiet_s in await asyncio.to_thread(lookout.unsettled):
                 await source.advance(self._link, file, to_the_end=quiet_s >= self._config.transcript_quiet_s)
+            self._services.well(name)
             await asyncio.sleep(POLL_S)
 
     def _space(self) -> str:

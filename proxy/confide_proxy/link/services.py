@@ -1,0 +1,182 @@
+"""What a process does beside its main work: each service starts again by itself after an error, and none ends the process.
+
+What is wrong with one is logged once. For as long as it lasts, `memory_status`, `confide status` and `confide doctor` show it: the process
+keeps it in a file that it holds locked, and whoever finds such a file unlocked removes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from confide_crypto.errors import ConfideError, printable, where
+from confide_crypto.transport.task_group import raise_if_cancelled
+from confide_proxy.locks import lock_file, taken
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 60.0
+"""Between two starts of a service that keeps failing."""
+SETTLED_S: Final = 10.0
+"""A service that was started again and has run for so long is well."""
+STEADY_S: Final = 60.0
+"""A service that has run for so long begins with the first pause again."""
+LASTING_S: Final = 10.0
+"""What another process has known for less is not shown: a comparison that is under way, most often."""
+MOST: Final = 8
+"""Troubles of one process that are shown to others."""
+MOST_CHARS: Final = 200
+_MOST_BYTES: Final = 16 * 1024
+_MOST_FILES: Final = 64
+_PREFIX: Final = "services-"
+
+
+class Trouble(NamedTuple):
+    """Something that does not work.
+
+    Attributes:
+        what: a sentence.
+        project: which one's files it is about; "" for all.
+        since: seconds since 1970.
+    """
+
+    what: str
+    project: str
+    since: float
+
+
+class Services:
+    """Those of one process. `folder` is where others look for what is wrong with them; nothing is kept there while all is well."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._troubles: dict[str, Trouble] = {}
+        self._logged: dict[str, str] = {}
+        self._file: Path | None = None
+        self._fd: int | None = None
+
+    @property
+    def troubles(self) -> list[Trouble]:
+        """What does not work in this process now."""
+        return list(self._troubles.values())
+
+    def told(self, projects: Collection[str]) -> list[str]:
+        """The sentences for who asks about some projects: what does not work in this process, and in others for a while. Blocks briefly."""
+        others = [each for each in lasting(self._folder) if each.project in {"", *projects}]
+        return list(dict.fromkeys(each.what for each in (*self.troubles, *others)))[:MOST]
+
+    async def keep(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Do some work until it returns, and again after each error. `name` begins the sentence that reports it."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            began = time.monotonic()
+            settling = asyncio.get_running_loop().call_later(SETTLED_S, self.well, name)
+            try:
+                await work()
+            except Exception as error:
+                raise_if_cancelled()
+                self.note(name, f"{name} stopped ({reason(error)}) and is tried again")
+            else:
+                self.well(name)
+                return
+            finally:
+                settling.cancel()
+            if time.monotonic() - began > STEADY_S:
+                pause_s = FIRST_PAUSE_S
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def attempt(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Do some work once; an error is logged, and ends nothing else."""
+        try:
+            await work()
+        except Exception as error:
+            raise_if_cancelled()
+            log.warning("%s failed: %s", name, reason(error))
+
+    def note(self, name: str, what: str, *, project: str = "", is_logged: bool = True) -> None:
+        """Note what is wrong with a service; the same sentence is logged once until it is well again."""
+        what = printable(what)[:MOST_CHARS]
+        if is_logged and self._logged.get(name) != what:
+            self._logged[name] = what
+            log.warning("%s", what)
+        before = self._troubles.get(name)
+        if before is None or before.what != what:
+            self._troubles[name] = Trouble(what, project, before.since if before else time.time())
+            self._write()
+
+    def well(self, name: str) -> None:
+        """Note that a service works."""
+        self._logged.pop(name, None)
+        if self._troubles.pop(name, None) is not None:
+            self._write()
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.unlink()
+        if self._fd is not None:
+            os.close(self._fd)
+        self._file = self._fd = None
+
+    def _write(self) -> None:
+        if not self._troubles:
+            self.close()
+            return
+        # A state folder that cannot be written to may be the very trouble: then this process alone tells of it.
+        with suppress(OSError):
+            if self._fd is not None and not os.fstat(self._fd).st_nlink:
+                self.close()  # it was looked at before it was locked
+            if self._fd is None:
+                self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                self._file = self._folder / f"{_PREFIX}{os.getpid()}-{id(self):x}.lock"
+                self._fd = lock_file(self._file)
+                taken(self._fd)
+            said = json.dumps(self.troubles[:MOST]).encode()
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, said, 0)
+
+
+def reason(error: BaseException) -> str:
+    """Why something failed, in words that quote nothing: of a fault of ours its class and place."""
+    if isinstance(error, ConfideError):
+        return str(error)
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return where(error)
+
+
+def lasting(folder: Path) -> list[Trouble]:
+    """What has not worked for a while in the processes of this machine, each once. Blocks briefly."""
+    found: dict[str, Trouble] = {}
+    before = time.time() - LASTING_S
+    for file in sorted(folder.glob(f"{_PREFIX}*.lock"))[:_MOST_FILES]:
+        with suppress(OSError, ValueError, TypeError):
+            found |= {each.what: each for each in _read(file) if each.since < before}
+    return list(found.values())
+
+
+def _read(file: Path) -> Iterable[Trouble]:
+    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        said = json.loads(os.pread(fd, _MOST_BYTES, 0) or b"[]")
+        return [Trouble(printable(str(what)), str(project), float(since)) for what, project, since in said[:MOST]]
+    else:
+        file.unlink()  # its process has ended without a word
+        return []
+    finally:
+        os.close(fd)
