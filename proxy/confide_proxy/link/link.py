@@ -27,6 +27,7 @@ from confide_crypto.errors import (
     ProtocolViolation,
     RequestError,
     UnreachableError,
+    where,
 )
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_memory.answers import ask
@@ -321,7 +322,7 @@ class Link:
         return self._config.renew_s * random.uniform(0.9, 1.0)  # noqa: S311
 
     def _reason(self, error: BaseException) -> ConfideError:
-        """What a person is told. Re-raises what is none of the link's business."""
+        """What a person is told. Re-raises what ends the program."""
         if isinstance(error, ConfideError):
             return error
         if isinstance(error, TimeoutError):
@@ -331,6 +332,10 @@ class Link:
         if isinstance(error, (KeyError, TypeError, ValueError, AttributeError, RecursionError)):
             # Whatever a daemon sends, it must not take the agent's session down with it.
             return ProtocolViolation("the daemon's answer is not of the agreed form; do the versions fit?")
+        if isinstance(error, Exception):
+            # No thread or memory is to be had, or a fault of ours: the next attempt may do better, and calls are answered without it.
+            log.error("the link failed: %s", where(error))
+            return ConnectionLost(truncated=False, problem=f"this machine could not make it ({where(error)})")
         raise error
 
     async def _pause(self, seconds: float) -> float:

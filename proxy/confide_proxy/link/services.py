@@ -163,7 +163,7 @@ def lasting(folder: Path) -> list[Trouble]:
     found: dict[str, Trouble] = {}
     before = time.time() - LASTING_S
     for file in sorted(folder.glob(f"{_PREFIX}*.lock"))[:_MOST_FILES]:
-        with suppress(OSError, ValueError, TypeError):
+        with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
             found |= {each.what: each for each in _read(file) if each.since < before}
     return list(found.values())
 

@@ -582,7 +582,13 @@ class Tunnel:
         self._fallback.spawn(self._taken(call, answer))
 
     async def _taken(self, call: Call, answer: Awaitable[Answer | None]) -> None:
-        result = await answer
+        try:
+            result = await answer
+        except Exception as error:  # no descriptor to load a module with, or a fault of ours: the client waits for an answer all the same
+            import logging
+
+            logging.getLogger(__name__).error("a call could not be answered here: %s", type(error).__name__)
+            result = Answer(f"this machine could not answer the call ({type(error).__name__}); try again")
         if result is None:
             return  # its client has taken it back
         if self._calls.get(call.key) is call:
