@@ -22,13 +22,16 @@ class TaskGroup:
     """Tasks of one owner, as an async context manager; `create_task` is that of asyncio's.
 
     The first task that fails cancels the others and the block. The exit waits for all of them, and then raises CancelledError if the owner
-    was cancelled meanwhile, else the error that explains the others: a fault before a lost connection.
+    was cancelled meanwhile, else the error that explains the others: what failed by itself before what fails as it is cancelled, and a
+    fault before a lost connection.
     """
 
     def __init__(self) -> None:
         self._owner: asyncio.Task[Any]
         self._tasks: set[asyncio.Task[Any]] = set()
         self._errors: list[BaseException] = []
+        self._followed: list[BaseException] = []
+        self._cut: set[asyncio.Task[Any]] = set()
         self._cancelling = 0
         self._is_open = self._is_ending = self._has_cut = False
 
@@ -67,24 +70,23 @@ class TaskGroup:
                 raise asyncio.CancelledError
             return
         if error is not None and not is_cut:
-            self._errors.insert(0, error)
-        if self._errors and (first := _first(self._errors)) is not error:
+            (self._followed if self._has_cut else self._errors).append(error)
+        if (errors := self._errors or self._followed) and (first := _first(errors)) is not error:
             try:
                 raise first from None
             finally:
-                self._errors.clear()  # each holds this frame, and this frame held it
+                errors.clear()  # each holds this frame, and this frame held it
 
     def _end(self) -> None:
         if not self._is_ending:  # once: what they do at their end is not to be cut short
             self._is_ending = True
-            for task in self._tasks:
-                task.cancel()
+            self._cut = {task for task in self._tasks if task.cancel()}
 
     def _on_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
-        self._errors.append(error)
+        (self._followed if task in self._cut else self._errors).append(error)
         if self._is_open and not self._is_ending:
             self._has_cut = True
             self._owner.cancel()

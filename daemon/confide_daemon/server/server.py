@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confide_crypto.errors import ConfideError, RequestError
+from confide_crypto.errors import ConfideError, RequestError, where
 from confide_crypto.keys.identity import format_daemon_key
 from confide_crypto.limits import Timers
 from confide_crypto.transport.open import Connection
@@ -375,7 +375,7 @@ class Daemon:
         except Exception as error:
             ending = "broken"
             # One broken session must not go unseen, nor its text (which may quote content) be written down.
-            log.error("session %s broke: %s", connection.session_id, type(error).__name__)
+            log.error("session %s broke: %s", connection.session_id, where(error))
             await connection.close("internal")
         finally:
             self._sessions.discard(session)

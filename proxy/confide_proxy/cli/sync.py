@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from confide_crypto.errors import EXIT_STORAGE, ConfideError, DeniedError, HandshakeError, KeyFileError, RequestError
+from confide_crypto.errors import (
+    EXIT_STORAGE,
+    ConfideError,
+    DeniedError,
+    HandshakeError,
+    KeyFileError,
+    RequestError,
+    printable,
+)
 from confide_crypto.transport.task_group import TaskGroup
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_proxy import homes
@@ -53,6 +61,8 @@ if TYPE_CHECKING:
     from confide_proxy.mcp.client import Client
     from confide_proxy.sync.ledger import SyncReport
 
+MOST_NAMED: Final = 100
+"""Files of one comparison that are named."""
 FOLDERS_A_LINK: Final = 7
 """A connection attaches at most 8 projects, and one of them is the global one."""
 _NAMED: Final = 3
@@ -248,7 +258,7 @@ def watch(
 
 
 class Teller:
-    """Says what is done, for people on stderr or as JSON lines on stdout. Names of projects and counts, nothing of what is in files."""
+    """Says what is done, for people on stderr or as JSON lines on stdout: names and counts, nothing of what is in files."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
@@ -267,6 +277,8 @@ class Teller:
         if any(counts.values()):
             told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
             self.say("synced", f"{project}: {told}", project=project, **counts)
+        for path in map(printable, report.removed_paths[:MOST_NAMED]):
+            self.say("removed", f"{project}: removed {path}", project=project, path=path)
         if is_comparison and self._as_json:
             self.say("compared", "", project=project, files=report.files_scanned)
 

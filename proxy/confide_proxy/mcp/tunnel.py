@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
     from confide_proxy.sealing.tool_calls import SealedCalls
 
 MAX_IN_FLIGHT = 256
+MAX_AT_ONCE = 24
+"""Calls at the daemon at once. It refuses what is beyond 32 of a connection, and its hooks and syncs are to have room; others wait here."""
 MAX_HELD_BYTES = 64 * 1024 * 1024
 """Of calls without an answer, which are kept to be sent again."""
 MAX_REPEATS = 2
@@ -114,6 +117,7 @@ class Tunnel:
         self._outgoing = Outgoing()
         self.notices: Callable[[], list[str]] = list
         """What an agent is to be told of this machine's files."""
+        self._turns: deque[Call] = deque()
         self._is_live = False
         self._root = ""
         self._on_empty: asyncio.Event | None = None
@@ -229,6 +233,7 @@ class Tunnel:
         self._is_live = False
         self._fallback.on_down()
         self._outgoing.clear()  # on_up sends again what still waits then
+        self._turns.clear()
         is_known = time.time() - self._link.since > RELINK_DEADLINE_S
         for call in list(self._calls.values()):
             if call.is_taken:
@@ -477,6 +482,12 @@ class Tunnel:
         if call.tool in self._fallback.tools_here:
             self._take(call, self._fallback.answer_here(call, self._send))
             return
+        if not call.is_stream and self._at_daemon() >= MAX_AT_ONCE:
+            call.is_sent = False
+            if call not in self._turns:
+                self._turns.append(call)
+                self._arm(call, CALL_DEADLINE_S)
+            return
         call.is_sent, call.session_id = True, ""
         call.is_level = self._fallback.completion.is_level
         self._outgoing.put(Line(call.message, call.line, call))
@@ -488,6 +499,16 @@ class Tunnel:
             self._arm(call, LONG_JOB_DEADLINE_S if call.tool in self.catalogue.long_jobs else CALL_DEADLINE_S)
         else:
             self._arm(call, PROBE_AFTER_S, self._probe)
+
+    def _at_daemon(self) -> int:
+        return sum(call.is_sent and not call.is_stream and not call.is_taken for call in self._calls.values())
+
+    def _give_turns(self) -> None:
+        """Send what has waited for others, as far as there is room now."""
+        while self._is_live and self._turns and self._at_daemon() < MAX_AT_ONCE:
+            call = self._turns.popleft()
+            if not call.is_settled and not call.is_sent and not call.is_taken:
+                self._dispatch(call)
 
     def _dispatch_held(self, call: Call) -> None:
         if self._is_live:
@@ -557,7 +578,10 @@ class Tunnel:
         elif call.is_sent:
             self._give_up(call, _LATE)
         else:
-            self._do_without(call, _sentence(reason) if reason else "the daemon is still being reached; try again")
+            waits = "the daemon is still being reached; try again"
+            if self._is_live:
+                waits = f"{MAX_AT_ONCE} other calls were at the daemon, and none was answered in time; try again"
+            self._do_without(call, _sentence(reason) if reason else waits)
 
     def _do_without(
         self, call: Call, why: str, *, since: float | None = None, reason: ConfideError | None = None
@@ -579,6 +603,7 @@ class Tunnel:
         """Let this machine answer a call, in the background: about its own files or keys, or while the daemon is away."""
         call.is_taken = True
         call.disarm()
+        self._give_turns()
         self._fallback.spawn(self._taken(call, answer))
 
     async def _taken(self, call: Call, answer: Awaitable[Answer | None]) -> None:
@@ -618,6 +643,7 @@ class Tunnel:
         if call is not None:
             call.is_settled = True
             call.disarm()
+            self._give_turns()
         if self._on_empty and all(call.is_stream for call in self._calls.values()):
             self._on_empty.set()
         return call

@@ -547,6 +547,7 @@ class SyncReport:
     """Some were skipped for what passes by itself: they are to be compared again, soon."""
     is_held: bool = False
     """Some are missing, and it is looked at again before that is told (`absence`)."""
+    removed_paths: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """The wire form, as the daemon's `scan` request expects it."""
@@ -563,11 +564,17 @@ class SyncReport:
         self.skipped.append({"path": path, "reason": error.problem})
         self.failed += isinstance(error, DiskRefusalError)
 
+    def remove(self, path: str) -> None:
+        """A file was deleted at the other end, or here."""
+        self.removed += 1
+        self.removed_paths.append(path)
+
     def add(self, other: SyncReport) -> None:
         """Count another folder's work in."""
         self.files_scanned += other.files_scanned
         self.sent += other.sent
         self.removed += other.removed
+        self.removed_paths += other.removed_paths
         self.pulled += other.pulled
         self.skipped += other.skipped
         self.failed += other.failed

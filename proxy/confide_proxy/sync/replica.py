@@ -187,7 +187,7 @@ class Replica:
         pulled, gone = {path for path, _ in answer["pull"]}, dict(answer["drop"])
         for path in {path for path, _ in deleted} - pulled:
             await self._forget(path, confirmed[path], gone.get(path, 0))
-            report.removed += 1
+            report.remove(path)
         for path in {path for path, _ in deleted} & pulled:
             await self._keep(path, confirmed[path])
         await self._exchange(answer, confirmed, hashes, report, progress)
@@ -598,7 +598,7 @@ class Replica:
         await through(self._ledger.forget, path, answer["revision"])
         if known is not None:
             self.absence.note_told(path, known, answer["revision"])
-        report.removed += 1
+        report.remove(path)
 
     async def _pull(self, path: str, report: SyncReport, *, before: Confirmed | None, told: str | None) -> None:
         if self.folder.narrowing.excludes(path):
@@ -642,7 +642,7 @@ class Replica:
             )
             if known and is_had and known.revision < revision:
                 await self._write(path, None, revision, local)
-                report.removed += 1
+                report.remove(path)
                 return
         if self.folder.is_watched(path):
             # One that is here after all, though the comparison did not see it, may be known to nobody else.

@@ -19,7 +19,7 @@ from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 from watchdog.utils import UnsupportedLibcError
 
-from confide_memory.documents import MEMORY_FOLDER, composed
+from confide_memory.documents import MEMORY_FOLDER, composed, path_problem
 from confide_memory.globs import fixed_part, is_deep
 from confide_proxy.sync.absence.identity import seen_as
 from confide_proxy.sync.folder import Folder
@@ -193,6 +193,8 @@ class Watcher(events.FileSystemEventHandler):
         if not is_directory:
             if self._folder.is_watched(document := composed(relative)):
                 self._note_file(document)
+            elif document.endswith(".md") and path_problem(document) is not None:
+                self._be_unsure()  # it cannot be sent under that name, which a comparison says
             return
         if event_type in ("deleted", "moved"):
             if path in self._watches and path != self._folder.root:

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confide_crypto.errors import RequestError
+from confide_crypto.errors import RequestError, printable
 from confide_memory.documents import GLOBAL_PROJECT, Asks, is_memory, receive_text
 from confide_memory.versions import UNKNOWN
 from confide_proxy import VERSION
@@ -72,6 +72,7 @@ class Files:
         self.means_deletions = False
         """Whether a person says that all files which went missing are deleted (`sync/absence/rule.py`)."""
         self._is_level = False
+        self._skipped: dict[str, set[tuple[str, str]]] = {}
         self.failed = 0
         """Files that the last comparison could not bring to where they belong, though nothing is wrong with them (`SyncReport.failed`)."""
         self.skipped: list[dict[str, str]] = []
@@ -196,10 +197,7 @@ class Files:
         if replica is None:
             return  # not connected yet: the comparison at the next connection finds it
         report = await (self._compared(replica, is_patient=True) if paths is None else replica.changed(paths))
-        for item in report.skipped:
-            if item["reason"] in (ELSEWHERE, FORGOTTEN):
-                continue  # as it is every time
-            log.warning("a file was skipped: it %s", item["reason"])
+        self._note_skipped(project, report, is_all=paths is None)
         self._note_held(project, replica, report)
         if self._on_report:
             self._on_report(project, report, paths is None)
@@ -230,6 +228,17 @@ class Files:
     def missing(self) -> int:
         """How many files of the projects' own folders would come back, since they are taken for lost. Blocks briefly."""
         return sum(self._replicas[name].absence.count_lost() for name in self._served if name in self._replicas)
+
+    def _note_skipped(self, project: str, report: SyncReport, *, is_all: bool) -> None:
+        """Log which files were left out and why, each once; the paths as they may be shown."""
+        sealer = self.folders[0].sealer
+        shown = sealer.shown if sealer is not None else printable
+        skipped = {(item["path"], item["reason"]) for item in report.skipped}
+        skipped = {(path, why) for path, why in skipped if why not in (ELSEWHERE, FORGOTTEN)}  # as it is every time
+        known = self._skipped.setdefault(project, set())
+        for path, why in sorted(skipped - known):
+            log.warning("a file was skipped: %s %s", printable(shown(path)), why)
+        self._skipped[project] = skipped if is_all else known | skipped
 
     async def reseal(self) -> None:
         """Send what was compared before and would be sealed otherwise now, as after this machine got the space's keys."""
@@ -290,7 +299,10 @@ class Files:
             raise RequestError("not_found", "this machine does not keep that project here")
         answer = await replica.apply(body)
         if self._on_report and answer["applied"]:
-            self._on_report(replica.folder.project, SyncReport(pulled=1), False)
+            report = SyncReport(pulled=body["text"] is not None)
+            if body["text"] is None:
+                report.remove(str(body["path"]))
+            self._on_report(replica.folder.project, report, False)
         return answer
 
     async def _backlog(self) -> dict[str, Any]:

@@ -144,6 +144,19 @@ async def test_what_explains_the_others_is_raised_as_it_is() -> None:
             await asyncio.sleep(0)
             raise ZeroDivisionError
 
+    async def at_its_end() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            raise KeyError("as it was cancelled")
+
+    async def of_the_line() -> None:
+        async with TaskGroup() as group:
+            group.create_task(at_its_end())
+            await steps(2)
+
+    with pytest.raises(ConnectionLost):
+        await of_the_line()
     with pytest.raises(KeyError):
         await of_a_task()
     with pytest.raises(ZeroDivisionError):

@@ -17,6 +17,7 @@ from tests.support.daemon.scripted import Client, Message, Slow, running, text_o
 from confide_proxy.mcp.catalogue import VERSION_KEY
 from confide_proxy.mcp.incoming import CANCELLED, NEWS, UPDATED
 from confide_proxy.mcp.subscriptions import ACKNOWLEDGED, STREAM_KEY
+from confide_proxy.mcp.tunnel import MAX_AT_ONCE
 
 LIE: Final = "forged"
 TRUTH: Final = "true"
@@ -172,19 +173,23 @@ def check_heard(client: Client, asked: set[Any]) -> None:
 
 
 async def told(daemon: Slow, client: Client, ideas: dict[str, Said], first: int, **more: Any) -> dict[str, Message]:
-    """Calls that wait all at once, a lie for each of them, then the truth; the answers that the client got, by the idea."""
-    daemon.lines.clear()
-    calls = dict(enumerate(ideas.items(), first))
-    for identifier in calls:
-        client.say(identifier, "tools/call", name="memory_search", arguments={"query": "x"}, **more)
-    await daemon.until(lambda: len(daemon.calls) == len(calls))
-    for identifier, (_, said) in calls.items():
-        await daemon.say_bytes(said(identifier))
-    for identifier in calls:
-        await daemon.answer(identifier, TRUTH)
-    by_id = {each["id"]: each for each in [await client.next() for _ in calls]}
-    assert by_id.keys() == calls.keys()
-    return {name: by_id[identifier] for identifier, (name, _) in calls.items()}
+    """Calls that wait, as many at once as go up, a lie for each of them, then the truth; the answers that the client got, by the idea."""
+    calls = list(enumerate(ideas.items(), first))
+    found: dict[str, Message] = {}
+    for begin in range(0, len(calls), MAX_AT_ONCE):
+        daemon.lines.clear()
+        these = dict(calls[begin : begin + MAX_AT_ONCE])
+        for identifier in these:
+            client.say(identifier, "tools/call", name="memory_search", arguments={"query": "x"}, **more)
+        await daemon.until(lambda these=these: len(daemon.calls) == len(these))
+        for identifier, (_, said) in these.items():
+            await daemon.say_bytes(said(identifier))
+        for identifier in these:
+            await daemon.answer(identifier, TRUTH)
+        by_id = {each["id"]: each for each in [await client.next() for _ in these]}
+        assert by_id.keys() == these.keys()
+        found |= {name: by_id[identifier] for identifier, (name, _) in these.items()}
+    return found
 
 
 async def test_every_lie_that_was_tried_on_a_client(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.support.daemon.scripted import CALL, Message, running, text_of
 
 from confide_crypto.errors import ConfideError
+from confide_proxy.mcp.tunnel import MAX_AT_ONCE
 
 
 async def test_a_call_that_is_taken_back_is_not_answered(tmp_path: Path) -> None:
@@ -301,8 +302,33 @@ async def test_stores_go_up_in_the_order_they_were_said(tmp_path: Path) -> None:
                 client.call(number, "memory_store", content=text, title="t")
             else:
                 client.call(number, query=text[:200])
-        await daemon.until(lambda: len(daemon.calls) == count)
+        done = 0
+        while done < count:
+            expected = min(count, done + MAX_AT_ONCE)
+            await daemon.until(lambda expected=expected: len(daemon.calls) >= expected)
+            there = [call["id"] for call in daemon.calls[done:]]
+            for number in reversed(there):
+                await daemon.answer(number)
+            assert [(await client.next())["id"] for _ in there] == list(reversed(there))
+            done += len(there)
         assert [call["id"] for call in daemon.calls] == list(range(count))
-        for number in reversed(range(count)):
+
+
+async def test_calls_beyond_what_the_daemon_takes_at_once_wait_their_turn(tmp_path: Path) -> None:
+    """Forty at once: a daemon that refuses the 33rd of a connection has 24, the others go up in order as those are answered. One that is
+    taken back meanwhile never does."""
+    async with running(tmp_path) as (_, daemon, client):
+        for number in range(40):
+            client.call(number, query=f"q{number}")
+        await daemon.until(lambda: len(daemon.calls) >= MAX_AT_ONCE)
+        client.cancel(30)
+        for number in range(MAX_AT_ONCE):
             await daemon.answer(number)
-        assert [(await client.next())["id"] for _ in range(count)] == list(reversed(range(count)))
+            await client.next()
+            expected = min(39, MAX_AT_ONCE + number + 1)
+            await daemon.until(lambda expected=expected: len(daemon.calls) == expected)
+        for number in (each for each in range(MAX_AT_ONCE, 40) if each != 30):
+            await daemon.answer(number)
+            assert (await client.next())["id"] == number
+        assert [call["id"] for call in daemon.calls] == [number for number in range(40) if number != 30]
+        await client.hears_nothing()
