@@ -14,6 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal, get_args
 
+from confide_crypto.errors import where
+from confide_crypto.transport.task_group import raise_if_cancelled
+
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 10.0
@@ -60,13 +63,21 @@ class Disk:
     async def watch(self) -> None:
         """Looks until it is cancelled, and tells those who listen when there is room again."""
         while True:
-            was_low = self.is_low
-            await asyncio.to_thread(self.look)
-            if was_low and not self.is_low:
-                self._waiting.clear()
-                for listener in tuple(self._listeners):
-                    listener()
+            try:
+                await self._look_once()
+            except Exception as error:
+                raise_if_cancelled()
+                # Whoever waits for room would wait for ever.
+                log.error("looking at the disk broke: %s", where(error))
             await asyncio.sleep(LOOK_S)
+
+    async def _look_once(self) -> None:
+        was_low = self.is_low
+        await asyncio.to_thread(self.look)
+        if was_low and not self.is_low:
+            self._waiting.clear()
+            for listener in tuple(self._listeners):
+                listener()
 
     def has_room_for(self, what: Postponed) -> bool:
         """Whether it may be written now. Where not, it is noted that it waits; ask again. From any thread."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from confide_crypto.errors import where
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.errors import DamagedError, NotFoundError, StorageError
 from confide_daemon.store.rows import RevisionEntry
@@ -152,6 +153,10 @@ class History:
             except StorageError as error:
                 raise_if_cancelled()
                 log.error("what was deleted long ago could not be removed: %s", error)
+            except Exception as error:
+                raise_if_cancelled()
+                # A bug must not end the sweeping for good; its text may quote anything.
+                log.error("removing what was deleted long ago broke: %s", where(error))
             await asyncio.sleep(DAY_S)
 
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from confide_crypto.errors import ConfideError, RecordError
+from confide_crypto.errors import ConfideError, RecordError, where
 from confide_crypto.sealing.record import Record
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.errors import VaultError
@@ -239,6 +239,9 @@ class VaultRecords(SealedRecords):
             except ConfideError as error:
                 raise_if_cancelled()
                 log.info("places in the vault that are to be emptied have to wait: %s", error)
+            except Exception as error:
+                raise_if_cancelled()
+                log.error("emptying places in the vault broke: %s", where(error))
             with suppress(TimeoutError):
                 async with asyncio.timeout(SWEEP_EVERY_S):
                     await self._changed.wait()

@@ -426,6 +426,9 @@ class Daemon:
             except ConfideError as error:
                 raise_if_cancelled()
                 log.error("the spaces could not be looked at: %s", error)
+            except Exception as error:
+                raise_if_cancelled()
+                log.error("looking at the spaces broke: %s", where(error))
             await asyncio.sleep(LOOK_S)
 
     async def _follow_keys(self, url: str) -> None:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from confide_crypto.errors import where
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.errors import EngineError, StorageError
 from confide_daemon.store.database import Outbox
@@ -80,6 +81,10 @@ class Shipping:
                 pause_s = RETRY_S
                 if not isinstance(error, EngineError):  # of that one the heartbeat tells, once
                     log.warning("the snapshot of a space could not be brought to its log: %s", error)
+            except Exception as error:
+                raise_if_cancelled()
+                pause_s = RETRY_S  # a bug must not end this for good; its text may quote anything
+                log.error("bringing a snapshot to its log broke: %s", where(error))
 
     async def _bring(self, outbox: Outbox, *, at_rest: bool) -> None:
         if outbox.has_pending:

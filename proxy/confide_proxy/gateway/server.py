@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import json
+import logging
 import os
 import signal
 import socket
@@ -14,7 +15,7 @@ from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import Any, Final
 
-from confide_crypto.errors import ConfideError, where
+from confide_crypto.errors import ConfideError, KeyFileError, where
 from confide_crypto.keys.files import make_private_dir, write_private_file
 from confide_crypto.transport.task_group import TaskGroup
 from confide_door import serving
@@ -29,9 +30,12 @@ from confide_proxy.gateway.panel import room as panel
 from confide_proxy.gateway.rest import openapi, routes
 from confide_proxy.gateway.running import RUNNING
 from confide_proxy.gateway.streamable import endpoint
+from confide_proxy.link import services
 from confide_proxy.locks import Seat
 from confide_proxy.paths import Paths
 from confide_proxy.sync.project import Project
+
+log = logging.getLogger(__name__)
 
 ROOMS: Final[Sequence[Callable[[Gateway], Room]]] = (health.room, endpoint.room, openapi.room, routes.room, panel.room)
 """What is served. A new room is one more here."""
@@ -88,11 +92,15 @@ async def serve(
         loop.add_signal_handler(number, stop.set)
     running = paths.gateway / RUNNING
     try:
-        if seat.try_take():  # of several the first is found by `confide panel`
-            said = {"pid": os.getpid(), "port": gateway.port, "version": VERSION}
-            await asyncio.to_thread(write_private_file, running, json.dumps(said).encode(), replace=True)
+        try:
+            if seat.try_take():  # of several the first is found by `confide panel`
+                said = {"pid": os.getpid(), "port": gateway.port, "version": VERSION}
+                await asyncio.to_thread(write_private_file, running, json.dumps(said).encode(), replace=True)
+        except (KeyFileError, OSError) as error:
+            log.warning("confide panel does not find this gateway: %s", services.reason(error))
+        following = gateway.exchange.session.services.keep("following tokens", gateway.watch)
         async with TaskGroup() as group:
-            tasks = [group.create_task(work) for work in (gateway.exchange.run(), gateway.watch())]
+            tasks = [group.create_task(work) for work in (gateway.exchange.run(), following)]
             running_server = group.create_task(server.serve(sockets=[listening]))
             on_ready(gateway)
             waiting: list[asyncio.Task[Any]] = [group.create_task(stop.wait())]
@@ -119,7 +127,8 @@ async def serve(
         raise _told(error) from None
     finally:
         if seat.is_taken:
-            running.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                running.unlink(missing_ok=True)
         seat.leave()
         listening.close()
 

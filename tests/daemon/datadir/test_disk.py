@@ -69,3 +69,34 @@ async def test_who_waits_is_told_of_room_that_is_enough_to_go_on(monkeypatch: py
     await asyncio.gather(watching, return_exceptions=True)
     assert not found.waiting
     assert not gone.is_set()
+
+
+async def test_a_listener_that_breaks_ends_the_looking_for_nobody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The other thread is gone, or a fault of ours: the next look tells who waits then, and the log says where it broke and no more."""
+    free = [GIB - 1]
+    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: Usage(8 * GIB, 0, free[0]))
+    monkeypatch.setattr(disk, "LOOK_S", 0.0)
+    found, told, broke = Disk(Path()), asyncio.Event(), asyncio.Event()
+
+    def breaks() -> None:
+        broke.set()
+        raise RuntimeError("can't start new thread")
+
+    found.listen(breaks)
+    found.look()
+    watching = asyncio.create_task(found.watch())
+    free[0] = 2 * GIB
+    async with asyncio.timeout(DEADLINE_S):
+        await broke.wait()
+        found.forget(breaks)
+        found.listen(told.set)
+        free[0] = GIB - 1
+        while not found.is_low:  # noqa: ASYNC110 - it looks in a thread
+            await asyncio.sleep(0)
+        free[0] = 2 * GIB
+        await told.wait()
+    watching.cancel()
+    assert any("looking at the disk broke: RuntimeError at " in said for said in caplog.messages)
+    assert "new thread" not in caplog.text

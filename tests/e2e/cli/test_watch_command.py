@@ -41,6 +41,8 @@ def test_two_machines_without_any_agent(tmp_path: Path) -> None:
             first.unlink()
             relay.mend()
             wait_until("the deletion", lambda: not (bob.project / "memory/a.md").exists(), 15)
+            here.until("removed", path="memory/a.md")
+            there.until("removed", path="memory/a.md")
 
 
 def test_several_folders_in_one_process(tmp_path: Path) -> None:

@@ -54,3 +54,28 @@ async def test_what_was_not_settled_is_looked_at_again(
         assert await logged(files.changed("shop", None), "sending a change")
         answer = await laptop.request("export", {"project": "shop", "after": ""})
         assert len(answer["documents"]) == 2
+
+
+async def test_what_is_skipped_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Safely: a name may hold what steers a terminal, or a line of its own. Once it is right and wrong again, it is said again."""
+    root = tmp_path / "shop"
+    (root / "memory").mkdir(parents=True)
+    latin, tab = root / "memory/latin.md", root / "memory/a\tb\nc.md"
+    latin.write_bytes(b"\xe9t\xe9\n")
+    tab.write_text("- a tab\n")
+    (root / "memory/good.md").write_text("- good\n")
+    kept = Paths(tmp_path / "proxy.toml", tmp_path / "proxy", tmp_path / "global", tmp_path / "daemon")
+    async with serving(tmp_path / "data") as daemon, machine(daemon) as laptop:
+        await laptop.attach("shop")
+        files = Files(kept, ProxyConfig(), Project("shop", root, is_git=False))
+        await files.open(laptop.connection, "s")
+        for paths in (None, {"memory/latin.md"}, None):
+            await files.changed("shop", paths)
+        said = [each for each in caplog.messages if "was skipped" in each]
+        assert [each.split(": ", 1)[1].split(" ")[0] for each in said] == ["memory/a?b?c.md", "memory/latin.md"]
+        assert "is not UTF-8 text" in said[1]
+        latin.write_text("- summer\n")
+        await files.changed("shop", None)
+        latin.write_bytes(b"\xe9t\xe9\n")
+        await files.changed("shop", None)
+        assert sum("memory/latin.md" in each for each in caplog.messages) == 2
