@@ -244,7 +244,7 @@ class Supervisor:
             await asyncio.gather(keeping, running, return_exceptions=True)
 
     async def _keep(self, begun: Begun, run: Run, lease: _Lease) -> None:
-        """Renew a lease until the run ends. Raises LostSlotError: it is another's; the run was told to end."""
+        """Renew a lease until the run ends, or is to end. Raises LostSlotError: it is another's."""
         next_at = time.monotonic() + RENEW_S
         while True:
             wait_s = min(next_at - time.monotonic(), lease.left_s)
@@ -261,7 +261,6 @@ class Supervisor:
                 answer = await self._say("task-renew", begun, {}, deadline_s=min(DEADLINE_S, lease.left_s))
             except RequestError as error:
                 if error.code in ("conflict", "not_found", "denied"):
-                    run.stop("lost", "its slot was given to another")
                     raise LostSlotError from None
                 next_at = time.monotonic() + AGAIN_S
             except _UNANSWERED:

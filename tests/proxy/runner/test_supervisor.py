@@ -462,6 +462,7 @@ async def test_a_run_out_of_the_daemons_reach_ends_before_its_lease(
         assert await desk.supervisor("echo begun; sleep 6000").work(slot) == "lost"
     assert len(desk.daemon.of("task-renew")) > 3
     assert ended[0] > 0.9  # not before it has to
+    assert "out of reach" in desk.daemon.ended["reason"]
 
 
 async def test_a_cancel_reaches_the_run_by_news_and_by_its_renewal(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
