@@ -150,6 +150,7 @@ TOLD: dict[str, tuple[str, ...] | str] = {
     "confided reindex": ("reindex",),
     "confided doctor --fix": ("doctor", "--fix"),
     "confided callers": ("callers",),
+    "confided callers approve": "tests/e2e/cli/test_rights.py",
     "confided audit": ("audit",),
     "confided backup": ("backup", "--to", TARGET),
     "confide sync": "tests/e2e/nodes/test_gateway_on_nodes.py",
