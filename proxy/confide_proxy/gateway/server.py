@@ -1,4 +1,4 @@
-"""`confide serve`: the process. A socket on loopback, the session with the daemon, and uvicorn between them."""
+"""`confide serve`: the process. Sockets on loopback, the session with the daemon, and uvicorn between them."""
 
 from __future__ import annotations
 
@@ -41,6 +41,11 @@ ROOMS: Final[Sequence[Callable[[Gateway], Room]]] = (health.room, endpoint.room,
 """What is served. A new room is one more here."""
 GOODBYE_S: Final = 1.0
 END_S: Final = 3.0
+_LOCALHOST: Final = ("127.0.0.1", "::1")
+_NOT_HERE: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT})
+"""How a machine without IPv6, or without IPv4, refuses its addresses: nobody else has them either."""
+_TRIES: Final = 16
+"""Where any port will do, and the one that came is taken at the other address."""
 
 
 def loopback(host: str) -> str:
@@ -58,32 +63,44 @@ def loopback(host: str) -> str:
     return name
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """The socket. Raises GatewayError: the port is taken, or cannot be had."""
-    try:
-        return serving.listen(host, port)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise GatewayError(
-                f"port {port} is taken", hint="is confide serve running already? else choose another with --port"
-            ) from None
-        raise GatewayError(f"cannot listen on port {port}: {error.strerror}") from error
+def listen(host: str, port: int) -> list[socket.socket]:
+    """The sockets, that of `host` first: one for each address that `localhost` may lead to, or another user of the machine could take
+    what is left, and be given the tokens of who calls this one by its name. Raises GatewayError: the port is taken, or cannot be had."""
+    for _ in range(_TRIES if port == 0 else 1):
+        found: list[socket.socket] = []
+        try:
+            for address in dict.fromkeys((host, *_LOCALHOST)):
+                try:
+                    found.append(serving.listen(address, found[0].getsockname()[1] if found else port))
+                except OSError as error:
+                    if not found or error.errno not in _NOT_HERE:
+                        raise
+        except OSError as error:
+            for each in found:
+                each.close()
+            if error.errno != errno.EADDRINUSE:
+                raise GatewayError(f"cannot listen on port {port}: {error.strerror}") from error
+        else:
+            return found
+    raise GatewayError(
+        f"port {port} is taken", hint="is confide serve running already? else choose another with --port"
+    )
 
 
 async def serve(
     paths: Paths,
     config: ProxyConfig,
     project: Project,
-    listening: socket.socket,
+    listening: Sequence[socket.socket],
     *,
     on_ready: Callable[[Gateway], object] = lambda _gateway: None,
     idle_exit_s: float | None = None,
 ) -> None:
-    """Serve on that socket until SIGTERM or SIGINT, or until nobody has used it for `idle_exit_s`."""
+    """Serve on these sockets, of one port, until SIGTERM or SIGINT, or until nobody has used it for `idle_exit_s`."""
     make_private_dir(paths.gateway)
     seat = Seat(paths.seats, "gateway")
     gateway = Gateway(paths, config, Exchange(paths, config, project))
-    gateway.port = listening.getsockname()[1]
+    gateway.port = listening[0].getsockname()[1]
     server = serving.Server(serving.settings(create(gateway, ROOMS), most_connections=MAX_CONNECTIONS))
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -101,7 +118,7 @@ async def serve(
         following = gateway.exchange.session.services.keep("following tokens", gateway.watch)
         async with TaskGroup() as group:
             tasks = [group.create_task(work) for work in (gateway.exchange.run(), following)]
-            running_server = group.create_task(server.serve(sockets=[listening]))
+            running_server = group.create_task(server.serve(sockets=list(listening)))
             on_ready(gateway)
             waiting: list[asyncio.Task[Any]] = [group.create_task(stop.wait())]
             if idle_exit_s is not None:
@@ -130,7 +147,8 @@ async def serve(
             with contextlib.suppress(OSError):
                 running.unlink(missing_ok=True)
         seat.leave()
-        listening.close()
+        for each in listening:
+            each.close()
 
 
 def _told(error: Exception) -> ConfideError:

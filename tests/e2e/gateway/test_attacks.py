@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,6 +77,16 @@ def test_a_reader_changes_nothing(gateway: Gateway, reader: str) -> None:
         assert 'error="insufficient_scope"' in answer.headers["www-authenticate"]
     assert not (gateway.machine.project / "memory/canary.md").exists()
     assert (gateway.machine.project / "MEMORY.md").exists()
+
+
+def test_each_address_of_its_name_is_its_own(gateway: Gateway) -> None:
+    """`localhost` may lead to any of them, and where it does not listen another user of the machine could."""
+    has_ipv6 = any(address[4][0] == "::1" for address in socket.getaddrinfo("localhost", gateway.port))
+    for host in ("127.0.0.1", "localhost", *(["::1"] if has_ipv6 else [])):
+        asked = http.client.HTTPConnection(host, gateway.port, timeout=DEADLINE_S)
+        asked.request("GET", "/health")
+        assert asked.getresponse().status == 200
+        asked.close()
 
 
 @pytest.fixture

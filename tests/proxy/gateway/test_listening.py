@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 import pytest
@@ -30,6 +31,61 @@ def test_a_port_that_is_taken_is_said_to_be() -> None:
         other.listen()
         with pytest.raises(GatewayError, match="is taken"):
             server.listen("127.0.0.1", other.getsockname()[1])
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as tried:
+            tried.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+def _listen(other: socket.socket, where: tuple[str, int]) -> None:
+    other.bind(where)
+    other.listen()
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "127.0.0.9"])
+def test_nobody_else_can_have_an_address_that_localhost_leads_to(host: str) -> None:
+    """Who asked for `localhost` would give a neighbour the token."""
+    held = server.listen(host, 0)
+    try:
+        port = held[0].getsockname()[1]
+        assert held[0].getsockname()[0] == host
+        for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"), (socket.AF_INET6, "::")):
+            with socket.socket(family) as other:
+                other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                with pytest.raises(OSError, match="in use"):
+                    _listen(other, (address, port))
+    finally:
+        for each in held:
+            each.close()
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize(("theirs", "ours"), [("::1", "127.0.0.1"), ("127.0.0.1", "::1")])
+def test_one_that_somebody_has_already_is_not_shared_with_them(theirs: str, ours: str) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in theirs else socket.AF_INET) as other:
+        other.bind((theirs, 0))
+        other.listen()
+        with pytest.raises(GatewayError, match="is taken"):
+            server.listen(ours, other.getsockname()[1])
+
+
+def test_a_machine_without_ipv6_has_the_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = server.serving.listen
+
+    def listen(host: str, port: int) -> socket.socket:
+        if ":" in host:
+            raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+        return real(host, port)
+
+    monkeypatch.setattr(server.serving, "listen", listen)
+    (held,) = server.listen("127.0.0.1", 0)
+    held.close()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:7734", "localhost:7734", "LOCALHOST:7734", "[::1]:7734"])
