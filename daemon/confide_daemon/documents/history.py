@@ -1,24 +1,30 @@
 """The past of documents: a space keeps every revision, and for a while those of deleted documents.
 
-Deleting keeps the texts, so that a document can come back, until a sweep removes those that were deleted too long ago.
+Deleting keeps the texts, so that a document can come back, until a sweep removes those that were deleted too long ago. A deletion travels
+to every machine. To forget is another thing: no machine's file is touched, and no text stays here. So that the next comparison of a machine
+that has the file does not bring it back, the names are kept, as they were named: a file, a folder or a glob, or a whole project.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 from confide_crypto.errors import where
 from confide_crypto.transport.task_group import raise_if_cancelled
-from confide_daemon.errors import DamagedError, NotFoundError, StorageError
-from confide_daemon.store.rows import RevisionEntry
+from confide_daemon.errors import BadNameError, DamagedError, ForgottenError, NotFoundError, StorageError
+from confide_daemon.store.rows import DocumentRow, RevisionEntry
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
 from confide_memory import front_matter
+from confide_memory.globs import matches, normal
 from confide_memory.markdown import headings
 
 log = logging.getLogger(__name__)
@@ -239,3 +245,72 @@ def _only(text: str, other: str) -> tuple[int, list[str]]:
 def _listed(names: tuple[str, ...]) -> str:
     shown = ", ".join(name[:MAX_NAME] for name in names[:MAX_NAMED])
     return f"{shown}, ..." if len(names) > MAX_NAMED else shown
+
+
+EVERYTHING: Final = ""
+"""In the place of a name: the whole project."""
+MOST_NAMES: Final = 1000
+"""Of one project: each is compared with the path of each write."""
+FORGOTTEN_AT_ONCE: Final = 64
+"""Documents of one transaction: other writes of the space wait for no more than that."""
+MOST_FORGOTTEN_LISTED: Final = 500
+_MARK: Final = "forgotten "
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """One step. `documents`: which went (of a look: which would go), `total`: all that these names mean, `is_complete`: none are left."""
+
+    documents: tuple[str, ...]
+    total: int
+    is_complete: bool
+
+
+def forgotten_names(store: Store, project: str) -> list[str]:
+    """The names of a project of which nothing is taken."""
+    return [json.loads(mark.removeprefix(_MARK))[1] for mark in store.marks.named(_of(project))]
+
+
+def is_forgotten(store: Store, project: str, path: str) -> bool:
+    """Whether nothing is taken under this name."""
+    return any(matches(path, name) for name in forgotten_names(store, project))
+
+
+def check_taken(store: Store, project: str, path: str) -> None:
+    """Raise ForgottenError where nothing is taken under this name."""
+    if is_forgotten(store, project, path):
+        raise ForgottenError
+
+
+def note_forgotten(store: Store, project: str, asked: Sequence[str]) -> None:
+    """Keep the names, in the caller's transaction. Raises BadNameError: they are too many."""
+    known = {*forgotten_names(store, project), *map(normal, asked)}
+    if len(known) > MOST_NAMES:
+        raise BadNameError(
+            f"a project has at most {MOST_NAMES:,} names that are forgotten", hint="name a folder, or a glob"
+        )
+    for name in asked:
+        store.marks.put(_of(project, normal(name)), time.time())
+
+
+def undo_forgotten(store: Store, project: str, asked: Sequence[str]) -> tuple[str, ...]:
+    """Take what has these names again; of a whole project all. The names that were forgotten."""
+    wanted = set(map(normal, asked))
+    with store.writing():
+        found = [name for name in forgotten_names(store, project) if EVERYTHING in wanted or name in wanted]
+        for name in found:
+            store.marks.remove(_of(project, name))
+    return tuple(found)
+
+
+def meant_by(store: Store, project: str, asked: Sequence[str], *, reaches: Callable[[str], bool]) -> list[DocumentRow]:
+    """The documents of memory that these names mean and of which a text is here, deleted ones too; `reaches`: what the caller may see."""
+    rows = [row for row in store.documents.listed(frozenset((project,))) if row.source != "sessions"]
+    found = [row for row in rows if reaches(row.path) and any(matches(row.path, name) for name in asked)]
+    return [row for row in found if not row.deleted or store.documents.revisions(row.id, limit=1)]
+
+
+def _of(project: str, *name: str) -> str:
+    """The name of a mark, or what the marks of all names of a project begin with."""
+    listed = json.dumps([project, *name], ensure_ascii=False)
+    return _MARK + (listed if name else f"{listed[:-1]}, ")

@@ -14,7 +14,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.documents import forgetting, provenance, transcripts
+from confide_daemon.documents import history, provenance, transcripts
 from confide_daemon.documents.results import Comparison, DocumentText, PutResult
 from confide_daemon.documents.writer import LOST_HINT, Derive, Gone, Writer, compare_states, states
 from confide_daemon.errors import BadNameError, DamagedError, NotFoundError
@@ -109,13 +109,13 @@ class Documents:
 
         def work(store: Store) -> list[str]:
             with store.reading():
-                return [row.path for row in forgetting.meant(store, project, asked, reaches=reaches)]
+                return [row.path for row in history.meant_by(store, project, asked, reaches=reaches)]
 
         return await self._threads.read(work)
 
     async def take_again(self, project: str, asked: Sequence[str]) -> tuple[str, ...]:
         """Undoes that names are forgotten; which of them were."""
-        return await self._threads.write(lambda store: forgetting.undo(store, project, asked))
+        return await self._threads.write(lambda store: history.undo_forgotten(store, project, asked))
 
     async def doubts(self, project: str, path: str) -> provenance.Doubts:
         """What of a document is untrusted. Raises NotFoundError."""

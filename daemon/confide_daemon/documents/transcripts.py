@@ -33,7 +33,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from confide_crypto.errors import RequestError
-from confide_daemon.documents.forgetting import is_forgotten
+from confide_daemon.documents.history import is_forgotten
 from confide_daemon.documents.writer import Derive
 from confide_daemon.store.rows import DocumentRow, TranscriptRow
 from confide_daemon.store.store import Store

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from confide_daemon.documents import forgetting, provenance
+from confide_daemon.documents import history, provenance
 from confide_daemon.documents.merge import Merge, merge_texts
 from confide_daemon.documents.results import Comparison, DeleteResult, PutResult, RemoveResult
 from confide_daemon.errors import ConflictError, DamagedError, NotFoundError, OperationError
@@ -440,15 +440,15 @@ class Writer:
 
     def forget(
         self, project: str, asked: Sequence[str], *, author: str, reaches: Callable[[str], bool]
-    ) -> forgetting.Forgotten:
+    ) -> history.Forgotten:
         """Takes nothing under these names any more, and drops documents that have them with all revisions: a step, of a bounded number.
 
         Raises BadNameError: they are too many.
         """
         with self.store.writing():
-            forgetting.note(self.store, project, asked)
-            found = forgetting.meant(self.store, project, asked, reaches=reaches)
-            step = found[: forgetting.AT_ONCE]
+            history.note_forgotten(self.store, project, asked)
+            found = history.meant_by(self.store, project, asked, reaches=reaches)
+            step = found[: history.FORGOTTEN_AT_ONCE]
             self.store.vectors.forget([row.id for row in step])
             for row in step:
                 if not row.deleted:
@@ -456,7 +456,7 @@ class Writer:
             self.store.derive()
             for row in step:
                 self.store.documents.drop_texts(row.id)
-        return forgetting.Forgotten(tuple(row.path for row in step), len(found), len(step) == len(found))
+        return history.Forgotten(tuple(row.path for row in step), len(found), len(step) == len(found))
 
     def recut(self, document: int) -> PieceChanges:
         """Cuts one document again, if it is there; pieces whose text stays the same keep their ids and vectors."""
@@ -554,7 +554,7 @@ class Writer:
         if text is None:
             origin = Origin(row.made if row is not None else UNTRUSTED, (), by)
             return self.store.documents.save(project, path, None, author=author, now=now, origin=origin)
-        forgetting.check_taken(self.store, project, path)
+        history.check_taken(self.store, project, path)
         found = provenance.written(self.store, row, path, text, by)
         saved = self.store.documents.save(project, path, text, author=author, now=now, origin=found.origin)
         provenance.keep(self.store, saved, text, found)
@@ -655,7 +655,7 @@ def compare_states(
         buckets: only documents of these are looked at (None: all).
     """
     result = Comparison()
-    forgotten = forgetting.names(store, project)
+    forgotten = history.forgotten_names(store, project)
     # Transcripts are in no working copy.
     rows = {row.path: row for row in store.documents.listed(frozenset((project,))) if row.source != "sessions"}
     if buckets is not None:

@@ -13,11 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import typer
-
 from confide_memory.documents import is_memory, path_problem
 from confide_proxy import config as configuration
-from confide_proxy.cli.console import Here, counted, remark, row, say
+from confide_proxy.cli.console import Here, counted, remark, row, say, wanted
 from confide_proxy.clients.files import replace
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ConfigError, StateError
@@ -110,7 +108,7 @@ def asked(here: Here, root: Path) -> Here:
         say("and then: confide sync")
         return here
     remark("their texts go to your daemon, to be found by searches; the files are only read, never written")
-    if not typer.confirm("index them?", err=True):
+    if not wanted("index them?"):
         return here
     write(file, root, ALL)
     row(f"written to {file}; to take it back, delete that section, and: confide forget '**/*.md'")

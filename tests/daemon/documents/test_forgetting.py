@@ -12,7 +12,7 @@ import pytest
 from tests.support.daemon.loopback import Serving, machine, serving, text_hash
 
 from confide_crypto.errors import RequestError
-from confide_daemon.documents.forgetting import AT_ONCE, MOST_NAMES
+from confide_daemon.documents.history import FORGOTTEN_AT_ONCE, MOST_NAMES
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import BadNameError, ForgottenError
@@ -119,14 +119,14 @@ async def test_machines_keep_their_files_and_are_asked_for_none(daemon: Serving)
 
 async def test_much_is_forgotten_in_steps(daemon: Serving) -> None:
     """So that no write of others waits long; and of a whole project nothing more is taken."""
-    count = AT_ONCE + 3
+    count = FORGOTTEN_AT_ONCE + 3
     async with machine(daemon, "desk", space="home") as desk:
         await desk.attach()
         for number in range(count):
             await desk.put(f"memory/{number}.md", "one\n")
         body = {"project": "proj", "paths": []}
         first, second = await desk.request("forget", body), await desk.request("forget", body)
-        assert (first["total"], len(first["documents"]), first["complete"]) == (count, AT_ONCE, False)
+        assert (first["total"], len(first["documents"]), first["complete"]) == (count, FORGOTTEN_AT_ONCE, False)
         assert (second["total"], len(second["documents"]), second["complete"]) == (3, 3, True)
         await refused(desk.put("anything.md", "one\n"), "denied")
         assert (await desk.request("projects", {"project": "proj"}))["projects"] == []

@@ -249,3 +249,31 @@ def test_a_folder_is_vouched_for_with_one_yes(tmp_path: Path) -> None:
         assert "nothing in memory/**/*.md is untrusted" in asked.said
     finally:
         machine.stop_local_daemon()
+
+
+def test_quickstart_asks_before_a_folder_of_notes_goes_up(tmp_path: Path) -> None:
+    """It shows how many, which and how large. A no writes nothing; a yes holds for this folder, and indexes it at once."""
+    machine = Inside(tmp_path, "desk", is_set_up=False)
+    try:
+        for number in range(25):
+            machine.write(f"Daily/{number}.md", f"# Day {number}\n\nThe heron of day {number}.\n")
+        machine.write("Inbox.md", "# Inbox\n\nBuy herons.\n")
+        with terminal(machine, "quickstart") as asked:
+            asked.wait_for("26 markdown files")
+            asked.wait_for("index them? [y/N]")
+            assert "Daily/0.md" in asked.said
+            asked.type("\n")
+            assert asked.ends() == 0
+        assert not (machine.home / "proxy.toml").exists()
+        with terminal(machine, "quickstart") as asked:
+            asked.wait_for("index them? [y/N]")
+            asked.type("y\n")
+            assert asked.ends() == 0
+        assert "26 memory files compared" in asked.said
+        assert (machine.home / "proxy.toml").read_text() == '[folders."~/project"]\nextra = ["**/*.md"]\n'
+        assert "Inbox.md" in machine.run("search", "buy herons")
+        with terminal(machine, "quickstart") as asked:
+            assert asked.ends() == 0
+        assert "index them?" not in asked.said
+    finally:
+        machine.stop_local_daemon()

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from confide_daemon.access.callers import Grants
-from confide_daemon.documents.forgetting import EVERYTHING, MOST_LISTED
+from confide_daemon.documents.history import EVERYTHING, MOST_FORGOTTEN_LISTED
 from confide_daemon.documents.service import MAX_LISTED
 from confide_daemon.server.replicas import Change
 from confide_daemon.server.requests import Operation
@@ -205,11 +205,11 @@ class ProjectRequests:
         self._require_writer(project)
         if undo:
             taken = await self._space.documents.take_again(project, paths or [EVERYTHING])
-            return {"documents": list(taken[:MOST_LISTED]), "total": len(taken), "complete": True}
+            return {"documents": list(taken[:MOST_FORGOTTEN_LISTED]), "total": len(taken), "complete": True}
         asked = paths or [EVERYTHING]
         if dry_run:
             found = await self._space.documents.meant(project, asked, reaches=self._reaches(project))
-            return {"documents": found[:MOST_LISTED], "total": len(found), "complete": False}
+            return {"documents": found[:MOST_FORGOTTEN_LISTED], "total": len(found), "complete": False}
         step = await self._space.documents.forget(
             project, asked, author=self._grants().alias, reaches=self._reaches(project)
         )
