@@ -61,6 +61,7 @@ class RememberingEmbedder:
     def __init__(self, inner: Any) -> None:
         self._inner = inner
         self.id, self.model, self.dimensions, self.limits = inner.id, inner.model, inner.dimensions, inner.limits
+        self.leaves_blanks = getattr(inner, "leaves_blanks", False)
         self._file = sqlite3.connect(Path(tempfile.gettempdir()) / "confide-quality.db", check_same_thread=False)
         self._file.execute("CREATE TABLE IF NOT EXISTS known (name BLOB PRIMARY KEY, vector BLOB NOT NULL)")
         self._lock = threading.Lock()

@@ -1,5 +1,10 @@
 """What every embedding model offers, and what its vectors must be before anybody stores or compares them: the right number, finite, not
-zero, of unit length. Imports nothing heavy: providers are imported with the configuration."""
+zero, of unit length. Imports nothing heavy: providers are imported with the configuration.
+
+A model may know too little of a text to say anything of it: letters that its vocabulary lacks all look the same to it, and so do all texts
+in them. Of such a text there is no vector, which a row of zeros stands for (`is_blank`). Only the packaged model tells: what others make of
+unknown letters is not known here.
+"""
 
 from __future__ import annotations
 
@@ -78,6 +83,7 @@ class Embedder(Protocol):
         """The vectors of some texts, in their order, shape (len(texts), dimensions).
 
         One call is one request to a provider on the network (with its retries): what it returned is kept before the next is made.
+        A model with an attribute `leaves_blanks` that is true gives zeros for what it does not understand, as `embed_query` does.
         """
 
 
@@ -85,10 +91,15 @@ class BadVectorError(EmbedderError):
     """A vector of the right length that has no direction: not numbers, or zero."""
 
 
-def unit(rows: object, *, count: int, dimensions: int | None) -> Vectors:
+def is_blank(vector: Vectors) -> bool:
+    """Whether it stands for no vector: its model did not understand the text."""
+    return not vector.any()
+
+
+def unit(rows: object, *, count: int, dimensions: int | None, may_be_blank: bool = False) -> Vectors:
     """The rows as float32 of unit length.
 
-    `dimensions`: None takes the first row's.
+    `dimensions`: None takes the first row's. `may_be_blank`: the model leaves out what it does not understand.
     Raises:
         BadVectorError: a row is not finite, or zero.
         EmbedderError: they are not so many rows of so many numbers. The message says which.
@@ -107,6 +118,8 @@ def unit(rows: object, *, count: int, dimensions: int | None) -> Vectors:
         raise EmbedderError(f"the vectors have {vectors.shape[1]} dimensions, not {dimensions}")
     # In float64, where no float32 vector is too long or too short to be measured.
     length = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+    if may_be_blank:
+        length[length == 0] = 1.0
     if not np.isfinite(length).all() or (length == 0).any():
         raise BadVectorError("there are vectors that are not numbers or zero")
     return np.asarray(vectors / length, dtype=np.float32)

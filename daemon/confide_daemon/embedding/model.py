@@ -321,7 +321,10 @@ class Model:
             self._queries.clear()
 
     def query_vector(self, text: str) -> Vectors | None:
-        """The vector of a question, or None while no model is there, within the deadline. Raises EmbedderError, also as `breaker.admit`."""
+        """The vector of a question (`is_blank`: it was not understood), or None while no model is there, within the deadline.
+
+        Raises EmbedderError, also as `breaker.admit`.
+        """
         embedder = self._embedder
         if embedder is None:
             return None
@@ -361,7 +364,8 @@ class Model:
         with self._turn(embedder) if in_turn else nullcontext(), self.breaker.call():
             with self._named(self.label):
                 rows = embedder.embed_documents(texts)
-            return unit(rows, count=len(texts), dimensions=embedder.dimensions)
+            leaves_blanks = getattr(embedder, "leaves_blanks", False)
+            return unit(rows, count=len(texts), dimensions=embedder.dimensions, may_be_blank=leaves_blanks)
 
     @contextmanager
     def _turn(self, embedder: Embedder) -> Iterator[None]:

@@ -15,7 +15,10 @@ import numpy as np
 
 from confide_crypto.sealing.placeholder import STANDIN, only
 from confide_daemon.embedding import Vectors
+from confide_daemon.embedding.embedder import is_blank
+from confide_daemon.embedding.local.tokenizer import is_mostly_latin
 from confide_daemon.retrieval.search.query import keyword_query
+from confide_daemon.retrieval.search.scoring import PACKAGED_MODEL
 from confide_daemon.store.rows import Filter, NotePiece, NoteRow
 from confide_daemon.store.store import Store
 from confide_memory.documents import STOP_WORDS
@@ -182,7 +185,8 @@ def find_near(
         if all(one.id != generation for one in store.vectors.generations()):
             generation = None  # dropped meanwhile
         pieces = store.notes.first_pieces([row.document], first=FIRST_WORDS)
-        own = compared(pieces, {piece.id: vectors[piece.hash] for piece in pieces if piece.hash in vectors})
+        known = {digest: vector for digest, vector in vectors.items() if not is_blank(vector)}
+        own = compared(pieces, {piece.id: known[piece.hash] for piece in pieces if piece.hash in known})
         documents = set(first.documents)
         if generation is not None and own.vectors is not None:
             nearby = _by_meaning(store, generation, own.vectors, projects, least, is_limited=is_limited)
@@ -210,7 +214,11 @@ def read_compared(store: Store, generation: int | None, documents: Collection[in
     by_document: defaultdict[int, list[NotePiece]] = defaultdict(list)
     for piece in store.notes.first_pieces(sorted(documents), first=FIRST_WORDS):
         by_document[piece.document].append(piece)
-    ids = [piece.id for pieces in by_document.values() for piece in pieces[:FIRST]]
+    first = [piece for pieces in by_document.values() for piece in pieces[:FIRST]]
+    if any(one.id == generation and one.model == PACKAGED_MODEL for one in store.vectors.generations()):
+        # Of texts that it does not understand it gives none by now, but older ones are still there.
+        first = [piece for piece in first if is_mostly_latin(piece.text)]
+    ids = [piece.id for piece in first]
     vectors = store.vectors.of_pieces(generation, ids) if generation is not None else {}
     return {document: compared(pieces, vectors) for document, pieces in by_document.items()}
 

@@ -43,7 +43,7 @@ def test_batches_do_not_change_the_order_or_the_vectors(minilm: MiniLM) -> None:
     """Texts are sorted by length inside; each comes back in its place, nearly as if it were alone."""
     texts = [f"text number {n} " + "about the connection pool " * (n % 9) for n in range(21)] + [
         "",
-        "数据库",
+        "naïve café, Görlitz",
         "x " * 600,
     ]
     together = minilm.embed_documents(texts)

@@ -768,3 +768,27 @@ def test_whether_there_are_transcripts(store: Store) -> None:
     with store.writing():
         store.documents.save("p", "sessions/a.md", None, author="a", now=NOW)
     assert not store.documents.has_transcripts()
+
+
+def test_a_text_without_a_vector_waits_for_none_and_is_near_to_nothing(store: Store) -> None:
+    """What its model did not understand: neither the scan in memory, the table, the cache nor the check of the index takes it for one."""
+    with store.writing():
+        row = store.documents.save("p", "a.md", "a", author="alice", now=NOW)
+        store.pieces.replace(row, [Piece(1, 1, "one", "", 1), Piece(2, 2, "two", "", 1)], chunking="test", now=NOW)
+        generation = store.vectors.add_generation("fake", "m", 3, live=True, now=NOW)
+        one, two = store.vectors.waiting(generation.id, after=0, limit=9)
+        known = np.array([0.6, 0.8, 0.0], dtype=np.float32)
+        store.vectors.add(generation.id, [(one.id, known), (two.id, np.zeros(3, dtype=np.float32))])
+    asked = np.array([1.0, 0.0, 0.0], dtype=np.float32)
+    assert store.vectors.waiting_count(generation.id) == 0
+    for _ in range(2):
+        assert [piece for piece, _ in store.vectors.nearest(generation.id, asked, Filter(), limit=9)] == [one.id]
+        store.vectors.warm_in_view(generation.id)
+    assert store.vectors.cosines(generation.id, asked, [one.id, two.id]) == {one.id: pytest.approx(0.6)}
+    assert store.vectors.of_pieces(generation.id, [one.id, two.id]).keys() == {one.id}
+    assert [text for text, _ in store.vectors.sample(generation.id, 9, seed=0.0)] == ["one"]
+    assert not store.vectors.known(generation, [two.hash])[two.hash].any()
+    assert [found for found in store.integrity.examine() if found] == []
+    with store.writing():
+        store.vectors.remove([two.id], now=NOW)
+    assert not store.vectors.known(generation, [two.hash])[two.hash].any()

@@ -11,12 +11,14 @@ import mmap
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from confide_daemon.embedding.embedder import Limits, Vectors, unit
 from confide_daemon.embedding.libraries import packaged
 from confide_daemon.embedding.local.batches import THREADS, Batches
 from confide_daemon.embedding.local.bert import Bert
 from confide_daemon.embedding.local.initializers import initializers
-from confide_daemon.embedding.local.tokenizer import open_tokenizer
+from confide_daemon.embedding.local.tokenizer import is_understood, known_tokens, open_tokenizer
 from confide_daemon.embedding.local.weights import unreadable
 from confide_daemon.errors import EmbedderError
 from confide_memory.errors import with_extra
@@ -44,11 +46,12 @@ def load_minilm(*, threads: int = THREADS, weights: Path | None = None) -> MiniL
 
 
 class MiniLM:
-    """A sentence model: text in, one unit vector a text out."""
+    """A sentence model: text in, one unit vector a text out, zeros for a text that it does not understand."""
 
     id = "local"
     model = "all-MiniLM-L6-v2-int8"
     limits = Limits()
+    leaves_blanks = True
 
     def __init__(self, weights: memoryview, *, threads: int = THREADS) -> None:
         self._bert = Bert(initializers(weights), layers=LAYERS)
@@ -57,9 +60,12 @@ class MiniLM:
         self.dimensions = self._bert.dimensions
 
     def embed_query(self, text: str) -> Vectors:
-        """The vector of a question."""
-        vectors: Vectors = self._run([text])
-        return vectors[0]  # type: ignore[no-any-return]
+        """The vector of a question, of what the model knows of it."""
+        encoded = self._tokenizer.encode(text)
+        if not is_understood(text, encoded):
+            return np.zeros(self.dimensions, dtype=np.float32)
+        means = self._bert.means([known_tokens(encoded)])
+        return np.asarray(unit(means, count=1, dimensions=self.dimensions)[0])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """The vectors of the texts, run in small batches of like length."""
@@ -71,8 +77,12 @@ class MiniLM:
 
     def _run(self, texts: list[str]) -> Vectors:
         encoded = self._tokenizer.encode_batch(texts)
-        means = self._bert.means([entry.ids for entry in encoded])
-        return unit(means, count=len(texts), dimensions=self.dimensions)
+        vectors = np.zeros((len(texts), self.dimensions), dtype=np.float32)
+        rows = [place for place, text in enumerate(texts) if is_understood(text, encoded[place])]
+        if rows:
+            means = self._bert.means([encoded[place].ids for place in rows])
+            vectors[rows] = unit(means, count=len(rows), dimensions=self.dimensions)
+        return vectors
 
 
 def _mapped(path: Path) -> memoryview:

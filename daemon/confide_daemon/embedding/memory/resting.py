@@ -117,6 +117,7 @@ class RestingEmbedder:
         with self._model.used() as embedder:
             self.id, self.model = embedder.id, embedder.model
             self.dimensions, self.limits = embedder.dimensions, embedder.limits
+            self.leaves_blanks: bool = getattr(embedder, "leaves_blanks", False)
 
     @property
     def is_awake(self) -> bool:

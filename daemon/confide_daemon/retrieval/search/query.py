@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import calendar
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -89,6 +90,9 @@ NAME_WEIGHT = 2 * LONGEST**0.5
 BIGRAM_WEIGHT = 2**0.5
 # A single word, or a name, is also looked for as a beginning, from this length on.
 SHORTEST_PREFIX = 3
+# Letters that may be the ending of a word in a script without a stemmer: it is looked for by what stands before them. Shorter words than
+# these two together say little there, as those of `STOP_WORDS` do in English.
+ENDING = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,7 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> Que
     compounds = COMPOUND.findall(RUN.sub(" ", text))
     plain = [word.lower() for compound in compounds for word in PLAIN.findall(compound)]
     chosen = [word for word in plain if word not in STOP_WORDS] or plain
+    chosen = [word for word in chosen if len(word) > SHORTEST_PREFIX or not is_unstemmed(word)] or chosen
     skipped = set(parts(aside))
     for compound in compounds:
         ways = _ways(compound)
@@ -160,7 +165,13 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> Que
     named = {word for term in terms.values() for way in term.ways for word in way}
     is_single = not match and len(chosen) == 1 and len(chosen[0]) > SHORTEST_PREFIX
     for word in chosen:
-        if word not in named and word not in skipped:
+        if word in named or word in skipped:
+            continue
+        if is_unstemmed(word):
+            beginning = word[: max(SHORTEST_PREFIX + 1, len(word) - ENDING)]
+            match[_quoted([beginning]) + " *"] = None
+            terms[(beginning,)] = Term(((beginning,),), min(len(word), LONGEST) ** 0.5, is_beginning=True)
+        else:
             terms[(word,)] = Term(((word,),), min(len(word), LONGEST) ** 0.5, is_beginning=is_single)
     if is_single:
         match[_quoted(chosen) + " *"] = None
@@ -181,6 +192,11 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> Que
     own = {way for term in terms.values() for way in term.ways}
     others = tuple(term for term in also if own.isdisjoint(term.ways))  # a word that is given twice counts once
     return Question(_joined(match), _joined(exact), tuple(terms.values())[:MOST_TERMS], share, others)
+
+
+def is_unstemmed(word: str) -> bool:
+    """Whether a word is of a script that no ending is known of, neither to Porter's stemmer nor to most models: Cyrillic, Greek, Arabic."""
+    return not word[0].isascii() and not unicodedata.name(word[0], "").startswith("LATIN ")
 
 
 def of_days(asked: Question, days: Sequence[str]) -> Question | None:

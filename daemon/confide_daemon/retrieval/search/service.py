@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from confide_crypto.errors import ConfideError
 from confide_daemon import figures
 from confide_daemon.embedding import Model, Vectors
+from confide_daemon.embedding.embedder import is_blank
 from confide_daemon.embedding.model import QUERY_DEADLINE_S
 from confide_daemon.errors import DamagedError, EmbedderError, StorageError
 from confide_daemon.retrieval.indexing.generations import ALONE, holdings, live_generation, loading, servers
@@ -147,6 +148,8 @@ class Serving:
             warnings.append(f"{'; '.join(asked.failures)}; found with {used.provider}/{used.model} meanwhile")
         elif missing:
             warnings.append(f"{missing} pieces are not embedded yet; they are found by keywords alone")
+        if asked.vector is not None and is_blank(asked.vector):
+            return Choice(warnings=[f"the embedding model does not know these letters; {ALONE}"], age_s=age, live=live)
         return Choice(used, asked.vector, warnings, age, live=live)
 
     def _why_not(self, asked: Asked) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from confide_daemon.embedding.embedder import Vectors
+from confide_daemon.embedding.embedder import Vectors, is_blank
 from confide_daemon.store.database import AMONG, VECTORS, Database, Rows, Table, carried
 from confide_daemon.store.rows import DocumentRow, Filter, HitRow, Piece, PieceChanges, Place, Waiting
 from confide_daemon.store.tables.keyword import KeywordTable, allowed_documents
@@ -138,7 +138,7 @@ class VectorTables(Table):
     def keep(self, generation: Generation, vectors: Sequence[tuple[bytes, Vectors]], *, now: float) -> None:
         """Puts vectors into the cache, by the hash of their text."""
         for digest, vector in vectors:
-            packed = np.ascontiguousarray(vector, dtype=np.float32).tobytes()
+            packed = _packed(vector)
             self._rows(
                 "INSERT OR REPLACE INTO vector_cache (model, hash, vector, kept_at) VALUES (?, ?, ?, ?)",
                 (generation.name, digest, packed, now),
@@ -230,7 +230,7 @@ class VectorTables(Table):
         for digest in set(hashes):
             found = self._rows(present, (digest,)) or self._rows(cached, (generation.name, digest))
             if found:
-                known[digest] = np.frombuffer(found[0][0], dtype=np.float32)
+                known[digest] = _unpacked(found[0][0], generation.dimensions)
         return known
 
     def add(self, generation: int, vectors: Sequence[tuple[int, Vectors]]) -> int:
@@ -239,23 +239,25 @@ class VectorTables(Table):
                   ON CONFLICT (chunk) DO NOTHING RETURNING (SELECT document FROM chunk c WHERE c.id = ?)"""
         stored: list[tuple[int, int, Vectors]] = []
         for piece, vector in vectors:
-            found = self._rows(sql, (np.ascontiguousarray(vector, dtype=np.float32).tobytes(), piece, piece))
+            found = self._rows(sql, (_packed(vector), piece, piece))
             stored += [(piece, document, vector) for (document,) in found]
-        self._database.after_commit(lambda: self._scan.add(generation, stored))
+        searched = [one for one in stored if not is_blank(one[2])]
+        self._database.after_commit(lambda: self._scan.add(generation, searched))
         return len(stored)
 
     def sample(self, generation: int, count: int, *, seed: float) -> list[tuple[str, bytes]]:
         """(text, packed vector) of some pieces in a row, from a place that the seed (0 to 1) chooses."""
         last = int(self._one(f"SELECT max(chunk) FROM vector_{generation}") or 0)
         sql = f"""SELECT c.text, v.embedding FROM vector_{generation} v JOIN chunk c ON c.id = v.chunk
-                  WHERE v.chunk > ? ORDER BY v.chunk LIMIT ?"""
+                  WHERE v.chunk > ? AND v.embedding <> x'' ORDER BY v.chunk LIMIT ?"""
         return self._rows(sql, (max(0, int(last * seed) - count), count))
 
     def of_pieces(self, generation: int, pieces: Sequence[int]) -> dict[int, Vectors]:
         """The vectors of the pieces that have one."""
         if VECTORS in self._database.damage.parts:
             return {}
-        sql = f"SELECT v.chunk, v.embedding FROM json_each(?) j CROSS JOIN vector_{generation} v ON v.chunk = j.value"
+        sql = f"""SELECT v.chunk, v.embedding FROM json_each(?) j CROSS JOIN vector_{generation} v ON v.chunk = j.value
+                  WHERE v.embedding <> x''"""
         with self._database.leg(VECTORS):
             found = self._rows(sql, (json.dumps(sorted(pieces)),))
             return {piece: np.frombuffer(packed, dtype=np.float32) for piece, packed in found}
@@ -285,7 +287,7 @@ class VectorTables(Table):
     def _slice(self, generation: int, after: int) -> list[tuple[int, int, bytes]]:
         """(piece, document, vector) by rising piece."""
         sql = f"""SELECT v.chunk, c.document, v.embedding FROM vector_{generation} v JOIN chunk c ON c.id = v.chunk
-                  WHERE v.chunk > ? ORDER BY v.chunk LIMIT ?"""
+                  WHERE v.chunk > ? AND v.embedding <> x'' ORDER BY v.chunk LIMIT ?"""
         return self._rows(sql, (after, SLICE))
 
     def nearest(self, generation: int, vector: Vectors, allowed: Filter, *, limit: int) -> list[tuple[int, float]]:
@@ -307,10 +309,10 @@ class VectorTables(Table):
         self, generation: int, vector: Vectors, documents: Sequence[int] | None, limit: int
     ) -> list[tuple[int, float]]:
         """(piece, cosine) by exact search of the whole table, nearest first; of some documents, None: of all."""
-        sql = f"SELECT chunk, vec_distance_l2(embedding, ?) AS distance FROM vector_{generation}"
+        sql = f"SELECT chunk, vec_distance_l2(embedding, ?) AS distance FROM vector_{generation} WHERE embedding <> x''"
         values: list[Any] = [vector.tobytes()]
         if documents is not None:
-            sql += f" WHERE chunk IN (SELECT id FROM chunk WHERE document {AMONG})"
+            sql += f" AND chunk IN (SELECT id FROM chunk WHERE document {AMONG})"
             values.append(json.dumps(list(documents)))
         sql += " ORDER BY distance, chunk LIMIT ?"
         values.append(limit)
@@ -328,9 +330,21 @@ class VectorTables(Table):
         if not pieces:
             return {}
         sql = f"""SELECT v.chunk, vec_distance_l2(v.embedding, ?) FROM carray(?) j
-                  CROSS JOIN vector_{generation} v ON v.chunk = j.value"""
+                  CROSS JOIN vector_{generation} v ON v.chunk = j.value WHERE v.embedding <> x''"""
         found = self._rows(sql, (vector.tobytes(), carried(pieces)))
         return {piece: 1.0 - distance * distance / 2.0 for piece, distance in found}
+
+
+# What a row has in place of a vector where its model did not understand the text: it waits for none, and nothing is compared with it.
+_BLANK = b""
+
+
+def _packed(vector: Vectors) -> bytes:
+    return _BLANK if is_blank(vector) else np.ascontiguousarray(vector, dtype=np.float32).tobytes()
+
+
+def _unpacked(packed: bytes, dimensions: int) -> Vectors:
+    return np.frombuffer(packed, dtype=np.float32) if packed else np.zeros(dimensions, dtype=np.float32)
 
 
 def _recent_limit(dimensions: int) -> int:

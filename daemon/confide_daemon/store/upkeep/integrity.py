@@ -293,7 +293,11 @@ def _unusable_cached(found: Sequence[Any]) -> list[Any]:
 
 
 def _unusable(found: Sequence[Any], dimensions: int) -> list[Any]:
-    """Those of the rows (id, packed vector, …) whose vector is of another length, not finite, or not of unit length."""
+    """Those of the rows (id, packed vector, …) whose vector is of another length, not finite, or not of unit length.
+
+    An empty one says that there is none (`tables.pieces`).
+    """
+    found = [row for row in found if row[1] != b""]
     fit = [row for row in found if isinstance(row[1], bytes) and len(row[1]) == 4 * dimensions and dimensions]
     fits = {row[0] for row in fit}
     wrong = [row for row in found if row[0] not in fits]
