@@ -137,8 +137,8 @@ async def _checked(here: Here, folder: Path, *, fix: bool) -> AsyncIterator[Find
     for each in await asyncio.to_thread(lambda: list(_imports(folder))):
         yield each
     yield await asyncio.to_thread(_hooks, here)
-    for each in await asyncio.to_thread(services.lasting, here.paths.seats):
-        yield Finding("sessions", "problem", each.what, "it goes on by itself; confide sync compares files now")
+    for trouble in await asyncio.to_thread(services.lasting, here.paths.seats):
+        yield Finding("sessions", "problem", trouble.what, "it goes on by itself; confide sync compares files now")
     for each in await asyncio.to_thread(lambda: list(_clients(here, folder, fix=fix))):
         yield each
 

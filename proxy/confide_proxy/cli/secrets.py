@@ -28,7 +28,6 @@ from confide_proxy.cli.console import (
     say,
     terminal,
 )
-from confide_proxy.cli.device_removal import documents_of
 from confide_proxy.devices import roster_client
 
 if TYPE_CHECKING:
@@ -119,6 +118,8 @@ async def _rescan(here: Here, project: Project, is_sure: bool | None, is_quiet: 
 @command
 async def list_secrets(here: Here, project: ProjectDir = Path()) -> Output:
     """List the sealed credentials of the space by their placeholders, with the files they are in; never their values."""
+    from confide_proxy.cli.device_removal import documents_of  # late: `confide status` imports this module
+
     async with here.client(await identified(here, project)) as client:
         found = [one async for page in roster_client.records(client.connection) for one in page]
         places: dict[str, list[str]] = {}
