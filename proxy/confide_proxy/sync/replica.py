@@ -219,7 +219,7 @@ class Replica:
         except FolderError:
             await self._take_back()
             raise
-        if verdict.kept and verdict.why:
+        if verdict.is_loss:
             await self._take_back()
         return verdict
 
@@ -367,6 +367,8 @@ class Replica:
         await self._steps.run(
             [(path, partial(self._send, is_deleted=path in verdict.deleted)) for path in others], report
         )
+        if not report.is_held:
+            await through(self.absence.note_commits)
         return report
 
     async def apply(self, body: dict[str, Any]) -> dict[str, Any]:

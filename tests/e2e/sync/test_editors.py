@@ -223,7 +223,8 @@ def test_renames_of_files_and_folders(desk: Desk) -> None:
 
 
 def test_git_checkout_of_200_files(desk: Desk) -> None:
-    """Another branch changes, adds and removes 200 files: all arrive, in a few steps and not in 200."""
+    """A commit that follows changes, adds and removes 200 files: all arrive, in a few steps and not in 200. The way back to the one before
+    changes nothing elsewhere."""
 
     def git(*arguments: str) -> None:
         subprocess.run(
@@ -245,21 +246,33 @@ def test_git_checkout_of_200_files(desk: Desk) -> None:
     git("checkout", "-qb", "two")
     for number in range(60):
         (folder / f"{number}.md").write_text(f"Number {number} on branch two\n")
-        (folder / f"{number + 60}.md").unlink()
+        (folder / f"{number + 60}.md").write_text(f"Number {number + 60} on branch two\n")
         (folder / "more" / str(number % 7)).mkdir(parents=True, exist_ok=True)
         (folder / "more" / str(number % 7) / f"{number}.md").write_text(f"More {number}\n")
+    for number in range(120, 130):
+        (folder / f"{number}.md").unlink()
     git("add", "-fA", "memory/repo")
     git("commit", "-qm", "two")
+    git("checkout", "-q", "one")
     desk.same()
     while not desk.watch.said.empty():
         desk.watch.said.get()
-    git("checkout", "-q", "one")
+    git("checkout", "-q", "two")
     desk.same()
-    assert len([path for path in tree(desk.bob) if path.startswith("memory/repo/")]) == 140
+    there = tree(desk.bob)
+    assert len([path for path in there if path.startswith("memory/repo/")]) == 190
+    assert there["memory/repo/3.md"] == b"Number 3 on branch two\n"
     steps = 0
     while not desk.watch.said.empty():
         steps += desk.watch.said.get()["event"] == "synced"
     assert steps <= 12
+    git("checkout", "-q", "one")
+    desk.here("memory/calm.md").write_text("Saved behind it.\n")
+    wait_until("what was saved behind it", (desk.bob.project / "memory/calm.md").exists)
+    assert tree(desk.bob) == {**there, "memory/calm.md": b"Saved behind it.\n"}
+    git("checkout", "-q", "two")
+    desk.same()
+    assert tree(desk.bob) == {**there, "memory/calm.md": b"Saved behind it.\n"}
     shutil.rmtree(desk.here(".git"))
 
 
@@ -295,14 +308,14 @@ def test_a_file_that_is_saved_fifty_times_a_second(desk: Desk) -> None:
 
 
 def test_the_memory_folder_is_deleted_and_made_again(desk: Desk) -> None:
-    """While it is watched that is a deletion, and what is put there later is watched again."""
+    """While it is watched, too, nobody deletes all memory so: it comes back, and what is put there later is watched again."""
     desk.here("memory/before.md").write_text("The heron fishes.\n")
     desk.same()
+    before = tree(desk.bob)
     shutil.rmtree(desk.here("memory"))
-    time.sleep(0.05)
     desk.here("memory").mkdir()
-    desk.here("memory/after.md").write_text("The ibis waits.\n")
+    desk.here("memory/after.md").write_text("The okapi waits.\n")
     desk.same()
-    assert tree(desk.bob).keys() == {"memory/after.md"}
+    assert tree(desk.bob) == {**before, "memory/after.md": b"The okapi waits.\n"}
     desk.here("memory/after.md").write_text("The ibis still waits.\n")
     desk.same()

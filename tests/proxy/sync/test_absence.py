@@ -121,6 +121,24 @@ async def test_a_folder_that_a_person_removes_goes_with_its_files(home: Home) ->
     assert await home.elsewhere() == sorted(ALL)
 
 
+@pytest.mark.parametrize("is_watched", [True, False])
+async def test_a_folder_that_is_renamed_is_renamed_however_many_files_it_has(home: Home, is_watched: bool) -> None:
+    """And again, at once: nothing of it went missing."""
+    before = [f"memory/old/n{number}.md" for number in range(20)]
+    await home.begin("MEMORY.md", *before)
+    for old, new in (("old", "new"), ("new", "newer")):
+        (home.root / "memory" / old).rename(home.root / "memory" / new)
+        gone = [path.replace("/old/", f"/{old}/") for path in before]
+        after = [path.replace("/old/", f"/{new}/") for path in before]
+        report = await (home.replica.changed([*gone, *after]) if is_watched else home.replica.compare())
+        assert (report.removed, report.is_held) == (20, False)
+        assert await home.elsewhere() == sorted(["MEMORY.md", *after])
+    # Of what was renamed, nothing is taken back when the folder goes.
+    shutil.rmtree(home.root)
+    await home.replica.take_back()
+    assert await home.elsewhere() == sorted(["MEMORY.md", *after])
+
+
 def empty_memory(home: Home) -> None:
     """As an unmounted disk, or an empty volume, leaves it."""
     home.remove(*NOTES)

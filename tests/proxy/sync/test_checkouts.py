@@ -121,6 +121,26 @@ async def test_an_edit_in_an_old_commit_is_one_of_its_text(home: Repository) -> 
     assert (home.root / PLAN).read_text() == await home.plan() == FRIDAY + "- who: ann\n"
 
 
+async def test_what_a_commit_deleted_is_not_taken_back_by_the_way_back_from_it(home: Repository) -> None:
+    home.git("rm", "-q", KEPT)
+    home.commit("newer")
+    assert (await home.replica.changed([KEPT])).removed == 1
+    home.git("checkout", "-q", "old")
+    await home.look(is_watched=True)
+    assert await home.elsewhere() == sorted([PLAN, LATER])
+
+
+async def test_where_git_stands_is_known_after_each_change_that_was_seen(home: Repository) -> None:
+    """A session that has compared nothing since: what came with a commit is not undone by the way back from it."""
+    (home.root / PLAN).write_text(FRIDAY + "- who: ann\n")
+    home.commit("newer")
+    await home.replica.changed([PLAN])
+    home.git("checkout", "-q", "HEAD~")
+    await home.replica.changed([PLAN])
+    assert await home.plan() == FRIDAY + "- who: ann\n"
+    assert (home.root / PLAN).read_text() == FRIDAY
+
+
 @pytest.mark.parametrize("is_watched", [True, False])
 async def test_a_commit_that_deletes_a_file_deletes_it(home: Repository, is_watched: bool) -> None:
     """And so does one that was pulled: it follows upon the one before."""

@@ -9,6 +9,8 @@ theirs. So what goes missing is *lost*, and not deleted, where one of these hold
 - the folder, its `.git`, or the folder that they were in is another one than when it was last compared, or `.git` or `memory/` is gone;
 - a folder that is there holds none of the `FEW` files or more that it held.
 
+A file whose text is in the folder under another name was renamed, and counts in none of these.
+
 Where git took them (`checkout`), they wait until it brings them back, and so do texts that it has set back: what comes from the daemon in
 between would keep git from doing so.
 
@@ -22,8 +24,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from confide_memory.documents import MEMORY_FOLDER
@@ -80,6 +83,11 @@ class Verdict(NamedTuple):
         """Those that stay at the daemon."""
         return self.lost | self.waiting
 
+    @property
+    def is_loss(self) -> bool:
+        """Whether some are lost, and not only taken by git or looked at once more."""
+        return bool(self.kept) and self.why not in ("", _TAKEN)
+
 
 class Told(NamedTuple):
     """A deletion that the daemon was told of: what the file held, and the revision that deleted it."""
@@ -98,6 +106,8 @@ class Absence:
         self._ledger = ledger
         self._clock = clock
         self._told: deque[Told] = deque(maxlen=_MOST_TOLD)
+        self._renames: set[str] = set()
+        """Files that were found to be renamed, and whose old names are not told of yet."""
         self._since: float | None = None
         """When something was first seen to be lost that was not looked at again since."""
         self._names: frozenset[str] = frozenset()
@@ -129,14 +139,23 @@ class Absence:
         now = self._identities(path for path in self._ledger.all() if path not in waiting)
         if waiting:
             now |= {name: identity for name, identity in before.items() if name not in (_HEAD, _STASH)}
-        commits = {_HEAD: self._checkout.head(), _STASH: self._checkout.stash()}
-        if waiting or self._is_set_back_anywhere():
-            commits = {name: before.get(name, "") for name in commits}
-        now = {**now, **{name: commit for name, commit in commits.items() if commit}}
-        self._ledger.note_folder(now)
+        self._ledger.note_folder({**now, **self._commits(before, is_waiting=bool(waiting))})
         self._names = self._beside()
         if not waiting:
             self._since = None
+
+    def note_commits(self) -> None:
+        """What was seen to change was sent: note where git stands, unless something waits for it."""
+        before = self._ledger.folder()
+        if before:
+            self._ledger.note_folder({**before, **self._commits(before, is_waiting=False)})
+
+    def _commits(self, before: dict[str, str], *, is_waiting: bool) -> dict[str, str]:
+        """What git has checked out and stashed, as it was when nothing waited for it to bring something back."""
+        now = {_HEAD: self._checkout.head(), _STASH: self._checkout.stash()}
+        if is_waiting or self._is_set_back_anywhere():
+            return {name: before[name] for name in now if name in before}
+        return now
 
     def judge(self, missing: Iterable[str], *, is_patient: bool, is_meant: bool = False) -> Verdict:
         """What it means that these are not found. `is_patient`: somebody watches, and looks again later; `is_meant`: a person says that
@@ -156,8 +175,9 @@ class Absence:
         taken = self._taken(gone)
         if taken == gone:
             return Verdict(frozenset(), frozenset(), taken, _TAKEN)
+        renamed = self._renamed(gone)
         gone -= taken
-        known -= taken
+        known -= taken | renamed
         signs = self._signs(known, {path for path in known if self._is_absent(path)}, now)
         lost = gone & signs.keys()
         why = signs[min(lost)] if lost else _TAKEN if taken else ""
@@ -195,6 +215,34 @@ class Absence:
     def _moved(self) -> Mapping[str, str]:
         return self._checkout.moved(self._ledger.folder().get(_HEAD, ""))
 
+    def _renamed(self, gone: frozenset[str]) -> frozenset[str]:
+        """Those of the files that are missing whose text is here under another name: each such file accounts for one."""
+        confirmed = self._ledger.all()
+        wanted = {known.hash for path, known in confirmed.items() if path in gone}
+        here = Counter(
+            digest for path, digest in self._hashes(confirmed, wanted) if digest in wanted and path not in gone
+        )
+        found = set()
+        for path in sorted(gone & confirmed.keys()):
+            if here[confirmed[path].hash] > 0:
+                here[confirmed[path].hash] -= 1
+                found.add(path)
+        self._renames = (self._renames & gone) | found
+        return frozenset(found)
+
+    def _hashes(self, confirmed: Mapping[str, Confirmed], wanted: Collection[str]) -> Iterator[tuple[str, str]]:
+        """The files that are there, with their hashes; of what was confirmed as something else that is believed."""
+        if not wanted:
+            return
+        for file in self._folder.walk():
+            known = confirmed.get(file.path)
+            if known is not None:
+                yield file.path, known.hash
+                continue
+            with suppress(FolderError):
+                if (content := self._folder.read(file.path)) is not None:
+                    yield file.path, content.hash
+
     def _taken(self, gone: frozenset[str]) -> frozenset[str]:
         """Those of the files that are missing which git took."""
         taken = frozenset(path for path in gone if self.is_set_back(path))
@@ -224,7 +272,10 @@ class Absence:
 
     def note_told(self, path: str, known: Confirmed, revision: int) -> None:
         """The daemon was told that a file is deleted, which became this revision."""
-        self._told.append(Told(self._clock(), path, known, revision))
+        if path in self._renames:
+            self._renames.discard(path)
+        else:
+            self._told.append(Told(self._clock(), path, known, revision))
 
     def take_told(self) -> list[Told]:
         """The deletions that were told shortly before a loss, and are of it. Each is given once."""
