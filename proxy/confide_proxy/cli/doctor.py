@@ -21,7 +21,7 @@ from confide_crypto.keys.identity import fingerprint_words
 from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.versions import WINDOW, is_behind
-from confide_proxy import VERSION, homes
+from confide_proxy import VERSION
 from confide_proxy.cli import markdown_offer, status_lines
 from confide_proxy.cli.console import (
     Here,
@@ -50,6 +50,7 @@ from confide_proxy.link import identity as identities
 from confide_proxy.link.connection_terms import attach_body
 from confide_proxy.link.identity import Form
 from confide_proxy.offline.journal import Journal
+from confide_proxy.paths import memory_notices
 from confide_proxy.sync import project as projects
 from confide_proxy.sync import workspace
 from confide_proxy.sync.folder import Folder
@@ -125,7 +126,7 @@ async def _checked(here: Here, folder: Path, *, fix: bool) -> AsyncIterator[Find
     except ConfideError as error:
         yield problem("set up", error)
     else:
-        for notice in await asyncio.to_thread(homes.notices):
+        for notice in await asyncio.to_thread(memory_notices):
             yield Finding(
                 "memory", "hint", notice, "confide setup writes into a client's entry what leads to this memory"
             )

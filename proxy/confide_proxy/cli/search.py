@@ -314,11 +314,11 @@ async def send_queue(client: Client, here: Here) -> bool:
 
 async def completed(here: Here, project: Project, files: Files, asked: Asked, answer: dict[str, Any]) -> dict[str, Any]:
     """An answer of nothing, with what this machine's files hold of it that could not be compared, and with what nobody could search."""
-    from confide_proxy.offline import unindexed
+    from confide_proxy.offline import behind, unindexed
     from confide_proxy.offline.answers import Offline
 
     try:
-        lacking = await asyncio.to_thread(files.behind)
+        lacking = await asyncio.to_thread(behind.behind, files.replicas)
         offline = Offline(here.paths, here.config, project, sealed_calls(here, project))
         waiting = await asyncio.to_thread(offline.waiting_places)
         lacking = lacking._replace(pending=tuple(dict.fromkeys((*lacking.pending, *waiting))))

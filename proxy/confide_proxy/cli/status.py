@@ -17,7 +17,6 @@ import typer
 from confide_crypto.errors import ConfideError, RequestError, UnreachableError
 from confide_crypto.keys.identity import fingerprint_words, format_daemon_key
 from confide_memory.answers import local_time
-from confide_proxy import homes
 from confide_proxy.cli import secrets, status_lines
 from confide_proxy.cli.console import (
     QUESTION_S,
@@ -34,7 +33,7 @@ from confide_proxy.link import daemon
 from confide_proxy.link import identity as identities
 from confide_proxy.link.receipts import Receipts
 from confide_proxy.mcp import catalogue as catalogues
-from confide_proxy.paths import Paths
+from confide_proxy.paths import Paths, memory_notices
 
 if TYPE_CHECKING:
     from confide_proxy.devices.keyring import Keyring
@@ -109,7 +108,7 @@ async def _status(here: Here, folder: Path) -> dict[str, Any]:
         unsealed = await secrets.unsealed(client)
         over_http = await by_http.clients_of(client.connection)
         result = await client.call("memory_status", {})
-        result["warnings"] = [*result["warnings"], *await asyncio.to_thread(homes.notices)]
+        result["warnings"] = [*result["warnings"], *await asyncio.to_thread(memory_notices)]
         if here.config.transcripts:
             from confide_proxy.sync.transcripts.streamer import pending_bytes
 

@@ -29,7 +29,6 @@ from confide_crypto.errors import (
 )
 from confide_crypto.transport.task_group import TaskGroup
 from confide_memory.documents import GLOBAL_PROJECT
-from confide_proxy import homes
 from confide_proxy.cli import markdown_offer, setup
 from confide_proxy.cli.console import (
     Here,
@@ -53,7 +52,7 @@ from confide_proxy.devices import connection as space_connection
 from confide_proxy.errors import DaemonStartError, FolderError, KeyringError, NotJoinedError
 from confide_proxy.link import founding
 from confide_proxy.link.daemon import load_pin
-from confide_proxy.paths import Paths
+from confide_proxy.paths import Paths, memory_notices
 from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
@@ -139,7 +138,7 @@ def quickstart(
     is_alone = load_pin(here.paths.link) is None
     if is_alone and here.config.on_demand:
         founding.found(here.paths)
-        note(*homes.notices())
+        note(*memory_notices())
     # A daemon that has to be started takes its time; only then is it asked whose name the folder has.
     problem = asyncio.run(space_connection.introduce(here.paths, here.config))
     if isinstance(problem, DaemonStartError | NotJoinedError):

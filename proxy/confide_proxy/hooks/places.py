@@ -6,13 +6,12 @@ import os
 import stat
 import sys
 
-from confide_proxy import homes
-from confide_proxy.homes import HOME_VARIABLE
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Final
 
+HOME_VARIABLE: Final = "CONFIDE_HOME"
+_VARIABLES: Final = (HOME_VARIABLE, "XDG_DATA_HOME", "XDG_CONFIG_HOME")
 MOST_ADDRESS: Final = 103
 """Bytes of a Unix socket's path: 104 with the NUL at its end on macOS, 108 on Linux."""
 MOST_CONFIG: Final = 64 * 1024
@@ -22,7 +21,21 @@ _DEEPEST: Final = 64
 
 def find() -> tuple[str, str]:
     """The state folder and `proxy.toml`."""
-    homes.follow()
+    found = _found()
+    if any(os.environ.get(name) for name in _VARIABLES) or _is_set_up(found[0]):
+        return found
+    # Where this user's memory may be elsewhere is noted; only who finds none pays for the look.
+    from confide_proxy import paths
+
+    paths.follow_note()
+    return _found()
+
+
+def _is_set_up(state: str) -> bool:
+    return os.path.lexists(f"{state}/link.json") or os.path.exists(os.path.join(os.path.dirname(state), "daemon"))
+
+
+def _found() -> tuple[str, str]:
     home = os.environ.get(HOME_VARIABLE)
     if home:
         root = os.path.abspath(os.path.expanduser(home))

@@ -4,7 +4,7 @@ It is set up once it has joined a daemon (`link.json`), or once a daemon of its 
 quickstart`, `join` and `pin` do that, and `confide mcp`: whoever told an agent's client to start that wants it to remember. But where
 somebody tried to join a daemon and could not, `confide mcp` begins no space of its own in that daemon's place: the attempt is noted until
 a join works, or `confide quickstart` says that this machine is to be alone. Nor does it where this user has a memory that its environment
-does not lead to (`homes`): it would be a second one, which nobody asked for.
+does not lead to: it would be a second one, which nobody asked for.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from typing import Final
 
 from confide_crypto.errors import ConfideError, KeyFileError, printable
 from confide_crypto.keys.files import make_private_dir, read_private_file, remove_private_file, write_private_file
-from confide_proxy import homes
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import NotJoinedError, NotSetUpError
-from confide_proxy.paths import Paths
+from confide_proxy.paths import Paths, is_chosen_place, other_memories, remember_place
 
 _MOST_REASON: Final = 300
 
@@ -37,7 +36,7 @@ def require(paths: Paths, config: ProxyConfig) -> None:
     tried = why_failed(paths)
     if tried is None and not config.on_demand:
         raise NotJoinedError
-    raise NotSetUpError(tried, elsewhere=() if homes.is_chosen() else homes.others())
+    raise NotSetUpError(tried, elsewhere=() if is_chosen_place() else other_memories())
 
 
 def found(paths: Paths) -> None:
@@ -53,7 +52,7 @@ def found_for_agent(paths: Paths, config: ProxyConfig) -> None:
 
     A disk that takes nothing ends no session: its calls say that nothing is set up, and `confide quickstart` says why.
     """
-    if homes.others() and not homes.is_chosen():
+    if other_memories() and not is_chosen_place():
         return
     if config.on_demand and not is_set_up(paths) and not _is_noted(paths.failed_join):
         with suppress(KeyFileError):
@@ -80,7 +79,7 @@ def settle(paths: Paths) -> None:
 
 def _remember() -> None:
     with suppress(OSError):  # a full or read-only disk: it is noted the next time
-        homes.remember()
+        remember_place()
 
 
 def why_failed(paths: Paths) -> str | None:

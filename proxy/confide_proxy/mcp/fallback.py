@@ -20,7 +20,7 @@ from confide_memory.answers import ask
 from confide_memory.tools.call import Answer
 from confide_proxy.config import ProxyConfig
 from confide_proxy.mcp.catalogue import CORE, NOTE_SETS, unknown_toolsets
-from confide_proxy.mcp.completing import Completion
+from confide_proxy.offline.completing import Completion
 from confide_proxy.paths import Paths
 from confide_proxy.sync.project import Project
 
@@ -63,7 +63,6 @@ class Fallback:
         files: Files,
     ) -> None:
         """`files`: those of the session, of which the daemon may not have all yet."""
-        self._files = files
         self._sealed = sealed
         self._is_for_keys = False
         self._paths = paths
@@ -156,7 +155,7 @@ class Fallback:
             self._forgetting = asyncio.get_running_loop().call_later(KEEP_S, self._forget)
 
     def on_down(self) -> None:
-        self._files.on_down()
+        self.completion.on_down()
         if self._sending is not None:
             self._sending.cancel()
         if self._forgetting is not None:

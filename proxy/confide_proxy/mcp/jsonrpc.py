@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import asyncio
 
     from confide_proxy.link.link import Link
+    from confide_proxy.offline.behind import Behind
     from confide_proxy.sealing.tool_calls import SealedCalls
-    from confide_proxy.sync.behind import Behind
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 """The channel's own limit for one message (PROTOCOL.md 6.3)."""

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from confide_crypto.errors import ConfideError, where
 from confide_proxy import config as configs
-from confide_proxy import homes
 from confide_proxy import paths as places
 from confide_proxy.hooks import starting
 from confide_proxy.mcp import catalogue as catalogues
@@ -309,7 +308,7 @@ class Engine:
         self._ready.set()
         # Whoever told a client to start this wants it to remember.
         await asyncio.to_thread(found_for_agent, here, config)
-        for notice in await asyncio.to_thread(homes.notices):
+        for notice in await asyncio.to_thread(places.memory_notices):
             _say(f"confide: {notice}")
         claim = await asyncio.to_thread(projects.identify, folder)
         if claim.is_project:

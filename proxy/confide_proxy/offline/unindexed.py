@@ -12,7 +12,7 @@ from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools import search_text
 from confide_memory.tools.call import CODE
 from confide_memory.tools.search_text import NOTHING, WARNING
-from confide_proxy.sync.behind import Behind
+from confide_proxy.offline.behind import Behind
 
 SEARCH: Final = "memory_search"
 READ: Final = "memory_read"

@@ -23,9 +23,8 @@ from confide_memory.documents import REMOVED, Asks, bucket_of, digests, is_in_me
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.link import Patient
 from confide_proxy.sync.absence.rule import Absence, Verdict
-from confide_proxy.sync.behind import is_pending
 from confide_proxy.sync.commits import Commits
-from confide_proxy.sync.folder import MAX_FILES, Content, Folder
+from confide_proxy.sync.folder import MAX_FILES, Content, Folder, Found
 from confide_proxy.sync.ledger import (
     UNREAD,
     Confirmed,
@@ -333,13 +332,28 @@ class Replica:
 
     def pending(self) -> int:
         """How many files hold something else than the daemon has confirmed. Blocks briefly; reads those that look changed."""
-        confirmed = self._ledger.all()
-        forgotten = self._ledger.forgotten()
-        return sum(
-            is_pending(self.folder, self._ledger, file, confirmed.get(file.path), self.absence.is_set_back)
+        return len(self.waiting())
+
+    def waiting(self) -> list[str]:
+        """List the paths of these files. Blocks; reads those that look changed. Raises FolderError: the folder holds too many files."""
+        confirmed, forgotten = self._ledger.all(), self._ledger.forgotten()
+        return [
+            file.path
             for file in self.folder.walk()
-            if file.path not in forgotten
-        )
+            if file.path not in forgotten and self._is_pending(file, confirmed.get(file.path))
+        ]
+
+    def _is_pending(self, file: Found, known: Confirmed | None) -> bool:
+        """Whether a file holds something else than the daemon has confirmed, and not what git has set it back to."""
+        if known is None or self._ledger.sent(file.path):
+            return True
+        if known.looks_like(file.size, file.mtime_ns, self.folder.mark):
+            return False
+        content = readable(self.folder, file.path, SyncReport())
+        if content is None or not known.matches(content.hash):
+            return not self.absence.is_set_back(file.path)
+        note_touched(self._ledger, file.path, known, content)
+        return False
 
     async def flush(self, path: str) -> None:
         """Send one file if it has changed. One that is missing is left to the watcher: an editor may be about to put a new one there."""

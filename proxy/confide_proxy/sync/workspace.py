@@ -22,7 +22,6 @@ from confide_proxy.link.services import Services
 from confide_proxy.paths import Paths
 from confide_proxy.sealing.context import FileSealer, Sealing
 from confide_proxy.sync.absence.notice import Notice
-from confide_proxy.sync.behind import Behind, behind
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import Ledger, SyncReport, notice_file
 from confide_proxy.sync.project import Project, has_tracked_memory, ignore_memory, workplace
@@ -71,7 +70,6 @@ class Files:
         self._held: set[str] = set()
         self.means_deletions = False
         """Whether a person says that all files which went missing are deleted (`sync/absence/rule.py`)."""
-        self._is_level = False
         self._skipped: dict[str, set[tuple[str, str]]] = {}
         self.failed = 0
         """Files that the last comparison could not bring to where they belong, though nothing is wrong with them (`SyncReport.failed`)."""
@@ -96,7 +94,6 @@ class Files:
             extra = await asyncio.to_thread(extra_of, self._paths, self._config, project, space)
             if extra != folder.extra:  # only now is it known which space this is
                 self.folders[self.folders.index(folder)] = replace(folder, extra=extra)
-        self._is_level = False
         self._doubted = await asyncio.to_thread(self._receipts.doubted, space, [folder.root for folder in self.folders])
 
     def has_open(self, project: str) -> bool:
@@ -152,29 +149,10 @@ class Files:
             for path in paths:
                 replica.ledger.forget(path)
 
-    def behind(self) -> Behind:
-        """What of the folders the daemon has not got, or not as it is. Blocks."""
-        pending: list[tuple[str, str]] = []
-        unsent: dict[tuple[str, str], str] = {}
-        for project, replica in list(self._replicas.items()):
-            try:
-                found = behind(replica.folder, replica.ledger, replica.absence.is_set_back)
-            except FolderError as error:
-                unsent[project, error.path] = error.problem
-            else:
-                pending += found.pending
-                unsent |= found.unsent
-        self._is_level = bool(self._replicas) and not pending
-        return Behind(tuple(pending), unsent)
-
     @property
-    def is_level(self) -> bool:
-        """Whether all files that can be sent were seen to be with the daemon, over this connection: what changes later is watched."""
-        return self._is_level
-
-    def on_down(self) -> None:
-        """The link is down: nobody knows what becomes of the files meanwhile."""
-        self._is_level = False
+    def replicas(self) -> list[Replica]:
+        """Those of the folders; none before the link was up."""
+        return list(self._replicas.values())
 
     def known(self) -> int:
         """How many files of the projects' own folders both ends have agreed on, without the global memory. Blocks briefly."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from confide_proxy import homes, paths
+from confide_proxy import paths
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import NotSetUpError
 from confide_proxy.hooks import places
@@ -27,8 +27,8 @@ class User:
 
     def started_with(self, **variables: Path) -> paths.Paths:
         """What a program finds that has HOME and these."""
-        homes._followed.clear()  # a program of its own
-        for name in (*homes.VARIABLES, "HOME"):
+        paths._followed.clear()  # a program of its own
+        for name in (*paths.VARIABLES, "HOME"):
             self._patch.delenv(name, raising=False)
         for name, value in {"HOME": self.home, **variables}.items():
             self._patch.setenv(name, str(value))
@@ -49,7 +49,7 @@ class User:
 @pytest.fixture
 def ann(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[User]:
     yield User(tmp_path / "ann", monkeypatch)
-    homes._followed.clear()
+    paths._followed.clear()
 
 
 def places_of(ann: User) -> list[dict[str, Path]]:
@@ -67,13 +67,13 @@ def test_a_program_with_few_variables_finds_the_memory(ann: User, number: int) -
     assert ann.note.stat().st_mode & 0o777 == 0o600
     bare = ann.started_with()
     assert bare == there
-    assert f"started without {' and '.join(variables)}" in homes.notices()[0]
+    assert f"started without {' and '.join(variables)}" in paths.memory_notices()[0]
     founding.found_for_agent(bare, ProxyConfig())
     assert not (ann.home / ".local").exists()
     # What it starts, such as the daemon, finds the same.
     assert {name: os.environ.get(name) for name in variables} == {name: str(each) for name, each in variables.items()}
     assert ann.started_with(**variables) == there
-    assert homes.notices() == []
+    assert paths.memory_notices() == []
 
 
 def test_a_session_with_other_variables_begins_no_second_memory(ann: User) -> None:
@@ -100,7 +100,7 @@ def test_where_several_are_noted_nobody_can_say_which(ann: User) -> None:
     # Each for itself goes on as ever, and says that there is the other one.
     work = ann.started_with(CONFIDE_HOME=ann.home / "work")
     founding.require(work, ProxyConfig())
-    assert str(ann.home / "private") in homes.notices()[0]
+    assert str(ann.home / "private") in paths.memory_notices()[0]
 
 
 def test_a_place_that_somebody_chose_is_begun_and_said(ann: User) -> None:
@@ -108,7 +108,7 @@ def test_a_place_that_somebody_chose_is_begun_and_said(ann: User) -> None:
     chosen = ann.started_with(CONFIDE_HOME=ann.home / "other")
     founding.found_for_agent(chosen, ProxyConfig())
     assert founding.is_set_up(chosen)
-    assert str(ann.home / ".local" / "share" / "confide") in homes.notices()[0]
+    assert str(ann.home / ".local" / "share" / "confide") in paths.memory_notices()[0]
 
 
 def test_a_memory_that_is_gone_is_not_followed(ann: User) -> None:
@@ -156,9 +156,9 @@ def test_a_note_that_others_could_have_written_is_none(ann: User) -> None:
 
 
 def test_notes_are_few(ann: User) -> None:
-    for number in range(homes.MOST_NOTED + 3):
+    for number in range(paths.MOST_NOTED + 3):
         ann.sets_up(CONFIDE_HOME=ann.home / f"home{number}")
-    assert len(json.loads(ann.note.read_bytes())) == homes.MOST_NOTED
+    assert len(json.loads(ann.note.read_bytes())) == paths.MOST_NOTED
 
 
 def test_a_configuration_of_its_own_is_no_memory_of_its_own(ann: User) -> None:

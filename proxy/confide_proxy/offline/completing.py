@@ -9,22 +9,20 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from confide_crypto.errors import ConfideError
 from confide_memory.answers import ask
 from confide_memory.tools.call import CLASSES, UNASKED, WITHIN
-from confide_proxy import homes
-from confide_proxy.offline import unindexed
-from confide_proxy.sync import elsewhere
+from confide_proxy.offline import behind, unindexed
+from confide_proxy.paths import memory_notices
 
 if TYPE_CHECKING:
     from confide_proxy.config import ProxyConfig
     from confide_proxy.link.link import Link
-    from confide_proxy.mcp.jsonrpc import Call
     from confide_proxy.offline.answers import Offline
+    from confide_proxy.offline.behind import Behind
     from confide_proxy.paths import Paths
-    from confide_proxy.sync.behind import Behind
     from confide_proxy.sync.workspace import Files
 
 ABOUT_FILES: Final = frozenset(
@@ -44,6 +42,29 @@ IN_VAIN_S: Final = 30.0
 _PAUSES_S: Final = (0.03, 0.06, 0.12, 0.2)
 
 
+class Call(Protocol):
+    """The call of a client's that an answer is to, as the tunnel keeps it."""
+
+    tool: str | None
+    is_bound: bool
+    is_settled: bool
+    is_level: bool
+    is_asked_again: bool
+    lacking: Behind | None
+
+    @property
+    def params(self) -> dict[str, Any]: ...
+
+    @property
+    def meta(self) -> dict[str, Any]: ...
+
+    @property
+    def is_modern(self) -> bool: ...
+
+    @property
+    def is_structured(self) -> bool: ...
+
+
 class Completion:
     """Runs in the session's event loop. `offline` gives the search over local files."""
 
@@ -59,17 +80,22 @@ class Completion:
         self._own = own
         self._queue_file = os.fspath(paths.journal / "queue")
         self._in_vain_until = float("-inf")
+        self._is_level = False
 
     @property
     def is_level(self) -> bool:
         """Whether all files of this session were seen to be with the daemon, over this connection."""
-        return self._files.is_level
+        return self._is_level
+
+    def on_down(self) -> None:
+        """The link is down: nobody knows what becomes of the files meanwhile."""
+        self._is_level = False
 
     def may_lack(self, tool: str, result: Mapping[str, Any]) -> bool:
         """Whether to look closer at a result: it found nothing, or the files were not seen to be with the daemon. Costs next to nothing."""
         if tool == _STATUS:
-            return bool(homes.notices())
-        return tool in ABOUT_FILES and (not self._files.is_level or unindexed.is_nothing(result))
+            return bool(memory_notices())
+        return tool in ABOUT_FILES and (not self._is_level or unindexed.is_nothing(result))
 
     async def complete(self, call: Call, tool: Mapping[str, Any], result: dict[str, Any]) -> dict[str, Any] | None:
         """The result as its client gets it: as it is, where nothing is missing; None: it is to be asked again, since all is there now.
@@ -77,7 +103,7 @@ class Completion:
         `tool`: as the catalogue lists it. Raises ConfideError, OSError: the files cannot be looked at.
         """
         if call.tool == _STATUS:
-            return unindexed.completed(result, [], homes.notices(), own=self._own)
+            return unindexed.completed(result, [], memory_notices(), own=self._own)
         is_nothing = unindexed.is_nothing(result)
         lacking = await asyncio.to_thread(self._lacking, call)
         if not is_nothing and call.tool not in _LISTS:
@@ -91,7 +117,7 @@ class Completion:
             lacking = call.lacking
         others = await self._elsewhere(call) if is_nothing and call.tool == unindexed.SEARCH else []
         if is_nothing and call.tool == unindexed.SEARCH:
-            others = [*others, *homes.notices()]
+            others = [*others, *memory_notices()]
         # What cannot be sent at all is told where nothing was found, and not at each search.
         said = unindexed.notes(lacking if is_nothing else lacking._replace(unsent={}), self._own, others)
         if not said or call.is_settled:
@@ -109,7 +135,9 @@ class Completion:
 
     def _lacking(self, call: Call) -> Behind:
         """What of the files that the call is about is not with the daemon, and what waits in the queue. Blocks."""
-        found = self._files.behind()
+        replicas = self._files.replicas
+        found = behind.behind(replicas)
+        self._is_level = bool(replicas) and not found.pending
         if os.path.exists(self._queue_file):  # noqa: PTH110 - most sessions never have one
             found = found._replace(pending=tuple(dict.fromkeys((*found.pending, *self._offline().waiting_places()))))
         found = found.of(unindexed.projects_of(call.params.get("arguments"), self._own))
@@ -153,14 +181,14 @@ class Completion:
         asked = arguments.get("project") if isinstance(arguments, dict) else None
         if call.is_bound or (isinstance(asked, str) and asked == self._own):
             return []
-        known = await asyncio.to_thread(elsewhere.other_folders, self._paths, self._own)
+        known = await asyncio.to_thread(behind.other_folders, self._paths, self._own)
         if isinstance(asked, str) and asked.strip():
             wanted = known.keys() if asked == "*" else {asked}
         else:
             wanted = set(await self._linked()) if known else set()
         folders = {name: root for name, root in known.items() if name in wanted}
         space = str(self._link.attached.get("space", ""))
-        found = await asyncio.to_thread(elsewhere.uncompared, self._paths, self._config, space, folders)
+        found = await asyncio.to_thread(behind.uncompared, self._paths, self._config, space, folders)
         return [unindexed.elsewhere(name, count) for name, count in list(found.items())[: unindexed.MOST_NAMED]]
 
     async def _linked(self) -> list[str]:
