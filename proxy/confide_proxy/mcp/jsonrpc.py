@@ -194,6 +194,8 @@ class Call:
     """This machine answers it in the daemon's place."""
     is_level: bool = False
     """When it was sent, all files of this machine were known to be with the daemon."""
+    is_answered: bool = False
+    """The daemon has answered, and that is not passed on yet: a second answer is none."""
     is_asked_again: bool = False
     """What it found was nothing, and files may have been on their way to the daemon."""
     lacking: Behind | None = None

@@ -293,7 +293,7 @@ class Tunnel:
         call = self._calls.get(key(identifier))
         # Each call has one answer, and the daemon gives only those that it was asked for: not that of `secret_get`, say, which this
         # machine is opening, and not one whose deadline has passed.
-        if call is None or not call.is_sent:
+        if call is None or not call.is_sent or call.is_answered:
             return
         result = outcome.get("result") if outcome else None
         if outcome is None or (call.tool is not None and result is not None and not incoming.is_result_of_tool(result)):
@@ -303,7 +303,7 @@ class Tunnel:
         if isinstance(refusal, NotNowError) and self._wait_for(call, refusal):
             return
         if call.tool is not None and result is not None and self._fallback.completion.may_lack(call.tool, result):
-            call.is_taken = True
+            call.is_taken = call.is_answered = True
             call.disarm()
             self._fallback.spawn(self._completed(call, answer, result))
             return
@@ -323,7 +323,7 @@ class Tunnel:
         if self._calls.get(call.key) is not call:
             return  # its client has taken it back
         if made is None and self._is_live:
-            call.is_taken, call.is_asked_again = False, True
+            call.is_taken, call.is_answered, call.is_asked_again = False, False, True
             self._dispatch(call, may_hold=False)
         elif made is None or made is result:
             self._pass_on(call, answer)

@@ -59,7 +59,8 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 def foreign(machine: Machine) -> list[str]:
     """The files of the user that are neither Confide's nor the project's."""
     user = machine.home.parent
-    files = [path for path in user.rglob("*") if not path.is_dir()]
+    own = user / ".config" / "confide" / "homes.json"  # where the memory is, for programs that are not told
+    files = [path for path in user.rglob("*") if not path.is_dir() and path != own]
     return sorted(
         str(path.relative_to(user))
         for path in files

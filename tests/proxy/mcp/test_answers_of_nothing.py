@@ -203,3 +203,12 @@ async def test_a_call_that_is_taken_back_meanwhile_is_not_answered(tmp_path: Pat
         await nothing(daemon, times=1)
         client.cancel("memory_search")
         await client.hears_nothing()
+
+
+async def test_a_second_answer_is_none_while_the_first_is_looked_at(tmp_path: Path) -> None:
+    async with running(tmp_path, answers=Taking().answers, files={"memory/db.md": ROWS}) as (_, daemon, client):
+        await asked(daemon, client, "memory_search", query="zebras")
+        await daemon.answer("memory_search", "the first")
+        await daemon.answer("memory_search", "the second")
+        assert "the first" in text_of(await client.next())
+        await client.hears_nothing()
