@@ -29,7 +29,7 @@ QUIET_S = 1.0
 MOST_SEARCHED, MOST_STORED, MOST_REQUESTS = 45, 50, 2
 FOLDER_KEY: Final = "CONFIDE_BENCH_ENTERED"
 BESIDE: Final = {
-    "confide_proxy.sync.watcher": "hears from the system that a file was written, in a thread of its own; no answer waits for it",
+    "confide_proxy.sync.watching.watcher": "hears from the system that a file was written, in a thread of its own; no answer waits for it",
 }
 """Entered while a call is on its way, and not by it."""
 WHY: Final = {

@@ -118,6 +118,7 @@ COMMANDS: Final[Groups] = {
                 "status": ("confided store status",),
                 "move": ("confided store move --to postgresql://confide@db.example.org/confide",),
                 "release": ("confided store release home",),
+                "accept": ("confided store accept",),
             },
         ),
         Entry("reindex", "status:reindex", "Rebuild the index from the documents.", ("confided reindex",)),

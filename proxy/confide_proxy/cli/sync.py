@@ -301,7 +301,7 @@ class Watch:
         from confide_proxy.offline.outage import backlog
         from confide_proxy.sealing.context import Sealing
         from confide_proxy.sealing.tool_calls import SealedCalls
-        from confide_proxy.sync.streamer import Streamer
+        from confide_proxy.sync.watching.streamer import Streamer
         from confide_proxy.sync.workspace import Files
 
         self._teller = teller

@@ -27,7 +27,7 @@ from confide_proxy.paths import Paths
 from confide_proxy.sealing.context import Sealing
 from confide_proxy.sealing.tool_calls import SealedCalls
 from confide_proxy.sync.project import Project
-from confide_proxy.sync.streamer import Streamer
+from confide_proxy.sync.watching.streamer import Streamer
 from confide_proxy.sync.workspace import Files
 
 log = logging.getLogger(__name__)

@@ -20,9 +20,9 @@ from confide_proxy.config import ProxyConfig
 from confide_proxy.link.services import Services
 from confide_proxy.locks import Seat
 from confide_proxy.paths import Paths
-from confide_proxy.sync import streamer as module
 from confide_proxy.sync.project import Project
-from confide_proxy.sync.streamer import Streamer
+from confide_proxy.sync.watching import streamer as module
+from confide_proxy.sync.watching.streamer import Streamer
 from confide_proxy.sync.workspace import Files
 
 FILES = 12

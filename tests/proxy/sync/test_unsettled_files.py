@@ -11,7 +11,7 @@ from tests.support.daemon.loopback import Machine, machine, serving
 from confide_proxy.config import ProxyConfig
 from confide_proxy.paths import Paths
 from confide_proxy.sync.project import Project
-from confide_proxy.sync.streamer import logged
+from confide_proxy.sync.watching.streamer import logged
 from confide_proxy.sync.workspace import Files
 
 

@@ -30,7 +30,7 @@ from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.workspace import Files
 
 if TYPE_CHECKING:
-    from confide_proxy.sync.watcher import Watcher
+    from confide_proxy.sync.watching.watcher import Watcher
 
 log = logging.getLogger(__name__)
 
@@ -199,7 +199,7 @@ class Streamer:
     async def _watcher(self, turn: _Turn) -> Watcher:
         """What watches the folder: the one of the connection before, if there is one and it is the same folder."""
         # Imported late: the agent has its first answers before the file system is looked at, and who has no seat never needs it.
-        from confide_proxy.sync.watcher import Watcher
+        from confide_proxy.sync.watching.watcher import Watcher
 
         kept = self._kept.pop(turn.project, None)
         if kept is not None:
@@ -213,7 +213,7 @@ class Streamer:
     def _note_events(self, turn: _Turn, problem: str) -> None:
         name = f"events of {turn.project}"
         if problem:
-            from confide_proxy.sync.watcher import POLL_S
+            from confide_proxy.sync.watching.watcher import POLL_S
 
             what = f"no file events for a memory folder ({problem}); looking every {POLL_S:.0f} s"
             self._services.note(name, what, project=turn.project)

@@ -255,7 +255,7 @@ def _observer(on_failure: Callable[[Exception | None], None]) -> BaseObserver:
     """Raises OSError: the system has no events to give."""
     if sys.platform == "linux":
         with suppress(UnsupportedLibcError):
-            from confide_proxy.sync.inotify import InotifyObserver
+            from confide_proxy.sync.watching.inotify import InotifyObserver
 
             return InotifyObserver(on_failure)
     return Observer()
