@@ -284,9 +284,9 @@ class Spaces:
         """What does not work as it should in any of them (`Space.ailments`); one that is locked is well."""
         is_cut_off = self._leases is not None and self._leases.failure is not None
         found = {"storage"} if self._unreadable or is_cut_off or any(map(Path.exists, self._ahead)) else set()
-        for entry in self._entries.values():
+        for space_id, entry in self._entries.items():
             if entry.space is not None:
-                found |= entry.space.ailments()
+                found |= set() if self._is_removed(space_id, entry.space) else entry.space.ailments()
                 continue
             found |= entry.ailed
             passing = (LockedError, CrowdedError, EngineError)
@@ -295,6 +295,10 @@ class Spaces:
                 found.add("storage")
         # Whoever wants no model has none that could fail.
         return found - {"embedding"} if self._is_without_model else found
+
+    def _is_removed(self, space_id: str, space: Space) -> bool:
+        """Whether an operator has removed a space beside the daemon, which has it open still: its file is gone as it should be."""
+        return not space.has_file and space_id not in self._state.registry.spaces().values()
 
     # What the operator is shown: answered from memory
 

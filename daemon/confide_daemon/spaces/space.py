@@ -509,6 +509,11 @@ class Space:
         return self.moving.is_held
 
     @property
+    def has_file(self) -> bool:
+        """Whether the file that it has open is still at its path."""
+        return self._threads.has_file
+
+    @property
     def waiting(self) -> int:
         """How many pieces wait for their vectors, as last seen by who makes them."""
         return self._indexer.waiting

@@ -61,6 +61,11 @@ class StoreThreads:
             return error
         return None
 
+    @property
+    def has_file(self) -> bool:
+        """Whether the file that was opened is still at its path."""
+        return self._writer.path.exists()
+
     async def write(self, work: Callable[[Store], T]) -> T:
         """Runs in the writer's thread, after all that was asked before."""
         self.used_at = time.monotonic()
