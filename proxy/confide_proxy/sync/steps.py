@@ -98,4 +98,4 @@ async def _guarded(path: str, run: Step, report: SyncReport) -> None:
     except RequestError as error:
         if error.code not in _FILE_CODES:
             raise
-        report.skipped.append({"path": path, "reason": f"was not taken by the daemon: {error}"})
+        report.skipped.append({"path": path, "reason": str(error)})

@@ -215,7 +215,7 @@ class Files:
         skipped = {(path, why) for path, why in skipped if why not in (ELSEWHERE, FORGOTTEN)}  # as it is every time
         known = self._skipped.setdefault(project, set())
         for path, why in sorted(skipped - known):
-            log.warning("a file was skipped: %s %s", printable(shown(path)), why)
+            log.warning("a file was skipped: %s: %s", printable(shown(path)), why)
         self._skipped[project] = skipped if is_all else known | skipped
 
     async def reseal(self) -> None:
