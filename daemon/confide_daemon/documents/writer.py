@@ -299,6 +299,19 @@ class Writer:
         self.store.derive()
         return made
 
+    def edit_within(self, project: str, path: str, change: Callable[[str], str], *, author: str) -> PutResult | None:
+        """Changes a document as `edit` does, in a transaction that has begun; None: it is gone, or there is nothing to change."""
+        row = self.store.documents.find(project, path)
+        if row is None or row.deleted:
+            return None
+        before = self._text(row)
+        after = documents.check_text(change(before))
+        if after == before:
+            return None
+        made = self._keep(row, project, path, after, author=author, by=UNTRUSTED, lines=0)
+        self.store.derive()
+        return made
+
     def _created(
         self, row: DocumentRow | None, project: str, path: str, text: str, author: str, by: str
     ) -> PutResult | None:

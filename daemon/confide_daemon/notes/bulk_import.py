@@ -9,9 +9,11 @@ from typing import Literal
 from confide_daemon.documents.results import PutResult
 from confide_daemon.documents.writer import Writer
 from confide_daemon.errors import InvalidPathError, InvalidTextError, TooLargeError
-from confide_daemon.notes.edit import Draft
+from confide_daemon.notes.edit import Draft, united
+from confide_daemon.notes.twins import find_twin
 from confide_daemon.store.store import Store
 from confide_memory import note_names
+from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import check_path, check_text
 from confide_memory.note import digest_of, scope_of
 
@@ -23,7 +25,8 @@ class Taken:
     """What became of one note.
 
     Attributes:
-        state: new; known: its id is here, whatever the note says by now; identical: another note of the place says exactly this;
+        state: new; known: its id is here, whatever the note says by now; identical: another note of the place says exactly this, and
+            has what came beside the text;
             deleted: it was here, and somebody deleted it; refused.
         id: of the note that is there.
         why: it was refused, for people.
@@ -57,7 +60,7 @@ class Intake:
 
     def try_out(self, store: Store, drafts: Sequence[Draft]) -> list[Taken]:
         """What `take` would come to; writes nothing."""
-        seen: set[tuple[str | None, bytes]] = set()
+        seen: dict[tuple[str | None, bytes], list[tuple[str, str | None]]] = {}
         ids: set[str] = set()
         found = []
         with store.reading():
@@ -67,16 +70,20 @@ class Intake:
                 said = (draft.task_id, digest_of(draft.body))
                 if taken.state == "new" and taken.id in ids:
                     taken = Taken("known", taken.id)
-                elif taken.state == "new" and said in seen:
+                elif taken.state == "new" and any(draft.is_said_by(*names) for names in seen.get(said, ())):
                     taken = Taken("identical")
                 elif taken.state == "new":
-                    seen.add(said)
+                    seen.setdefault(said, []).append((draft.heading, draft.entity))
                     ids.add(taken.id or "")
                 found.append(taken)
         return found
 
     def _taken(self, writer: Writer, draft: Draft, gone: frozenset[str]) -> Taken:
         taken = self._looked_up(writer.store, draft, gone)
+        if taken.state == "identical" and taken.path:
+            return replace(
+                taken, result=writer.edit_within(self.project, taken.path, united(draft), author=self.author)
+            )
         if taken.state != "new":
             return taken
         result = writer.create_within(self.project, taken.path, taken.text, author=self.author)
@@ -99,9 +106,9 @@ class Intake:
             return Taken("known", identity)  # whoever edited the file took its id away
         if note_names.mark_of(path) in gone:
             return Taken("deleted", identity)
-        twin = store.notes.twin(self.project, draft.task_id, digest_of(draft.body))
+        twin = find_twin(store, self.project, draft, by=UNTRUSTED)
         if twin is not None:
-            return Taken("identical", twin.id)
+            return Taken("identical", twin.row.id, path=twin.row.path if twin.change else "")
         try:
             text = check_text(draft.text(identity, scope_of(self.project, draft.task_id)))
             return Taken("new", identity, path=check_path(path), text=text)

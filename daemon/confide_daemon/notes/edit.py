@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from confide_daemon.errors import ToolError
-from confide_memory import front_matter, note_names
+from confide_memory import front_matter, note, note_names
 from confide_memory.documents import iso
 from confide_memory.front_matter import UnreadableError
 from confide_memory.markdown import MARK, style_of
-from confide_memory.note import MAX_RELATIONS, Relation
+from confide_memory.mentions import folded
+from confide_memory.note import MAX_KEYWORDS, MAX_RELATIONS, MAX_TAGS, Relation
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,11 @@ class Draft:
         identity = self.id or note_names.new_id(self.entity, self.heading, created=self.created, seed=seed)
         return identity, note_names.path_of(identity, self.heading, self.task_id)
 
+    def is_said_by(self, title: str, entity: str | None) -> bool:
+        """Whether a note of the same text, with this title, is the same memory: what a draft says of itself is not thrown away."""
+        own = (self.title is None or self.heading == title, self.entity is None or same_name(self.entity, entity))
+        return all(own)
+
     def text(self, identity: str, scope: str) -> str:
         fields = {
             "id": identity,
@@ -69,7 +75,41 @@ class Draft:
         return front_matter.compose(fields, self.body)
 
 
+def same_name(one: str | None, other: str | None) -> bool:
+    """Whether two entities are one: however they are written."""
+    return folded(one or "") == folded(other or "")
+
+
 Change = Callable[[str], str]
+
+
+def united(draft: Draft) -> Change:
+    """The change that gives a note of the same text the tags, keywords and relations of a draft that it lacks.
+
+    The change raises ToolError: they are too many together, or the front matter cannot be read, or not be changed in that way.
+    """
+
+    def change(text: str) -> str:
+        said = note.read("", "", text)
+        words: tuple[tuple[str, tuple[str, ...], tuple[str, ...], int], ...] = (
+            ("tags", said.tags, draft.tags, MAX_TAGS),
+            ("keywords", said.keywords, draft.keywords, MAX_KEYWORDS),
+        )
+        for name, own, more, most in words:
+            known = {word.casefold() for word in own}
+            lacking = [word for word in more if word.casefold() not in known]
+            if len(own) + len(lacking) > most:
+                raise ToolError(f"a note has at most {most} {name}")
+            if lacking:
+                text = _edited(text, {name: [*own, *lacking]})
+        for relation in draft.relations:
+            others = [one.other for one in said.relations if one.kind == relation.kind]
+            if relation.other not in others:
+                text = _edited(text, {"relations": _stating(text, relation.kind, [*others, relation.other])})
+                said = note.read("", "", text)
+        return text
+
+    return change
 
 
 def of_fields(

@@ -15,6 +15,7 @@ from confide_daemon.errors import NotFoundError, ToolError
 from confide_daemon.notes.bulk_import import Intake, Taken
 from confide_daemon.notes.duplicates import Look
 from confide_daemon.notes.edit import Draft
+from confide_daemon.notes.twins import find_twin
 from confide_daemon.store.rows import (
     DocumentRow,
     EntityRow,
@@ -91,6 +92,7 @@ class Change(Protocol):
 class Stored:
     row: NoteRow  # the note, new or not
     result: PutResult | None  # of the write; None where a note that says exactly the same was there already
+    is_known: bool = False  # it was there already, with or without the tags and relations that it was given now
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,9 @@ class Notes:
         look: Look | None = None,
         by: str = UNTRUSTED,
     ) -> Stored:
-        """Writes a new note, unless its place has one that says exactly the same; `look` sees to the vectors of its pieces.
+        """Writes a new note, unless its place has one that says exactly the same: that one gets the tags and relations that it lacks.
+
+        The same is text, title and entity, as far as the draft has them. `look` sees to the vectors of its pieces.
 
         `by`: the class of who writes; where the note says that a rule made it, it is no higher than that.
 
@@ -137,9 +141,12 @@ class Notes:
 
         def work(store: Store) -> Stored:
             if operation is None or store.operations.find(operation.id) is None:
-                twin = store.notes.twin(project, draft.task_id, notes.digest_of(draft.body))
-                if twin is not None:
-                    return Stored(twin, None)
+                twin = find_twin(store, project, draft, by=made)
+                if twin is not None and twin.change is None:
+                    return Stored(twin.row, None, is_known=True)
+                if twin is not None and twin.change is not None:
+                    result = self._writer.edit(project, twin.row.path, twin.change, author=author, by=made)
+                    return Stored(_row_at(store, project, twin.row.path), result, is_known=True)
             result = self._writer.create(project, path, text, author=author, operation=operation, by=made)
             row = _row_at(store, project, path)
             return Stored(row, result)

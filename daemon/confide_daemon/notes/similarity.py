@@ -7,6 +7,7 @@ written, the near ones are sought among those that its place and the global one 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from confide_daemon.retrieval.search.scoring import PACKAGED_MODEL
 from confide_daemon.store.rows import Filter, NotePiece, NoteRow
 from confide_daemon.store.store import Store
 from confide_memory.documents import STOP_WORDS
+from confide_memory.mentions import folded
 
 # What of a long note is compared: 8 pieces by meaning (some 300 words), 64 by words.
 FIRST = 8
@@ -38,6 +40,15 @@ ENOUGH_SEEN = 8
 
 
 @dataclass(frozen=True, slots=True)
+class Names:
+    """What a note is called and what it is about, folded, and the signs in its text that are neither letters nor known to most models."""
+
+    title: str = ""
+    entity: str = ""
+    signs: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Compared:
     """What of a note is compared.
 
@@ -48,6 +59,7 @@ class Compared:
         tokens: of all pieces looked at.
         is_long: it has more than is compared by meaning.
         sealed: what stands in for its text, where all of that was sealed: nobody here knows what it says.
+        names: what it is called, and what it is about.
     """
 
     vectors: Vectors | None
@@ -56,6 +68,7 @@ class Compared:
     tokens: int
     is_long: bool = False
     sealed: tuple[str, ...] = ()
+    names: Names = Names()
 
     @property
     def centre(self) -> Vectors | None:
@@ -67,7 +80,7 @@ class Compared:
         return np.asarray(mean / length, dtype=np.float32) if length > 0 else None
 
 
-def compared(pieces: Sequence[NotePiece], vectors: Mapping[int, Vectors]) -> Compared:
+def compared(pieces: Sequence[NotePiece], vectors: Mapping[int, Vectors], row: NoteRow | None = None) -> Compared:
     """What is compared of a note with these first pieces (FIRST_WORDS at most), in order, and the vectors they have."""
     first = pieces[:FIRST]
     rows = [vectors[piece.id] for piece in first if piece.id in vectors]
@@ -79,7 +92,15 @@ def compared(pieces: Sequence[NotePiece], vectors: Mapping[int, Vectors]) -> Com
         sum(piece.tokens for piece in pieces),
         len(pieces) > FIRST,
         tuple(STANDIN.findall(text)) if only(text) else (),
+        Names(folded(row.title if row else ""), folded((row and row.entity) or ""), _signs(text)),
     )
+
+
+def _signs(text: str) -> frozenset[str]:
+    """Emoji and the like: which of them it is, is all that two texts may differ in, and neither words nor vectors tell."""
+    if text.isascii():
+        return frozenset()
+    return frozenset(sign for sign in text if not sign.isascii() and unicodedata.category(sign) == "So")
 
 
 def sorted_words(text: str) -> str:
@@ -121,13 +142,26 @@ class Likeness:
 
 
 def likeness(one: Compared, other: Compared, least: float) -> Likeness | None:
-    """The higher of both measures, if it is `least` or more; None of two that were sealed and are not the same."""
-    if one.sealed != other.sealed:
+    """The higher of both measures, if it is `least` or more.
+
+    None of two that were sealed and are not the same, and of two that their names tell apart.
+    """
+    if one.sealed != other.sealed or _are_apart(one, other):
         return None
     meaning, words = by_meaning(one, other), by_words(one, other, least)
     best = Likeness(words, "text") if words > meaning else Likeness(meaning)
     # A cosine of equal vectors is 1 but for the rounding.
     return best if best.value >= least - 1e-6 else None
+
+
+def _are_apart(one: Compared, other: Compared) -> bool:
+    """Whether two notes are about different things though their texts are alike, as one port of two services."""
+    if one.names.signs != other.names.signs:
+        return True
+    if one.names.entity and other.names.entity and one.names.entity != other.names.entity:
+        return True
+    # Of texts that say the same in other words the titles do so too; of one text title and entity are all there is.
+    return one.words == other.words and one.names != other.names
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +220,7 @@ def find_near(
             generation = None  # dropped meanwhile
         pieces = store.notes.first_pieces([row.document], first=FIRST_WORDS)
         known = {digest: vector for digest, vector in vectors.items() if not is_blank(vector)}
-        own = compared(pieces, {piece.id: known[piece.hash] for piece in pieces if piece.hash in known})
+        own = compared(pieces, {piece.id: known[piece.hash] for piece in pieces if piece.hash in known}, row)
         documents = set(first.documents)
         if generation is not None and own.vectors is not None:
             nearby = _by_meaning(store, generation, own.vectors, projects, least, is_limited=is_limited)
@@ -220,7 +254,8 @@ def read_compared(store: Store, generation: int | None, documents: Collection[in
         first = [piece for piece in first if is_mostly_latin(piece.text)]
     ids = [piece.id for piece in first]
     vectors = store.vectors.of_pieces(generation, ids) if generation is not None else {}
-    return {document: compared(pieces, vectors) for document, pieces in by_document.items()}
+    rows = store.notes.of_documents(list(by_document))
+    return {document: compared(pieces, vectors, rows.get(document)) for document, pieces in by_document.items()}
 
 
 # To say which documents may be seen takes longer than to look at all, which is good enough for who may see all: nothing that is left out

@@ -183,9 +183,13 @@ async def _store_note(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
         row = stored.row
         grants = context.grants  # as they are now: what the caller no longer sees is not told of
         seen = frozenset(name for name in (project, GLOBAL_PROJECT) if grants.has_project(name))
-        if stored.result is None:
+        if stored.is_known:
+            if stored.result is not None:
+                await context.machine.write_back(project, row.path, stored.result, stored.result.previous_hash)
             newer = await context.space.notes.superseding(row, seen)
-            return _known(row, newer, await context.short_ids([row.id, *newer]))
+            short = await context.short_ids([row.id, *newer])
+            return _known(row, newer, short, is_changed=stored.result is not None)
+        assert stored.result is not None
         stated = frozenset(relation.other for relation in draft.relations)
         written, looked = await asyncio.gather(
             context.machine.write_back(project, row.path, stored.result, stored.result.previous_hash),
@@ -238,7 +242,7 @@ def _duplicate(row: NoteRow, similarity: float, by: str, short: Short) -> dict[s
     return {**named, "shortId": short(row.id), "similarity": round(similarity, 4), "by": by}
 
 
-def _known(row: NoteRow, superseding: list[str], short: Short) -> ToolResult:
+def _known(row: NoteRow, superseding: list[str], short: Short, *, is_changed: bool) -> ToolResult:
     """Nothing was stored: a note says exactly this. Where others supersede it, it would stay below them unnoticed."""
     warnings = [
         f"{short(other)} supersedes this note; if this holds again, memory_update that one" for other in superseding[:1]
@@ -259,6 +263,8 @@ def _known(row: NoteRow, superseding: list[str], short: Short) -> ToolResult:
         "warnings": warnings,
     }
     text = f"Nothing stored: the note {short(row.id)} in {row.path} [{row.project}] says exactly this."
+    if is_changed:
+        text += " It has the new tags, keywords and relations now."
     return ToolResult.warned(structured, [text])
 
 

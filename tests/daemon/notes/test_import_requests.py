@@ -66,6 +66,37 @@ async def test_nothing_is_stored_twice(agent: Agent, laptop: Machine) -> None:
     assert (await agent.call("memory_get", id=record(1)["id"]))["content"] == "Fact number 1."
 
 
+async def test_one_text_about_two_things_comes_as_two_notes(agent: Agent, laptop: Machine) -> None:
+    """As two entities of one observation do; a dry run says the same."""
+    batch = [record(1, content="x", title="A", entity="A")]
+    batch += [record(2, content="x", title="B", entity="B"), record(3, content="x", title="B", entity="b")]
+    expected = ["new", "new", "identical"]
+    assert states(await take(laptop, *batch, dryRun=True)) == expected
+    assert states(await take(laptop, *batch)) == expected
+
+
+async def test_the_same_memory_takes_what_comes_with_it_unless_that_is_less_trusted(
+    agent: Agent, laptop: Machine
+) -> None:
+    """Tags of an import go to a note of an import; beside a note of an agent's they stay a note of their own, untrusted."""
+    said = record(1, title="One", tags=["a"])
+    assert states(await take(laptop, said)) == ["new"]
+    again = {
+        **said,
+        "id": record(2)["id"],
+        "tags": ["b"],
+        "relations": [{"relation": "refines", "id": record(9)["id"]}],
+    }
+    assert await take(laptop, again) == [{"state": "identical", "id": said["id"]}]
+    note = await agent.call("memory_get", id=said["id"])
+    assert (note["tags"], note["revision"]) == (["a", "b"], 2)
+    assert states(await take(laptop, {**again, "id": record(3)["id"]})) == ["identical"]
+    assert (await agent.call("memory_get", id=said["id"]))["revision"] == 2
+    existing = await agent.note("Somebody said this.", title="Said")
+    assert states(await take(laptop, record(4, content="Somebody said this.", title="Said", tags=["x"]))) == ["new"]
+    assert (await agent.call("memory_get", id=existing))["tags"] == []
+
+
 async def test_what_was_deleted_is_known_by_its_id_whatever_it_is_called_by_now(agent: Agent, laptop: Machine) -> None:
     """Its file was named by the title that it had."""
     await take(laptop, record(1, title="Old name"))

@@ -75,7 +75,7 @@ async def test_a_note_is_found_by_its_fields_and_shown_without_them(agent: Agent
 
 async def test_identical_content_stores_nothing_new(agent: Agent, laptop: Machine) -> None:
     first = await agent.call("memory_store", content="Deploys happen on Tuesdays.\n", tags=["deploy"])
-    again = await agent.call("memory_store", content="  Deploys happen on Tuesdays.", title="Another title")
+    again = await agent.call("memory_store", content="  Deploys happen on Tuesdays.", tags=["Deploy"])
     assert again["id"] == first["id"]
     assert (again["path"], again["linesWritten"], again["revision"]) == (first["path"], 0, 1)
     assert [(one["id"], one["by"]) for one in again["duplicates"]] == [(first["id"], "content")]
@@ -84,6 +84,43 @@ async def test_identical_content_stores_nothing_new(agent: Agent, laptop: Machin
     elsewhere = await agent.call("memory_store", content="Deploys happen on Tuesdays.", scope="global", tags=["deploy"])
     assert elsewhere["id"] != first["id"]
     assert elsewhere["project"] == "global"
+
+
+async def test_one_text_about_two_things_is_two_notes(agent: Agent) -> None:
+    """A title or an entity tells them apart, and nothing merges them afterwards; what says no more than a note is that note."""
+    made = [
+        await agent.call("memory_store", content="The port is 8080.", **names)
+        for names in (
+            {"title": "Billing service"}, {"title": "Search service"}, {"title": "Search service", "entity": "search"},
+            {"title": "Search service", "entity": "suggest"},
+        )
+    ]  # fmt: skip
+    assert len({one["id"] for one in made}) == 4
+    for names, same in (
+        ({"type": "fact"}, made[0]),
+        ({"title": "Search service"}, made[1]),
+        ({"entity": "Search"}, made[2]),
+    ):
+        again = await agent.call("memory_store", content="The port is 8080.", **names)
+        assert (again["id"], again["linesWritten"]) == (same["id"], 0)
+    await agent.call("memory_sync")
+    assert (await agent.call("memory_dedupe", merge=True))["groups"] == []
+    found = (await agent.call("memory_search", query="search service port"))["results"]
+    assert found[0]["title"] == "Search service"
+
+
+async def test_what_is_said_again_with_more_gives_the_note_what_it_lacks(agent: Agent, laptop: Machine) -> None:
+    """Tags, keywords and relations; said once more it changes nothing."""
+    other = await agent.note("Something else.")
+    first = await agent.call("memory_store", content="Deploys happen on Tuesdays.", title="Deploys", tags=["ops"])
+    more = {"tags": ["Ops", "release"], "keywords": ["ship"], "relatedTo": [other], "relation": "refines"}
+    for revision in (2, 2):
+        again = await agent.call("memory_store", content="Deploys happen on Tuesdays.", title="Deploys", **more)
+        assert (again["id"], again["revision"], again["linesWritten"]) == (first["id"], revision, 0)
+    note = await agent.call("memory_get", id=first["id"])
+    assert (note["tags"], note["keywords"]) == (["ops", "release"], ["ship"])
+    assert [(one["relation"], one["id"]) for one in note["relations"]] == [("refines", other)]
+    assert "release" in laptop.files["proj", first["path"]]
 
 
 async def test_a_task_has_a_folder_of_its_own(agent: Agent) -> None:

@@ -17,6 +17,8 @@ from confide_memory.note_names import LEAST_SAID, SHORT, digits_of, short_of
 # The hex digits that the id of a note ends in; `note_digits` is an index of them.
 DIGITS = "substr({note}.id, length(rtrim({note}.id, replace({note}.id, '_', ''))) + 1)"
 
+# Notes of one text that are looked at: their titles or entities tell them apart.
+MOST_TWINS = 64
 COLUMNS = """n.document, n.id, p.name, d.path, d.revision, n.task, n.title, n.type, n.category, n.entity, n.status, n.source, n.tags,
     n.importance, n.created_at, n.updated_at, d.author, n.uses, n.problems, d.class"""
 SELECT = f"SELECT {COLUMNS} FROM note n JOIN document d ON d.id = n.document JOIN project p ON p.id = n.project"
@@ -221,11 +223,10 @@ class NoteTable(Table):
         reached = [row[0] for row in self._rows(sql, values)]
         return self.supersessions(reached, projects, classes, most=MOST_LINKS)
 
-    def twin(self, project: str, task: str | None, digest: bytes) -> NoteRow | None:
-        """A note of the same place that says exactly the same."""
-        sql = f"{SELECT} WHERE n.digest = ? AND p.name = ? AND n.task IS ? ORDER BY n.document LIMIT 1"
-        found = self._rows(sql, (digest, project, task))
-        return row_of(found[0]) if found else None
+    def twins(self, project: str, task: str | None, digest: bytes) -> list[NoteRow]:
+        """The notes of the same place that have exactly this text, the oldest first, MOST_TWINS at most."""
+        sql = f"{SELECT} WHERE n.digest = ? AND p.name = ? AND n.task IS ? ORDER BY n.document LIMIT {MOST_TWINS}"
+        return [row_of(found) for found in self._rows(sql, (digest, project, task))]
 
     def relations(self, identities: Sequence[str], projects: frozenset[str] | None) -> list[RelationRow]:
         """What these notes state, and what others state of them: between notes that there are, and that lie in the projects."""
