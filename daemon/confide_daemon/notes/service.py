@@ -145,8 +145,8 @@ class Notes:
                 if twin is not None and twin.change is None:
                     return Stored(twin.row, None, is_known=True)
                 if twin is not None and twin.change is not None:
-                    result = self._writer.edit(project, twin.row.path, twin.change, author=author, by=made)
-                    return Stored(_row_at(store, project, twin.row.path), result, is_known=True)
+                    merged = self._writer.edit(project, twin.row.path, twin.change, author=author, by=made)
+                    return Stored(_row_at(store, project, twin.row.path), merged, is_known=True)
             result = self._writer.create(project, path, text, author=author, operation=operation, by=made)
             row = _row_at(store, project, path)
             return Stored(row, result)
