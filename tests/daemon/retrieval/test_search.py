@@ -266,3 +266,59 @@ def test_recency_halves_with_the_half_life() -> None:
     assert recency_of("2026-11-21", "2026-11-21", weights) == 1
     assert recency_of("2026-10-22", "2026-11-21", weights) == pytest.approx(0.5)
     assert recency_of("2027-01-01", "2026-11-21", weights) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "text", "is_found"),
+    [
+        ("SHOP-123", "Ticket SHOP-1234 is open.", False),
+        ("SHOP-123", "Ticket SHOP-123 is open.", True),
+        ("SHOP-123", "Ticket SHOP-123: open.", True),
+        ("10.0.0.1", "The gateway is 10.0.0.12", False),
+        ("10.0.0.1", "The gateway is 10.0.0.1:8080", True),
+        ("INC0042", "INC00421 was closed", False),
+        ("ERR_CONN_4", "ERR_CONN_42 again", False),
+        ("ERR_CONN", "ERR_CONN_42 again", True),
+        ("8010", "port 80100", False),
+        ("d08dd9", "commit d08dd90c1f", True),
+        ("a3f9c12b7d", "fixed by a3f9c12", True),
+        ("a3f9c12b7d", "fixed by a3f9c12ffff", False),
+        ("a3f9c12b7d", "fixed by a3f9c13", False),
+        ("v1.2.3", "released 1.2.3", True),
+        ("v1.2.3", "released 1.2.30", False),
+    ],
+)
+def test_a_number_that_begins_another_number_is_another_number(asked: str, text: str, is_found: bool) -> None:
+    """Of tickets, addresses, codes, ports, versions; a hash and its beginning are one thing, both ways round."""
+    database = apsw.Connection(":memory:")
+    database.execute("CREATE VIRTUAL TABLE t USING fts5(body, tokenize = 'porter unicode61')")
+    database.execute("INSERT INTO t VALUES (?)", (f"{text}\n{index_words(text)}",))
+    (term,) = question(asked).terms[:1]
+    assert bool(database.execute("SELECT 1 FROM t WHERE t MATCH ?", (term.match,)).fetchall()) == is_found
+    assert (Terms([term]).share([stem_line(text)]) > 0) == is_found
+    exact = question(asked).exact or term.match
+    assert is_found or not database.execute("SELECT 1 FROM t WHERE t MATCH ?", (exact,)).fetchall()
+
+
+@pytest.mark.parametrize(
+    "text", ["SHOP-123", "10.0.0.1", "a3f9c12b7d", "v1.2.3", "CVE-2024-1234", "INC0042", "ERR_CONN_42"]
+)
+def test_what_says_which_of_many_things_is_meant(text: str) -> None:
+    """And what does not: names of kinds, files, symbols, days."""
+    assert [term.is_identifier for term in question(f"what about {text} now").terms if term.is_name] == [True]
+
+
+@pytest.mark.parametrize(
+    "text", ["sha256", "OAuth2", "utf8", "README.md", "src/app.py", "getUserById", "2026-05-03", "k8s", "3.11"]
+)
+def test_what_names_a_kind_of_things(text: str) -> None:
+    assert not any(term.is_identifier for term in question(f"what about {text} now").terms)
+
+
+def test_a_piece_without_the_identifier_that_is_asked_for_is_no_sure_answer() -> None:
+    """However much else speaks for it; of a question that is little more it is none."""
+    evidence = Evidence(0.9, 0.9, 0.9, 0.9, covered=1.0, stated=0.9, margin=0.4)
+    assert evidence.score > 0.95
+    assert evidence._replace(lacking=0.3).score <= 0.5
+    assert evidence._replace(lacking=0.9).score < 0.25
+    assert Evidence(0.9, 0.9, lacking=0.9).score < 0.25

@@ -331,3 +331,15 @@ async def test_a_prompt_that_needs_no_memory_gets_nothing_beside_notes_on_the_li
     await space.close()
     assert scores[everyday, False] > 0.25
     assert scores[everyday, True] < HIT_SCORE < scores[helped, True]
+
+
+async def test_another_ticket_or_address_is_no_answer(space: Space) -> None:
+    """A number that begins the one of the note, one that differs in a digit, alone and in a question; the right one is one for sure."""
+    tickets = "- Ticket SHOP-1234 is open.\n\n# Network\n\n- The gateway is 10.0.0.12, port 80100.\n\n# Commits\n\n- fixed by a3f9c12\n"
+    await put(space, {"memory/a.md": tickets})
+    for asked in ("SHOP-123", "SHOP-1235", "10.0.0.1", "10.0.0.13", "is SHOP-123 open?", "8010", "a3f9c13b7d"):
+        assert (await space.searcher.search(SearchQuery(asked))).hits == [], asked
+    for asked in ("SHOP-1234", "10.0.0.12", "is SHOP-1234 open?", "80100", "a3f9c12b7d", "a3f9c12"):
+        assert (await first(space, asked)).score > 0.8, asked
+    (hit,) = (await space.searcher.search(SearchQuery("which gateway and port has the network of SHOP-77?"))).hits
+    assert (hit.start_line, hit.score) == (5, pytest.approx(0.5, abs=0.01))

@@ -166,6 +166,10 @@ class _Search:
         self._asks_for_days = wide is not None
         self._question = wide or self._question
         self._terms = Terms(self._question.terms, self._question.also)
+        identifiers = [term for term in self._question.terms if term.is_identifier]
+        self._identifiers = Terms(identifiers) if identifiers else None
+        total = sum(term.weight for term in self._question.terms)
+        self._identified = sum(term.weight for term in identifiers) / total if identifiers else 0.0
         self._weighed: tuple[Terms, float] | None = None
         self._clock = _Clock(timings)
         self._timings = timings
@@ -364,7 +368,9 @@ class _Search:
             keyword = saturate(bm25)
             place, factors = self._places[piece], self._factors[piece]
             is_named = piece in (legs.exact or {}) or (self._asks_for_days and factors.dated > 1)
-            evidence = Evidence(keyword, share, vector, best, is_named=is_named)
+            lacks = self._identifiers is not None and not is_named and not self._identifiers.share((*near, header))
+            lacking = self._identified if lacks else 0.0
+            evidence = Evidence(keyword, share, vector, best, is_named=is_named, lacking=lacking)
             if vector is not None:
                 weighed, size = self._weighed_terms()
                 evidence = evidence._replace(

@@ -15,7 +15,20 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from confide_daemon.store.rows import Filter
-from confide_daemon.store.tables.keyword import COMPOUND, PLAIN, RUN, beside, bigrams, is_name, parts, runs
+from confide_daemon.store.tables.keyword import (
+    COMPOUND,
+    PLAIN,
+    RUN,
+    SHORT_HASH,
+    beside,
+    bigrams,
+    is_hash,
+    is_identifier,
+    is_name,
+    may_go_on,
+    parts,
+    runs,
+)
 from confide_memory.documents import STOP_WORDS
 
 
@@ -105,11 +118,14 @@ class Term:
     weight: float
     is_name: bool = False
     is_beginning: bool = False  # the last word of a run may go on
+    is_identifier: bool = False  # a text without it is about another thing
+    shorter: tuple[tuple[str, ...], ...] = ()  # what others write of it, which may not go on
 
     @property
     def match(self) -> str:
         """The FTS5 query of the rows that hold it."""
-        return " OR ".join(_quoted(way) + (" *" if self.is_beginning else "") for way in self.ways)
+        own = [_quoted(way) + (" *" if self.is_beginning else "") for way in self.ways]
+        return " OR ".join([*own, *map(_quoted, self.shorter)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +172,25 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> Que
     for compound in compounds:
         ways = _ways(compound)
         name = bool(ways) and (is_name(compound) or len(compounds) == 1)
+        goes_on = name and all(may_go_on(way[-1]) for way in ways)
+        shorter = _shorter(compound) if name else []
         for way in ways:
-            match[_quoted(way) + (" *" if name and len(way[-1]) >= SHORTEST_PREFIX else "")] = None
+            match[_quoted(way) + (" *" if goes_on and len(way[-1]) >= SHORTEST_PREFIX else "")] = None
             if name:
                 exact[_quoted(way)] = None
+        for way in shorter:
+            match[_quoted(way)] = exact[_quoted(way)] = None
         if name:
-            terms[tuple(ways[0])] = Term(tuple(map(tuple, ways)), NAME_WEIGHT, is_name=True, is_beginning=True)
+            terms[tuple(ways[0])] = Term(
+                tuple(map(tuple, ways)),
+                NAME_WEIGHT,
+                is_name=True,
+                is_beginning=goes_on,
+                is_identifier=is_identifier(compound),
+                shorter=tuple(map(tuple, shorter)),
+            )
     named = {word for term in terms.values() for way in term.ways for word in way}
-    is_single = not match and len(chosen) == 1 and len(chosen[0]) > SHORTEST_PREFIX
+    is_single = not match and len(chosen) == 1 and len(chosen[0]) > SHORTEST_PREFIX and may_go_on(chosen[0])
     for word in chosen:
         if word in named or word in skipped:
             continue
@@ -231,6 +258,11 @@ def _ways(compound: str) -> list[list[str]]:
     others = [other.split() for other in beside(compound) if other]
     ways = [words] if len(words) > 1 or others or is_name(compound) else []
     return ways + others
+
+
+def _shorter(compound: str) -> list[list[str]]:
+    """The beginnings of a hash, by which others may have written it down."""
+    return [[compound.lower()[:length]] for length in SHORT_HASH if length < len(compound)] if is_hash(compound) else []
 
 
 def _quoted(words: Sequence[str]) -> str:

@@ -182,6 +182,7 @@ def explained(
             "size": evidence.size,
             "keywordLead": evidence.keyword_lead,
             "vectorLead": evidence.vector_lead,
+            "lacking": evidence.lacking,
             "ownScore": found.score,
             "order": found.order,
         }

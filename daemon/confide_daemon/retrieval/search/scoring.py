@@ -70,6 +70,9 @@ SMALLEST = 8
 USUAL_MARGIN = 0.13
 # A piece in which a name or a quoted phrase stands as it was asked for is an answer more often than not, however long the question is.
 NAMED = -0.5
+# Nor is one an answer in which none of the question's identifiers stands: of a question that is hardly more than those it never is.
+LACKING, LACKING_ALL = 0.0, -1.5
+MOST_OF_IT = 0.5
 # Pieces that hold a term are counted up to here: what stands in more is common in a space of any size, and counting costs.
 MOST_COUNTED = 500
 # A term that no piece holds counts so much in a space that is empty, and half of the rest more with HALF_KNOWN pieces: hardly any word
@@ -115,14 +118,18 @@ class Evidence(NamedTuple):
     keyword_lead: float = 0.0  # over the `FIELD`th best keyword score of the search
     vector_lead: float = 0.0  # over the `FIELD`th best cosine of the search
     is_named: bool = False  # a name or a quoted phrase of the question stands in it
+    lacking: float = (
+        0.0  # the share of the question that its identifiers are, where none of them stands in it or around it
+    )
 
     @property
     def score(self) -> float:
         """The score that is shown, 0 to 1."""
         least = NAMED if self.is_named else -math.inf
+        most = math.inf if not self.lacking else LACKING if self.lacking < MOST_OF_IT else LACKING_ALL
         if self.vector is None or self.best is None:
             words = KEYWORD["constant"] + KEYWORD["keyword"] * self.keyword + KEYWORD["terms"] * self.terms
-            return _logistic(max(words, least))
+            return _logistic(min(most, max(words, least)))
         both = (
             HYBRID["constant"]
             + HYBRID["keyword"] * self.keyword
@@ -133,7 +140,7 @@ class Evidence(NamedTuple):
             + HYBRID["margin"] * self.margin
             + HYBRID["size"] * self.size
         )
-        return _logistic(max(both, VECTOR["constant"] + VECTOR["vector"] * self.vector, least))
+        return _logistic(min(most, max(both, VECTOR["constant"] + VECTOR["vector"] * self.vector, least)))
 
     @property
     def unasked(self) -> float:
@@ -199,6 +206,7 @@ class Terms:
         self._others: list[tuple[list[str], float]] = []
         for term, weight in zip((*terms, *also), weights, strict=True):
             lines = [line.rstrip() if term.is_beginning else line for line in map(line_of, term.ways)]
+            lines += map(line_of, term.shorter)
             if len(lines) == 1:
                 self._plain.append((lines[0], weight))
             else:

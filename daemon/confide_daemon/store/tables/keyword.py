@@ -299,6 +299,33 @@ def is_name(compound: str) -> bool:
     return len(found) > 2 or (len(found) == 2 and compound[:2].islower())
 
 
+# Of a commit and the like: hexadecimal, with a letter somewhere behind a digit, which no ticket and no version has.
+_HASH = re.compile(r"(?=.*\d[a-f])[0-9a-f]{6,64}")
+# What programs show of a hash; whoever has all of it looks for what others wrote down.
+SHORT_HASH = range(7, 13)
+_DIGITS = re.compile(r"\d+")
+MANY_DIGITS = 4  # of one word with letters: INC0042 is one thing, sha256 a kind of things
+
+
+def is_hash(word: str) -> bool:
+    """Whether it looks like a hash or the beginning of one."""
+    return _HASH.fullmatch(word) is not None
+
+
+def may_go_on(word: str) -> bool:
+    """Whether a name that ends in this word may go on in a text: a number that begins another number is another number."""
+    return not word[-1].isdigit() or is_hash(word)
+
+
+def is_identifier(compound: str) -> bool:
+    """Whether a name says which one of many things is meant, so that a text without it is about another: a ticket, an address, a hash."""
+    words = parts(compound)
+    numbers = [word for word in words if word.isdecimal()]
+    if len(numbers) > 1 or any(len(number) > 1 for number in numbers):
+        return len(words) > 1 and is_name(compound)
+    return any(is_hash(word) or len("".join(_DIGITS.findall(word))) >= MANY_DIGITS for word in words)
+
+
 def beside(compound: str) -> list[str]:
     """Other ways to write the same, as runs of words: the humps of camel case, a version without its v, a note without its ending."""
     others = [" ".join(found) for word in PLAIN.findall(compound) if (found := humps(word))]
