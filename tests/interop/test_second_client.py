@@ -133,7 +133,7 @@ async def test_documents_and_a_search(daemon: Daemon) -> None:
         put = await ask("put", project="p", path="MEMORY.md", text=NOTE, hash=hash_of(NOTE), base=0)
         assert (put["hash"], "text" in put) == (hash_of(NOTE), False)
         same = await ask("compare", project="p", entries=[entry], gone=[])
-        assert same == {"send": [], "adopt": [["MEMORY.md", put["revision"]]], "pull": [], "drop": []}
+        assert same == {"send": [], "adopt": [["MEMORY.md", put["revision"]]], "pull": [], "drop": [], "forgotten": []}
         known, new = ["MEMORY.md", hash_of(NOTE), put["revision"]], ["memory/new.md", hash_of("new"), 0]
         confirmed = await ask("compare", project="p", entries=[known, new], gone=[])
         assert confirmed == {"send": ["memory/new.md"], "adopt": [], "pull": [], "drop": []}

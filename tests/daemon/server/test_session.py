@@ -135,7 +135,7 @@ async def test_a_file_goes_up_once_and_compares_equal_after(laptop: Machine) -> 
     compared = await laptop.request(
         "compare", {"project": "proj", "entries": [["MEMORY.md", text_hash("# Facts\n"), 1]], "gone": []}
     )
-    assert compared == {"send": [], "adopt": [], "pull": [], "drop": []}
+    assert compared == {"send": [], "adopt": [], "pull": [], "drop": [], "forgotten": []}
 
 
 async def test_compare_then_pull_brings_what_another_machine_wrote(daemon: Serving, laptop: Machine) -> None:

@@ -198,7 +198,7 @@ async def test_machines_whose_files_were_that_revision_only_say_so(daemon: Servi
         compared = await desk.request(
             "compare", {"project": "proj", "entries": [["memory/plan.md", text_hash(PLAN), 1]], "gone": []}
         )
-        assert compared == {"send": ["memory/plan.md"], "adopt": [], "pull": [], "drop": []}
+        assert compared == {"send": ["memory/plan.md"], "adopt": [], "pull": [], "drop": [], "forgotten": []}
         answer = await desk.put("memory/plan.md", sealed, base=1)
         assert (answer["revision"], answer["merged"], "text" in answer) == (1, False, False)
         # The other one has edited its file meanwhile, and knows nothing of it yet.

@@ -262,7 +262,8 @@ def test_an_answer_too_large_for_the_channel_is_an_error(tmp_path: Path) -> None
             odd = {"path": "memory/odd.md"}
             few = wait_until("the file to be sent", lambda: text_of(wire.tool("memory_read", {**odd, "lines": 100})))
             assert few.count("\x1f") == 140_000
-            answer = wire.call("tools/call", {"name": "memory_read", "arguments": {**odd, "lines": 2000}})
+            asked = {"name": "memory_read", "arguments": {**odd, "lines": 2000}, "_meta": {"confide/structured": True}}
+            answer = wire.call("tools/call", asked)
             assert "error" in answer or answer["result"].get("isError"), "the answer fits, so this test shows nothing"
             # It may still be on its way, and on a busy machine the daemon at the answer that nobody gets.
             wait_until(
