@@ -25,7 +25,10 @@ LATIN = "caf\udce9"
 """As the shell hands over a byte that is no UTF-8."""
 USAGE, CONFIG, KEYS, INPUT = 2, 3, 4, 7
 SETTLED = {"projects.lock", "fingerprint.key", "last", "identity.key", "homes.json"}
-"""Of the machine itself, and no memory: a lock, its keys, the space that it used last, where its memory is. What asks the daemon first makes them."""
+"""Of the machine itself, and no memory: a lock, its keys, the space that it used last, where its memory is.
+
+What asks the daemon first makes them.
+"""
 
 
 class Wrong(NamedTuple):
