@@ -405,7 +405,7 @@ async def test_a_clone_of_an_old_commit_puts_nothing_back(home: Home) -> None:
         # It lies where git has put it, and is named as what is not sent.
         skipped = (await home.replica.compare()).skipped
         assert skipped == [
-            {"path": "memory/gone.md", "reason": "was not taken by the daemon: this text was deleted elsewhere"}
+            {"path": "memory/gone.md", "reason": "this text was deleted elsewhere"}
         ]
         home._ledgers = home._ledgers.with_name("others")
         home.restart()
