@@ -142,7 +142,7 @@ def test_the_doctor_tells_what_hooks_did(alone: Machine) -> None:
     assert "1 answered, 1 silent, 1 found no session to ask, 1 failed, last no-json at" in told
     for _ in range(3):
         counts.note(state, event="UserPromptSubmit", client="codex", outcome="late", ms=400)
-    assert "is a session stopped (Ctrl-Z)" in confide(alone, "doctor").out
+    assert "a session that is just beginning has none yet" in confide(alone, "doctor").out
     (alone.home / "proxy.toml").write_text("hooks = false\n")
     assert f"off: {alone.home / 'proxy.toml'}" in confide(alone, "doctor").out
     (alone.home / "proxy.toml").unlink()
