@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_MOST_NAMED = 10
+"""Files that are named in the log: git skips hundreds at once by the checkout of an older commit."""
+
 
 class Files:
     """The replicas of one link: the folders of its projects (most often one), each with a name of its own, and the global one."""
@@ -214,8 +217,11 @@ class Files:
         skipped = {(item["path"], item["reason"]) for item in report.skipped}
         skipped = {(path, why) for path, why in skipped if why not in (ELSEWHERE, FORGOTTEN)}  # as it is every time
         known = self._skipped.setdefault(project, set())
-        for path, why in sorted(skipped - known):
+        new = sorted(skipped - known)
+        for path, why in new[:_MOST_NAMED]:
             log.warning("a file was skipped: %s: %s", printable(shown(path)), why)
+        if len(new) > _MOST_NAMED:
+            log.warning("%d more files were skipped; confide sync names them", len(new) - _MOST_NAMED)
         self._skipped[project] = skipped if is_all else known | skipped
 
     async def reseal(self) -> None:

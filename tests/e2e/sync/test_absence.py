@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from tests.support.programs.command import confide
 from tests.support.programs.pair import pair
 from tests.support.programs.processes import Inside, Machine, wait_until
 from tests.support.programs.wire import Wire
@@ -51,7 +52,8 @@ def test_a_clone_made_anew_or_cleaned_deletes_nothing_elsewhere(tmp_path: Path) 
         assert "5 received, 0 removed" in ann.run("sync")
         bob.run("sync")
         assert files(ann) == files(bob) == ALL
-        assert "went missing in this folder" in ann.run("doctor")
+        # Whatever else it finds, such as a disk that is nearly full.
+        assert "went missing in this folder" in confide(ann, "doctor").out
         with Wire(ann) as wire:
             wire.open()
             assert "5 of 6 memory files went missing" in str(wire.tool("memory_search", {"query": "heron"}))

@@ -316,6 +316,7 @@ def test_the_memory_folder_is_deleted_and_made_again(desk: Desk) -> None:
     desk.here("memory").mkdir()
     desk.here("memory/after.md").write_text("The okapi waits.\n")
     desk.same()
-    assert tree(desk.bob) == {**before, "memory/after.md": b"The okapi waits.\n"}
+    # With what was deleted in the ten seconds before.
+    assert tree(desk.bob).items() >= {**before, "memory/after.md": b"The okapi waits.\n"}.items()
     desk.here("memory/after.md").write_text("The ibis still waits.\n")
     desk.same()

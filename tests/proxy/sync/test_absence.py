@@ -283,6 +283,18 @@ async def test_a_deletion_right_before_the_folder_goes_is_of_that(home: Home, is
     assert await home.elsewhere() == (sorted(ALL) if is_soon else NOTES)
 
 
+@pytest.mark.parametrize("is_soon", [True, False])
+async def test_a_deletion_before_many_files_go_is_of_that_if_it_was_just_before(home: Home, is_soon: bool) -> None:
+    """A person may delete a note, and clean the folder half a minute later."""
+    await home.begin(*ALL)
+    home.remove("MEMORY.md")
+    assert (await home.replica.changed(["MEMORY.md"])).removed == 1
+    home.clock.now += HOLD_S / 2 if is_soon else 3 * HOLD_S
+    empty_memory(home)
+    await home.replica.changed(NOTES)
+    assert await home.elsewhere() == (sorted(ALL) if is_soon else NOTES)
+
+
 async def test_what_was_made_anew_elsewhere_is_not_overwritten_by_what_is_taken_back(home: Home) -> None:
     await home.begin(*ALL)
     home.remove("MEMORY.md")
@@ -404,9 +416,7 @@ async def test_a_clone_of_an_old_commit_puts_nothing_back(home: Home) -> None:
         assert (home.root / "memory/later.md").read_text() == "- stored there\n"
         # It lies where git has put it, and is named as what is not sent.
         skipped = (await home.replica.compare()).skipped
-        assert skipped == [
-            {"path": "memory/gone.md", "reason": "this text was deleted elsewhere"}
-        ]
+        assert skipped == [{"path": "memory/gone.md", "reason": "this text was deleted elsewhere"}]
         home._ledgers = home._ledgers.with_name("others")
         home.restart()
     assert told["revision"] == 2

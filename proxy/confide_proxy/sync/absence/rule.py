@@ -44,7 +44,7 @@ FEW: Final = 3
 HOLD_S: Final = 10.0
 """What may be a loss is looked at again after so long. 60,000 small files are removed in 18 s."""
 LATE_S: Final = 60.0
-"""Deletions that were told up to so long before a loss are of it."""
+"""Deletions that were told up to so long before the whole folder went are of that; before another loss, those of `HOLD_S`."""
 LONGEST_HOLD_S: Final = 120.0
 _GOING_S: Final = 3.0
 """A folder in which something was removed this lately is still being taken apart."""
@@ -279,10 +279,20 @@ class Absence:
 
     def take_told(self) -> list[Told]:
         """The deletions that were told shortly before a loss, and are of it. Each is given once."""
-        since = self._clock() - LATE_S
+        is_whole = not self._folder.root.is_dir() or bool(self._whole_loss())
+        since = self._clock() - (LATE_S if is_whole else HOLD_S)
         found = [told for told in self._told if told.at >= since]
-        self._told.clear()
+        for told in found:
+            self._told.remove(told)
         return found
+
+    def _whole_loss(self) -> str:
+        """Why all that is missing is lost, "" where that is to be looked at file by file."""
+        if self.is_another():
+            return "the folder is another one than before, such as a new clone"
+        if self._ledger.folder().get(_GIT) and not identity_of(self._folder.root / _GIT):
+            return "the folder's .git is gone"
+        return ""
 
     def note_dropped(self) -> None:
         """A file was deleted here since it was deleted elsewhere: many at once are told of."""
@@ -295,10 +305,8 @@ class Absence:
     def _signs(self, known: set[str], absent: set[str], now: float) -> dict[str, str]:
         """Why each of those that are lost is."""
         before, root = self._ledger.folder(), self._folder.root
-        if self.is_another():
-            return dict.fromkeys(absent, "the folder is another one than before, such as a new clone")
-        if before.get(_GIT) and not identity_of(root / _GIT):
-            return dict.fromkeys(absent, "the folder's .git is gone")
+        if whole := self._whole_loss():
+            return dict.fromkeys(absent, whole)
         lately = {told.path for told in self._told if told.at >= now - HOLD_S} - known
         if is_wholesale(len(absent | lately), len(known | lately)):
             return dict.fromkeys(absent, "they went missing together")
