@@ -127,7 +127,7 @@ class ChunkSettings:
             raise ValueError(
                 f"a chunk size is 16 to 2000 tokens and an overlap at most half of it, not {self.size}/{self.overlap}"
             )
-        object.__setattr__(self, "name", f"{self.size}/{self.overlap}/2")
+        object.__setattr__(self, "name", f"{self.size}/{self.overlap}/3")
 
     @classmethod
     def named(cls, name: str) -> ChunkSettings:

@@ -18,12 +18,12 @@ from confide_crypto.sealing.placeholder import STANDIN, only
 from confide_daemon.embedding import Vectors
 from confide_daemon.embedding.embedder import is_blank
 from confide_daemon.embedding.local.tokenizer import is_mostly_latin
-from confide_daemon.retrieval.search.query import keyword_query
 from confide_daemon.retrieval.search.scoring import PACKAGED_MODEL
 from confide_daemon.store.rows import Filter, NotePiece, NoteRow
 from confide_daemon.store.store import Store
 from confide_memory.documents import STOP_WORDS
 from confide_memory.mentions import folded
+from confide_memory.tools.question import keyword_query
 
 # What of a long note is compared: 8 pieces by meaning (some 300 words), 64 by words.
 FIRST = 8

@@ -1,25 +1,29 @@
 """The memory as this machine has it: its project's files and the global ones, with what waits in the journal in its place, and its search.
 
 What is searched is kept in memory while the files stay as they are, and given back some time after it was last needed: BM25 of pieces in
-SQLite's FTS5. Scores are what the daemon calls `keyword`: bm25 / (bm25 + 8). The score it shows also knows how many of the question's terms
-a piece holds, so the same `minScore` leaves out other pieces here than there.
+SQLite's FTS5. Words, and the score by words, are the daemon's (`confide_memory.tools.words`, `confide_memory.tools.question`).
 """
 
 from __future__ import annotations
 
+import functools
+import operator
 import re
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confide_memory.documents import STOP_WORDS, is_note
+from confide_memory.documents import is_note
 from confide_memory.errors import NotFoundError
 from confide_memory.markdown import Heading, append_text, is_item, line_headings, lines_of, replace_section
 from confide_memory.note_names import digits_of
+from confide_memory.tools.question import NAME_WEIGHT, Question, saturate, words_score
+from confide_memory.tools.words import index_words
 from confide_proxy.errors import FolderError, OfflineError
 from confide_proxy.offline import local_notes
 from confide_proxy.offline.journal import Entry
@@ -27,17 +31,15 @@ from confide_proxy.sync.folder import Content, Folder
 
 READ_BUDGET_S: Final = 6.0
 """How long one search may read files; what is left is read by the next."""
-SATURATION: Final = 8.0
 PIECE_CHARS: Final = 320
 """About 80 tokens, as the daemon's pieces: small ones say what they are found for, and little else."""
 MAX_PIECE_CHARS: Final = 1200
 _BACKGROUND_ROWS: Final = 256
 _BACKGROUND_WORD: Final = "\uf8fe "
-MOST_TERMS: Final = 48
+AROUND: Final = range(-2, 3)
+"""The question's terms may stand in the pieces around, as with the daemon."""
 _FIELD = re.compile(r"(\w+):")
 _SEARCHED: Final = frozenset({"title", "tags", "keywords", "entity", "category", "type"})
-_COMPOUND = re.compile(r"\w+(?:[.:/@#+\-]+\w+)*")
-_WORD = re.compile(r"\w+")
 
 Name = tuple[str, str]
 """Project and path of a document."""
@@ -120,7 +122,7 @@ class LocalMemory:
         files = {found.path for found in self.folders[project].walk()}
         return sorted(files | {entry.path for entry in self._waiting() if entry.target == project})
 
-    def search(self, match: str, *, least: float) -> tuple[list[Match], int]:
+    def search(self, asked: Question, *, least: float) -> tuple[list[Match], int]:
         """All pieces that match with a score of at least so much, best first; and how many files could not be read, or not in time.
 
         Raises OfflineError: this Python cannot search; FolderError: a folder holds too many files.
@@ -131,7 +133,7 @@ class LocalMemory:
                 self._known.clear()
             unread = self._refresh(self._index)
             found = []
-            for (project, path), piece, score in self._index.search(match):
+            for (project, path), piece, score in self._index.search(asked):
                 if score < least:
                     break
                 known = self._known[project, path]
@@ -218,19 +220,6 @@ def _merged(file: Content | None, waiting: list[Entry]) -> tuple[str, float]:
     return text, waiting[-1].at if waiting else file.mtime_ns / 1e9 if file else 0.0
 
 
-def match_of(text: str, keywords: Sequence[str]) -> str:
-    """The FTS5 query: quoted terms joined by OR, without stop words; "" where there is no word. No text can act as syntax."""
-    terms: dict[str, None] = {}
-    for phrase in [*re.findall(r'"([^"]{1,200})"', text), *keywords]:
-        if words := _WORD.findall(phrase.lower()):
-            terms[" ".join(words)] = None
-    compounds = [match.lower() for match in _COMPOUND.findall(text)]
-    words = [word for compound in compounds for word in _WORD.findall(compound)]
-    terms.update(dict.fromkeys(compound for compound in compounds if len(_WORD.findall(compound)) > 1))
-    terms.update(dict.fromkeys([word for word in words if word not in STOP_WORDS] or words))
-    return " OR ".join(f'"{term}"' for term in list(terms)[:MOST_TERMS])
-
-
 class LocalIndex:
     """The pieces of documents. One thread at a time; it may be another one each time. Raises, when made, OfflineError."""
 
@@ -261,7 +250,9 @@ class LocalIndex:
             header = f"{header} | {words}"
         self._db.execute("BEGIN")
         for piece in cut(text):
-            values = (f"{header} | {piece.heading}", piece.text)
+            beside = index_words(f"{header} {piece.heading} {piece.text}")
+            # In the header, since the body is what is shown.
+            values = (f"{header} | {piece.heading} | {beside}", piece.text)
             row = self._db.execute("INSERT INTO piece (header, body) VALUES (?, ?)", values).lastrowid
             assert row is not None
             self._places[row] = (name, piece.start_line, piece.end_line, piece.heading)
@@ -273,16 +264,67 @@ class LocalIndex:
             self._db.execute("DELETE FROM piece WHERE rowid = ?", (row,))
             del self._places[row]
 
-    def search(self, match: str) -> Iterator[tuple[Name, Piece, float]]:
+    def search(self, asked: Question) -> list[tuple[Name, Piece, float]]:
         """Pieces with their scores in 0 to 1, best first."""
-        if not match:
-            return
+        if not asked.match:
+            return []
         rank = "bm25(piece, 1.0, 1.0)"
         sql = f"SELECT rowid, body, -{rank} FROM piece WHERE piece MATCH ? ORDER BY {rank}, rowid"  # noqa: S608 - a constant
-        for row, body, score in self._db.execute(sql, (match,)):
+        share = self._shares(asked)
+        exact = self._matching(asked.exact)
+        identified = self._matching(" OR ".join(term.match for term in asked.identifiers))
+        unknown = self._unknown(asked)
+        found = []
+        for row, body, bm25 in self._db.execute(sql, (asked.match,)):
             name, start, end, heading = self._places[row]
-            saturated = max(0.0, score) / (max(0.0, score) + SATURATION)
-            yield name, Piece(start, end, body, heading), saturated
+            is_named = row in exact or not asked.terms  # days alone, which stand in the header
+            is_identified = is_named or any(near in identified for near in self._around(row))
+            lacking = max(unknown, 0.0 if is_identified else asked.identified)
+            score = words_score(saturate(bm25), share(row), is_named=is_named, lacking=lacking)
+            found.append((name, Piece(start, end, body, heading), score))
+        return sorted(found, key=lambda one: -one[2])
+
+    def _unknown(self, asked: Question) -> float:
+        """The share of the question that names are which stand nowhere here, as names weigh: no model knows what else is meant by them."""
+        here = {project.lower() for project, _ in self._rows}
+        unknown = [
+            term
+            for term in asked.terms
+            if term.is_proper and term.ways[0][0] not in here and not self._matching(term.match)
+        ]
+        others = sum(term.weight for term in asked.terms if term not in unknown)
+        return len(unknown) * NAME_WEIGHT / (others + len(unknown) * NAME_WEIGHT) if unknown else 0.0
+
+    def _matching(self, match: str) -> set[int]:
+        return (
+            {row for (row,) in self._db.execute("SELECT rowid FROM piece WHERE piece MATCH ?", (match,))}
+            if match
+            else set()
+        )
+
+    def _around(self, row: int) -> Iterator[int]:
+        """The rows of the pieces before and after one, and its own."""
+        name = self._places[row][0]
+        return (row + step for step in AROUND if (place := self._places.get(row + step)) and place[0] == name)
+
+    def _shares(self, asked: Question) -> Callable[[int], float]:
+        """What gives the share of the terms, by weight, that stands in the piece of a row or around it."""
+        weights = [term.weight for term in (*asked.terms, *asked.also)]
+        total = sum(weights[: len(asked.terms)]) or max(weights, default=0.0)
+        held: defaultdict[int, int] = defaultdict(int)
+        for number, term in enumerate((*asked.terms, *asked.also)):
+            for row in self._matching(term.match):
+                held[row] |= 1 << number
+
+        def share(row: int) -> float:
+            near = functools.reduce(operator.or_, (held.get(one, 0) for one in self._around(row)), 0)
+            return (
+                min(1.0, sum(weight for number, weight in enumerate(weights) if near >> number & 1) / total)
+                if total
+                else 0.0
+            )
+
+        return share
 
 
 def cut(text: str) -> Iterator[Piece]:

@@ -19,10 +19,12 @@ from confide_memory.markdown import lines_of
 from confide_memory.note_names import MAX_TITLE, is_id, may_mean
 from confide_memory.tools import search_text
 from confide_memory.tools.call import Answer
+from confide_memory.tools.days import days_of
+from confide_memory.tools.question import MOST_TERMS, Question, of_days, question
 from confide_memory.tools.read_text import page, placed
 from confide_proxy.errors import FolderError, ToolError
 from confide_proxy.offline import local_notes
-from confide_proxy.offline.local_corpus import LocalMemory, Match, match_of
+from confide_proxy.offline.local_corpus import LocalMemory, Match
 from confide_proxy.offline.outage import Trouble
 from confide_proxy.offline.unindexed import Reason
 
@@ -64,8 +66,10 @@ def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble
         warnings.append("session transcripts are searched by the daemon alone")
     matches: list[Match] = []
     if "memory" in sources:
-        words = match_of(arguments["query"], arguments.get("keywords", ()))
-        found, unread = memory.search(words, least=float(arguments.get("minScore", MIN_SCORE)))
+        asked, days = _asked(arguments["query"], arguments.get("keywords", ()))
+        if days:
+            warnings.append(days)
+        found, unread = memory.search(asked, least=float(arguments.get("minScore", MIN_SCORE)))
         is_there = _path_filter(arguments.get("path"))
         matches = [
             match
@@ -99,6 +103,15 @@ def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble
         warnings.append("some of these files hold what still waits in this machine's queue for the daemon")
     structured: dict[str, Any] = {"results": hits, "searchMode": "offline", "indexAge": 0, "warnings": warnings}
     return Answer(search_text.text_of(structured, project=project, nothing=NOTHING), structured)
+
+
+def _asked(query: str, keywords: Sequence[str]) -> tuple[Question, str]:
+    """What is looked for, and how words for days were taken; "" where there are none."""
+    days = days_of(query, datetime.now(UTC).date())
+    asked = question(query, keywords, aside=days.words if days else "")
+    if days is None or (wide := of_days(asked, days.latest(MOST_TERMS))) is None:
+        return asked, ""
+    return wide, f"'{days.words}' was taken for {days.name}: what is from then is shown"
 
 
 def read(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: Trouble | Reason) -> Answer:

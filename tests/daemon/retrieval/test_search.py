@@ -9,7 +9,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from confide_daemon.retrieval.search.cohort import Cohort
-from confide_daemon.retrieval.search.query import MOST_TERMS, keyword_query, question
 from confide_daemon.retrieval.search.ranking import ORIGINAL, Legs, Weights, recency_of, relevance, votes
 from confide_daemon.retrieval.search.scoring import (
     MOST_COUNTED,
@@ -18,12 +17,12 @@ from confide_daemon.retrieval.search.scoring import (
     Evidence,
     Terms,
     Yardstick,
-    saturate,
     size_of,
     stem_line,
 )
 from confide_daemon.store.rows import Place
-from confide_daemon.store.tables.keyword import index_words
+from confide_memory.tools.question import MOST_TERMS, keyword_query, question, saturate
+from confide_memory.tools.words import index_words
 
 DATABASE = apsw.Connection(":memory:")
 DATABASE.execute("CREATE VIRTUAL TABLE t USING fts5(header, body, tokenize = 'porter unicode61')")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confide_daemon.retrieval.search.query import days_of
+from confide_memory.tools.days import days_of
 
 SATURDAY = date(2026, 11, 21)
 

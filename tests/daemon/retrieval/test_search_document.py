@@ -12,9 +12,10 @@ from confide_daemon.embedding import Model
 from confide_daemon.retrieval.search import engine
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.retrieval.search.ranking import Weights
-from confide_daemon.retrieval.search.scoring import HYBRID, KEYWORD, UNASKED, VECTOR
+from confide_daemon.retrieval.search.scoring import HYBRID, UNASKED, VECTOR
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space
+from confide_memory.tools.question import KEYWORD
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "search.md").read_text(encoding="utf-8")
 FILES = re.findall(r"^`(memory/\S+)`\n\n```markdown\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)

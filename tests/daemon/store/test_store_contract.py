@@ -15,7 +15,6 @@ import pytest
 from confide_daemon.config import ChunkSettings
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.chunker import cut
-from confide_daemon.retrieval.search.query import keyword_query
 from confide_daemon.store.rows import Breach, Filter, OperationRow, Piece, TranscriptRow
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.documents import OPERATIONS_KEPT_S
@@ -23,6 +22,7 @@ from confide_daemon.store.tables.pieces import CACHED_S, CACHED_VECTORS, RECENT_
 from confide_daemon.store.tables.vector_scan import VectorScan
 from confide_daemon.store.upkeep import repair
 from confide_memory.documents import text_hash
+from confide_memory.tools.question import keyword_query
 
 NOW = 1_700_000_000.0  # 2023-11-14
 EMBEDDER = HashedEmbedder(64)

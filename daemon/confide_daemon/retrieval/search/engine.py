@@ -13,16 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from confide_daemon.embedding.embedder import Vectors
-from confide_daemon.retrieval.search.query import (
-    MOST_TERMS,
-    Days,
-    Question,
-    SearchQuery,
-    days_of,
-    filter_of,
-    of_days,
-    question,
-)
+from confide_daemon.retrieval.search.query import SearchQuery, filter_of
 from confide_daemon.retrieval.search.ranking import (
     NEUTRAL_IMPORTANCE,
     Legs,
@@ -56,7 +47,6 @@ from confide_daemon.retrieval.search.scoring import (
     Terms,
     Yardstick,
     field_of,
-    saturate,
     size_of,
     stem_line,
 )
@@ -65,6 +55,8 @@ from confide_daemon.store.store import Store
 from confide_daemon.store.tables.keyword import piece_header
 from confide_daemon.store.tables.pieces import Generation
 from confide_memory.documents import GLOBAL_PROJECT, is_note
+from confide_memory.tools.days import Days, days_of
+from confide_memory.tools.question import MOST_TERMS, Question, of_days, question, saturate
 from confide_memory.tools.search_text import falling
 
 if TYPE_CHECKING:
@@ -166,10 +158,7 @@ class _Search:
         self._asks_for_days = wide is not None
         self._question = wide or self._question
         self._terms = Terms(self._question.terms, self._question.also)
-        identifiers = [term for term in self._question.terms if term.is_identifier]
-        self._identifiers = Terms(identifiers) if identifiers else None
-        total = sum(term.weight for term in self._question.terms)
-        self._identified = sum(term.weight for term in identifiers) / total if identifiers else 0.0
+        self._identifiers = Terms(self._question.identifiers) if self._question.identifiers else None
         self._weighed: tuple[Terms, float] | None = None
         self._clock = _Clock(timings)
         self._timings = timings
@@ -369,7 +358,7 @@ class _Search:
             place, factors = self._places[piece], self._factors[piece]
             is_named = piece in (legs.exact or {}) or (self._asks_for_days and factors.dated > 1)
             lacks = self._identifiers is not None and not is_named and not self._identifiers.share((*near, header))
-            lacking = self._identified if lacks else 0.0
+            lacking = self._question.identified if lacks else 0.0
             evidence = Evidence(keyword, share, vector, best, is_named=is_named, lacking=lacking)
             if vector is not None:
                 weighed, size = self._weighed_terms()

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from confide_daemon.retrieval.search.scoring import SATURATION
 from confide_daemon.store.rows import Place, Supersession
 from confide_daemon.store.store import Store
+from confide_memory.tools.question import SATURATION
 
 RANKINGS = ("confide", "original")
 NEUTRAL_IMPORTANCE = 0.5  # of what says nothing of it

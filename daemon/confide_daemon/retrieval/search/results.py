@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from confide_daemon.retrieval.search.query import Days, Question
 from confide_daemon.retrieval.search.ranking import Legs, Succession
 from confide_daemon.retrieval.search.scoring import Evidence
 from confide_daemon.store.rows import HitRow, LinkedRow, NoteRow, Place, Supersession
 from confide_daemon.store.store import Store
 from confide_memory.classes import UNTRUSTED, lowest
 from confide_memory.documents import iso
+from confide_memory.tools.days import Days
+from confide_memory.tools.question import Question
 
 # Two pieces say the same when they share so much of their words and all of their numbers: "budget 5,000" and "budget 6,000" differ.
 ALIKE = 0.9

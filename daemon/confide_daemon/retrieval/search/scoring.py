@@ -32,10 +32,10 @@ from confide_daemon.errors import EmbedderError
 from confide_daemon.retrieval.indexing.model import Provider, in_thread
 from confide_daemon.retrieval.search import cohort
 from confide_daemon.retrieval.search.cohort import Cohort
-from confide_daemon.retrieval.search.query import Term
-from confide_daemon.store.tables.keyword import BACKGROUND, K1, index_words, line_of, stems
+from confide_daemon.store.tables.keyword import BACKGROUND, K1, line_of, stems
+from confide_memory.tools.question import Term, bounds, logistic, words_score
+from confide_memory.tools.words import index_words
 
-SATURATION = 8.0  # the BM25 score that counts half
 # What is weighed when a piece has a vector, when it has none, and the cosine by itself: a piece that says the same in other words
 # shares none of the question's terms, and 0.49 is more than unrelated texts reach.
 HYBRID = {
@@ -48,7 +48,6 @@ HYBRID = {
     "size": -0.18,
     "constant": -5.1,
 }
-KEYWORD = {"keyword": 3.4, "terms": 5.1, "constant": -4.63}
 VECTOR = {"vector": 10.0, "constant": -6.0}
 # Of what nobody asked for: how likely a piece helps with a prompt, most of which need no memory. Fitted on the prompts of the development
 # side of `bench/quiet` and of `bench.quiet.growing`, and moved so that at 0.4 (`hooks.holder.recall.HIT_SCORE`) no bed is louder than it
@@ -68,11 +67,6 @@ FIELD = 5
 SMALLEST = 8
 # The margin of a model whose cohort is not known yet: half of all searches have less.
 USUAL_MARGIN = 0.13
-# A piece in which a name or a quoted phrase stands as it was asked for is an answer more often than not, however long the question is.
-NAMED = -0.5
-# Nor is one an answer in which none of the question's identifiers stands: of a question that is hardly more than those it never is.
-LACKING, LACKING_ALL = 0.0, -1.5
-MOST_OF_IT = 0.5
 # Pieces that hold a term are counted up to here: what stands in more is common in a space of any size, and counting costs.
 MOST_COUNTED = 500
 # A term that no piece holds counts so much in a space that is empty, and half of the rest more with HALF_KNOWN pieces: hardly any word
@@ -125,11 +119,9 @@ class Evidence(NamedTuple):
     @property
     def score(self) -> float:
         """The score that is shown, 0 to 1."""
-        least = NAMED if self.is_named else -math.inf
-        most = math.inf if not self.lacking else LACKING if self.lacking < MOST_OF_IT else LACKING_ALL
         if self.vector is None or self.best is None:
-            words = KEYWORD["constant"] + KEYWORD["keyword"] * self.keyword + KEYWORD["terms"] * self.terms
-            return _logistic(min(most, max(words, least)))
+            return words_score(self.keyword, self.terms, is_named=self.is_named, lacking=self.lacking)
+        least, most = bounds(is_named=self.is_named, lacking=self.lacking)
         both = (
             HYBRID["constant"]
             + HYBRID["keyword"] * self.keyword
@@ -140,7 +132,7 @@ class Evidence(NamedTuple):
             + HYBRID["margin"] * self.margin
             + HYBRID["size"] * self.size
         )
-        return _logistic(min(most, max(both, VECTOR["constant"] + VECTOR["vector"] * self.vector, least)))
+        return logistic(min(most, max(both, VECTOR["constant"] + VECTOR["vector"] * self.vector, least)))
 
     @property
     def unasked(self) -> float:
@@ -156,7 +148,7 @@ class Evidence(NamedTuple):
             + UNASKED["vector_lead"] * self.vector_lead
             + UNASKED["size"] * self.size
         )
-        return _logistic(value)
+        return logistic(value)
 
 
 def size_of(pieces: int) -> float:
@@ -168,16 +160,6 @@ def field_of(scores: Iterable[float]) -> float:
     """The `FIELD`th best of the scores, 0 where there are fewer."""
     best = heapq.nlargest(FIELD, scores)
     return best[-1] if len(best) == FIELD else 0.0
-
-
-def saturate(bm25: float) -> float:
-    """BM25 brought into 0 to 1 so that scores of different questions can be compared."""
-    bm25 = max(0.0, bm25)
-    return bm25 / (bm25 + SATURATION)
-
-
-def _logistic(value: float) -> float:
-    return 1.0 / (1.0 + math.exp(-value))
 
 
 @dataclass(frozen=True, slots=True)

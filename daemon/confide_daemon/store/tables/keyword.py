@@ -1,11 +1,8 @@
 """The keyword leg as SQL: an FTS5 table with one row for each piece, its row id the piece's; the words that it holds, and
 which documents a search may see.
 
-Words as the full text sees them, and what is written into it beside a text so that more of it is found: names that programs give things
-(symbols, error codes, paths, versions, ids) are told from words, and taken into their parts. Scripts that put no blanks between words are
-taken as pairs of neighbouring characters: FTS5's `unicode61` takes a whole run of Han, Kana, Hangul or Thai letters for one word, so a
-word inside of it would never be found (Lucene's CJKAnalyzer indexes the same). Stems are FTS5's own: lower case, without accents,
-Porter's. Filters act inside the query of either leg, never after a limit.
+What is written beside a text so that more of it is found is `confide_memory.tools.words`. Stems are FTS5's own: lower case, without
+accents, Porter's. Filters act inside the query of either leg, never after a limit.
 """
 
 # ruff: noqa: S608 - only constants of our own are put into SQL; every value is a parameter
@@ -16,9 +13,8 @@ import json
 import re
 import threading
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import apsw
@@ -29,6 +25,7 @@ from confide_daemon.store.rows import Filter
 from confide_memory.classes import UNTRUSTED
 from confide_memory.globs import is_glob, normal
 from confide_memory.mentions import folded
+from confide_memory.tools.words import index_words
 
 # A piece's header (path, headings, date) counts as much as its text.
 HEADER_WEIGHT = 1.0
@@ -52,12 +49,12 @@ PAIRED = 6
 class KeywordTable(Table):
     def add(self, piece: int, path: str, heading: str, text: str, words: str = "") -> None:
         """The row of a new piece; `words`: what else its document is found by."""
-        values = (piece, piece_header(path, heading, words), _body(heading, text))
+        values = (piece, piece_header(path, heading, words), _body(path, heading, text, words))
         self._rows("INSERT INTO keyword (rowid, header, body) VALUES (?, ?, ?)", values)
 
     def update(self, piece: int, path: str, heading: str, text: str, words: str = "") -> None:
         """The row of a piece whose headings have changed, or that was written when rows held something else."""
-        values = (piece_header(path, heading, words), _body(heading, text), piece)
+        values = (piece_header(path, heading, words), _body(path, heading, text, words), piece)
         self._rows("UPDATE keyword SET header = ?, body = ? WHERE rowid = ?", values)
 
     def remove(self, pieces: Sequence[int]) -> None:
@@ -250,123 +247,11 @@ def piece_header(path: str, heading: str, words: str = "") -> str:
     return f"{stem} | {heading} | {words}" if words else f"{stem} | {heading}"
 
 
-def _body(heading: str, text: str) -> str:
-    return f"{text}\n{index_words(f'{heading} {text}')}".rstrip()
-
-
-# Words joined by the marks that identifiers, paths, versions and addresses are written with.
-COMPOUND = re.compile(r"\w+(?:[.:/\\@#+\->]+\w+)*")
-# A part as FTS5's `unicode61` sees it: letters and digits only.
-PLAIN = re.compile(r"[^\W_]+")
-_HUMPS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+[0-9]*|[0-9]+")
-# Both begin with the rarest letter, to which a search through a text jumps.
-_HUMP = re.compile(r"[A-Z](?:(?<=[a-z0-9][A-Z])|[A-Z][a-z])")
-_ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
-_VERSION = re.compile(r"[vV](?<=\b[vV])(\d+(?:\.\d+)+)")
-_ORDINAL = re.compile(r"\d+(st|nd|rd|th|s|k|m|am|pm|x|h|d)", re.IGNORECASE)
-SHORTEST_MIXED = 4  # of letters with digits: `s01` says little, `utf8` names something
-
-
-def humps(word: str) -> list[str]:
-    """The parts of a word in camel case, in lower case: getUserById gives get, user, by, id; empty for any other word."""
-    if not _HUMP.search(word) or not word.isascii():
-        return []
-    found = [part.lower() for part in _HUMPS.findall(word)]
-    return found if len(found) > 1 else []
-
-
-def parts(compound: str) -> list[str]:
-    """The words that FTS5 makes of it, in lower case."""
-    return [word.lower() for word in PLAIN.findall(compound)]
-
-
-def is_name(compound: str) -> bool:
-    """Whether it looks like the name of one thing, to be found as it stands, and not like a word of a sentence."""
-    if "_" in compound.strip("_") or "::" in compound or "->" in compound or "@" in compound or "\\" in compound:
-        return True
-    pieces = parts(compound)
-    if _ORDINAL.fullmatch(compound):
-        return False
-    mixed = any(character.isdigit() for character in compound) and any(character.isalpha() for character in compound)
-    if mixed and len(compound) >= SHORTEST_MIXED:
-        return True
-    if "/" in compound:
-        return "." in compound or len(pieces) > 2
-    if "." in compound:
-        return len(pieces) > 2 or all(len(part) > 1 and not part.isdigit() for part in pieces)
-    found = humps(compound)
-    # GitHub and iPhone are names of another kind, which a text also writes otherwise.
-    return len(found) > 2 or (len(found) == 2 and compound[:2].islower())
-
-
-# Of a commit and the like: hexadecimal, with a letter somewhere behind a digit, which no ticket and no version has.
-_HASH = re.compile(r"(?=.*\d[a-f])[0-9a-f]{6,64}")
-# What programs show of a hash; whoever has all of it looks for what others wrote down.
-SHORT_HASH = range(7, 13)
-_DIGITS = re.compile(r"\d+")
-MANY_DIGITS = 4  # of one word with letters: INC0042 is one thing, sha256 a kind of things
-
-
-def is_hash(word: str) -> bool:
-    """Whether it looks like a hash or the beginning of one."""
-    return _HASH.fullmatch(word) is not None
-
-
-def may_go_on(word: str) -> bool:
-    """Whether a name that ends in this word may go on in a text: a number that begins another number is another number."""
-    return not word[-1].isdigit() or is_hash(word)
-
-
-def is_identifier(compound: str) -> bool:
-    """Whether a name says which one of many things is meant, so that a text without it is about another: a ticket, an address, a hash."""
-    words = parts(compound)
-    numbers = [word for word in words if word.isdecimal()]
-    if len(numbers) > 1 or any(len(number) > 1 for number in numbers):
-        return len(words) > 1 and is_name(compound)
-    return any(is_hash(word) or len("".join(_DIGITS.findall(word))) >= MANY_DIGITS for word in words)
-
-
-def beside(compound: str) -> list[str]:
-    """Other ways to write the same, as runs of words: the humps of camel case, a version without its v, a note without its ending."""
-    others = [" ".join(found) for word in PLAIN.findall(compound) if (found := humps(word))]
-    version = _VERSION.fullmatch(compound)
-    if version:
-        others.append(" ".join(parts(version[1])))
-    if compound.endswith(".md"):
-        others.append(" ".join(parts(compound)[:-1]))
-    return others
-
-
-def others_in(text: str) -> list[str]:
-    """The other ways to write the names in a text, as runs of words."""
-    # Most texts have none, and most words of the others, which matters: a search looks through a hundred.
-    words = _ASCII_WORD.findall(text) if _HUMP.search(text) else []
-    others = [" ".join(found) for word in words if not word.islower() and (found := humps(word))]
-    return others + [" ".join(parts(version)) for version in _VERSION.findall(text)]
-
-
-# Thai and Lao, Burmese, Hangul letters, Khmer, Kana with what stands among them, Han, Hangul, half-width Kana, Han beyond the first plane.
-UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3040-\u31ff"
-    "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
-)
-RUN = re.compile(f"[{UNSPACED}]+")
-
-
-def runs(text: str) -> list[str]:
-    """The runs of such letters; marks that stand above or below a letter are left out, since FTS5 splits words at them."""
-    found = ("".join(character for character in run if character.isalnum()) for run in RUN.findall(text))
-    return [run for run in found if run]
-
-
-def bigrams(run: str) -> list[str]:
-    """The pairs of a run, in order; a run of one letter is itself."""
-    return [one + other for one, other in pairwise(run)] or [run]
-
-
-def indexed(run: str) -> list[str]:
-    """What is written into the index for a run: its pairs, and its last letter, so that every single letter begins a word there."""
-    return [*bigrams(run), run[-1]] if len(run) > 1 else [run]
+def _body(path: str, heading: str, text: str, words: str) -> str:
+    """The text with what else its words and those of the header are written like."""
+    # Of the header most is plain, and stands in its own column.
+    beside = " ".join(part for part in (path.removesuffix(".md"), words) if not part.isascii())
+    return f"{text}\n{index_words(f'{heading} {text} {beside}'.rstrip())}".rstrip()
 
 
 _here = threading.local()
@@ -388,27 +273,6 @@ def stems(text: str) -> list[str]:
 def line_of(words: Sequence[str]) -> str:
     """The stems of the words between blanks, so that a run of words is in a text where its line is in the text's."""
     return f" {' '.join(stems(' '.join(words)))} "
-
-
-def index_words(text: str) -> str:
-    """What a piece's row holds beside its text, so that it is found by the parts of what FTS5 takes for one word.
-
-    The humps of camel case, versions without their v, and pairs of letters where a script puts no blanks between words. When this
-    changes, so must `ChunkSettings.name`: the rows of older documents are then written again in the background.
-    """
-    return " ".join(dict.fromkeys(_beside(text)))
-
-
-def _beside(text: str) -> Iterator[str]:
-    yield from others_in(text)
-    if text.isascii() or not RUN.search(text):
-        return
-    for compound in COMPOUND.findall(text):
-        if RUN.search(compound):
-            yield from parts(RUN.sub(" ", compound))
-    for run in runs(text):
-        # One entry for each run: its pairs must stay neighbours, or no word of three letters would be found in it.
-        yield " ".join(indexed(run))
 
 
 def allowed_documents(database: Database, allowed: Filter) -> Sequence[int] | None:
