@@ -136,7 +136,7 @@ async def test_documents_and_a_search(daemon: Daemon) -> None:
         assert same == {"send": [], "adopt": [["MEMORY.md", put["revision"]]], "pull": [], "drop": [], "forgotten": []}
         known, new = ["MEMORY.md", hash_of(NOTE), put["revision"]], ["memory/new.md", hash_of("new"), 0]
         confirmed = await ask("compare", project="p", entries=[known, new], gone=[])
-        assert confirmed == {"send": ["memory/new.md"], "adopt": [], "pull": [], "drop": []}
+        assert confirmed == {"send": ["memory/new.md"], "adopt": [], "pull": [], "drop": [], "forgotten": []}
         pulled = await ask("pull", bulk=True, project="p", path="MEMORY.md")
         assert pulled == {"revision": put["revision"], "hash": hash_of(NOTE), "text": NOTE}
         with pytest.raises(RefusedError) as outside:

@@ -45,16 +45,16 @@ def test_what_was_sealed_is_sealed_when_it_is_said_again(tmp_path: Path, daemon:
     assert bob.run("secrets", "show", "--raw", listed["id"], program=CONFIDE) == PASSWORD
     with Wire(bob) as desk:
         desk.open()
-        desk.tool("memory_store", {"content": f"rolled out with {PASSWORD}", "path": "memory/agent.md"})
-        desk.tool("memory_store", {"content": f"b64: {FORMS['base64']}", "path": "memory/agent64.md"})
+        desk.tool("memory_store", {"content": f"rolled out with {PASSWORD}", "path": "memory/desk.md"})
+        desk.tool("memory_store", {"content": f"b64: {FORMS['base64']}", "path": "memory/desk64.md"})
     bob.write("memory/person.md", f"In the log: {PASSWORD}\n")
     bob.run("sync")
     ann.run("sync")
     texts = {path.name: path.read_text() for path in sorted((ann.project / "memory").rglob("*.md"))}
-    assert {"agent.md", "agent64.md", "person.md", "plain.md", "base64.md"} <= set(texts)
+    assert {"desk.md", "desk64.md", "person.md", "plain.md", "base64.md"} <= set(texts)
     assert [name for name, text in texts.items() if "(sealed:" not in text] == []
     assert [name for name, form in FORMS.items() if any(form in text for text in texts.values())] == []
-    assert f"(sealed:password:{listed['id']})" in texts["agent.md"]
+    assert f"(sealed:password:{listed['id']})" in texts["desk.md"]
     assert (bob.project / "memory/person.md").read_text() == f"In the log: {PASSWORD}\n"
 
 

@@ -35,6 +35,7 @@ class Wire:
             stderr=subprocess.PIPE,
         )
         self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._answers: dict[object, dict[str, Any]] = {}
         self._last = 0
         self.heard: list[bytes] = []
         """Every line that came, as it came."""
@@ -103,12 +104,13 @@ class Wire:
         return result
 
     def answer(self, identifier: int | None, *, timeout_s: float = DEADLINE_S) -> dict[str, Any]:
-        """The answer to one request; other messages are passed over."""
+        """The answer to one request. Answers to others are kept for who asks for them, whatever else comes is passed over."""
         end = time.monotonic() + timeout_s
-        while True:
+        while identifier not in self._answers:
             message = self.next(max(0.01, end - time.monotonic()))
-            if message.get("id") == identifier and "method" not in message:
-                return message
+            if "method" not in message:
+                self._answers[message.get("id")] = message
+        return self._answers.pop(identifier)
 
     def next(self, timeout_s: float = DEADLINE_S) -> dict[str, Any]:
         """The next message, whatever it is."""
