@@ -145,6 +145,30 @@ async def test_a_silent_line_is_kept_and_a_dead_one_given_up(door: Door) -> None
         mute._ws.transport.abort()
 
 
+async def test_a_sign_of_life_that_cannot_be_sent_ends_nothing_by_itself(door: Door) -> None:
+    """How a session has ended is told by what was read, not by the keepalive that found the line cut."""
+    quick, held, tried = Timers(keepalive_s=0.02, idle_s=DEADLINE_S), asyncio.Event(), asyncio.Event()
+
+    async with hosting(door, echo) as host:
+        connection = await dial(host.url, timers=quick)
+        send = connection._outbox.send
+
+        async def refused(kind: FrameType, stream: int, payload: bytes, *, bulk: bool = False) -> None:
+            if kind != FrameType.KEEPALIVE or held.is_set():
+                return await send(kind, stream, payload, bulk=bulk)
+            tried.set()
+            raise ConnectionLost(truncated=True)
+
+        connection._outbox.send = refused  # type: ignore[method-assign]
+        serving = asyncio.create_task(connection.serve(on_message=no_message, on_request=no_request))
+        await asyncio.wait_for(tried.wait(), DEADLINE_S)
+        held.set()
+        assert not serving.done()
+        await connection.close()
+        await serving
+        assert await host.ended.get() is None
+
+
 async def test_a_peer_that_does_not_read_is_given_up(door: Door) -> None:
     """Its keepalives alone do not keep a session whose other half is stuck."""
     quick = Timers(keepalive_s=0.05, idle_s=0.5)

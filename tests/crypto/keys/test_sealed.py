@@ -81,6 +81,16 @@ def test_every_changed_byte_is_noticed() -> None:
                 SealedKey.parse(PATH, bytes(bad)).open(WORDS)
 
 
+def test_a_key_that_is_not_the_one_the_file_names_is_refused() -> None:
+    """XChaCha20-Poly1305 lets whoever writes a file make it open under two passphrases, to two seeds."""
+    salt, nonce = bytes(16), bytes(range(24))
+    key = Argon2id(salt=salt, length=32, iterations=2, lanes=1, memory_cost=64).derive(WORDS.encode())
+    header = struct.pack(">BII", 1, 2, 64) + salt + nonce + Identity(bytes(32)).public_key
+    box = crypto_aead_xchacha20poly1305_ietf_encrypt(SEED, b"confide/sealed-key/1\0" + header, nonce, key)
+    with pytest.raises(PassphraseError, match="not the one that the file names"):
+        SealedKey.parse(PATH, header + box).open(WORDS)
+
+
 @pytest.mark.parametrize(
     ("opslimit", "memlimit_kib"), [(3, 100 * 2**20), (3, 2**32 - 1), (2**32 - 1, 8), (11, 8), (0, 8), (1, 7), (3, 0)]
 )

@@ -20,6 +20,7 @@ from confide_crypto.errors import HandshakeError, UnreachableError
 from confide_crypto.handshake.handshake import DaemonHandshake
 from confide_crypto.transport import connection as session
 from confide_crypto.transport import open as opening
+from confide_crypto.transport.dial import shown_url
 from confide_crypto.transport.open import Connection, accept, websocket_options
 
 
@@ -46,6 +47,12 @@ async def test_the_schemes_of_invites_are_taken_too() -> None:
     async with hosting(Door(LAPTOP.public_key), echo) as host:
         connection = await dial(host.url.replace("ws://", "confide://"))
         await connection.close()
+
+
+def test_an_address_is_shown_as_people_write_it() -> None:
+    """Whoever reads ws:// believes that nothing is encrypted."""
+    assert shown_url("ws://box:7777/") == shown_url("confide://box:7777") == "confide://box:7777"
+    assert shown_url("wss://box/") == "confides://box"
 
 
 async def test_a_name_with_two_addresses_that_both_refuse_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
