@@ -28,6 +28,7 @@ from tests.support.draws import draws
 
 from confide_memory import front_matter, note
 from confide_memory.documents import GLOBAL_PROJECT
+from confide_memory.tools.question import question
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.offline.local_corpus import LocalMemory
 from confide_proxy.sync.folder import Content, Folder
@@ -120,7 +121,7 @@ def test_nothing_outside_of_a_folder_is_read_or_written(puts: list[Put]) -> None
                     front_matter.parse(text)
                     note.read("p", path, text)
         memory = LocalMemory([folder], lambda _projects: [])
-        found, _unread = memory.search("acquisition OR Nightingale", least=0.0)
+        found, _unread = memory.search(question("acquisition OR Nightingale"), least=0.0)
         assert not found
         memory.close()
         for path in (*PATHS, *contents):
