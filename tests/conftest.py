@@ -69,8 +69,13 @@ FLEET = {
     *("chaos", "backup", "test_hook_faults.py", "test_watchers.py", "test_reverse_proxy.py", "test_nights.py"),
     *("test_nights_that_move.py", "test_two_devices.py", "test_offline_kills.py", "test_key_kills.py"),
     *("test_generation_kills.py", "test_store_crash.py", "test_signing_in_killed.py", "test_migration_kills.py"),
+    *("e2e/sealing", "e2e/link", "e2e/transfer", "e2e/upgrades", "test_second_client.py", "test_second_daemon.py"),
+    *("test_lesser_services.py", "test_renewal.py", "test_questions.py", "test_two_hosts.py", "test_clocks.py"),
+    *("test_store_cli.py", "test_backup_cli.py", "test_nothing_leaves.py", "test_moving.py"),
+    # Installs of the wheel, one for each extra.
+    "test_installs.py",
 }
-"""Folders and modules whose tests are marked `fleet`: `make e2e` runs them, and `make test` all others."""
+"""Folders and modules whose tests are marked `fleet`: `make e2e` runs them, and `make test` all others. A name with a slash is a path."""
 TESTS = Path(__file__).parent
 
 
@@ -135,7 +140,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark those of `FLEET`; with `--quick`, leave out what takes long."""
     for item in items:
-        if FLEET.intersection(item.path.relative_to(TESTS).parts):
+        place = item.path.relative_to(TESTS)
+        if FLEET.intersection((*place.parts, "/".join(place.parts[:2]))):
             item.add_marker("fleet")
     if config.getoption("--quick"):
         long = [item for item in items if item.get_closest_marker("long")]

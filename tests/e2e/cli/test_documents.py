@@ -29,6 +29,8 @@ DOCUMENTS = sorted(
     for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "clients").glob("*.md")]
     if path.name not in FOLLOWED_ELSEWHERE
 )
+SEVERAL = {"backup.md", "history.md", "moving.md", "restore.md", "server.md"}
+"""Documents whose commands start several daemons, or machines beside each other."""
 INDEXED = {"vaults.md": {"notes/Home.md", "notes/Pool.md"}}
 """What the daemon has in the end, where a page's commands would end well without it."""
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -73,7 +75,14 @@ def test_what_is_followed_elsewhere_is() -> None:
         assert f'"## {section}\\n"' in (ROOT / test).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("document", [path for path in DOCUMENTS if commands(path)], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(path, marks=pytest.mark.fleet if path.name in SEVERAL else (), id=path.name)
+        for path in DOCUMENTS
+        if commands(path)
+    ],
+)
 def test_commands_work_as_written(document: Path, tmp_path: Path) -> None:
     """One shell for one document; what needs another machine's string gets the one that was just printed."""
     # The one that everybody starts with has the model. A line without a shell's syntax needs no shell (what is installed, started as

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.draws import draws
 from tests.support.runs import KEY
 
 from confide_proxy.runner.budget.app import Gateway, Terms
@@ -157,7 +158,7 @@ _PRINTED = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), max_si
 
 
 @given(path=st.lists(_PIECES | _PRINTED, max_size=12).map("".join), query=_PRINTED, port=st.sampled_from(["", ":8443"]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 def test_whatever_the_path_a_request_goes_to_the_recipes_host(path: str, query: str, port: str) -> None:
     async def run() -> None:
         outside = Outside()
