@@ -68,24 +68,33 @@ class Renewal:
         while True:
             self._tell()
             await asyncio.sleep(POLL_S)
-            await asyncio.to_thread(self.look)
+            if (until := await asyncio.to_thread(self._renewed)) is not None:
+                self._take(until)
 
-    def look(self) -> None:
-        """Take up what has changed in the files. What cannot be used is told once, and what was served before is served on."""
+    def _renewed(self) -> float | None:
+        """When the certificate ends that the files hold anew and that can be used, in seconds since 1970; None: they are as before, or
+        cannot be used, which is told once."""
         marks = _marks(self._cert, self._key)
         if marks == self._seen:
-            return
+            return None
+        self._seen = marks
         try:
             self._require(self._key)
-            until = good_until(self._cert, self._key)
-            self._context.load_cert_chain(self._cert, self._key)
+            return good_until(self._cert, self._key)
         except Exception as error:
-            log.error("the new certificate of the gateway cannot be used, so the one of before is served: %s", error)
+            _tell_unusable(error)
+            return None
+
+    def _take(self, until: float) -> None:
+        # Where handshakes are begun, and so between two of them: the context has the new certificate before it has the new key.
+        try:
+            self._context.load_cert_chain(self._cert, self._key, password=_no_password)
+        except (OSError, ValueError) as error:
+            _tell_unusable(error)
         else:
             self.until = until
             self._told_at = float("-inf")
             log.info("the certificate of the gateway was read anew; it is good until %s", _day(until))
-        self._seen = marks
 
     def _tell(self) -> None:
         """Once a day that it is over, or soon."""
@@ -94,6 +103,10 @@ class Renewal:
             self._told_at = time.monotonic()
             how = "is over since" if left_s < 0 else "ends on"
             log.warning("the certificate of the gateway %s %s: is it renewed?", how, _day(self.until))
+
+
+def _tell_unusable(error: Exception) -> None:
+    log.error("the new certificate of the gateway cannot be used, so the one of before is served: %s", error)
 
 
 def _read(path: Path) -> bytes:
