@@ -72,6 +72,13 @@ FLEET = {
     *("e2e/sealing", "e2e/link", "e2e/transfer", "e2e/upgrades", "test_second_client.py", "test_second_daemon.py"),
     *("test_lesser_services.py", "test_renewal.py", "test_questions.py", "test_two_hosts.py", "test_clocks.py"),
     *("test_store_cli.py", "test_backup_cli.py", "test_nothing_leaves.py", "test_moving.py"),
+    *(
+        "test_offline.py",
+        "test_process_ends.py",
+        "test_signing_in.py",
+        "e2e/sync/test_transcripts.py",
+        "test_forked.py",
+    ),
     # Installs of the wheel, one for each extra.
     "test_installs.py",
 }
@@ -141,7 +148,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark those of `FLEET`; with `--quick`, leave out what takes long."""
     for item in items:
         place = item.path.relative_to(TESTS)
-        if FLEET.intersection((*place.parts, "/".join(place.parts[:2]))):
+        if FLEET.intersection((*place.parts, "/".join(place.parts[:2]), place.as_posix())):
             item.add_marker("fleet")
     if config.getoption("--quick"):
         long = [item for item in items if item.get_closest_marker("long")]
