@@ -86,8 +86,10 @@ CarryOver = Callable[[apsw.Connection, apsw.Connection], None]
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """How the log stands, and what it has at the place where this copy is."""
+    """How the log stands, and what it has at the place where this copy was before it was asked."""
 
+    position: Shipped
+    """Of this copy. Another process of this machine may have moved it on since: who reads it anew has more than the log had."""
     head: int
     base: int
     tag: bytes  # of the last entry
@@ -305,7 +307,7 @@ class SharedLog:
             if standing is None:
                 raise StorageError("cannot follow the registry: the store has nothing of it any more")
             self._require_known(standing.schema)
-            position = self._position(connection)
+            position = standing.position
             if (position.number, position.tag) == (standing.head, standing.tag):
                 return False
             if position.number < standing.base:
@@ -552,7 +554,7 @@ class SharedLog:
         tag = GENESIS if tag is None else bytes(tag)
         newest = bytes(last) if last is not None else tag if head == base else b""
         there = bytes(here) if here is not None else tag if position.number == base else None
-        return _Standing(head, base, newest, parts, schema, there)
+        return _Standing(position, head, base, newest, parts, schema, there)
 
     def _position(self, connection: apsw.Connection) -> Shipped:
         rows: list[Any] = (

@@ -202,6 +202,28 @@ def test_what_is_changed_in_the_engine_is_refused(nodes: Nodes, what: str) -> No
         assert reader.registry.caller_named("m2") is None
 
 
+def test_what_a_command_writes_while_the_daemon_looks_is_no_store_that_was_put_back(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have one copy: behind the daemon's look at the log the command has moved it on."""
+    daemon, command = nodes.join(), nodes.join()
+    shared = daemon.registry.shared
+    assert shared is not None
+    look, written = shared._look, iter([KEYS[0], KEYS[1]])
+
+    def slow(*args: Any) -> Any:
+        found = look(*args)
+        for key in written:
+            command.registry.add_caller(key, Grants(f"m{key[0]}"), space="home", added_by="line")
+        return found
+
+    monkeypatch.setattr(shared, "_look", slow)
+    daemon.registry.follow()
+    assert not daemon.registry.is_put_back
+    daemon.registry.add_caller(KEYS[2], Grants("m2"), space="home", added_by="line")
+    assert [one.alias for one in daemon.registry.callers()] == ["m0", "m1", "m2"]
+
+
 def test_what_the_engine_has_lost_is_kept_beside(nodes: Nodes) -> None:
     """It came back from an older copy: all nodes go on from there, and what one had more is in a file of its own. Who came by another node
     meanwhile is to be approved."""
