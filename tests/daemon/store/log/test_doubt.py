@@ -174,8 +174,11 @@ async def test_while_the_engine_is_away_searches_go_on_and_writes_are_told_so(st
             found = await (await node.space()).searcher.search(SearchQuery("parrot"))
             assert "grey parrot" in str(found)
             await until("its health to say so", lambda: "storage" in node.spaces.ailments())
-            status = await (await node.space()).status(None)
-            assert [said for said in status.warnings if "does not answer since" in said]
+            # The space may be unwell before the heartbeat has noticed.
+            space = await node.space()
+            async with asyncio.timeout(DEADLINE_S):
+                while not [one for one in (await space.status(None)).warnings if "does not answer since" in one]:
+                    await asyncio.sleep(0.02)
             postgres.start()
             await until_made(node, "heard\n", OPERATION)
             assert await node.texts() == {"memory/log.md": "the grey parrot\n\nheard\n"}
