@@ -177,7 +177,7 @@ async def test_while_the_engine_is_away_searches_go_on_and_writes_are_told_so(st
             # The space may be unwell before the heartbeat has noticed.
             space = await node.space()
             async with asyncio.timeout(DEADLINE_S):
-                while not [one for one in (await space.status(None)).warnings if "does not answer since" in one]:
+                while not [one for one in (await space.status(None)).warnings if "does not answer since" in one]:  # noqa: ASYNC110 - looked at from outside
                     await asyncio.sleep(0.02)
             postgres.start()
             await until_made(node, "heard\n", OPERATION)
