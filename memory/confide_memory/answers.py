@@ -37,6 +37,7 @@ from confide_memory.forms import (
     hexed,
     items,
     moment,
+    number,
     optional,
     project,
     raw,
@@ -55,6 +56,8 @@ _MAX_NAMED: Final = 2 * MAX_FILES
 _MAX_AGES: Final = 16
 MAX_DOUBTED: Final = 10_000
 """Parts of a document that are untrusted."""
+MAX_PIECES: Final = 64
+"""Pieces in each list of a briefing."""
 MAX_TROUBLES: Final = 16
 MAX_TOLD_CHARS: Final = 256
 """Of a name or a reason that a machine tells; what is longer is cut."""
@@ -189,6 +192,18 @@ def _class(body: Mapping[str, Any], name: str) -> str:
 
 
 _size: Final = count(2**53 - 1)
+_pieces: Final = records(
+    MAX_PIECES,
+    path=shown,
+    project=shown,
+    startLine=number(2**53),
+    endLine=number(2**53),
+    snippet=text,
+    heading=text,
+    author=shown,
+    updatedAt=moment,
+    **{"class": _class},
+)
 _linked: Final[Mapping[str, Kind]] = {"linked": items(MAX_LISTED, each(shown))}
 _told: Final = optional(shown, "")
 
@@ -303,6 +318,7 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
             otherProject=shown,
         )
     },
+    "briefing": {"head": _pieces, "newest": _pieces},
     # Where texts come from.
     "trust": {
         "class": _class,

@@ -230,6 +230,7 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "deleted": {"project": project},
     "days": {"since": moment, "zone": optional(count(840, least=-840), 0)},
     "relations": {"project": project, "limit": optional(number(MAX_LISTED), USUAL_LISTED)},
+    "briefing": {"project": project},
     "restore": {"project": project, "path": text, "revision": optional(number(2**53))},
     "forget": {"project": project, "paths": items(MAX_LISTED, _name), "undo": flag(), "dryRun": flag()},
     # Where texts come from.

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from confide_daemon.documents.change_numbers import ChangeNumbers
 from confide_daemon.errors import DamagedError
-from confide_daemon.store.rows import ChangeRow, ListedRow
+from confide_daemon.store.rows import ChangeRow, HitRow, ListedRow
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
 from confide_memory import front_matter, note
-from confide_memory.documents import is_note
+from confide_memory.documents import GLOBAL_PROJECT, MEMORY_FILES, is_log, is_note
 from confide_memory.note_names import title_of
 
 MAX_READ_BYTES = 4 * 1024 * 1024
 """Of the texts that one listing reads, to say what they begin with: for 100 ms at most. What is behind has no words."""
 MAX_WORDS = 160
+MOST_OF_HEAD = 16
+"""Pieces of one `MEMORY.md` in a briefing: more than its budget has room for."""
+MOST_NEWEST = 32
+MOST_OF_FILE = 2
+"""Pieces from the end of a file that is no log: nobody says that what it ends with is what changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,19 @@ class Changed:
 
     row: ChangeRow
     words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Briefing:
+    """Trusted pieces for the start of a session.
+
+    Attributes:
+        head: how the `MEMORY.md` of the project begins, then that of the global project.
+        newest: of the files of the project that changed last, the last pieces of each, from its end.
+    """
+
+    head: list[HitRow]
+    newest: list[HitRow]
 
 
 class Listing:
@@ -66,6 +85,24 @@ class Listing:
 
         return await self._threads.read(work)
 
+    async def briefing(self, project: str, *, with_global: bool) -> Briefing:
+        """Pieces that a session should begin with. Notes are not among them: they are listed by their fields."""
+
+        def work(store: Store) -> Briefing:
+            with store.reading():
+                projects = dict.fromkeys((project, GLOBAL_PROJECT) if with_global else (project,))
+                files = [store.documents.find(name, path) for name in projects for path in MEMORY_FILES]
+                head = [
+                    store.pieces.trusted(row.id, limit=MOST_OF_HEAD, is_from_end=False)
+                    for row in files
+                    if row is not None and not row.deleted
+                ]
+                newest = _ends(store, project)
+                rows = store.pieces.hits([*itertools.chain(*head), *newest])
+                return Briefing([rows[one] for pieces in head for one in pieces], [rows[one] for one in newest])
+
+        return await self._threads.read(work)
+
     async def changed_after(
         self, project: str, *, below: str, after: int, since: float, limit: int, is_limited: bool
     ) -> list[tuple[Changed, str | None]]:
@@ -85,6 +122,19 @@ class Listing:
                 ]
 
         return await self._threads.read(work)
+
+
+def _ends(store: Store, project: str) -> list[int]:
+    """The last pieces of the files that changed last: of a daily log as many as there is room for, of another file a few."""
+    found: list[int] = []
+    for row in store.documents.newest_files(project, limit=MOST_NEWEST):
+        limit = MOST_NEWEST - len(found)
+        found += store.pieces.trusted(
+            row.id, limit=limit if is_log(row.path) else min(limit, MOST_OF_FILE), is_from_end=True
+        )
+        if len(found) >= MOST_NEWEST:
+            break
+    return found
 
 
 def _numbers(store: Store) -> ChangeNumbers:

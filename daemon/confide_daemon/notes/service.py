@@ -16,6 +16,7 @@ from confide_daemon.notes.bulk_import import Intake, Taken
 from confide_daemon.notes.duplicates import Look
 from confide_daemon.notes.edit import Draft
 from confide_daemon.notes.twins import find_twin
+from confide_daemon.retrieval.search.ranking import Succession
 from confide_daemon.store.rows import (
     DocumentRow,
     EntityRow,
@@ -196,6 +197,18 @@ class Notes:
                 return store.note_listing.page(wanted, sort=sort, limit=limit, offset=offset)
 
         return await self._threads.read(work)
+
+    async def superseded(
+        self, documents: Sequence[int], projects: frozenset[str] | None, *, classes: frozenset[str] | None
+    ) -> frozenset[int]:
+        """Those of the notes, by their documents, that another note of these projects and classes supersedes."""
+
+        def work(store: Store) -> frozenset[int]:
+            with store.reading():
+                succession = Succession.of(store, documents, projects, classes)
+                return frozenset(one for one in documents if succession.above(one))
+
+        return await self._threads.read(work) if documents else frozenset()
 
     async def newest(self, projects: frozenset[str] | None, *, limit: int) -> list[NoteRow]:
         """The notes that were changed last, those of tasks apart."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from confide_daemon.store.rows import NoteFilter, NoteRow
@@ -89,13 +90,18 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     )
     if not found.total:
         await context.require_known(project)
-    entries = [
-        {**summary(context, row), "snippet": snippet(text), "problems": row.problems} for row, text in found.notes
-    ]
+    older = await _superseded(context, [row.document for row, _ in found.notes]) if context.is_unasked else frozenset()
+    shown = [(row, text) for row, text in found.notes if row.document not in older]
+    entries = [{**summary(context, row), "snippet": snippet(text), "problems": row.problems} for row, text in shown]
     structured = {"memories": entries, "total": found.total}
     await context.shorten(structured)
-    rows = [row for row, _ in found.notes]
+    rows = [row for row, _ in shown]
     return ToolResult(structured, _text(rows, entries, found.total, arguments["offset"]))
+
+
+async def _superseded(context: ToolContext, documents: Sequence[int]) -> frozenset[int]:
+    """Those of the notes that a note which the caller reaches, and of the classes asked for, says it supersedes."""
+    return await context.space.notes.superseded(documents, context.grants.projects_among(None), classes=context.classes)
 
 
 def snippet(text: str) -> str:

@@ -38,6 +38,14 @@ EVIL: Final = (
 """Clipboard, title, erased screens in 7 and 8 bits, turned letters, markup, half a character, and a line of our own."""
 LINE: Final = "[bold red]evil[/] \\[ :lock: space is confirmed"
 """A name that may be one, and is made of what a console reads as orders."""
+PIECE: Final = {
+    "path": "memory/a.md",
+    "project": "project",
+    "startLine": 1,
+    "endLine": 2,
+    "snippet": EVIL,
+    "heading": EVIL,
+}
 HASH: Final = "ab" * 32
 ID: Final = "0f" * 16
 TIME: Final = "2026-11-21T10:00:00Z"
@@ -125,6 +133,10 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
                 "words": EVIL,
             }
         ]
+    },
+    "briefing": {
+        name: [PIECE | {"author": LINE, "updatedAt": TIME, "class": kind} for kind in ("owner", EVIL)]
+        for name in ("head", "newest")
     },
     "deleted": {
         "documents": [{"path": EVIL, "revision": 1, "bytes": 2, "author": EVIL, "time": TIME, "restorableUntil": TIME}]

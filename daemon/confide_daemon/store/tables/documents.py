@@ -30,7 +30,7 @@ from confide_daemon.store.tables.classes import NOBODYS, lines_as_json
 from confide_daemon.store.tables.keyword import condition_of
 from confide_daemon.store.tables.lives import NUMBERS
 from confide_memory.classes import UNTRUSTED
-from confide_memory.documents import day_of, has_clash, source_of, text_hash
+from confide_memory.documents import NOTES, TASKS, day_of, has_clash, source_of, text_hash
 
 UNCUTTABLE: Final = "~"
 """Begins what stands for the settings of a document that cannot be cut, before the reason: behind the names of all settings."""
@@ -273,6 +273,13 @@ class DocumentTable(Table):
                   LEFT JOIN note n ON n.document = d.id ORDER BY d.updated_at DESC, d.path"""
         rows = self._rows(sql, (project, *_below(below), limit))
         return [ListedRow(*row) for row in rows]
+
+    def newest_files(self, project: str, *, limit: int) -> list[DocumentRow]:
+        """The files below `memory/` that are no notes and not untrusted as a whole, the last changed first."""
+        sql = f"""{_DOCUMENT} WHERE p.name = ? AND d.path >= 'memory/' AND d.path < 'memory0' AND NOT d.deleted
+                  AND substr(d.path, 1, {len(NOTES)}) <> '{NOTES}' AND substr(d.path, 1, {len(TASKS)}) <> '{TASKS}'
+                  AND d.made <> 'untrusted' ORDER BY d.updated_at DESC, d.path LIMIT ?"""
+        return [_document(row) for row in self._rows(sql, (project, limit))]
 
     def count_below(self, project: str, *, below: str) -> int:
         """How many `newest` would give without a limit."""

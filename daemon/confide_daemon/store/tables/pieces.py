@@ -467,6 +467,13 @@ class PieceTable(Table):
         sql = "SELECT id FROM chunk WHERE document = ? ORDER BY position LIMIT ?"
         return [row[0] for row in self._rows(sql, (document, limit))]
 
+    def trusted(self, document: int, *, limit: int, is_from_end: bool) -> list[int]:
+        """The pieces of a document that may come unasked, from its beginning or from its end."""
+        order = "DESC" if is_from_end else "ASC"
+        sql = f"""SELECT c.id FROM chunk c JOIN document d ON d.id = c.document
+                  WHERE c.document = ? AND c.doubted IS 0 AND d.made <> 'untrusted' ORDER BY c.position {order} LIMIT ?"""
+        return [row[0] for row in self._rows(sql, (document, limit))]
+
     def places(self, pieces: Sequence[int]) -> list[Place]:
         if not pieces:
             return []

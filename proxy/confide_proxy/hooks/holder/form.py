@@ -5,9 +5,11 @@ Pure. What comes from the daemon is read with suspicion: what has another form t
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from confide_memory.note_names import is_id
@@ -15,6 +17,8 @@ from confide_proxy.hooks import block
 
 HIT_CHARS: Final = 240
 SUMMARY_CHARS: Final = 480
+HEAD_CHARS: Final = 720
+"""Of the beginning of a `MEMORY.md`."""
 HITS: Final = 3
 ID_CHARS: Final = 6
 """Of the ids of tasks."""
@@ -43,6 +47,9 @@ _INVISIBLE: Final = re.compile(
 """Letters and marks of other categories that nobody sees: a text can be written in variation selectors alone."""
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _LEVELS: Final = {"core": 0, "high": 1}
+_LOW: Final = "low"
+_ITEM: Final = re.compile(r"(?:[-*+]|\d{1,9}[.)])\s+")
+_HEADING: Final = re.compile(r"#{1,6}\s")
 
 
 class Quoted(NamedTuple):
@@ -51,13 +58,20 @@ class Quoted(NamedTuple):
     Attributes:
         document: project and path of what it quotes.
         place: the same, with the line that the quoted piece begins at.
-        is_whole: all of the piece stands in it.
+        is_whole: all that it quotes stands in it.
+        text: the quotation alone.
+        when: when the document was changed, as the daemon says it.
+        covers: documents and places of which it says all, together with others where that takes several `parts`.
     """
 
     line: str
     document: str
     place: str
     is_whole: bool
+    text: str = ""
+    when: str = ""
+    covers: tuple[str, ...] = ()
+    parts: int = 1
 
 
 def plain(text: str, most: int) -> str:
@@ -107,6 +121,86 @@ def notes(result: Mapping[str, Any], projects: Iterable[str]) -> list[Quoted]:
     return [each for _, each in sorted(found, key=lambda one: one[0])][:NOTES]
 
 
+def newest_notes(result: Mapping[str, Any], project: str, *, without: str) -> list[Quoted]:
+    """The notes of a list that are of this project, as they were in the list: none of importance low, none of the type `without`."""
+    return [
+        each
+        for note in _items(result.get("memories"))
+        if note.get("level") != _LOW
+        and note.get("type") != without
+        and note.get("project") == project
+        and (each := _note(note)) is not None
+    ]
+
+
+def head(pieces: Iterable[Mapping[str, Any]], project: str) -> list[Quoted]:
+    """How each `MEMORY.md` of a project begins, on a line of its own: as many whole lines of the file as there is room for."""
+    own = [each for each in pieces if each["project"] == project and each["class"] in TRUSTED]
+    found = [_head(list(file)) for _, file in itertools.groupby(own, key=lambda piece: piece["path"])]
+    return [each for each in found if each is not None]
+
+
+def _head(pieces: Sequence[Mapping[str, Any]]) -> Quoted | None:
+    kept: list[str] = []
+    covers: list[str] = []
+    for piece in pieces:
+        lines = [line for line in piece["snippet"].split("\n") if line.strip()]
+        room = next((at for at, _ in enumerate(lines) if not _fits([*kept, *lines[: at + 1]])), len(lines))
+        kept += lines[:room]
+        if room < len(lines):
+            # Cut at the end of a line; within one only where the first is too long by itself.
+            kept = [*kept, CUT] if kept else lines[:1]
+            break
+        covers.append(_place(piece))
+    quoted = _quoted(pieces[0], "updatedAt", " ".join(kept), line=pieces[0]["startLine"], most=HEAD_CHARS)
+    return None if quoted is None else quoted._replace(covers=tuple(covers))
+
+
+def _fits(lines: Sequence[str]) -> bool:
+    quoted = plain(" ".join((*lines, CUT)), 2 * HEAD_CHARS)
+    return len(quoted) <= HEAD_CHARS and tokens(quoted) <= HEAD_CHARS / _CHARS_PER_TOKEN
+
+
+def entries(pieces: Iterable[Mapping[str, Any]], project: str) -> list[Quoted]:
+    """The entries of pieces that come from the ends of files, the last one of each piece first."""
+    found: list[Quoted] = []
+    for piece in pieces:
+        parts = _entries(piece["snippet"], piece["heading"]) if piece["project"] == project else []
+        for offset, text in reversed(parts):
+            quoted = _quoted(piece, "updatedAt", text, line=piece["startLine"] + offset)
+            if quoted is not None:
+                found.append(quoted._replace(covers=(_place(piece),) if quoted.is_whole else (), parts=len(parts)))
+    return found
+
+
+def _entries(text: str, heading: str) -> list[tuple[int, str]]:
+    """The paragraphs and the items of lists of a piece, below their heading, each with the line that it begins at, counted from 0."""
+    found: list[tuple[int, str, list[str]]] = []
+    is_open = False
+    for number, line in enumerate(text.split("\n")):
+        if match := _HEADING.match(line):
+            heading = line[match.end() :].strip()
+        if match or not line.strip():
+            is_open = False
+        elif is_open and not _ITEM.match(line):
+            found[-1][2].append(line)
+        else:
+            found.append((number, heading, [_ITEM.sub("", line, count=1) if _ITEM.match(line) else line]))
+            is_open = True
+    texts = ((number, above, "\n".join(lines)) for number, above, lines in found)
+    return [(number, f"{above}: {said}" if above and above not in said else said) for number, above, said in texts]
+
+
+def _place(piece: Mapping[str, Any]) -> str:
+    return f"{piece['project']}\0{piece['path']}\0{piece['startLine']}"
+
+
+def covered(lines: Iterable[Quoted]) -> list[str]:
+    """Documents and places of which these lines say all, so that nothing of them need come again."""
+    counts = Counter((place, each.parts) for each in lines for place in each.covers)
+    return [place for (place, parts), count in counts.items() if count >= parts]
+
+
 def summary(note: Mapping[str, Any], content: str) -> Quoted | None:
     """The line for the summary of a session, of which `memory_list` tells and `content` is the text; None where it may not come unasked."""
     return _quoted(note, "updated", content, most=SUMMARY_CHARS, prefix="Last session, ")
@@ -122,13 +216,14 @@ def tasks(counts: Iterable[Mapping[str, Any]], ids: Iterable[str]) -> Quoted | N
     return Quoted(line, "", "", is_whole=False)
 
 
-def within(lines: Iterable[Quoted], budget: int) -> list[Quoted]:
-    """As many of them as the budget of tokens has room for, the frame counted."""
+def within(lines: Iterable[Quoted], budget: int, *, once: bool = False) -> list[Quoted]:
+    """As many of them as the budget of tokens has room for, the frame counted. `once`: none that says again what one before it says."""
     kept: list[Quoted] = []
     spent = tokens(block.framed([], age_s=86_400.0))
     for each in lines:
         cost = tokens(each.line)
-        if spent + cost <= budget:
+        is_said = once and each.text and any(each.text.removesuffix(CUT) in other.text for other in kept)
+        if spent + cost <= budget and not is_said:
             spent += cost
             kept.append(each)
     return kept
@@ -178,5 +273,8 @@ def _quoted(
         where = plain(path, _PLACE_CHARS) + (f":{line}" if line > 1 else "")
     told = f"- {prefix}{where} ({kind}, by {plain(author, _NAME_CHARS)}, {day[:10]}): {quoted}"
     document = f"{project}\0{path}"
+    place = f"{document}\0{line}"
     # What the daemon itself has cut ends so too.
-    return Quoted(told, document, f"{document}\0{line}", not quoted.endswith("…"))
+    is_whole = not quoted.endswith("…")
+    covers = (place if line else document,) if is_whole else ()
+    return Quoted(told, document, place, is_whole, quoted, day, covers)

@@ -129,7 +129,7 @@ class Recall:
         if lines is None:
             context = await asyncio.to_thread(briefings.read, self._state, folder)
         else:
-            self._shown.add(session, [each.document for each in lines if each.is_whole])
+            self._shown.add(session, form.covered(lines))
             context = block.framed([each.line for each in lines]) if lines else ""
         return {"context": context} if context else {}
 
@@ -172,7 +172,7 @@ class Recall:
             return []
         if not self._shown.starts(session, "startup", is_anew=False):
             return []  # the same prompt came a second time meanwhile
-        self._shown.add(session, [each.document for each in lines if each.is_whole])
+        self._shown.add(session, form.covered(lines))
         return lines
 
     def _is_shown(self, session: str, hit: form.Quoted) -> bool:
@@ -213,7 +213,7 @@ class Recall:
         project = await self._project(folder)
         if project is None:
             return None
-        lines = form.within(await self._lines(project), form.BRIEFING_TOKENS)
+        lines = form.within(await self._lines(project), form.BRIEFING_TOKENS, once=True)
         root = (await self._found(folder) or ("", folder))[1]
         name = hashlib.blake2b(f"{project}\0{root}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         try:
@@ -224,16 +224,35 @@ class Recall:
 
     async def _lines(self, project: str) -> list[form.Quoted]:
         listed = {"sort": "importance", "limit": _LISTED}
-        newest = {"type": [_SUMMARY], "sort": "updated", "limit": 1, "project": project}
-        important, summaries, night = await asyncio.gather(
-            self._look_up(project, "memory_list", listed), self._look_up(project, "memory_list", newest), self._night()
+        last = {"type": [_SUMMARY], "sort": "updated", "limit": 1, "project": project}
+        latest = {"sort": "updated", "limit": _LISTED, "project": project}
+        important, summaries, newest, pieces, night = await asyncio.gather(
+            self._look_up(project, "memory_list", listed),
+            self._look_up(project, "memory_list", last),
+            self._look_up(project, "memory_list", latest),
+            self._pieces(project),
+            self._night(),
         )
         notes = form.notes(important, (project, GLOBAL_PROJECT))
         summary = await self._summary(project, summaries)
         # The last session's comes last, and has its room before the least important note has.
-        last = [summary] if summary else []
-        lines = [*notes[:-1], *last, *notes[-1:]] if len(notes) == form.NOTES else [*notes, *last]
-        return [*([night] if night else []), *lines]
+        ending = [summary] if summary else []
+        lines = [*notes[:-1], *ending, *notes[-1:]] if len(notes) == form.NOTES else [*notes, *ending]
+        heads = [each for name in dict.fromkeys((project, GLOBAL_PROJECT)) for each in form.head(pieces["head"], name)]
+        written = [
+            *form.newest_notes(newest, project, without=_SUMMARY),
+            *form.entries(pieces["newest"], project),
+        ]
+        # What changed in the same second stays in this order.
+        written.sort(key=lambda each: each.when, reverse=True)
+        return [*([night] if night else []), *lines, *heads, *written]
+
+    async def _pieces(self, project: str) -> dict[str, Any]:
+        """How the `MEMORY.md` begins, and how the files that changed last end; nothing where the daemon knows of no such request."""
+        try:
+            return await ask(self._link, "briefing", {"project": project}, timeout_s=_REQUEST_S)
+        except (RequestError, UnfitAnswerError):
+            return {"head": [], "newest": []}
 
     async def _night(self) -> form.Quoted | None:
         """The line for the tasks of the last day; None where there is nothing to be said, or the daemon knows of none."""

@@ -49,6 +49,11 @@ def hit(**more: Any) -> dict[str, Any]:
     return told | {"updatedAt": "2026-11-20T10:00:00Z", "class": "agent"} | more
 
 
+def piece(**more: Any) -> dict[str, Any]:
+    told = {"path": "MEMORY.md", "project": "p", "startLine": 1, "endLine": 9, "heading": "", "snippet": "text"}
+    return told | {"author": "laptop", "updatedAt": "2026-11-20T10:00:00Z", "class": "owner"} | more
+
+
 def note(**more: Any) -> dict[str, Any]:
     told = {"path": "memory/notes/a.md", "project": "p", "title": "Tabs", "snippet": "We use tabs.", "author": "laptop"}
     return told | {"updated": "2026-11-20T10:00:00Z", "class": "owner", "level": "core"} | more
@@ -61,6 +66,8 @@ def test_no_note_ends_the_block_or_hides_in_it() -> None:
         fields = {name: hostile(rng) for name in ("path", "author", "snippet", "heading")}
         listed = {name: hostile(rng) for name in ("path", "author", "snippet", "title")}
         lines = [*form.hits({"results": [hit(**fields)]}), *form.notes({"memories": [note(**listed)]}, ["p"])]
+        lines += form.newest_notes({"memories": [note(**listed)]}, "p", without="x")
+        lines += [*form.head([piece(**fields)], "p"), *form.entries([piece(**fields)], "p")]
         summary = form.summary(note(**listed), hostile(rng))
         text = block.framed([each.line for each in (*lines, *([summary] if summary else []))])
         assert text.count("<") == text.count(">") == 2, seed
@@ -151,9 +158,63 @@ def test_blocks_stay_within_their_budgets() -> None:
         assert summary is not None
         briefing = form.within([summary, *listed], form.BRIEFING_TOKENS)
         assert len(briefing) >= 3
+        pieces = [piece(startLine=n, snippet=text, path=f"memory/log-{n}.md") for n in range(1, 9)]
+        began = form.head([piece(snippet=f"{text}\n" * 40)], "p")
+        assert count_tokens(began[0].line) <= form.HEAD_CHARS / 3 + 40
+        # Each alone is over what is left, so all of them meet the bound.
+        full = form.within([summary, *began, *form.entries(pieces, "p"), *listed], form.BRIEFING_TOKENS, once=True)
+        assert count_tokens(block.framed([each.line for each in full], age_s=86_400 * 30)) <= form.BRIEFING_TOKENS
         assert count_tokens(block.framed([each.line for each in kept])) <= form.HIT_TOKENS, text[:20]
         long = block.framed([each.line for each in briefing], age_s=86_400 * 30)
         assert count_tokens(long) <= form.BRIEFING_TOKENS, text[:20]
+
+
+def test_a_memory_md_is_cut_at_the_end_of_a_line() -> None:
+    """Of what is too long the first lines stand there whole; one line that is too long by itself is cut all the same."""
+    lines = [f"- rule {number} says a thing or two about herons" for number in range(100)]
+    pieces = [piece(startLine=n + 1, snippet="\n".join(lines[n : n + 5])) for n in range(0, 100, 5)]
+    (began,) = form.head(pieces, "p")
+    assert len(began.text) <= form.HEAD_CHARS
+    assert began.text.endswith(form.CUT)
+    number = began.text.count("- rule")
+    assert number > 10
+    assert began.text == " ".join(lines[:number]) + form.CUT
+    assert set(form.covered([began])) == {f"p\0MEMORY.md\0{n + 1}" for n in range(0, number - number % 5, 5)}
+    (short,) = form.head(pieces[:2], "p")
+    assert short.text == " ".join(lines[:10])
+    (long,) = form.head([piece(snippet="a" * 5000)], "p")
+    assert len(long.text) <= form.HEAD_CHARS
+    assert form.covered([long]) == []
+    assert form.head([piece(**{"class": "untrusted"}), piece(project="q"), piece(snippet="\n \n")], "p") == []
+    both = form.head([piece(snippet="one"), piece(path="memory.md", snippet="two")], "p")
+    assert [each.text for each in both] == ["one", "two"]
+
+
+def test_the_last_entry_of_a_piece_comes_first() -> None:
+    """Paragraphs and items of lists are entries, each with its heading; a piece of which one is missing may come again."""
+    text = "went on\n\n## Ports\n\n- 8010 is\n  the API's\n- 8020 is the panel's\n\nAll others are free."
+    found = form.entries([piece(startLine=5, heading="2026-11-20", snippet=text)], "p")
+    assert [(each.place.rsplit("\0", 1)[1], each.text) for each in found] == [
+        ("13", "Ports: All others are free."),
+        ("11", "Ports: 8020 is the panel's"),
+        ("9", "Ports: 8010 is the API's"),
+        ("5", "2026-11-20: went on"),
+    ]
+    assert form.covered(found) == ["p\0MEMORY.md\0" + "5"]
+    assert form.covered(found[1:]) == []
+    assert form.entries([piece(**{"class": "untrusted"}), piece(project="q")], "p") == []
+
+
+def test_nothing_is_said_twice_in_a_briefing() -> None:
+    """An entry that `MEMORY.md` has as well, and a note that is both important and new."""
+    began = form.head([piece(snippet="# Shop\n- We use tabs.\n- We use pnpm.")], "p")
+    listed = form.notes({"memories": [note(title="Ports", snippet="8010 is the API's.")]}, ["p"])
+    new = form.newest_notes({"memories": [note(title="Ports", snippet="8010 is the API's.")]}, "p", without="x")
+    entries = form.entries([piece(path="memory/a.md", snippet="- We use pnpm.\n- We use npm.")], "p")
+    kept = form.within([*listed, *began, *new, *entries], form.BRIEFING_TOKENS, once=True)
+    assert kept == [*listed, *began, entries[0]]
+    left = [note(level="low"), note(type="x"), note(project="q"), note(**{"class": "untrusted"})]
+    assert form.newest_notes({"memories": left}, "p", without="x") == []
 
 
 def test_ages_are_words() -> None:
