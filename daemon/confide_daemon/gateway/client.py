@@ -244,8 +244,7 @@ class Client:
     async def _sealing(self) -> SealingFacts:
         spaces, space_id = self._daemon.spaces, self.caller.space_id
         roster = await asyncio.to_thread(spaces.rosters.current, space_id)
-        custody = spaces.custody(space_id)
-        return SealingFacts(len(roster.devices), roster.epoch, custody) if roster else SealingFacts(0, 0, custody)
+        return SealingFacts.of(roster, spaces.custody(space_id), b"")
 
     async def _tracked(self, work: Awaitable[T]) -> T:
         return await work

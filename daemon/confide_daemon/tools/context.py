@@ -8,7 +8,7 @@ import json
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 from confide_crypto.errors import printable
 from confide_daemon.access.callers import Grants
@@ -24,6 +24,9 @@ from confide_memory.documents import GLOBAL_PROJECT, has_clash, source_of, text_
 from confide_memory.forms import MAX_PROJECT_CHARS
 from confide_memory.tools.arguments import Parameters
 from confide_memory.tools.call import ALSO_TAKES, ALWAYS_LOADED, ASKS_A_PERSON, CLEARS, LONG_JOB, OFFLINE
+
+if TYPE_CHECKING:
+    from confide_crypto.sealing.roster import Roster
 
 T = TypeVar("T")
 Offline = Literal["queue", "local", "fail"]
@@ -117,6 +120,17 @@ class SealingFacts:
     devices: int  # how many may open them; 0 before there is a list of devices
     epoch: int  # of the key that they are sealed under now; 0 before there is one
     custody: str  # who keeps the key of the database: `server` or `caller`
+    recovery_codes: int = 0  # of the devices those on paper
+    name: str | None = None  # of the caller's machine among them; None: it is none of them
+
+    @classmethod
+    def of(cls, roster: Roster | None, custody: str, key: bytes) -> SealingFacts:
+        """What a space's roster says of it, for the caller with this key; b"" for one without."""
+        if roster is None:
+            return cls(0, 0, custody)
+        mine = roster.devices.get(key)
+        on_paper = sum(device.is_paper for device in roster.devices.values())
+        return cls(len(roster.devices), roster.epoch, custody, on_paper, mine.name if mine else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from confide_daemon.tools.context import (
     TEXT,
     TEXTS,
     Definition,
+    SealingFacts,
     ToolContext,
     ToolResult,
     record,
@@ -70,12 +71,24 @@ DEFINITION = Definition(
                     "epoch": COUNT,
                     "secrets": {**_MAYBE_COUNT, "description": "null for a caller that is limited to some projects"},
                     "custody": {"type": "string", "enum": ["server", "caller"]},
-                }
+                    "recoveryCodes": {**COUNT, "description": "How many of the devices are on paper"},
+                },
+                optional=("recoveryCodes",),
             ),
             "searchLatencyMs": record({"p50": _MAYBE_NUMBER, "p95": _MAYBE_NUMBER}),
             "daemonVersion": TEXT,
             "proxyVersion": MAYBE_TEXT,
-            "link": record({"state": TEXT, "caller": TEXT, "machine": MAYBE_TEXT, "space": TEXT, "scope": TEXT}),
+            "link": record(
+                {
+                    "state": TEXT,
+                    "caller": TEXT,
+                    "device": {**MAYBE_TEXT, "description": "What the devices of the space call this machine"},
+                    "machine": MAYBE_TEXT,
+                    "space": TEXT,
+                    "scope": TEXT,
+                },
+                optional=("device",),
+            ),
             "project": MAYBE_TEXT,
             "clashes": {"type": "array", "items": record({"project": TEXT, "path": TEXT, "revision": COUNT})},
             "generations": {
@@ -139,19 +152,21 @@ async def call(context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
         status = replace(status, size_bytes=None, providers=providers, health=health)
     # Who reads no memory is told of no notes.
     notes = await context.space.notes.counts(grants.projects if grants.has_source("memory") else frozenset())
-    sealing = await _sealing(context)
+    facts = await context.sealing()
+    sealing = await _sealing(context, facts)
     structured = _structured(context, status, notes, sealing, await context.machine.backlog() or {})
+    structured["link"]["device"] = facts.name
     return ToolResult.warned(structured, _lines(structured))
 
 
-async def _sealing(context: ToolContext) -> dict[str, Any]:
-    facts = await context.sealing()
+async def _sealing(context: ToolContext, facts: SealingFacts) -> dict[str, Any]:
     secrets = await context.space.records.count()
     return {
         "devices": facts.devices,
         "epoch": facts.epoch,
         "secrets": secrets if context.grants.reaches_all else None,
         "custody": facts.custody,
+        "recoveryCodes": facts.recovery_codes,
     }
 
 
@@ -299,7 +314,10 @@ def _sealing_lines(sealing: dict[str, Any]) -> list[str]:
         return []
     count = sealing["secrets"]
     secrets = "" if count is None else f"{count} sealed {'secret' if count == 1 else 'secrets'}, "
-    devices = "1 device" if sealing["devices"] == 1 else f"{sealing['devices']} devices"
+    codes = sealing["recoveryCodes"]
+    machines = sealing["devices"] - codes
+    devices = "1 device" if machines == 1 else f"{machines} devices"
+    devices += f" and {codes} recovery {'code' if codes == 1 else 'codes'}" if codes else ""
     keeper = "its machines keep" if sealing["custody"] == "caller" else "the daemon keeps"
     return [f"{secrets}{devices}, epoch {sealing['epoch']}; {keeper} the key of the database"]
 
@@ -314,6 +332,6 @@ def _lines(told: dict[str, Any]) -> list[str]:
         *_sealing_lines(told["sealing"]),
         *_waiting_lines(told),
         f"database: {size}{told['atRest']}, health: {told['health']['state']}",
-        f"link up: {told['link']['caller']} in space {told['link']['space']} ({told['link']['scope']}), "
+        f"link up: {told['link']['device'] or told['link']['caller']} in space {told['link']['space']} ({told['link']['scope']}), "
         f"daemon {told['daemonVersion']}, last file comparison {told['lastSync'] or 'none yet'}",
     ]

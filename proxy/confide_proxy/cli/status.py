@@ -131,8 +131,9 @@ async def _status(here: Here, folder: Path) -> dict[str, Any]:
         }
         local |= {"claim": project.claim} if project.claim else {}
         result["lastSync"] = result["lastSync"] or await asyncio.to_thread(files.compared_at)
-        of_keyring = {**result.get("sealing", {}), **sealing(client.sealing.keyring)}
-        link = {**result["link"], **up(here.paths, client)}
+        keyring = client.sealing.keyring
+        of_keyring = {**result.get("sealing", {}), **sealing(keyring)}
+        link = {**result["link"], **up(here.paths, client), "device": await _device(keyring)}
         return {**result, **local, "sealing": of_keyring, "link": link, "paths": places_of(here.paths)}
 
 
@@ -162,11 +163,19 @@ def sealing(keyring: Keyring) -> dict[str, Any]:
         "canSeal": keyring.keys is not None,
         "spaceWords": roster.words if roster else None,
         "devices": len(roster.devices) if roster else 0,
+        "recoveryCodes": sum(device.is_paper for device in roster.devices.values()) if roster else 0,
         "epoch": roster.epoch if roster else 0,
         "custody": keyring.custody or None,
         **({"warning": TAKEN} if keyring.was_taken else {}),
         **({"problem": str(problem), "hint": problem.hint} if problem else {}),
     }
+
+
+async def _device(keyring: Keyring) -> str | None:
+    """What the roster calls this machine; None: it is not on it."""
+    roster = keyring.roster or keyring.unconfirmed
+    device = roster.devices.get((await keyring.identity()).public_key) if roster else None
+    return device.name if device else None
 
 
 def down(paths: Paths, error: ConfideError | TimeoutError) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from confide_memory.answers import local_time
+from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.versions import WINDOW, is_behind
 from confide_proxy import VERSION
 
@@ -84,14 +85,18 @@ def _daemon(facts: Mapping[str, Any]) -> str:
 
 def _space(facts: Mapping[str, Any]) -> str:
     link, sealing = facts["link"], facts["sealing"]
-    devices = _counted(sealing["devices"], "device")
+    codes = sealing.get("recoveryCodes", 0)
+    devices = _counted(sealing["devices"] - codes, "device")
+    devices += f" and {_counted(codes, 'recovery code')}" if codes else ""
+    name = link.get("device") or link["caller"]
     seals = "secrets are sealed" if sealing["canSeal"] else "secrets cannot be sealed here yet"
-    return f"{link['space']}, {devices}, {seals}; this machine is {link['caller']}: {link['words']}"
+    return f"{link['space']}, {devices}, {seals}; this machine is {name}: {link['words']}"
 
 
 def _project(facts: Mapping[str, Any]) -> str:
     allow = f" (calls itself {facts['claim']}: confide project allow)" if "claim" in facts else ""
-    parts = [f"{facts['project']}{allow}", _counted(facts["filesHere"], "file") + " here"]
+    name = "none here, the memory that all projects share" if facts["project"] == GLOBAL_PROJECT else facts["project"]
+    parts = [f"{name}{allow}", _counted(facts["filesHere"], "file") + " here"]
     if facts["lastSync"]:
         parts.append(f"compared {local_time(facts['lastSync'])}")
     else:

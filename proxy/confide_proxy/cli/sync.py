@@ -152,13 +152,17 @@ def quickstart(
     def tell() -> None:
         where = f"here, with its data in {here.paths.daemon_data}" if is_alone else "which this machine has joined"
         row(f"a daemon answers, {where}, version {info['daemonVersion']}")
-        row(f"this folder is the project {this.name} in the space {info['link']['space']}")
+        is_project = this.name != GLOBAL_PROJECT  # else it was said already that the folder is none
+        if is_project:
+            row(f"this folder is the project {this.name} in the space {info['link']['space']}")
         files, pieces = counted(result["filesScanned"], "memory file"), counted(info["totalChunks"], "piece")
         say(f"{files} compared, {pieces} indexed")
         if write:
             setup.add_entry(here, project, for_user=False)
         else:
-            say("\nnow let your agent start it:  confide setup claude-code --write")
+            say(f"\nnow let your agent start it:  confide setup claude-code --write{'' if is_project else ' --user'}")
+        if not is_project:
+            say("then go to a project's folder")
         say('and try:  confide store "we chose postgres for its row locks"\n          confide search "why postgres"')
 
     is_added = as_json and write and setup.merge_for_claude_code(here, project)

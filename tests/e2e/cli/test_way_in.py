@@ -47,6 +47,19 @@ def test_quickstart_says_what_it_did_and_what_to_do(alone: Machine) -> None:
     assert "may be another's name" not in said
 
 
+def test_the_home_folder_is_no_project_and_said_to_be_none(alone: Machine) -> None:
+    """One sentence says so, no other one calls it a project, and the next command is one that works there."""
+    home = str(alone.home.parent)
+    said = alone.run("quickstart", "--project", home)
+    assert said.count("is your home folder, and no project: only the memory that all projects share is here") == 1
+    assert "project global" not in said
+    assert "is the project" not in said
+    assert "confide setup claude-code --write --user\n" in said
+    assert "then go to a project's folder\nand try:  confide store" in said
+    told = alone.run("status", "--project", home)
+    assert re.search(r"^project +none here, the memory that all projects share, 0 files here", told, re.MULTILINE), told
+
+
 def test_status_is_six_lines_and_all_else_on_demand(alone: Machine) -> None:
     """No JSON, no name of a field, no bytes; times are local with their zone; `-v` has the places of all files."""
     alone.run("sync")

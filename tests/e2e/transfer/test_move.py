@@ -17,6 +17,7 @@ from tests.support.programs.forked import Program
 from tests.support.programs.mcp_session import session
 from tests.support.programs.pair import joined
 from tests.support.programs.processes import CONFIDE, Inside, Machine, running_daemon, wait_until
+from tests.support.programs.wire import Wire
 from tests.support.sealing.sealed_files import TOKEN
 
 SEED: Final = int(os.environ.get("CONFIDE_KILL_SEED", random.randrange(10**6)))
@@ -70,13 +71,26 @@ def test_a_memory_goes_to_a_server_and_back_whole(ann: Machine, tmp_path: Path) 
         placeholder = grown(ann)
         before = past(ann)
         looked = ann.json("move", "--dry-run")
-        told = ann.run("move", "--yes", stdin=daemon.invite("ann") + "\n")
+        told = ann.run("move", "--yes", stdin=daemon.invite("notebook") + "\n")
         assert f"{looked['revisions']} revisions" in told
         assert "1 sealed secret" in told
         assert "every revision was compared" in told
         assert str(ann.home / "daemon") in told
         ann.stop_local_daemon()
         assert past(ann) == before
+        # The server calls the machine as its invite does; people read the name that the devices of the space know.
+        (mine,) = ann.json("device", "ls")["devices"]
+        ann.run("recovery", "new")
+        assert f"1 device and 1 recovery code, secrets are sealed; this machine is {mine['name']}: " in ann.run(
+            "status"
+        )
+        with Wire(ann) as wire:
+            wire.open()
+            status = wire.tool("memory_status", {})
+        assert status["structuredContent"]["link"]["caller"] == "notebook" != mine["name"]
+        text = status["content"][0]["text"]
+        assert f"link up: {mine['name']} in space" in text
+        assert "1 device and 1 recovery code, epoch" in text
         assert TOKEN in ann.run("secrets", "show", placeholder, "--raw")
         assert "nothing" not in ann.run("search", "herons at dusk")
         ann.run("restore", "memory/stork.md")

@@ -88,3 +88,15 @@ def test_doctor_tells_of_versions_that_are_too_far_apart(
     found = doctor._versions(of_daemon)
     assert (found.check, found.state) == ("versions", state)
     assert hint in found.hint
+
+
+def test_a_machine_has_the_name_that_its_devices_know() -> None:
+    """Not that of its invite, unless it is no device; codes on paper are counted apart; a daemon of before tells neither."""
+    link = {"space": "home", "caller": "notebook", "words": "six words"}
+    sealing = {"devices": 3, "canSeal": True}
+    told = "home, 3 devices, secrets are sealed; this machine is notebook: six words"
+    assert status_lines._space({"link": link, "sealing": sealing}) == told
+    link |= {"device": "laptop"}
+    sealing |= {"recoveryCodes": 1}
+    told = "home, 2 devices and 1 recovery code, secrets are sealed; this machine is laptop: six words"
+    assert status_lines._space({"link": link, "sealing": sealing}) == told

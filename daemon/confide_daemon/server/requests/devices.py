@@ -83,10 +83,9 @@ class RosterRequests:
 
     async def facts(self) -> SealingFacts:
         """What `memory_status` says of it. Raises as `summary`."""
-        space_id = self._caller().space_id
-        roster = await self._current(space_id)
-        custody = self._spaces.custody(space_id)
-        return SealingFacts(len(roster.devices), roster.epoch, custody) if roster else SealingFacts(0, 0, custody)
+        caller = self._caller()
+        roster = await self._current(caller.space_id)
+        return SealingFacts.of(roster, self._spaces.custody(caller.space_id), caller.public_key)
 
     async def epoch_for(self, key: bytes) -> int | None:
         """The newest epoch, if a device with this key is on the roster; None if not. Raises as `summary`."""

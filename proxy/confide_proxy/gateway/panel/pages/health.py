@@ -88,7 +88,8 @@ def _queue(desk: Desk) -> tuple[Counts, list[Entry]]:
 def _link(desk: Desk, status: dict[str, Any] | None, *, is_awaited: bool) -> Iterator[Line]:
     link = desk.gateway.exchange.link
     if link.is_up and status:
-        told = f"up, to {status['link']['space']} as {status['link']['caller']}, daemon {status['daemonVersion']}"
+        name = status["link"].get("device") or status["link"]["caller"]
+        told = f"up, to {status['link']['space']} as {name}, daemon {status['daemonVersion']}"
         yield Line("link", "good", told)
     elif link.is_up and is_awaited:
         yield Line("link", "good", "up; what the daemon tells of itself is on its way")
@@ -142,11 +143,9 @@ def _daemon(status: dict[str, Any], unsealed: dict[str, Any] | None) -> Iterator
     keeper = "your machines" if sealing["custody"] == "caller" else "the daemon"
     yield Line("custody", "good", f"the key of the database is kept by {keeper}; {status['atRest']}")
     if sealing["secrets"] is not None:
-        yield Line(
-            "sealed",
-            "good",
-            f"{counted(sealing['secrets'], 'secret')}, for {counted(sealing['devices'], 'device')}",
-        )
+        codes = sealing.get("recoveryCodes", 0)
+        told = f"{counted(sealing['secrets'], 'secret')}, for {counted(sealing['devices'] - codes, 'device')}"
+        yield Line("sealed", "good", told + (f" and {counted(codes, 'recovery code')}" if codes else ""))
     if unsealed and unsealed.get("findings"):
         told = f"{counted(unsealed['findings'], 'credential')} in clear"
         yield Line("in clear", "warn", told, "confide secrets rescan")
