@@ -36,7 +36,7 @@ from confide_proxy.cli.console import (
     say,
     styled,
 )
-from confide_proxy.clients import files, hooks, known, presence
+from confide_proxy.clients import files, hooks, known, presence, trial
 from confide_proxy.clients.entries import Entry
 from confide_proxy.clients.files import Receipts
 from confide_proxy.clients.known import CLIENTS, NAME, Client, program
@@ -140,7 +140,7 @@ async def _checked(here: Here, folder: Path, *, fix: bool) -> AsyncIterator[Find
     yield await asyncio.to_thread(_hooks, here)
     for trouble in await asyncio.to_thread(services.lasting, here.paths.seats):
         yield Finding("sessions", "problem", trouble.what, "it goes on by itself; confide sync compares files now")
-    for each in await asyncio.to_thread(lambda: list(_clients(here, folder, fix=fix))):
+    async for each in _clients(here, folder, fix=fix):
         yield each
 
 
@@ -332,10 +332,10 @@ def _hooks(here: Here) -> Finding:
     return ok("hooks", told)
 
 
-def _clients(here: Here, folder: Path, *, fix: bool) -> Iterator[Finding]:
+async def _clients(here: Here, folder: Path, *, fix: bool) -> AsyncIterator[Finding]:
     for client in CLIENTS.values():
         try:
-            had = presence.look(client, folder)
+            had = await asyncio.to_thread(presence.look, client, folder)
         except ConfideError as error:
             yield problem(client.name, error)
             continue
@@ -350,7 +350,7 @@ def _clients(here: Here, folder: Path, *, fix: bool) -> Iterator[Finding]:
             told = f"{client.title} is to load {had.lost_hooks[0]}, which is not there: it runs no hooks"
             yield _lost(here, client, folder, None, told, fix=fix)
         elif had.is_set_up:
-            yield _well(client, had)
+            yield await _well(here, client, had, folder)
         elif client.is_here() and not had.lost_plugin:
             told = f"{client.title} is here, and does not start confide"
             yield Finding(client.name, "hint", told, f"confide setup {client.name} --write")
@@ -363,32 +363,52 @@ def _clients(here: Here, folder: Path, *, fix: bool) -> Iterator[Finding]:
             yield Finding(client.name, "hint", told, hint)
 
 
-def _well(client: Client, had: Presence) -> Finding:
-    """A client that is set up: what it starts or calls, which memory that reaches, and whether memory comes by itself."""
+async def _well(here: Here, client: Client, had: Presence, folder: Path) -> Finding:
+    """A client that is set up: what it starts or calls, whether that works, which memory it reaches, and whether memory comes by itself."""
     start = next((each for each in had.starts if not each.off), None)
     if had.starts and start is None and not had.has_plugin:
         told = f"{client.title} has confide switched off: {had.starts[0].off}"
         return Finding(client.name, "hint", told, "switch it on in the client, or in that file")
-    how = "has the plugin"
+    how, is_tried = "has the plugin", True
     if start is not None and start.address:
-        return ok(client.name, f"{client.title} calls {start.address}, and starts nothing here: {start.file}")
+        return await _called(client, start, folder)
     if start is not None:
         how = f"starts {start.command}: {start.file}"
-        if (wrong := _other_memory(client, start)) is not None:
+        if is_strange := trial.is_strange(start, client.file(folder, for_user=True)):
+            how += ", which was not tried, since a file of the project names more than this program"
+        wrong = _other_memory(client, start) or (None if is_strange else await _tried(here, client, start, folder))
+        if wrong is not None:
             return wrong
+        is_tried = not is_strange
     if had.hooks_off and (had.hooked or had.has_plugin):
-        return Finding(
-            client.name,
-            "hint",
-            f"{client.title} {how}; its hooks are switched off: {had.hooks_off}",
-            "switch them on there",
-        )
+        told = f"{client.title} {how}; its hooks are switched off: {had.hooks_off}"
+        return Finding(client.name, "hint", told, "switch them on there")
+    state = "ok" if is_tried else "hint"
     if had.has_hooks:
-        return ok(client.name, f"{client.title} {how}; with hooks")
+        return Finding(client.name, state, f"{client.title} {how}; with hooks")
     if client.name in hooks.NOT_POSSIBLE:
-        return ok(client.name, f"{client.title} {how}; it knows no hooks")
+        return Finding(client.name, state, f"{client.title} {how}; it knows no hooks")
     told = f"{client.title} {how}; without hooks, so memory comes when the agent asks"
-    return Finding(client.name, "ok", told, f"confide setup {client.name} --write --hooks")
+    return Finding(client.name, state, told, f"confide setup {client.name} --write --hooks")
+
+
+async def _called(client: Client, start: Start, folder: Path) -> Finding:
+    """An entry that calls an address."""
+    told = f"{client.title} calls {start.address}, and starts nothing here: {start.file}"
+    if start.file != client.file(folder, for_user=True):
+        return Finding(client.name, "hint", f"{told}; not tried, since a file of the project names it")
+    if why := await trial.call(start.address):
+        return Finding(client.name, "problem", f"{told}; {why}", "is the gateway running there? docs/gateway.md")
+    return ok(client.name, f"{told}; it takes connections, and whether it lets the client in was not tried")
+
+
+async def _tried(here: Here, client: Client, start: Start, folder: Path) -> Finding | None:
+    """An entry whose program does not answer where it is started as the client starts it; None: it does, or a session would make a key."""
+    if not here.paths.identity.exists() or not (why := await trial.start(start, folder)):
+        return None
+    told = f"{client.title} starts {start.command}: {start.file}; {why}"
+    again = f"confide setup {client.name} --write puts it right, and confide mcp says in a terminal what is wrong"
+    return Finding(client.name, "problem", told, again)
 
 
 def _other_memory(client: Client, start: Start) -> Finding | None:

@@ -24,6 +24,8 @@ HOME_VARIABLE: Final = "CONFIDE_HOME"
 """As `paths` reads it, and those below."""
 _XDG: Final = {"XDG_DATA_HOME": ".local/share", "XDG_CONFIG_HOME": ".config"}
 _CERTIFICATES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+OWN_VARIABLES: Final = frozenset((HOME_VARIABLE, *_XDG, *_CERTIFICATES))
+"""What `surroundings` may have an entry say."""
 
 
 def which_memory(environment: Mapping[str, str]) -> dict[str, str]:

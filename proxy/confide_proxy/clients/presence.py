@@ -30,6 +30,7 @@ class Start:
     Attributes:
         below: where in the file the group of servers is, if not at the top.
         command: the program that it starts; "" where it starts none.
+        arguments: what stands behind it.
         address: the host that it calls; "" where it calls none.
         off: by what it is switched off; "" where it is on.
         environment: the variables that it hands to the program.
@@ -37,6 +38,7 @@ class Start:
 
     file: Path
     command: str
+    arguments: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
     address: str = ""
     off: str = ""
@@ -127,7 +129,8 @@ def _starts(client: Client, project: Path, file: Path, below: tuple[str, ...]) -
     command = server.command(entry)
     # What calls an address as well is refused by the client, or calls it.
     command_line = "" if address else str(command)
-    yield Start(file, command_line, below, address or "", off, server.environment_of(entry, client.environment_key))
+    environment = server.environment_of(entry, client.environment_key)
+    yield Start(file, command_line, server.arguments(entry), below, address or "", off, environment)
 
 
 def _switched_off(client: Client, project: Path, file: Path, below: tuple[str, ...]) -> str:

@@ -45,6 +45,15 @@ def command(entry: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
+def arguments(entry: Any) -> tuple[str, ...]:
+    """What an entry says behind its program."""
+    if not isinstance(entry, dict):
+        return ()
+    said = entry.get("command")
+    found = said[1:] if isinstance(said, list) else (said if isinstance(said, dict) else entry).get("args")
+    return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
 def is_off(entry: Any) -> bool:
     """Whether the entry itself is switched off."""
     return isinstance(entry, dict) and (entry.get("disabled") is True or entry.get("enabled") is False)

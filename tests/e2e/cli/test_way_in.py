@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.support.programs.command import confide
-from tests.support.programs.processes import Machine, running_daemon
+from tests.support.programs.processes import CONFIDE, Machine, running_daemon
 from tests.support.programs.wire import Wire
 
 from confide_proxy.errors import DiskRefusalError
@@ -142,6 +143,63 @@ def test_the_doctor_mends_what_is_safe(alone: Machine) -> None:
     assert confide(alone, "doctor").code == 0
     assert Path(json.loads(file.read_text())["mcpServers"]["confide"]["command"]).is_file()
     file.unlink()
+
+
+def test_the_doctor_starts_an_entry_as_its_client_does(
+    alone: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path that is there says nothing of what is behind it: not its arguments, nor the few variables that a client hands on."""
+    confide(alone, "status")
+    monkeypatch.setitem(alone.env, "HOME", str(tmp_path))
+    confide(alone, "setup", "codex", "--write")
+    config = tmp_path / ".codex" / "config.toml"
+    right, before = config.read_text(), proxy_files(alone)
+    assert "ok codex" in told_of("codex", alone)
+    assert {**proxy_files(alone), "hooks/starting": b""} == {**before, "hooks/starting": b""}, (
+        "but for a session's mark"
+    )
+    for old, new, why in (
+        ('["mcp"]', '["mpc"]', "it ended at once, with 2"),
+        ('"mcp"', '"--version"', "it speaks no MCP"),
+        ("\n", "\nnothing = 1\n", ""),
+    ):
+        config.write_text(right.replace(old, new, 1))
+        assert why in told_of("codex", alone)
+        assert ("problem codex" in told_of("codex", alone)) == bool(why)
+
+
+@pytest.mark.parametrize(
+    "entry", [{"command": "./confide"}, {"env": {"PYTHONPATH": "."}}, {"command": "/bin/sh", "args": ["./confide"]}]
+)
+def test_the_doctor_starts_nothing_that_a_repository_names(alone: Machine, entry: dict[str, Any]) -> None:
+    """A client asks its person first."""
+    confide(alone, "status")
+    entry = {"command": CONFIDE, "args": ["mcp"], **entry}
+    for name in ("confide", "sitecustomize.py"):
+        alone.write(name, "#!/bin/sh\ntouch started\n" if name == "confide" else "open('started', 'w')\n").chmod(0o755)
+    alone.write(".mcp.json", json.dumps({"mcpServers": {"confide": entry}}))
+    confide(alone, "doctor")
+    assert not (alone.project / "started").exists()
+
+
+def test_the_doctor_calls_an_address(alone: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody takes connections there, or it is a problem."""
+    confide(alone, "status")
+    monkeypatch.setitem(alone.env, "HOME", str(tmp_path))
+    (tmp_path / ".codex").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/mcp"
+        (tmp_path / ".codex" / "config.toml").write_text(f'[mcp_servers.confide]\nurl = "{url}"\n')
+        assert "it takes connections" in told_of("codex", alone)
+    told = told_of("codex", alone)
+    assert "problem codex" in told
+    assert "cannot be reached: connection refused" in told
+
+
+def told_of(client: str, machine: Machine) -> str:
+    """State, name and sentence."""
+    found = [each for each in json.loads(confide(machine, "doctor", "--json").out) if each["check"] == client]
+    return " ".join(f"{each['state']} {client} {each['detail']}" for each in found)
 
 
 def test_the_doctor_tells_what_hooks_did(alone: Machine) -> None:

@@ -79,7 +79,7 @@ def test_all_that_was_put_in_comes_out_to_the_byte(client: Client, form: str, tm
         change.write(Receipts(receipts))
     assert not any(change.is_one for change in files.added(everything(client, project)))
     had = presence.look(client, project)
-    assert had.starts == (presence.Start(client.file(project, for_user=False), PROGRAM),)
+    assert had.starts == (presence.Start(client.file(project, for_user=False), PROGRAM, ("mcp",)),)
     assert had.has_hooks == (client.name != "zed")
     assert not had.has_plugin
     for change in files.removed(everything(client, project), Receipts(receipts)):
