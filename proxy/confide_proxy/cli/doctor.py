@@ -22,7 +22,7 @@ from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.versions import WINDOW, is_behind
 from confide_proxy import VERSION
-from confide_proxy.cli import markdown_offer, status_lines
+from confide_proxy.cli import entry_trial, markdown_offer, status_lines
 from confide_proxy.cli.console import (
     Here,
     Output,
@@ -36,7 +36,7 @@ from confide_proxy.cli.console import (
     say,
     styled,
 )
-from confide_proxy.clients import files, hooks, known, presence, trial
+from confide_proxy.clients import files, hooks, known, presence
 from confide_proxy.clients.entries import Entry
 from confide_proxy.clients.files import Receipts
 from confide_proxy.clients.known import CLIENTS, NAME, Client, program
@@ -374,7 +374,7 @@ async def _well(here: Here, client: Client, had: Presence, folder: Path) -> Find
         return await _called(client, start, folder)
     if start is not None:
         how = f"starts {start.command}: {start.file}"
-        if is_strange := trial.is_strange(start, client.file(folder, for_user=True)):
+        if is_strange := entry_trial.is_strange(start, client.file(folder, for_user=True)):
             how += ", which was not tried, since a file of the project names more than this program"
         wrong = _other_memory(client, start) or (None if is_strange else await _tried(here, client, start, folder))
         if wrong is not None:
@@ -397,14 +397,14 @@ async def _called(client: Client, start: Start, folder: Path) -> Finding:
     told = f"{client.title} calls {start.address}, and starts nothing here: {start.file}"
     if start.file != client.file(folder, for_user=True):
         return Finding(client.name, "hint", f"{told}; not tried, since a file of the project names it")
-    if why := await trial.call(start.address):
+    if why := await entry_trial.call(start.address):
         return Finding(client.name, "problem", f"{told}; {why}", "is the gateway running there? docs/gateway.md")
     return ok(client.name, f"{told}; it takes connections, and whether it lets the client in was not tried")
 
 
 async def _tried(here: Here, client: Client, start: Start, folder: Path) -> Finding | None:
     """An entry whose program does not answer where it is started as the client starts it; None: it does, or a session would make a key."""
-    if not here.paths.identity.exists() or not (why := await trial.start(start, folder)):
+    if not here.paths.identity.exists() or not (why := await entry_trial.start(start, folder)):
         return None
     told = f"{client.title} starts {start.command}: {start.file}; {why}"
     again = f"confide setup {client.name} --write puts it right, and confide mcp says in a terminal what is wrong"
