@@ -371,8 +371,9 @@ async def confirmed(question: str) -> bool:
 def wanted(question: str, *, by_default: bool = False) -> bool:
     """The same where no connection is open; Enter alone is `by_default`."""
     while True:
-        _write(sys.stderr, f"{shown(question)} {'[Y/n]' if by_default else '[y/N]'}: ", end="")
-        line = sys.stdin.readline()
+        with doing.paused():
+            _write(sys.stderr, f"{shown(question)} {'[Y/n]' if by_default else '[y/N]'}: ", end="")
+            line = sys.stdin.readline()
         answer = line.strip().lower()
         if answer in ("y", "yes"):
             return True

@@ -69,6 +69,11 @@ class Doing:
             self.clear()
             yield
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether somebody is being asked: nothing is drawn meanwhile."""
+        return self._is_paused
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Somebody is asked, or something else shows how far it is."""

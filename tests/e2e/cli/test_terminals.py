@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import chdir
+from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -16,7 +19,8 @@ from tests.support.programs.command import confide
 from tests.support.programs.processes import Machine, wait_until
 
 from confide_proxy.cli import app
-from confide_proxy.cli.doing import Doing
+from confide_proxy.cli.console import confirmed, typed, wanted
+from confide_proxy.cli.doing import Doing, doing
 from confide_proxy.sync.ledger import path_locks
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m|\x1b\[K|\r")
@@ -144,6 +148,36 @@ def test_without_styles_it_is_a_line_for_each_thing(monkeypatch: pytest.MonkeyPa
     wait_until("a sign of life", lambda: here.stream.text, deadline_s=5)
     doing.end()
     assert here.stream.text == "connecting ...\n"
+
+
+class Person(io.TextIOWrapper):
+    """Somebody who says yes."""
+
+    was_paused = False
+
+    def readline(self, size: int | None = -1, /) -> str:
+        self.was_paused = doing.is_paused
+        return "y\n"
+
+
+@pytest.mark.parametrize("ask", [confirmed, typed, wanted])
+def test_nothing_is_drawn_over_a_question(
+    ask: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line about what is done is drawn in the place of whatever stands last: a question would be gone before it is read."""
+    here = Here(monkeypatch)
+    doing.waits_from(0.0)
+    doing.begin()
+    with Person((tmp_path / "typed").open("w+b")) as person:
+        monkeypatch.setattr(sys, "stdin", person)
+        try:
+            wait_until("a sign of life", lambda: "working" in here.stream.text, deadline_s=5)
+            asked = ask("index them?")
+            assert asyncio.run(asked) if asyncio.iscoroutine(asked) else asked
+        finally:
+            doing.end()
+    assert person.was_paused
+    assert not doing.is_paused
 
 
 @pytest.mark.parametrize("where", ["pipe", "dumb"])
