@@ -90,7 +90,7 @@ def _offered(here: Here, client: Client, folder: Path, *, for_user: bool, is_ask
     for change in changes:
         _show(change)
     if is_asked and wanted(f"write this for {client.title}?"):
-        _carry_out(here, client, changes, parts, folder)
+        _carry_out(here, client, changes, parts, folder, for_user=for_user)
     return True
 
 
@@ -185,7 +185,7 @@ def _add(here: Here, client: Client, folder: Path, parts: Parts, *, for_user: bo
         note(
             f"this counts for sessions that are started in {folder}, not for those in {top}: --user is for all folders"
         )
-    _carry_out(here, client, changes, parts, folder)
+    _carry_out(here, client, changes, parts, folder, for_user=for_user)
 
 
 def _in_place_of_another(entry: Server) -> Server:
@@ -200,7 +200,9 @@ def _in_place_of_another(entry: Server) -> Server:
     return entry
 
 
-def _carry_out(here: Here, client: Client, changes: Sequence[Change], parts: Parts, folder: Path) -> None:
+def _carry_out(
+    here: Here, client: Client, changes: Sequence[Change], parts: Parts, folder: Path, *, for_user: bool
+) -> None:
     receipts = Receipts(here.paths.client_files)
     is_new = False
     shared = []
@@ -212,9 +214,11 @@ def _carry_out(here: Here, client: Client, changes: Sequence[Change], parts: Par
         if change.is_one and projects.is_shared(change.path):
             shared.append(str(change.path.relative_to(folder) if change.path.is_relative_to(folder) else change.path))
     if shared:
+        # A setting for one folder is in its own file, also beside entries of one's own.
+        instead = "" if for_user else ", or use --user, which writes into your own files"
         note(
             f"git would share {' and '.join(shared)} with whoever has this repository, and paths in it are of this machine alone",
-            "hint: leave them out of git by .git/info/exclude, or use --user, which writes into your own files",
+            f"hint: leave them out of git by .git/info/exclude{instead}",
         )
     if parts.own_notes:
         root = projects.identify(folder).root

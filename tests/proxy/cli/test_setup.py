@@ -111,6 +111,15 @@ def test_what_git_would_share_is_said(machine: Machine) -> None:
     assert "git would" not in confide(machine, "setup", "claude-code", "--write", "--hooks").err
 
 
+def test_nobody_is_told_to_do_what_he_did(machine: Machine) -> None:
+    """The directory of Claude Code's own notes is set for this folder, with `--user` too: the way out is another one then."""
+    subprocess.run(["git", "init", "-q", machine.project], check=True)
+    machine.env["PATH"] = os.environ["PATH"]
+    told = confide(machine, "setup", "claude-code", "--write", "--auto-memory", "--user").err
+    assert "git would share .claude/settings.local.json" in told
+    assert "hint: leave them out of git by .git/info/exclude\n" in told
+
+
 def test_parts_come_and_go_by_themselves(machine: Machine) -> None:
     """`--remove --hooks` takes the hooks, and leaves the server and the rules; without an option it takes all."""
     confide(machine, "setup", "gemini", "--write", "--hooks", "--allow")
