@@ -51,11 +51,12 @@ def websocket_url(url: str) -> str:
 
 
 def shown_url(url: str) -> str:
-    """`url` as people write it: confide:// and confides://. The other form reads as if nothing were encrypted."""
-    for ours, theirs in (("confide://", "ws://"), ("confides://", "wss://")):
-        if url.startswith(theirs):
-            return (ours + url.removeprefix(theirs)).removesuffix("/")
-    return url
+    """`url` as people write it: confide:// and confides://, without a name or a password in it. The other form reads as if nothing were
+    encrypted."""
+    scheme, separator, rest = url.partition("://")
+    place, slash, path = rest.partition("/")
+    shown = {"ws": "confide", "wss": "confides"}.get(scheme, scheme)
+    return f"{shown}{separator}{place.rpartition('@')[2]}{slash}{path}".removesuffix("/")
 
 
 def place_of(url: str) -> str:

@@ -208,7 +208,7 @@ COMMANDS: Final[Groups] = {
             "pin",
             "join:pin",
             "Join a daemon by hand, by its address and its key.",
-            ("confide pin ws://127.0.0.1:7733/ KEY",),
+            ("confide pin confide://127.0.0.1:7733 KEY",),
         ),
     ),
     "Tasks for the night": (

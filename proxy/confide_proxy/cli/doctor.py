@@ -18,6 +18,7 @@ import typer
 
 from confide_crypto.errors import ConfideError, LinkError, RequestError
 from confide_crypto.keys.identity import fingerprint_words
+from confide_crypto.transport.dial import shown_url
 from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.versions import WINDOW, is_behind
@@ -239,13 +240,13 @@ async def _link(here: Here) -> AsyncIterator[Finding]:
             if own is None:
                 yield ok("link", "this machine's own daemon does not run; it is started when it is needed")
                 return
-            yield ok("link", f"this machine's own daemon runs as process {own.pid}, {own.joined.url}")
+            yield ok("link", f"this machine's own daemon runs as process {own.pid}, {shown_url(own.joined.url)}")
             yield _versions(own.version)
             return
     except ConfideError as error:
         yield problem("link", error)
         return
-    version, over_http = "", []
+    version, over_http, out = "", [], None
     try:
         async with asyncio.timeout(_LINK_S):
             began = time.perf_counter()
@@ -255,15 +256,21 @@ async def _link(here: Here) -> AsyncIterator[Finding]:
                     body = attach_body(GLOBAL_PROJECT, here.config)
                     answer = await ask(space.connection, "attach", body, timeout_s=_LINK_S)
                     version = answer["daemonVersion"]
+                    await space.keyring.open(space.connection, answer)
+                    out = space.keyring.problem
                 over_http = await by_http.clients_of(space.connection)
     except TimeoutError:
-        yield problem("link", LinkError(f"{pinned.url} does not answer in time", hint="is confided running there?"))
+        yield problem(
+            "link", LinkError(f"{shown_url(pinned.url)} does not answer in time", hint="is confided running there?")
+        )
         return
     except ConfideError as error:
         yield problem("link", error)
         return
-    yield ok("link", f"{pinned.url} answers, connected within {took_ms:.0f} ms")
+    yield ok("link", f"{shown_url(pinned.url)} answers, connected within {took_ms:.0f} ms")
     yield _versions(version)
+    if out is not None:
+        yield problem("devices", out)
     for each in over_http:
         yield Finding("gateway", "hint", by_http.line(each), f"on the server: confided gateway rm {each['name']}")
 

@@ -14,6 +14,7 @@ from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.files import make_private_dir
 from confide_crypto.keys.identity import fingerprint_words, parse_daemon_key
 from confide_crypto.sealing.pairing import parse_invite
+from confide_crypto.transport.dial import shown_url
 from confide_proxy.cli.console import (
     AsJson,
     Here,
@@ -178,7 +179,7 @@ def left_behind(paths: Paths) -> str | None:
 @command
 def pin(
     here: Here,
-    url: Annotated[str, typer.Argument(help="The daemon's address, as in ws://host:7733.")],
+    url: Annotated[str, typer.Argument(help="The daemon's address, as in confide://host:7733.")],
     daemon_key: Annotated[str, typer.Argument(help="What `confided key show` printed.")],
 ) -> Output:
     """Pin a daemon by hand, where its operator added this machine's key line."""
@@ -187,7 +188,7 @@ def pin(
     RosterCache(here.paths.rosters).use("")
     _join_instead(here, Joined(address, parse_daemon_key(daemon_key)))
     words = fingerprint_words(identities.stored(here.paths.identity).public_key)
-    told = f"pinned {address}\nthis machine is {words}; test the link with: confide status"
+    told = f"pinned {shown_url(address)}\nthis machine is {words}; test the link with: confide status"
     return Output({"daemon": address, "words": words}, told)
 
 
@@ -197,5 +198,5 @@ def _websocket_url(url: str) -> str:
     if not separator:
         scheme, rest = "ws", url
     if scheme not in schemes or not rest.strip("/"):
-        raise typer.BadParameter("the address looks like ws://host:7733 or wss://host/path", param_hint="URL")
+        raise typer.BadParameter("the address looks like confide://host:7733 or confides://host/path", param_hint="URL")
     return f"{schemes[scheme]}://{rest}"

@@ -10,12 +10,12 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
-from urllib.parse import urlsplit
 
 import typer
 
 from confide_crypto.errors import ConfideError, RequestError, UnreachableError
 from confide_crypto.keys.identity import fingerprint_words, format_daemon_key
+from confide_crypto.transport.dial import shown_url
 from confide_memory.answers import local_time
 from confide_proxy.cli import secrets, status_lines
 from confide_proxy.cli.console import (
@@ -196,10 +196,8 @@ def known(paths: Paths) -> dict[str, Any]:
     with suppress(ConfideError, OSError):
         words = fingerprint_words(identities.read(paths.identity).public_key)
     if joined is not None:
-        parts = urlsplit(joined.url)
-        is_tls = parts.scheme in ("wss", "confides")
-        scheme = "confides" if is_tls else "confide"
-        place = f"{scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        place = shown_url(joined.url)
+        is_tls = place.startswith("confides://")
     return {
         "address": place,
         "tls": is_tls,

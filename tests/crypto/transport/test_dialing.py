@@ -53,6 +53,7 @@ def test_an_address_is_shown_as_people_write_it() -> None:
     """Whoever reads ws:// believes that nothing is encrypted."""
     assert shown_url("ws://box:7777/") == shown_url("confide://box:7777") == "confide://box:7777"
     assert shown_url("wss://box/") == "confides://box"
+    assert shown_url("wss://ann:secret@box:9/way/") == "confides://box:9/way"
 
 
 async def test_a_name_with_two_addresses_that_both_refuse_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

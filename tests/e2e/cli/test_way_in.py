@@ -291,7 +291,9 @@ def test_a_daemon_elsewhere_is_not_stopped_from_here(tmp_path: Path) -> None:
             ended = confide(machine, command)
             assert ended.code == 7
             assert f"127.0.0.1:{daemon.port}" in ended.err
-        assert confide(machine, "doctor").code == 0
+        ended = confide(machine, "doctor")
+        assert ended.code == 0
+        assert f" confide://127.0.0.1:{daemon.port} answers" in ended.out
         daemon.stop()
         ended = confide(machine, "doctor")
         assert ended.code == 1

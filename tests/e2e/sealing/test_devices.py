@@ -153,6 +153,8 @@ def test_a_device_that_is_removed_opens_nothing_new(tmp_path: Path) -> None:
         gone = bob.json("device", "ls")
         assert not gone["canSeal"]
         assert "removed" in gone["problem"]
+        (told,) = [each for each in json.loads(bob.run("doctor", "--json", code=1)) if each["state"] == "problem"]
+        assert (told["check"], told["detail"]) == ("devices", gone["problem"])
         assert "no device is called bob" in ann.run("device", "rm", "bob", "--yes", code=7)
 
 
