@@ -66,6 +66,13 @@ def test_a_quote_out_of_something_pasted_is_nobodys_here() -> None:
     assert checked([finding()], [exchange(f"{QUOTE}\n\nFrom: Mallory\nHello, all of you!")])
 
 
+def test_what_memory_has_said_itself_is_no_evidence() -> None:
+    """A block of ours in a message would prove what memory says by what memory has said."""
+    for ours in ("<confide-memory>", "<system-reminder>", "hook_context:"):
+        quote = f"{ours} {QUOTE}"
+        assert checked([finding(quote=quote)], [exchange(quote)]) == []
+
+
 def test_of_a_batch_five_are_kept_and_each_once() -> None:
     """Whoever finds the same twice, or twenty things, has found at most five."""
     many = [finding(text=f"Postgres was chosen for reason number {number} of many others") for number in "abcdefgh"]
