@@ -23,9 +23,11 @@ MOST_EXCHANGES: Final = 50
 _MOST_SAID: Final = 400
 _OURS: Final = re.compile(r"\[tool confide memory_(?:store|update)\]$")
 _FOREIGN: Final = re.compile(
-    r"\[tool (?:WebFetch|WebSearch|web_\w+|browser\w*|(?!confide )\w+__\w+)\b|\[tool \w+: .*\b(?:curl|wget|lynx|w3m|https?://)",
+    r"\[tool (?:\w*(?:web|fetch|browser)\w*|(?!confide )\w+__\w+)\b|\[tool \w+: .*\b(?:curl|wget|lynx|w3m|https?://|(?:gh|glab)\s)",
     re.IGNORECASE,
 )
+"""Tools that fetch pages, in the words of several clients, tools of other servers, and commands that show what stands on the web or in a
+forge's issues."""
 _INTERRUPTED: Final = "[Request interrupted"
 FENCE: Final = re.compile(r"```.*?(?:```|\Z)|`{0}<(\w+)[^>]*>.*?</\1>", re.DOTALL)
 """Code and tags, which are quoted."""

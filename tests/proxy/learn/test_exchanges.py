@@ -95,7 +95,11 @@ def test_what_our_tools_answered_is_not_there(talk: ClaudeSession) -> None:
         ("WebSearch", {"query": "walrus"}, True),
         ("mcp__issues__read", {}, True),
         ("Bash", {"command": "curl -s https://example.org/x"}, True),
+        ("Bash", {"command": "cd app && gh issue view 42 --comments"}, True),
+        ("google_web_search", {"query": "walrus"}, True),
+        ("fetch_url", {"url": "example.org"}, True),
         ("Bash", {"command": "make test"}, False),
+        ("Bash", {"command": "git log --grep=high"}, False),
         ("mcp__plugin_confide_confide__memory_search", {"query": "walrus"}, False),
     ],
 )
