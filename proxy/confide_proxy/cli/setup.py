@@ -87,8 +87,7 @@ def _offered(here: Here, client: Client, folder: Path, *, for_user: bool, is_ask
         say(f"{client.title} is set up")
         return False
     say(f"{client.title} would get:")
-    for change in changes:
-        _show(change)
+    _preview(changes, entries)
     if is_asked and wanted(f"write this for {client.title}?"):
         _carry_out(here, client, changes, parts, folder, for_user=for_user)
     return True

@@ -64,7 +64,8 @@ def test_a_pipe_changes_nothing_and_a_terminal_is_asked(machine: Machine, termin
     ]
     assert "nothing was changed" in ended.err
     ended = confide(machine, "setup")
-    assert [question.partition("for ")[2] for question in terminal] == ["Claude Code?", "Codex?", "VS Code?"]
+    writing = [question.partition("write this for ")[2] for question in terminal if question != "show them?"]
+    assert writing == ["Claude Code?", "Codex?", "VS Code?"]
     assert "now trust the hooks: type /hooks in Codex" in ended.out
     assert json.loads((machine.project / ".mcp.json").read_text())["mcpServers"]["confide"]["args"] == ["mcp"]
     assert "exec" in (home / ".codex/hooks.json").read_text()
@@ -392,7 +393,11 @@ def test_a_long_difference_is_summed_up_at_a_terminal(machine: Machine) -> None:
         assert "+" not in ended.out
         confide(machine, "setup", "claude-code", "--remove")
         assert "mcp__confide" in confide(machine, "setup", "claude-code", "--write", "--hooks", "--allow").out
-    assert asked == ["show them?", "show them?"]
+        confide(machine, "setup", "claude-code", "--remove")
+        asked.clear()
+        (Path(machine.env["HOME"]) / ".claude.json").write_text("{}")
+        assert "hooks at " in confide(machine, "setup").out
+    assert asked[:2] == ["show them?", "write this for Claude Code?"]
 
 
 def test_a_folder_of_a_repository_is_told_that_it_is_one(machine: Machine) -> None:
