@@ -136,6 +136,8 @@ def test_a_socket_that_is_not_this_users_is_not_asked(tmp_path: Path, monkeypatc
         me = os.geteuid()
         monkeypatch.setattr(os, "geteuid", lambda: me + 1)
         assert hook._connected() is None
+        monkeypatch.setattr(process, "is_same_user", lambda _connection: True)
+        assert hook._connected() is None, "whose file it is counts, whoever listens"
         monkeypatch.undo()
         monkeypatch.setattr(process, "is_same_user", lambda _connection: False)
         assert hook._connected() is None

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ async def until_listening(here: Paths, *, besides: int = -1) -> int:
 async def test_one_listens_and_the_next_follows(here: Paths) -> None:
     first, second = holding(here), holding(here)
     inode = await until_listening(here)
+    assert stat.S_IMODE((here.state / "hooks.sock").stat().st_mode) == 0o600
     assert json.loads(await asked(here, b'{"kind": "turn", "cwd": "/x"}\n')) == {}
     await asyncio.sleep(0.1)
     assert await until_listening(here) == inode
