@@ -116,6 +116,18 @@ def test_init_says_that_the_keys_need_a_backup(confided: Confided) -> None:
     assert "Back up identity.key and master.key" in confided.run("init").stderr
 
 
+def test_where_the_configuration_belongs_is_said(confided: Confided) -> None:
+    """At the first command, and in the log of each start; one that lies beside the data is named as not read."""
+    file = confided.home / "daemon.toml"
+    assert f"configuration: {file}\n" in confided.run("init").stdout
+    misplaced = confided.data / "daemon.toml"
+    file.rename(misplaced)
+    assert f"configuration: {file} (not there yet; defaults hold)\n" in confided.run("init").stdout
+    confided.serve()
+    assert f"configuration: none at {file}; defaults hold" in confided.log
+    assert f"{misplaced} is not read; the configuration belongs at {file}" in confided.log
+
+
 def test_a_lost_master_key_is_not_replaced(ready: Confided) -> None:
     (ready.data / "master.key").unlink()
     assert "restore master.key from a backup" in ready.run("init", code=4).stderr

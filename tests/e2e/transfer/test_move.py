@@ -75,6 +75,8 @@ def test_a_memory_goes_to_a_server_and_back_whole(ann: Machine, tmp_path: Path) 
         assert f"{looked['revisions']} revisions" in told
         assert "1 sealed secret" in told
         assert "every revision was compared" in told
+        assert f"moved to confide://127.0.0.1:{daemon.port}: " in told
+        assert f"compare these words with the server's: {ann.json('key', 'show')['words']}" in told
         assert str(ann.home / "daemon") in told
         ann.stop_local_daemon()
         assert past(ann) == before
