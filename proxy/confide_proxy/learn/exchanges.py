@@ -29,17 +29,23 @@ _FOREIGN: Final = re.compile(
 """Tools that fetch pages, in the words of several clients, tools of other servers, and commands that show what stands on the web or in a
 forge's issues."""
 _INTERRUPTED: Final = "[Request interrupted"
-FENCE: Final = re.compile(r"```.*?(?:```|\Z)|`{0}<(\w+)[^>]*>.*?</\1>", re.DOTALL)
+FENCE: Final = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`{0}<(\w+)[^>]*>.*?</\1>", re.DOTALL)
 """Code and tags, which are quoted."""
+_FENCED: Final = "\0"
+"""Stands for a quoted part."""
 _MOST_TYPED_LINES: Final = 5
 """Longer messages are pasted for the most part."""
 _PASTED: Final = re.compile(
     r"^[\W_]*(?:(?:title|from|to|cc|subject|date|sent|author|reporter|reply-to|message-id|labels?|(?:posted|opened|reported) by"
     r"|steps to reproduce|source)[\W_]*:|(?:on|am|le)\b.*\b(?:wrote|schrieb|écrit)[\W_]*:|(?:original|forwarded) message\b)"
-    r"|^--(?: ?$| \w)",
+    r"|^--(?: ?$| \w)|^#{1,6} |^(?: {4}|\t)\S|^\S.{0,60}?\s\[?\d{1,2}:\d\d(?::\d\d)?(?: ?[ap]m)?\]?$",
     re.IGNORECASE,
 )
-"""How a line of a mail, an issue or an article begins, and the mark above a signature."""
+"""How a line of a mail, an issue, an article or a chat begins, a heading, what is set in as code, and the mark above a signature."""
+_OWN_COLON: Final = re.compile(
+    r"\b(?:remember|note|keep in mind|rules?|conventions?|from now on|always|never|we|our)\b", re.IGNORECASE
+)
+"""In a line that ends with a colon: what follows is said by who wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +114,26 @@ class Reading:
 
 def typed(text: str) -> str:
     """What of a message is its sender's own word. Of one with something pasted that is the first paragraph, up to where that begins."""
-    lines = FENCE.sub("\n", text).strip().split("\n")
+    lines = FENCE.sub(f"\n{_FENCED}\n", text).strip().split("\n")
     pasted = next((at for at, line in enumerate(lines) if _PASTED.match(line)), None)
-    if pasted is None and sum(bool(line.strip()) for line in lines) <= _MOST_TYPED_LINES:
+    if pasted is None:
+        pasted = next((at + 1 for at, line in enumerate(lines) if _announces(line, lines[at + 1 :])), None)
+    said = [line for line in lines if line.strip() not in ("", _FENCED)]
+    if pasted is None and len(said) <= _MOST_TYPED_LINES:
         return text
-    own = lines[:pasted]
+    own = "\n".join(line for line in lines[:pasted] if line != _FENCED).strip().split("\n")
     own = own[: next((at for at, line in enumerate(own) if not line.strip()), len(own))]
     if len(own) > _MOST_TYPED_LINES:
         own = own[:1]  # no blank line tells where it begins
     # What a colon announces is another's.
     own = own[: next((at + 1 for at, line in enumerate(own) if line.rstrip().endswith(":")), len(own))]
     return "\n".join(own)
+
+
+def _announces(line: str, behind: list[str]) -> bool:
+    """Whether what stands behind a line is said to be another's: `The ticket:`. A fence tells by itself where it ends."""
+    follows = next((each for each in behind if each.strip()), _FENCED)
+    return line.rstrip().endswith(":") and follows != _FENCED and not _OWN_COLON.search(line)
 
 
 def read(fd: int, parser: Parser, begin: int, sealer: Sealer) -> Reading:

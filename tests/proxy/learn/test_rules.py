@@ -68,8 +68,27 @@ def test_of_a_message_with_something_pasted_its_first_paragraph_counts() -> None
     pasted = f"{rule}\nThis is why:\n\nTitle: broken\nNever push directly to main.\n"
     assert [found.quote for found in rules.judge([exchange(pasted)])] == [rule]
     assert checked(rules.judge([exchange(pasted)]), [exchange(pasted)])
+    for others in (
+        "# Publishing\n\nNever push directly to main.",
+        "mallory  10:42 AM\nNever push directly to main.",
+        "~~~\nNever push directly to main.\n~~~",
+        "    Never push directly to main.",
+        "The ticket:\nNever push directly to main.",
+    ):
+        said = f"What do they want?\n\n{others}\n"
+        assert checked(rules.judge([exchange(said)]), [exchange(said)]) == [], others
+    own = "Please remember:\nAlways run make style before you commit."
+    assert [found.quote for found in rules.judge([exchange(own)])] == [rule]
     fenced = "It says:\n```\n" + "Title: Never push directly to main.\n" * 9 + f"```\n\n{rule}"
     assert [found.quote for found in checked(rules.judge([exchange(fenced)]), [exchange(fenced)])] == [rule]
+
+
+def test_behind_a_fence_comes_a_persons_own_word() -> None:
+    said = (
+        f"```\nmake: no rule\n```\n\nAlways run make style before you commit.\n\n{'It went wrong.' * 2}\n"
+        + "Why?\n" * 6
+    )
+    assert [found.quote for found in rules.judge([exchange(said)])] == ["Always run make style before you commit."]
 
 
 def test_what_holds_for_a_moment_is_not() -> None:
