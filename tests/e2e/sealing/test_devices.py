@@ -249,6 +249,7 @@ def test_a_machines_new_key_takes_the_place_of_the_old_one(tmp_path: Path) -> No
             "canSeal": True,
             "spaceWords": before["space"]["words"],
             "devices": 1,
+            "recoveryCodes": 0,
             "epoch": 2,
             "custody": after["space"]["custody"],
             "secrets": 0,
