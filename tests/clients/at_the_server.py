@@ -108,10 +108,13 @@ def claude_signs_in(trial: Trial) -> None:
         opened = subprocess.Popen(
             [str(BIN / "confided"), "gateway", "open", "--space", "ann"],
             env=here.operator,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         try:
+            assert opened.stdout is not None
+            next(line for line in opened.stdout if "may register themselves" in line)
             said = _login(trial, here, environment, [program, "mcp", "login", "confide", "--no-browser"])
         finally:
             opened.kill()

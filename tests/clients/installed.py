@@ -33,7 +33,9 @@ CALLS: Final = (
     Step("secret_get", {"id": SECRET}),
     Step("memory_delete", {"id": "none"}),
 )
-UNASKED: Final = ("memory_store", "memory_search", "memory_update")
+UNASKED: Final = ("memory_store", "memory_search")
+CORRECTING: Final = "memory_update"
+"""Allowed by a person's own rules alone: the hooks of a plugin answer for what reads and adds."""
 ASKED: Final = ("secret_get", "memory_delete")
 _WRAPPER: Final = """#!{python}
 import os, subprocess, sys
@@ -103,9 +105,14 @@ class Home:
     def judged(self, form: str, refused: Sequence[str], called: Sequence[str], events: set[str]) -> None:
         """The checks of one session: `refused` and `called` are names of tools of ours."""
         check, ours = self.trial.check, f"{self.name.partition('-')[0]}, {form}"
-        is_unasked = set(UNASKED) <= set(called) and not set(UNASKED) & set(refused)
-        check(f"{ours}: reading, storing and correcting need no question", is_unasked, f"refused: {list(refused)}")
-        check(f"{ours}: what opens or deletes asks", set(ASKED) <= set(refused), f"refused: {list(refused)}")
+        has_rules = form != "plugin alone"
+        unasked = {*UNASKED, CORRECTING} if has_rules else set(UNASKED)
+        asked = set(ASKED) if has_rules else {*ASKED, CORRECTING}
+        is_unasked = unasked <= set(called) and not unasked & set(refused)
+        check(f"{ours}: what reads and adds needs no question", is_unasked, f"refused: {list(refused)}")
+        check(
+            f"{ours}: what opens, deletes or is left to rules asks", asked <= set(refused), f"refused: {list(refused)}"
+        )
         check(f"{ours}: hooks fire", self.has_fired(events), " ".join(self.fired))
 
 
@@ -136,7 +143,7 @@ def claude_code(trial: Trial) -> None:
             trial.check(f"claude: the plugin costs at most {MOST_ALWAYS_ON} tokens a session", is_cheap, f"{cost}")
         if form != "plugin alone":
             home.set_up("claude-code", "--allow", "--hooks", "--user")
-        names = [f"mcp__{server}__{tool}" for tool in (*UNASKED, *ASKED)]
+        names = [f"mcp__{server}__{tool}" for tool in (*UNASKED, CORRECTING, *ASKED)]
         find = Step("ToolSearch", {"query": f"select:{','.join(names)}", "max_results": 10})
         # Twice: the first request of a session of one prompt may go out before the server is connected.
         with playing(find, find, *CALLS) as model:
