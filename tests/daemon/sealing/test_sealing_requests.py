@@ -797,6 +797,7 @@ async def test_status_tells_of_devices_epoch_and_secrets(daemon: Serving) -> Non
         assert before.structured_content is not None
         assert before.structured_content["sealing"] == {
             "devices": 0,
+            "recoveryCodes": 0,
             "epoch": 0,
             "secrets": 0,
             "custody": "server",
@@ -805,8 +806,8 @@ async def test_status_tells_of_devices_epoch_and_secrets(daemon: Serving) -> Non
         await laptop.keep(secret(keys))
         told = [(await one.call_tool("memory_status", {})).structured_content for one in (client, other)]
         assert [one["sealing"] for one in told if one] == [
-            {"devices": 1, "epoch": 1, "secrets": 1, "custody": "server"},
-            {"devices": 1, "epoch": 1, "secrets": None, "custody": "server"},
+            {"devices": 1, "recoveryCodes": 0, "epoch": 1, "secrets": 1, "custody": "server"},
+            {"devices": 1, "recoveryCodes": 0, "epoch": 1, "secrets": None, "custody": "server"},
         ]
     await leave(laptop, narrow)
 

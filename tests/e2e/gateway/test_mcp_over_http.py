@@ -58,7 +58,9 @@ async def test_a_trusted_token_speaks_for_an_agent(gateway: Gateway) -> None:
         )
         found = await client.call_tool("memory_search", {"query": "numbats termites"})
     assert found.structured_content is not None
-    assert found.structured_content["results"][0]["class"] == "agent"
+    assert "agent" in {
+        hit["class"] for hit in found.structured_content["results"] if hit["path"] == "memory/numbats.md"
+    }
 
 
 async def test_a_reader_is_shown_what_it_may_call(gateway: Gateway, reader: str) -> None:
