@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.support.deadline import DEADLINE_S
 from tests.support.programs.gateway import Gateway
+from tests.support.programs.processes import wait_until
 
 
 class EarlierClient:
@@ -140,6 +141,6 @@ def test_its_list_is_imported_as_it_was(client: EarlierClient) -> None:
 
 def test_its_key_is_checked(gateway: Gateway, client: EarlierClient) -> None:
     assert client.ask("GET", "/api/auth-check")["status"] == "ok"
-    assert client.ask("GET", "/health")["status"] == "ok"
+    wait_until("the link of a gateway that has just begun", lambda: client.ask("GET", "/health")["status"] == "ok")
     with pytest.raises(urllib.error.HTTPError, match="401"):
         EarlierClient(gateway.url, "no-such-key").ask("GET", "/api/auth-check")
