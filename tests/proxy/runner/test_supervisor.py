@@ -91,7 +91,9 @@ class Desk:
         self.ledger = Ledger(self.folder)
         self.fence = 0
         self.roster, self.own = ROSTER, PHONE
-        self.at = int(time.time()) - 10
+        # Read once: an order that is made again is the same one, also where a second has begun meanwhile.
+        self.now = int(time.time())
+        self.at = self.now - 10
 
     def supervisor(self, command: str, more: str = "", top: str = "", repositories: str = "") -> Supervisor:
         recipe = f'kind = "command"\ncommand = ["sh", "-c", "{command}"]\n{more}'
@@ -114,15 +116,14 @@ class Desk:
         return Supervisor(self.daemon, cast("Any", sealing), settings, self.ledger, self.folder)
 
     def order(self, **fields: Any) -> Order:
-        now = int(time.time())
         usual: dict[str, Any] = {
             "id": TASK,
             "project": "app",
             "recipe": "task",
             "description": "look at it",
             "signer": LAPTOP.public_key.hex(),
-            "added": now - 60,
-            "expires": now + ONCE_LASTS_S,
+            "added": self.now - 60,
+            "expires": self.now + ONCE_LASTS_S,
             "zone": "UTC",
             "at": self.at,
         }
