@@ -105,7 +105,7 @@ class Daemon:
         self._explained: set[Connection] = set()
         self._stop = asyncio.Event()
         self._keys = LiveKeys(state.folder, state.keys)
-        self._keys_complaint = ""
+        self._keys_complaint = self._registry_complaint = ""
         self._revocations = revocations
         self._timers = timers or Timers.every(config.server.keepalive_s)
         self._refusals = Refusals()
@@ -402,12 +402,7 @@ class Daemon:
                     await self._stop.wait()
             except TimeoutError:
                 self.operator.lag.note(time.monotonic() - due)
-            now = self._state.registry.version()
-            if now != version:
-                version = now
-                change = await self._apply_registry(change)
-                self._work.look()
-                await self._note_revocations()
+            version, change = await self._follow_registry(version, change)
             self._end_expired()
             self._refusals.report()
             if self._keys.is_stale():
@@ -417,6 +412,33 @@ class Daemon:
             elif idle_exit_s is not None and time.monotonic() - busy_at >= idle_exit_s:
                 log.info("nobody connected for %.0f s", idle_exit_s)
                 return
+
+    async def _follow_registry(self, version: int, change: int) -> tuple[int, int]:
+        """Take up what has changed in the registry; where it was read up to. What cannot be read is tried again with the next poll: new
+        machines are refused meanwhile, and whoever is connected stays."""
+        try:
+            now = self._state.registry.version()
+            if now == version:
+                return version, change
+            change = await self._apply_registry(change)
+        except ConfideError as error:
+            raise_if_cancelled()
+            self._complain(f"the registry cannot be read, so who is connected stays: {error}")
+            return version, change
+        except Exception as error:
+            raise_if_cancelled()
+            self._complain(f"reading the registry broke, so who is connected stays: {where(error)}")
+            return version, change
+        self._registry_complaint = ""
+        self._work.look()
+        await self._note_revocations()
+        return now, change
+
+    def _complain(self, complaint: str) -> None:
+        """Once for each trouble, however often it is met."""
+        if complaint != self._registry_complaint:
+            self._registry_complaint = complaint
+            log.error("%s", complaint)
 
     async def _look_at_spaces(self) -> None:
         """Health is not "ok" over a space that nobody has used since the start."""

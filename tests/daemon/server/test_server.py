@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import os
@@ -14,6 +15,7 @@ import pytest
 import websockets
 from tests.support.crypto.channels import no_message, no_request
 from tests.support.daemon.loopback import Machine, Serving, machine, serving
+from tests.support.deadline import DEADLINE_S
 from websockets.asyncio.client import connect as websocket
 
 from confide_crypto.errors import ConnectionLost, RequestError
@@ -378,6 +380,37 @@ async def test_a_failure_of_the_daemons_own_is_in_its_log_and_the_next_caller_ge
     assert "canary" not in caplog.text
     async with Machine(await daemon.connect(identity)) as laptop:
         await laptop.attach("proj")
+
+
+async def write_on(one: Machine) -> None:
+    """As long as it may."""
+    for number in itertools.count():
+        await one.put("memory/more.md", f"{number}\n")
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("failure", [StorageError("cannot read the registry: disk I/O error"), ValueError("canary")])
+async def test_a_registry_that_cannot_be_read_for_a_moment_ends_nothing(
+    daemon: Serving, failure: Exception, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was changed meanwhile is taken up once it can be read: a machine that was revoked is shut out then."""
+
+    def fail(*_arguments: object) -> None:
+        raise failure
+
+    async with Machine(await daemon.connect(daemon.enroll("laptop"))) as laptop:
+        await laptop.attach("proj")
+        with monkeypatch.context() as broken:
+            broken.setattr(Callers, "changed_since", fail)
+            daemon.state.registry.revoke("laptop")
+            async with asyncio.timeout(DEADLINE_S):
+                while "so who is connected stays" not in caplog.text:  # noqa: ASYNC110 - the registry is looked at again and again
+                    await asyncio.sleep(0.02)
+            await laptop.put("MEMORY.md", "still here\n")
+        async with asyncio.timeout(DEADLINE_S):
+            with pytest.raises((ConnectionLost, RequestError)):
+                await write_on(laptop)
+    assert "canary" not in caplog.text
 
 
 async def test_the_data_folder_is_private(daemon: Serving) -> None:
