@@ -130,6 +130,7 @@ class Daemon:
             spaces.disk,
         )
         self.operator.also(self._backups.ailments)
+        self.operator.also(lambda: {"storage"} if self._registry_complaint else set())
         self.desk = RosterDesk(state.registry, spaces.rosters)
         spaces.on_news = self.desk.announce
         spaces.around = self._around

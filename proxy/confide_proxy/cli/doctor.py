@@ -376,21 +376,23 @@ async def _well(here: Here, client: Client, had: Presence, folder: Path) -> Find
     if had.starts and start is None and not had.has_plugin:
         told = f"{client.title} has confide switched off: {had.starts[0].off}"
         return Finding(client.name, "hint", told, "switch it on in the client, or in that file")
-    how, is_tried = "has the plugin", True
+    how, state = "has the plugin", "ok"
     if start is not None and start.address:
         return await _called(client, start, folder)
     if start is not None:
         how = f"starts {start.command}: {start.file}"
-        if is_strange := entry_trial.is_strange(start, client.file(folder, for_user=True)):
-            how += ", which was not tried, since a file of the project names more than this program"
-        wrong = _other_memory(client, start) or (None if is_strange else await _tried(here, client, start, folder))
-        if wrong is not None:
+        if (wrong := _other_memory(client, start)) is not None:
             return wrong
-        is_tried = not is_strange
+        if entry_trial.is_strange(start, client.file(folder, for_user=True)):
+            state = "hint"
+            how += ", which was not tried, since a file of the project says more than confide setup writes"
+        elif not here.paths.identity.exists():
+            how += ", which was not tried, since a session would make this machine's key"
+        elif (wrong := await _tried(client, start, folder)) is not None:
+            return wrong
     if had.hooks_off and (had.hooked or had.has_plugin):
         told = f"{client.title} {how}; its hooks are switched off: {had.hooks_off}"
         return Finding(client.name, "hint", told, "switch them on there")
-    state = "ok" if is_tried else "hint"
     if had.has_hooks:
         return Finding(client.name, state, f"{client.title} {how}; with hooks")
     if client.name in hooks.NOT_POSSIBLE:
@@ -409,9 +411,9 @@ async def _called(client: Client, start: Start, folder: Path) -> Finding:
     return ok(client.name, f"{told}; it takes connections, and whether it lets the client in was not tried")
 
 
-async def _tried(here: Here, client: Client, start: Start, folder: Path) -> Finding | None:
-    """An entry whose program does not answer where it is started as the client starts it; None: it does, or a session would make a key."""
-    if not here.paths.identity.exists() or not (why := await entry_trial.start(start, folder)):
+async def _tried(client: Client, start: Start, folder: Path) -> Finding | None:
+    """An entry whose program does not answer where it is started as the client starts it; None: it does."""
+    if not (why := await entry_trial.start(start, folder)):
         return None
     told = f"{client.title} starts {start.command}: {start.file}; {why}"
     again = f"confide setup {client.name} --write puts it right, and confide mcp says in a terminal what is wrong"

@@ -1,7 +1,7 @@
 """Whether a client's entry works: its program is started as the client starts it, or its address is called.
 
-A file of the project may be a stranger's, and clients ask before they start what it names. So of such a file only this very program is
-started, with no more than the variables that `confide setup` writes; its addresses are not called.
+A file of the project may be a stranger's, and clients ask before they start what it names. So of such a file only `confide mcp` is started,
+this very program with no other argument, and with no more than the variables that `confide setup` writes; its addresses are not called.
 """
 
 from __future__ import annotations
@@ -40,15 +40,16 @@ _INITIALIZE: Final = {
 
 
 def is_strange(start: Start, user_file: Path) -> bool:
-    """Whether an entry is of another file than the user's own, and names more than this program and what setup writes beside it."""
+    """Whether an entry is of another file than the user's own, and says more than `confide setup` writes, which may do anything."""
     if start.file == user_file:
         return False
-    found = shutil.which(start.command)
+    # A path that is not absolute means another program in the project's folder, where it would be started, than it means here.
+    found = start.command if Path(start.command).is_absolute() else shutil.which(start.command)
     try:
-        is_ours = found is not None and Path(found).resolve() == Path(program()).resolve()
+        is_ours = found is not None and Path(found).is_absolute() and Path(found).resolve() == Path(program()).resolve()
     except SetupError:
         is_ours = False
-    return not is_ours or not start.environment.keys() <= OWN_VARIABLES
+    return not is_ours or start.arguments != ("mcp",) or not start.environment.keys() <= OWN_VARIABLES
 
 
 async def start(entry: Start, folder: Path) -> str:
@@ -80,7 +81,7 @@ async def start(entry: Start, folder: Path) -> str:
         return "it speaks no MCP" if line else f"it ended at once, with {await _ended(process)}"
     except TimeoutError:
         return f"it does not answer within {DEADLINE_S:.0f} s"
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return "it speaks no MCP"
     finally:
         process.stdin.close()

@@ -407,6 +407,7 @@ async def test_a_registry_that_cannot_be_read_for_a_moment_ends_nothing(
                 while "so who is connected stays" not in caplog.text:  # noqa: ASYNC110 - the registry is looked at again and again
                     await asyncio.sleep(0.02)
             await laptop.put("MEMORY.md", "still here\n")
+            assert "storage" in daemon.daemon.operator.ailments()
         async with asyncio.timeout(DEADLINE_S):
             with pytest.raises((ConnectionLost, RequestError)):
                 await write_on(laptop)

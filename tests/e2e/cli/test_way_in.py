@@ -169,17 +169,27 @@ def test_the_doctor_starts_an_entry_as_its_client_does(
 
 
 @pytest.mark.parametrize(
-    "entry", [{"command": "./confide"}, {"env": {"PYTHONPATH": "."}}, {"command": "/bin/sh", "args": ["./confide"]}]
+    "entry",
+    [
+        {"command": "./confide"},
+        {"env": {"PYTHONPATH": "."}},
+        {"command": "/bin/sh", "args": ["./confide"]},
+        {"args": ["store", "planted"]},
+        {"args": ["mcp", "--project", "elsewhere"]},
+    ],
 )
 def test_the_doctor_starts_nothing_that_a_repository_names(alone: Machine, entry: dict[str, Any]) -> None:
     """A client asks its person first."""
     confide(alone, "status")
-    entry = {"command": CONFIDE, "args": ["mcp"], **entry}
+    environment = {"CONFIDE_HOME": alone.env["CONFIDE_HOME"], **entry.get("env", {})}
+    entry = {"command": CONFIDE, "args": ["mcp"], **entry, "env": environment}
     for name in ("confide", "sitecustomize.py"):
         alone.write(name, "#!/bin/sh\ntouch started\n" if name == "confide" else "open('started', 'w')\n").chmod(0o755)
-    alone.write(".mcp.json", json.dumps({"mcpServers": {"confide": entry}}))
-    confide(alone, "doctor")
+    file = alone.write(".mcp.json", json.dumps({"mcpServers": {"confide": entry}}))
+    assert "was not tried" in told_of("claude-code", alone)
+    file.unlink()
     assert not (alone.project / "started").exists()
+    assert not any("planted" in each.read_text() for each in (alone.project / "memory").rglob("*.md"))
 
 
 def test_the_doctor_calls_an_address(alone: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
