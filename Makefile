@@ -11,18 +11,18 @@ STAMP := $(VENV)/.installed
 demo: $(STAMP)
 	./demo/run
 
-# Every branch of the channel is covered by its own tests, or this fails. The others are six at a time, since most of them wait for programs;
+# Every branch of the channel is covered by its own tests, or this fails. The others are four at a time, since many of them wait;
 # beside their beginning goes the channel, whose words come at the end. The long forms of fuzzing and of tampering are `make fuzz`,
 # those of cuts and kills `make chaos`. What of the channel's tests takes long (tests/crypto/conftest.py) goes with the others.
 test:
 	$(MAKE) --jobs=2 --output-sync=target bytecode types style
 	+$(MAKE) channel > $(VENV)/.checks 2>&1 & checks=$$!; \
-	$(BIN)/python -m pytest -n 6 --dist worksteal -m 'not channel and not fleet' tests; suite=$$?; \
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m 'not channel and not e2e' tests; suite=$$?; \
 	wait $$checks; checked=$$?; cat $(VENV)/.checks; exit $$((suite + checked))
 
-# What needs several nodes, leases, a flood, or more than three programs at once (tests/conftest.py names them). `.ci/run` runs it after `make test`.
+# What has real programs talk to each other, several nodes, leases or a flood (tests/conftest.py names them). `.ci/run` runs it after `make test`.
 e2e: $(STAMP) bytecode
-	$(BIN)/python -m pytest -n 6 --dist worksteal -m 'fleet and not channel' tests
+	$(BIN)/python -m pytest -n 6 --dist worksteal -m 'e2e and not channel' tests
 
 # A target several times in this tree, every second time beside busy processes and a slow disk, and a table of what failed: fifty minutes.
 # `make steady N=5 OF=e2e` does it with the other one.

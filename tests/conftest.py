@@ -59,30 +59,37 @@ SLOW = {
 """Folders that start programs, and modules that draw or wait for long."""
 
 
-FLEET = {
+E2E = {
+    # Real programs that talk to each other, but for JOURNEYS.
+    *("e2e", "chaos", "interop/test_second_client.py", "interop/test_second_daemon.py"),
     # Several nodes over one PostgreSQL, and the leases of spaces.
     *("nodes", "log", "test_from_nodes.py", "test_relay.py", "test_balancer.py"),
     # Floods, and whatever else fills a daemon up.
     *("test_hostile_peers.py", "test_strangers.py", "test_rates.py", "test_dear_requests.py", "test_attacks.py"),
     *("test_panel_attacks.py", "test_server_attacks.py", "test_serving.py", "test_limits.py"),
     # More than three programs at once, or programs that are killed again and again.
-    *("chaos", "backup", "test_hook_faults.py", "test_watchers.py", "test_reverse_proxy.py", "test_nights.py"),
-    *("test_nights_that_move.py", "test_two_devices.py", "test_offline_kills.py", "test_key_kills.py"),
+    *("backup", "test_watchers.py", "test_reverse_proxy.py", "test_nights.py", "test_two_hosts.py", "test_renewal.py"),
     *("test_generation_kills.py", "test_store_crash.py", "test_signing_in_killed.py", "test_migration_kills.py"),
-    *("e2e/sealing", "e2e/link", "e2e/transfer", "e2e/upgrades", "test_second_client.py", "test_second_daemon.py"),
-    *("test_lesser_services.py", "test_renewal.py", "test_questions.py", "test_two_hosts.py", "test_clocks.py"),
-    *("test_store_cli.py", "test_backup_cli.py", "test_nothing_leaves.py", "test_moving.py"),
-    *(
-        "test_offline.py",
-        "test_process_ends.py",
-        "test_signing_in.py",
-        "e2e/sync/test_transcripts.py",
-        "test_forked.py",
-    ),
+    *("test_write_faults.py", "test_clocks.py", "test_store_cli.py", "test_backup_cli.py", "test_forked.py"),
     # Installs of the wheel, one for each extra.
     "test_installs.py",
 }
-"""Folders and modules whose tests are marked `fleet`: `make e2e` runs them, and `make test` all others. A name with a slash is a path."""
+"""Folders and modules whose tests are marked `e2e`: `make e2e` runs them, and `make test` all others. A name with a slash is a path."""
+JOURNEYS = {
+    "e2e/cli/test_commands.py",
+    "e2e/cli/test_memory_commands.py",
+    "e2e/cli/test_not_set_up.py",
+    "e2e/cli/test_way_in.py",
+    "e2e/cli/test_wrong_input.py",
+    "e2e/gateway/test_mcp_over_http.py",
+    "e2e/gateway/test_rest.py",
+    "e2e/hooks/test_hook.py",
+    "e2e/sessions/test_first_light.py",
+    "e2e/sync/test_absence.py",
+    "e2e/sync/test_notes_by_hand.py",
+    "e2e/sync/test_two_clones.py",
+}
+"""Of those the ones that `make test` runs all the same: one way through each part of the product, with its real programs."""
 TESTS = Path(__file__).parent
 
 
@@ -145,11 +152,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark those of `FLEET`; with `--quick`, leave out what takes long."""
+    """Mark those of `E2E`; with `--quick`, leave out what takes long."""
     for item in items:
         place = item.path.relative_to(TESTS)
-        if FLEET.intersection((*place.parts, "/".join(place.parts[:2]), place.as_posix())):
-            item.add_marker("fleet")
+        if place.as_posix() not in JOURNEYS and E2E.intersection((*place.parts, place.as_posix())):
+            item.add_marker("e2e")
     if config.getoption("--quick"):
         long = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=long)

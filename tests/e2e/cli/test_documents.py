@@ -29,8 +29,6 @@ DOCUMENTS = sorted(
     for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "clients").glob("*.md")]
     if path.name not in FOLLOWED_ELSEWHERE
 )
-SEVERAL = {"backup.md", "history.md", "moving.md", "restore.md", "server.md"}
-"""Documents whose commands start several daemons, or machines beside each other."""
 INDEXED = {"vaults.md": {"notes/Home.md", "notes/Pool.md"}}
 """What the daemon has in the end, where a page's commands would end well without it."""
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -77,11 +75,7 @@ def test_what_is_followed_elsewhere_is() -> None:
 
 @pytest.mark.parametrize(
     "document",
-    [
-        pytest.param(path, marks=pytest.mark.fleet if path.name in SEVERAL else (), id=path.name)
-        for path in DOCUMENTS
-        if commands(path)
-    ],
+    [pytest.param(path, id=path.name) for path in DOCUMENTS if commands(path)],
 )
 def test_commands_work_as_written(document: Path, tmp_path: Path) -> None:
     """One shell for one document; what needs another machine's string gets the one that was just printed."""

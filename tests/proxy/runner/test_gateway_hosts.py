@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import unquote
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from tests.support.draws import draws
 from tests.support.runs import KEY
 
+from confide_proxy.runner.budget import app
 from confide_proxy.runner.budget.app import Gateway, Terms
 from confide_proxy.runner.budget.meter import Meter
 from confide_proxy.runner.settings.prices import price_of
@@ -81,6 +83,15 @@ class Inside:
         start, *rest = sent
         said = {name.decode(): value.decode("latin-1") for name, value in start["headers"]}
         return start["status"], said, b"".join(each.get("body", b"") for each in rest)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_context() -> Iterator[None]:
+    """No request leaves: the system's authorities are loaded once, and not for each of 150 gateways."""
+    context = ssl.create_default_context()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app, "_verifying", lambda _terms: context)
+        yield
 
 
 @asynccontextmanager
