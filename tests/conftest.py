@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import re
@@ -61,7 +62,7 @@ SLOW = {
 
 E2E = {
     # Real programs that talk to each other, but for JOURNEYS.
-    *("e2e", "chaos", "interop/test_second_client.py", "interop/test_second_daemon.py"),
+    *("e2e", "chaos", "panel", "interop/test_second_client.py", "interop/test_second_daemon.py", "test_go_peer.py"),
     # Several nodes over one PostgreSQL, and the leases of spaces.
     *("nodes", "log", "test_from_nodes.py", "test_relay.py", "test_balancer.py"),
     # Floods, and whatever else fills a daemon up.
@@ -151,11 +152,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if is_test and STARTS.search(collection_path.read_text(encoding="utf-8")) else None
 
 
+@functools.cache
+def is_e2e(path: Path) -> bool:
+    """Whether `make e2e` runs a module, and not `make test`."""
+    place = path.relative_to(TESTS)
+    return place.as_posix() not in JOURNEYS and not E2E.isdisjoint((*place.parts, place.as_posix()))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark those of `E2E`; with `--quick`, leave out what takes long."""
     for item in items:
-        place = item.path.relative_to(TESTS)
-        if place.as_posix() not in JOURNEYS and E2E.intersection((*place.parts, place.as_posix())):
+        if is_e2e(item.path):
             item.add_marker("e2e")
     if config.getoption("--quick"):
         long = [item for item in items if item.get_closest_marker("long")]

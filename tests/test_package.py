@@ -43,6 +43,7 @@ def data_files() -> set[str]:
     }
 
 
+@pytest.mark.e2e
 def test_the_wheel_has_every_file_of_the_packages_and_no_other(wheel: Path) -> None:
     """Catalogues, word lists and SQL among them; neither tests nor this machine's leavings."""
     with zipfile.ZipFile(wheel) as archive:

@@ -545,6 +545,7 @@ def heal_and_be_killed(path: Path, after_s: float) -> None:
     process.close()
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("name", ["rows", "keyword_data", "chunk"])
 def test_killed_while_it_heals_it_heals_after_that(path: Path, name: str) -> None:
     """kill -9 at any moment: while rows are mended, the new file is made, or it takes the place of the old one."""

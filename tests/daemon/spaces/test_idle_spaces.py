@@ -178,6 +178,7 @@ async def test_of_a_closed_space_nothing_is_kept(tmp_path: Path) -> None:
         await until("it to be gone", is_gone)
 
 
+@pytest.mark.e2e
 def test_what_was_acknowledged_is_there_after_a_kill_while_it_was_closed(tmp_path: Path) -> None:
     """At some of the moments; CONFIDE_CLOSING_STRIDE=1 takes each."""
     stride = os.environ.get("CONFIDE_CLOSING_STRIDE", "9")

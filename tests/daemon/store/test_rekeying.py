@@ -162,6 +162,7 @@ async def test_what_a_killed_change_has_left_is_removed(tmp_path: Path) -> None:
     await space.close()
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("keeper", ["server", "caller"])
 def test_a_kill_at_any_point_loses_nothing(tmp_path: Path, keeper: str) -> None:
     """Of the database and of the file that says who keeps its key, both of which change."""
