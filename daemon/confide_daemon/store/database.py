@@ -508,10 +508,22 @@ class Database:
 
         Where there is a log, that has all that is written, and the file is a copy.
         """
-        if self.outbox is None and (found := _file_of(self.path)) != self._file:
+        if self.outbox is None:
+            self._require_own_file("write to")
+
+    def require_reader_file(self) -> None:
+        """Raise StorageError where the path leads to another file than this connection's, or to none.
+
+        For whoever is about to open one more connection by the path. SQLite would take that file for a database that nobody has open, and
+        cut off its index of the log, which all of them map by name: the next look of any of them ends the process (SIGBUS).
+        """
+        self._require_own_file("read")
+
+    def _require_own_file(self, doing: str) -> None:
+        if (found := _file_of(self.path)) != self._file:
             what = "deleted" if found is None else "replaced by another file"
             raise StorageError(
-                f"cannot write to the database: its file was {what} while it was open",
+                f"cannot {doing} the database: its file was {what} while it was open",
                 hint="stop the daemon, put the file back or restore a backup, and start it again",
             )
 

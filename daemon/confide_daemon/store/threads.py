@@ -188,6 +188,7 @@ class StoreThreads:
     def _reader(self) -> Store:
         store: Store | None = getattr(self._own, "store", None)
         if store is None:
+            self._writer.require_reader_file()
             store = self._own.store = self._open_reader()
             self._stores.append(store)
             self._pages.opened()

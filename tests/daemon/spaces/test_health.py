@@ -592,6 +592,19 @@ async def test_a_file_that_goes_while_it_is_open_takes_no_more_writes(path: Path
     await space.close()
 
 
+async def test_a_file_that_was_replaced_ends_no_reader_and_no_process(path: Path) -> None:
+    """A connection that is opened then would cut off the index of the log under all that are open: the process would end by SIGBUS."""
+    space = await open_space(path)
+    assert (await space.documents.read("p", "3.md")).text == text_of(3)
+    await space.documents.put("p", "new.md", "a text\n", base=0, author="a")
+    shutil.copy(path, path.with_name("other"))
+    path.with_name("other").rename(path)
+    await space._threads.rest()  # who examines opens the file anew
+    with pytest.raises(StorageError, match="replaced by another file while it was open"):
+        await space._threads.examine(lambda store: store.rows("SELECT count(*) FROM document"))
+    await space.close()
+
+
 async def test_a_write_that_was_refused_is_known_until_one_is_made(path: Path) -> None:
     """Reads go on meanwhile. The upkeep tries by itself, so that nobody has to store something to see that all is well again."""
     space = await open_space(path)
