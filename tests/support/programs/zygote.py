@@ -148,6 +148,8 @@ def _become(start: dict[str, Any], descriptors: Sequence[int]) -> list[str]:
     for descriptor in descriptors:
         os.close(descriptor)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A run of tests behind `nohup` has it ignored, and a daemon heeds that.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if start["session"]:
         os.setsid()
     os.umask(start["umask"])
