@@ -243,7 +243,7 @@ def parsed(text: str) -> datetime | None:
         return None
 
 
-# Words that every text has. Dropping them costs nothing and saves scanning their long lists (retrieval.md 1.2).
+# Words that every text has. Dropping them costs nothing and saves scanning their long lists.
 STOP_WORDS: Final = frozenset(
     """a about above after again all also am an and any are as at be because been before being both but by can
     could did do does doing done down during each few for from further get got had has have having he her here hers him his

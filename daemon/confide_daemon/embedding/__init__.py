@@ -6,7 +6,7 @@ background, so that nothing waits for them: a search before that is answered by 
 
 import os
 
-# BLAS with two threads turns a quarter of a millisecond into 8 to 16 on a busy machine (retrieval.md 2). It only counts before numpy
+# BLAS with two threads turns a quarter of a millisecond into 8 to 16 on a busy machine. It only counts before numpy
 # is imported, and everything of ours that uses numpy imports this package first.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 

@@ -5,8 +5,8 @@ hold as many whole parts as fit, and know the headings above them and their line
 is in a piece, pieces are in order, none is over the limit, and the same text always gives the same pieces. Which parts stand together
 is decided by what stands around them alone (`pack`), so an edit changes the pieces near it and no others, whatever the text.
 
-Small pieces with neighbour smoothing at search time beat large ones by 13 points of recall within 1,000 returned tokens (retrieval.md 1.4);
-`bench/quality.py` has the measurements behind the default size.
+Small pieces with neighbour smoothing at search time beat large ones by 13 points of recall within 1,000 returned tokens;
+`bench/quality.py` has the measurements behind that and behind the default size.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import numpy as np
 
 from confide_daemon.embedding.embedder import Vectors
 
-# On CPU, batches of one to four texts of like length beat 8 to 32 both in speed and in memory (retrieval.md 3): padding is what costs.
+# On CPU, batches of one to four texts of like length beat 8 to 32 both in speed and in memory: padding is what costs.
 BATCH = 4
 # Long texts go alone: four of 256 word pieces at once take 130 MiB that are never given back, and gain nothing.
 BATCH_CHARACTERS = 2400

@@ -1,4 +1,4 @@
-"""What an agent can browse as MCP resources: important notes, projects, and every document (tools design, "Resources and prompts").
+"""What an agent can browse as MCP resources: important notes, projects, and every document.
 
     memory://core, memory://high           notes of that importance, of this project, those linked with it and the global one
     memory://project/{project}             what there is of a project

@@ -71,7 +71,7 @@ from confide_memory.tools.call import (
 
 log = logging.getLogger(__name__)
 
-# The proxy answers for the daemon after ten seconds (tools design, last section); an error of ours says more than its guess.
+# The proxy answers for the daemon after ten seconds (docs/offline.md); an error of ours says more than its guess.
 CALL_DEADLINE_S = 9.5
 LONG_DEADLINE_S = 900.0
 # MCP 2025-11-25, "Resources", "Error Handling".

@@ -241,7 +241,7 @@ def _term_counts(api: apsw.FTS5ExtensionApi) -> bytes:
 def piece_header(path: str, heading: str, words: str = "") -> str:
     """What is searched beside the text, in a column of its own: file name with its date, headings, and the words of a note's fields.
 
-    It stays out of the embedded text, where it would hurt (retrieval.md 1.3).
+    It stays out of the embedded text, where it would hurt.
     """
     stem = re.sub(r"[-_/.]+", " ", path.removesuffix(".md"))
     return f"{stem} | {heading} | {words}" if words else f"{stem} | {heading}"
