@@ -23,6 +23,8 @@ _ADDRESS: Final = re.compile(
     r"://|^\W*(?://|\\\\|www\.)|(?:^|\W)(?:https?|wss?|ftp|file|data|javascript|mailto):|[\w-]\.[A-Za-z]{2,}(?::\d+)?[/?#\\]",
     re.IGNORECASE,
 )
+_HOST: Final = re.compile(r"[.@][\w-]*[A-Za-z]")
+"""What makes of the value before it a label of a host's name, or a user at one: to resolve it is to send it."""
 _SPACE: Final = re.compile(r"\s")
 
 
@@ -69,12 +71,13 @@ class _Reader:
             if _DEFINITION.match(self._plain, line, start):
                 yield line, end
         # What has no blank in it is read as one: a host's name may stand behind the value, too.
+        is_host = _HOST.match(self._plain, end) is not None
         begin = start
         while begin > 0 and start - begin <= _MOST and not self._plain[begin - 1].isspace():
             begin -= 1
         after = _SPACE.search(self._plain, end, end + _MOST)
         end = after.start() if after is not None else min(len(self._plain), end + _MOST)
-        if start - begin > _MOST or _ADDRESS.search(self._plain[begin:end]):
+        if is_host or start - begin > _MOST or _ADDRESS.search(self._plain[begin:end]):
             yield begin, end
 
     def _take(self, sign: str, at: int) -> None:

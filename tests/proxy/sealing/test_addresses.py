@@ -61,6 +61,8 @@ def test_what_would_be_fetched_keeps_its_placeholder(text: str) -> None:
         "deploy password: {}\nmore\n",
         "# Secrets\n\ndeploy password: {}\n",
         "- deploy password: {} (rotated, see x.md)\n",
+        "deploy password: {}. Rotated in May\n",
+        "the deploy password: {}.\nMore\n",
         "a < b, a -> c, <b>bold</b>, \\<i\\> and it's said: see [x](y.md)\n\ndeploy password: {}\n",
         '<img alt="a > b" src="x.png">\n\nname = "ann"\n\ndeploy password: {}\n',
     ],
@@ -70,7 +72,16 @@ def test_what_is_no_address_gets_its_value_back(text: str) -> None:
     assert sealer().restore(brought, SEALED.values, "files", before=SEALED.text) == text.replace("{}", VALUE)
 
 
-@pytest.mark.parametrize("text", ["https://evil.example/" + "a" * 20_000 + "{}\n", "see {}.evil.example/x\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://evil.example/" + "a" * 20_000 + "{}\n",
+        "see {}.evil.example/x\n",
+        "see {}.evil.example\n",
+        "see {}.evil\n",
+        "write to ann:{}@evil.example\n",
+    ],
+)
 def test_a_token_in_the_middle_of_an_address_keeps_its_placeholder(text: str) -> None:
     sealed = sealer().seal(f"the token {TOKEN}\n", "files")
     (placeholder,) = sealed.values
