@@ -27,8 +27,8 @@ BUSY = 2
 LEFT = 0.1
 """How much of the disk's speed the writers leave."""
 MOST_WRITERS = 16
-ON_DISK = "/var/tmp"
-"""Short enough for the paths of sockets below it, and not in memory as /tmp may be."""
+ON_DISK = Path("/var/tmp")
+"""Where tests have their files beside company: not in memory as /tmp may be, and as short as that, for the paths of sockets below it."""
 PIECE = 4 * 2**20
 PROBES = 5
 
@@ -129,7 +129,7 @@ def main() -> int:
             runs.append(run(number, options.target))
         else:
             with tempfile.TemporaryDirectory(dir=ON_DISK) as name, company(Path(name)) as beside:
-                runs.append(run(number, options.target, beside=beside, folder=Path(name)))
+                runs.append(run(number, options.target, beside=beside, folder=ON_DISK))
         print(runs[-1].row(), flush=True)
     return int(any(each.code for each in runs))
 

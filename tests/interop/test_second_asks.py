@@ -38,33 +38,46 @@ async def pinned(ann: Machine, second: Daemon) -> Machine:
 async def test_it_is_asked_for_everything(pinned: Machine, notes: Notes) -> None:
     """`apply` as REQ and as a body beyond the credit, on a file edited meanwhile and on a path outside; `flush`, `backlog` and `scan`."""
     outcome: dict[str, Any] = {}
+    new: dict[str, Any] = {"revision": 3, "baseHash": None}
+    made = {**new, "path": "memory/made.md", "hash": hash_of("made"), "text": "made"}
 
-    async def ask(served: Served) -> None:
-        request, project = served.session.request, notes.ops("attach")[0]["project"]
-        new: dict[str, Any] = {"project": project, "revision": 3, "baseHash": None}
-        made = {**new, "path": "memory/made.md", "hash": hash_of("made"), "text": "made"}
-        outcome["small"] = await request("apply", **made)
-        large = {**new, "path": "memory/large.md", "hash": hash_of(LARGE)}
+    async def bring(served: Served) -> None:
+        project = notes.ops("attach")[0]["project"]
+        outcome["small"] = await served.session.request("apply", project=project, **made)
+        large = {**new, "project": project, "path": "memory/large.md", "hash": hash_of(LARGE)}
         outcome["large"] = await served.session.upload("apply", LARGE.encode(), **large)
+
+    async def break_rules(served: Served) -> None:
+        request, project = served.session.request, notes.ops("attach")[0]["project"]
         for refused, code in (
-            (request("apply", **{**made, "path": "src/made.md"}), "invalid"),
+            (request("apply", project=project, **{**made, "path": "src/made.md"}), "invalid"),
             (request("put", project=project), "unavailable"),
         ):
             with pytest.raises(RefusedError) as error:
                 await refused
             assert error.value.code == code
+
+    async def meet_an_edit(served: Served) -> None:
+        request, project = served.session.request, notes.ops("attach")[0]["project"]
         pinned.write("memory/made.md", "by hand")
         other = {**made, "hash": hash_of("other"), "text": "other", "revision": 4}
-        outcome["edited"] = await request("apply", **other)
+        outcome["edited"] = await request("apply", project=project, **other)
+
+    async def ask(served: Served) -> None:
+        request, project = served.session.request, notes.ops("attach")[0]["project"]
         outcome["backlog"] = await request("backlog")
         outcome["flush"] = await request("flush", project=project, path="memory/made.md")
         outcome["flushed"] = notes.text(project, "memory/made.md")
-        pinned.write("memory/later.md", "later")
-        outcome["scan"] = await request("scan", force=False)
-        outcome["scanned"] = notes.text(project, "memory/later.md")
 
-    notes.before_tool = ask
-    await run(pinned, "status")
+    async def have_it_scan(served: Served) -> None:
+        pinned.write("memory/later.md", "later")
+        outcome["scan"] = await served.session.request("scan", force=False)
+        outcome["scanned"] = notes.text(notes.ops("attach")[0]["project"], "memory/later.md")
+
+    # Each within one call of a tool, which waits ten seconds: so on a busy machine they do not add up.
+    for step in (bring, break_rules, meet_an_edit, ask, have_it_scan):
+        notes.before_tool = step
+        await run(pinned, "status")
     assert outcome["small"] == outcome["large"] == {"applied": True}
     assert (pinned.project / "memory/large.md").read_text() == LARGE
     assert not (pinned.project / "src").exists()

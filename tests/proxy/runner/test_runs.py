@@ -106,8 +106,11 @@ async def test_an_agent_that_says_nothing_is_ended(
 
 
 async def test_a_run_ends_at_its_time(runs: Runs) -> None:
-    result = await runs.command("echo begun; sleep 60", has_repository=False, timeout_s=0.4)
-    assert (result.state, result.reason) == ("failed", "it took longer than 0 s")
+    for timeout_s in (0.4, 4.0, 40.0):  # how long a sandbox takes to begin is the machine's business
+        result = await runs.command("echo begun; sleep 600", has_repository=False, timeout_s=timeout_s)
+        assert (result.state, result.reason) == ("failed", f"it took longer than {timeout_s:.0f} s")
+        if "begun" in result.text:
+            break
     assert "begun" in result.text
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 
 from confide_memory.documents import text_hash
 from confide_proxy.sync.commits import Commits
@@ -46,6 +47,12 @@ def repository(folder: Path, *, address: str = ANN) -> Path:
     git(folder, "config", "user.name", "Ann")
     git(folder, "config", "user.email", address)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine git takes as long as it takes; what follows when it takes too long has tests of its own."""
+    monkeypatch.setattr("confide_proxy.sync.commits._DEADLINE_S", DEADLINE_S)
 
 
 def is_a_strangers(root: Path, name: str = NAME) -> bool:
