@@ -197,6 +197,7 @@ class AuditLog:
         self._waiting: deque[_Seen] = deque()
         self._dropped = 0
         self._arrived = asyncio.Event()
+        self._under_way: asyncio.Task[None] | None = None
         # Of the minute at hand: which row counts the refusals of which key.
         self._counting: dict[tuple[bytes | None, str | None], int] = {}
         self._counting_until = 0.0
@@ -224,6 +225,8 @@ class AuditLog:
         """Write what still waits, within a few seconds."""
         try:
             async with asyncio.timeout(FLUSH_DEADLINE_S):
+                if self._under_way is not None:
+                    await asyncio.shield(self._under_way)
                 await self._write()
         except TimeoutError:
             log.error("the audit log could not be written in time")
@@ -242,8 +245,12 @@ class AuditLog:
         dropped, self._dropped = self._dropped, 0
         if dropped:
             log.error("%d rows of the audit log were dropped: they came faster than the disk takes them", dropped)
-        if not batch:
-            return
+        if batch:
+            # Whoever is cancelled here leaves it to `flush`: a batch whose thread has not begun would be in no queue and in no log.
+            self._under_way = asyncio.create_task(self._store_all(batch))
+            await asyncio.shield(self._under_way)
+
+    async def _store_all(self, batch: list[_Seen]) -> None:
         try:
             await asyncio.to_thread(self._store, batch)
         except EngineError:

@@ -116,5 +116,8 @@ class Clients:
         if used:
             try:
                 await asyncio.to_thread(self._daemon.registry.note_used, used)
+            except asyncio.CancelledError:
+                self._used = used | self._used  # its thread may not have begun; `close` notes it, and twice is once
+                raise
             except ConfideError as error:
                 log.error("when tokens were last used could not be noted: %s", error)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from tests.support.clock import Clock
 from tests.support.daemon.loopback import Machine, serving
 from tests.support.daemon.registries import ALICE, BOB, KEY
+from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.errors import DeniedError
 from confide_crypto.keys.identity import Identity, fingerprint_words
@@ -266,6 +269,27 @@ async def test_a_writer_that_cannot_write_loses_rows_and_nothing_else(registry: 
     await log.flush()
     (row,) = registry.audit_entries()
     assert row.count == 1
+
+
+async def test_a_batch_whose_thread_has_not_begun_when_the_daemon_ends_is_written(
+    registry: Registry, clock: Clock
+) -> None:
+    """On a busy machine it waits for a thread just when nobody writes any more."""
+    one_thread = ThreadPoolExecutor(1)
+    asyncio.get_running_loop().set_default_executor(one_thread)
+    is_free = threading.Event()
+    one_thread.submit(is_free.wait)
+    log = AuditLog(registry.transaction, clock=clock)
+    writing = asyncio.create_task(log.run())
+    log.refused(ALICE, "unknown")
+    async with asyncio.timeout(DEADLINE_S):
+        while log._waiting:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0)
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    is_free.set()
+    await log.flush()
+    assert [entry.event for entry in registry.audit_entries()] == ["refused"]
 
 
 async def test_what_a_daemon_sees_is_in_it(tmp_path: Path) -> None:
