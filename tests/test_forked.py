@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,17 @@ program = forked.Program([str(forked.BIN / "confide"), "mcp"], stdout=-3)
 print(forked._zygotes["confide"].pid, program.pid, flush=True)
 time.sleep(60)
 """
+
+
+@pytest.fixture(autouse=True)
+def foreground() -> Iterator[None]:
+    """Signals as at a terminal: behind `nohup`, and behind a script's `&`, whoever is started as usual ignores two of them."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
@@ -124,7 +135,7 @@ def test_ends_by_signals_the_same(machine: Machine, number: signal.Signals) -> N
             with pytest.raises(subprocess.TimeoutExpired):
                 wire.process.wait(0.01)
             wire.process.send_signal(number)
-            codes.append((wire.process.wait(10), wire.process.poll()))
+            codes.append((wire.process.wait(DEADLINE_S), wire.process.poll()))
     assert codes[0] == codes[1]
 
 
