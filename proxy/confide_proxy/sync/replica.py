@@ -718,7 +718,7 @@ class Replica:
             inode = self.folder.inode(path)
             if inode == writing.inode:
                 self._ledger.set(path, Confirmed(writing.hash, writing.revision, UNREAD, 0))
-            elif inode in (0, writing.over):
+            elif inode == 0:
                 self._ledger.note_writing(path, None)
         return self._ledger.get(path)
 

@@ -157,6 +157,20 @@ async def test_another_file_in_the_place_of_one_that_lost_a_line(desk: Desk, sav
     assert (await desk.settled()) == "- mine\n"
 
 
+async def test_a_file_that_is_saved_anew_may_get_the_number_of_the_one_before(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ext4 gives it out again at once; tmpfs, where tests have their files, never does."""
+    with pytest.raises(KilledError):
+        await desk.replica(ShortLived).apply(THEIRS_APPLIED)
+    saved_by_rename(desk.file, "- begun\n- between\n- theirs\n")
+    written = desk.replica()._ledger.writing(PATH)
+    assert written is not None
+    monkeypatch.setattr(Folder, "inode", lambda *_: written.over)
+    await desk.desktop.put(PATH, THEIRS + "- later\n", base=2)
+    assert sorted((await desk.settled()).splitlines()) == ["- begun", "- between", "- later", "- theirs"]
+
+
 async def test_another_file_in_its_place_whose_history_is_gone(desk: Desk) -> None:
     """The daemon has not what was written: nothing of the file is taken for another's."""
     with pytest.raises(KilledError):
