@@ -420,6 +420,7 @@ class Daemon:
         try:
             now = self._state.registry.version()
             if now == version:
+                self._registry_complaint = ""
                 return version, change
             change = await self._apply_registry(change)
         except ConfideError as error:

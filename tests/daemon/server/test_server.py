@@ -414,6 +414,23 @@ async def test_a_registry_that_cannot_be_read_for_a_moment_ends_nothing(
     assert "canary" not in caplog.text
 
 
+async def test_health_is_as_before_once_an_unchanged_registry_can_be_read_again(
+    daemon: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object) -> None:
+        raise StorageError("cannot read the registry: disk I/O error")
+
+    async def until(is_degraded: bool) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while ("storage" in daemon.daemon.operator.ailments()) != is_degraded:  # noqa: ASYNC110 - as /health asks
+                await asyncio.sleep(0.02)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(daemon.state.registry, "version", fail)
+        await until(is_degraded=True)
+    await until(is_degraded=False)
+
+
 async def test_the_data_folder_is_private(daemon: Serving) -> None:
     async with machine(daemon) as laptop:
         await laptop.attach("proj")
