@@ -83,9 +83,8 @@ class Writing(NamedTuple):
     """A text of the daemon's that was about to be put in place.
 
     Attributes:
-        inode: of the file with the text. One that is saved in place stays what it is; one that is saved by a rename is another.
-        over: of the one in whose place it was to come (0: none), for versions before 0.2. It says nothing: a file system gives the
-            number of a file that is gone to the next one.
+        inode, over: of the file with the text, and of the one in whose place it was to come (0: none). One that is saved in place keeps
+            its inode. One that is saved by a rename has another, which on ext4 may be that of `over` once that file is gone.
     """
 
     hash: str

@@ -732,7 +732,11 @@ class Replica:
         sent = await asyncio.to_thread(self._ledger.sent, path)
         # What was sent and not confirmed was in its place before, and the daemon has no number for it.
         before = await self._text_of(path, known.revision, known.hash) if known and not sent else None
-        if written is not None and _comes_from(content.text, written, before):
+        # The inode of the file from before is that file, edited in place, or one that an editor has saved since, to which a file system such
+        # as ext4 gave the number again. Then only a text that has all that was written is taken for made from it: nothing is deleted by it.
+        may_be_before = await asyncio.to_thread(self.folder.inode, path) == writing.over
+        is_whole = not may_be_before or (written is not None and _has_all(content.text, written))
+        if written is not None and is_whole and _comes_from(content.text, written, before):
             await through(self._ledger.set, path, Confirmed(writing.hash, writing.revision, UNREAD, 0))
         else:
             await through(self._ledger.note_writing, path, None)
@@ -774,9 +778,14 @@ def _comes_from(text: str, written: str, before: str | None) -> bool:
     nothing that others wrote counts as deleted."""
     lines, new = set(text.splitlines()), set(written.splitlines())
     if before is None:
-        return new <= lines
+        return _has_all(text, written)
     old = set(before.splitlines())
     return bool(lines & (new - old)) if new - old else not lines & (old - new)
+
+
+def _has_all(text: str, written: str) -> bool:
+    """Whether each line of `written` is in `text`."""
+    return set(written.splitlines()) <= set(text.splitlines())
 
 
 async def _moment() -> None:

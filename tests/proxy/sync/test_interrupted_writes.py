@@ -193,6 +193,25 @@ async def test_an_edit_after_a_kill_before_the_file_was_in_place(desk: Desk, mon
     assert sorted((await desk.settled()).splitlines()) == ["- begun", "- mine", "- theirs"]
 
 
+async def test_an_edit_that_has_a_line_of_what_never_came_deletes_nothing(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A blank line, say, which both have added: that does not make it an edit of the other's text, with a line deleted."""
+    spaced = "- begun\n\n- theirs\n"
+    made = await desk.desktop.put(PATH, spaced, base=2)
+    change = {**THEIRS_APPLIED, "revision": made["revision"], "text": spaced, "hash": text_hash(spaced)}
+
+    def killed(*_arguments: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(folders, "_put_in_place", killed)
+        with pytest.raises(KilledError):
+            await desk.replica().apply(change)
+    desk.file.write_text("- begun\n\n- mine\n")
+    assert {"- begun", "- mine", "- theirs"} <= set((await desk.settled()).splitlines())
+
+
 @pytest.mark.parametrize("times", [1, 2, 3])
 async def test_a_write_that_was_begun_is_noted_although_its_link_broke(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, times: int
