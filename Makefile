@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 demo: $(STAMP)
 	./demo/run
 
-# Every branch of the channel is covered by its own tests, or this fails. The others are four at a time, since many of them wait;
+# Every branch of the channel is covered by its own tests, or this fails. The others run in four processes, since many of them wait;
 # beside their beginning goes the channel, whose words come at the end. The long forms of fuzzing and of tampering are `make fuzz`,
 # those of cuts and kills `make chaos`. What of the channel's tests takes long (tests/crypto/conftest.py) goes with the others.
 test:
@@ -24,7 +24,7 @@ test:
 e2e: $(STAMP) bytecode
 	$(BIN)/python -m pytest -n 6 --dist worksteal -m 'e2e and not channel' tests
 
-# A target several times in this tree, every second time beside busy processes and a slow disk, and a table of what failed: fifty minutes.
+# A target several times in this tree, every second time beside busy processes and a slow disk, and a table of what failed: an hour and a half.
 # `make steady N=5 OF=e2e` does it with the other one.
 N ?= 10
 OF ?= test

@@ -64,14 +64,13 @@ E2E = {
     # Real programs that talk to each other, but for JOURNEYS.
     *("e2e", "chaos", "panel", "interop/test_second_client.py", "interop/test_second_daemon.py", "test_go_peer.py"),
     # Several nodes over one PostgreSQL, and the leases of spaces.
-    *("nodes", "log", "test_from_nodes.py", "test_relay.py", "test_balancer.py"),
+    *("log", "test_from_nodes.py", "test_relay.py", "test_balancer.py"),
     # Floods, and whatever else fills a daemon up.
-    *("test_hostile_peers.py", "test_strangers.py", "test_rates.py", "test_dear_requests.py", "test_attacks.py"),
-    *("test_panel_attacks.py", "test_server_attacks.py", "test_serving.py", "test_limits.py"),
+    *("test_hostile_peers.py", "test_strangers.py", "test_rates.py", "test_dear_requests.py"),
+    *("test_server_attacks.py", "test_serving.py", "test_limits.py"),
     # More than three programs at once, or programs that are killed again and again.
-    *("backup", "test_watchers.py", "test_reverse_proxy.py", "test_nights.py", "test_two_hosts.py", "test_renewal.py"),
-    *("test_generation_kills.py", "test_store_crash.py", "test_signing_in_killed.py", "test_migration_kills.py"),
-    *("test_write_faults.py", "test_clocks.py", "test_store_cli.py", "test_backup_cli.py", "test_forked.py"),
+    *("backup", "test_generation_kills.py", "test_store_crash.py", "test_signing_in_killed.py"),
+    *("test_migration_kills.py", "test_write_faults.py", "test_store_cli.py", "test_backup_cli.py", "test_forked.py"),
     # Installs of the wheel, one for each extra.
     "test_installs.py",
 }
@@ -90,7 +89,7 @@ JOURNEYS = {
     "e2e/sync/test_notes_by_hand.py",
     "e2e/sync/test_two_clones.py",
 }
-"""Of those the ones that `make test` runs all the same: one way through each part of the product, with its real programs."""
+"""Modules below tests/e2e that `make test` runs as well: one way through each part of the product, with its real programs."""
 TESTS = Path(__file__).parent
 
 

@@ -415,8 +415,10 @@ class Daemon:
                 return
 
     async def _follow_registry(self, version: int, change: int) -> tuple[int, int]:
-        """Take up what has changed in the registry; where it was read up to. What cannot be read is tried again with the next poll: new
-        machines are refused meanwhile, and whoever is connected stays."""
+        """Apply changes of the registry; return its version and the change number up to which they are applied.
+
+        A registry that cannot be read is read again at the next poll. Until then new machines are refused, and connected ones stay.
+        """
         try:
             now = self._state.registry.version()
             if now == version:

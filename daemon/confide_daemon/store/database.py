@@ -514,8 +514,8 @@ class Database:
     def require_reader_file(self) -> None:
         """Raise StorageError where the path leads to another file than this connection's, or to none.
 
-        For whoever is about to open one more connection by the path. SQLite would take that file for a database that nobody has open, and
-        cut off its index of the log, which all of them map by name: the next look of any of them ends the process (SIGBUS).
+        Call it before another connection is opened by the path. SQLite would treat the other file as a database that no process has open,
+        and truncate the -shm file, which all connections map by its name: their next access ends the process with SIGBUS.
         """
         self._require_own_file("read")
 

@@ -40,7 +40,7 @@ _INITIALIZE: Final = {
 
 
 def is_strange(start: Start, user_file: Path) -> bool:
-    """Whether an entry is of another file than the user's own, and says more than `confide setup` writes, which may do anything."""
+    """Whether an entry stands in another file than the user's own, and differs from what `confide setup` writes."""
     if start.file == user_file:
         return False
     # A path that is not absolute means another program in the project's folder, where it would be started, than it means here.

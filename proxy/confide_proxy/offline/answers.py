@@ -1,4 +1,4 @@
-"""What this machine answers while the daemon cannot be reached (docs/offline.md).
+"""Answers of this machine while the daemon cannot be reached (docs/offline.md).
 
 The catalogue says per tool: `queue` (kept in the journal, sent once the link is back), `local` (answered from the files on this machine),
 or `fail`. Imported at the first call that needs it.

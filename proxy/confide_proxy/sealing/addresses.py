@@ -24,7 +24,7 @@ _ADDRESS: Final = re.compile(
     re.IGNORECASE,
 )
 _HOST: Final = re.compile(r"[.@][\w-]*[A-Za-z]")
-"""What makes of the value before it a label of a host's name, or a user at one: to resolve it is to send it."""
+"""Directly behind a value: makes it a label of a host name, or the user at one. Resolving that name sends the value."""
 _SPACE: Final = re.compile(r"\s")
 
 

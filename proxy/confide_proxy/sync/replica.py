@@ -732,8 +732,8 @@ class Replica:
         sent = await asyncio.to_thread(self._ledger.sent, path)
         # What was sent and not confirmed was in its place before, and the daemon has no number for it.
         before = await self._text_of(path, known.revision, known.hash) if known and not sent else None
-        # The inode of the file from before is that file, edited in place, or one that an editor has saved since, to which a file system such
-        # as ext4 gave the number again. Then only a text that has all that was written is taken for made from it: nothing is deleted by it.
+        # The old file's inode: that file edited in place, or one saved since by a rename, to which ext4 gave the number again. Only a text
+        # with all lines of the write counts as made from it then, so that no line of others is deleted.
         may_be_before = await asyncio.to_thread(self.folder.inode, path) == writing.over
         is_whole = not may_be_before or (written is not None and _has_all(content.text, written))
         if written is not None and is_whole and _comes_from(content.text, written, before):

@@ -1,4 +1,4 @@
-"""What an agent can browse as MCP resources: important notes, projects, and every document.
+"""MCP resources that an agent can browse: important notes, projects, and every document.
 
     memory://core, memory://high           notes of that importance, of this project, those linked with it and the global one
     memory://project/{project}             what there is of a project
