@@ -26,13 +26,13 @@ from tests.support.daemon.postgres import Postgres, server
 from tests.support.programs.nodes import LEASE_S, Nodes, Wire, news, several
 
 from bench.texts import documentation, pieces
+from confide_cluster.daemon.log import snapshot
+from confide_cluster.daemon.log.postgres.engine import Engine
+from confide_cluster.daemon.log.tables import Log
 from confide_crypto.keys.identity import Identity
 from confide_daemon.access.registry import open_state
 from confide_daemon.config import StoreConfig
 from confide_daemon.retrieval.search.query import SearchQuery
-from confide_daemon.store.log import snapshot
-from confide_daemon.store.log.postgres.engine import Engine
-from confide_daemon.store.log.tables import Log
 
 PIECES = 10_000
 WRITES = 300

@@ -21,13 +21,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from confide_crypto.keys.identity import Identity
-from confide_crypto.sealing.orders import sign_order
 from confide_crypto.sealing.roster import Roster
 from confide_daemon.access.callers import Grants
 from confide_daemon.store.store import Store
-from confide_daemon.tasks import claims, desk, planning, watch
-from confide_daemon.tasks.claims import Ending, Name, Runner
-from confide_memory.tasks.order import ALWAYS_LASTS_S, Order
+from confide_night.daemon import desk, watch
+from confide_night.daemon.slots import claims, planning
+from confide_night.daemon.slots.claims import Ending, Name, Runner
+from confide_night.order.order import ALWAYS_LASTS_S, Order
+from confide_night.order.sealed import sign_order
 
 KEY = bytes(range(32))
 NOW = 1_800_000_000

@@ -22,7 +22,7 @@ from confide_proxy.offline.queued_writes import placed
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import Ledger
 from confide_proxy.sync.replica import Replica
-from confide_proxy.transfer.export import tree as export_tree
+from confide_transfer.local.export import tree as export_tree
 
 
 def is_let(check: Any, *arguments: Any) -> bool:

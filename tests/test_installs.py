@@ -29,7 +29,7 @@ INITIALIZE: Final = json.dumps(
 ALONE: Final = ("gateway", "runner", "keyring", "lancedb")
 """The extras of a machine whose daemon is elsewhere."""
 BESIDE: Final = {
-    "postgres": "confide_daemon.store.log.postgres.engine",
+    "postgres": "confide_cluster.daemon.log.postgres.engine",
     "vault": "confide_daemon.sealing.vault_client",
     "fastembed": "confide_daemon.embedding.libraries, fastembed",
 }
@@ -40,17 +40,29 @@ PARTS: Final[dict[str, str]] = {
     "confide_crypto": "",
     "confide_memory": "",
     "confide_proxy": "",
-    "confide_door": "gateway",
-    "confide_proxy.gateway": "gateway",
-    "confide_proxy.runner": "runner",
     "confide_proxy.link.identity": "keyring",
-    "confide_proxy.transfer.readers.vector_memory_mcp": "lancedb",
-    "confide_memory.tasks.schedule": "runner",
     "confide_daemon": "daemon",
     "confide_daemon.embedding.libraries": "daemon,fastembed",
     "confide_daemon.embedding.providers.gguf": "daemon,gguf",
     "confide_daemon.sealing.vault_client": "daemon,vault",
-    "confide_daemon.store.log": "daemon,postgres",
+    "confide_backup": "daemon",
+    "confide_cluster": "daemon",
+    "confide_cluster.daemon.log": "daemon,postgres",
+    "confide_cluster.shared": "",
+    "confide_http": "gateway",
+    "confide_http.cli": "",
+    "confide_http.cli.server": "daemon",
+    "confide_http.server": "daemon",
+    "confide_learn": "",
+    "confide_night": "",
+    "confide_night.daemon": "daemon",
+    "confide_night.order.schedule": "runner",
+    "confide_night.runner": "runner",
+    "confide_panel": "gateway",
+    "confide_transfer": "",
+    "confide_transfer.daemon": "daemon",
+    "confide_transfer.local.readers.vector_memory_mcp": "lancedb",
+    "confide_transfer.move.daemon": "daemon",
 }
 """Which install each package, room or module is for; the nearest counts."""
 

@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = {
+CORE = {
     "confide_crypto": ROOT / "crypto" / "confide_crypto",
     "confide_memory": ROOT / "memory" / "confide_memory",
-    "confide_door": ROOT / "door" / "confide_door",
     "confide_proxy": ROOT / "proxy" / "confide_proxy",
     "confide_daemon": ROOT / "daemon" / "confide_daemon",
 }
+ADDONS = {path.name: path for path in sorted((ROOT / "addons").iterdir()) if (path / "__init__.py").exists()}
+PACKAGES = CORE | ADDONS
 ONE_THING_A_FILE = {"cli", "tools", "readers", "providers", "requests", "sql"}
 HEAVY = {
     "mcp",
@@ -34,10 +35,9 @@ HEAVY = {
     "h11",
     "jinja2",
     "markdown_it",
-    "confide_door",
 }
 
-SERVING = {"starlette", "uvicorn", "h11", "jinja2", "confide_door"}
+SERVING = {"starlette", "uvicorn", "h11", "jinja2"}
 
 
 @functools.cache
@@ -55,8 +55,8 @@ def imports(file: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("package", "forbidden"),
     [
-        ("confide_crypto", {"confide_memory", "confide_door", "confide_proxy", "confide_daemon", "mcp"}),
-        ("confide_door", {"confide_memory", "confide_proxy", "confide_daemon", "mcp"}),
+        ("confide_crypto", {"confide_memory", "confide_proxy", "confide_daemon", "mcp"}),
+        ("confide_memory", {"confide_proxy", "confide_daemon", "mcp"}),
         ("confide_proxy", {"confide_daemon", "mcp"}),
         ("confide_daemon", {"confide_proxy"}),
     ],
@@ -92,7 +92,7 @@ def loads(file: Path) -> set[str]:
 
 def test_talkative_libraries_are_reached_through_one_module_that_silences_them() -> None:
     """Tests and benchmarks included: they run on people's machines as well."""
-    folders = ("crypto", "memory", "door", "proxy", "daemon", "bench", "fuzz", "mutants", "demo", "tests")
+    folders = ("crypto", "memory", "proxy", "daemon", "addons", "bench", "fuzz", "mutants", "demo", "tests")
     modules = [module for folder in folders for module in (ROOT / folder).rglob("*.py")]
     assert len(modules) > 100
     assert {str(module.relative_to(ROOT)) for module in modules if loads(module) & TALKATIVE} == {
@@ -128,15 +128,15 @@ def test_the_first_answer_needs_no_event_loop() -> None:
 def test_what_serves_http_is_loaded_by_who_serves_it() -> None:
     """Its libraries stand in rooms of their own, which no agent's session and no hook may import; nor are they `confide token`'s, nor those
     of a runner that waits: its gateway is another process."""
-    proxy = PACKAGES["confide_proxy"]
-    users = {file.relative_to(proxy).parts[0] for file in proxy.rglob("*.py") if imports(file) & SERVING}
-    assert users == {"gateway", "runner"}
-    below = ("mcp", "hooks", "learn", "link", "sync", "sealing", "offline", "transfer", "devices", "clients")
-    for room in below:
-        for file in (proxy / room).rglob("*.py"):
-            text = file.read_text("utf-8")
-            assert not re.search(r"confide_proxy[.](gateway|runner)", text), file
-    names = "from confide_proxy.cli import gateway, runner; from confide_proxy.runner import service"
+    users = {
+        (package, file.relative_to(folder).parts[0])
+        for package, folder in PACKAGES.items()
+        for file in folder.rglob("*.py")
+        if imports(file) & SERVING
+    }
+    assert {package for package, _ in users} == {"confide_cluster", "confide_http", "confide_night", "confide_panel"}
+    assert {room for package, room in users if package == "confide_night"} == {"runner"}
+    names = "from confide_http.cli import local; from confide_night.cli import runner; from confide_night.runner import service"
     script = f"import json, sys; {names}; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert not {name.split(".")[0] for name in json.loads(done.stdout)} & {*SERVING, "httpx2"}

@@ -13,9 +13,9 @@ from tests.support.programs.installs import ROOT, built
 PACKAGES = {
     "confide_crypto": "crypto",
     "confide_memory": "memory",
-    "confide_door": "door",
     "confide_proxy": "proxy",
     "confide_daemon": "daemon",
+    **{path.name: "addons" for path in (ROOT / "addons").iterdir() if (path / "__init__.py").exists()},
 }
 
 

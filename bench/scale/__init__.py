@@ -27,10 +27,10 @@ from bench.scale.model import SERVER, USE, Measured, lines, walls
 from bench.scale.plan import Plan
 from bench.scale.registries import ALONE, REGISTRYS
 from bench.scale.simulation import BEAT, BEHIND_CHECKPOINT, EVERYDAY, LARGE_SNAPSHOT, LOOK, STATUS, Simulation
+from confide_cluster.daemon.log.postgres.engine import DEADLINE_S
+from confide_cluster.daemon.nodes import FOLLOW_S
+from confide_cluster.daemon.spaces.leases import BEATS
 from confide_daemon.config import StoreConfig
-from confide_daemon.server.nodes import FOLLOW_S
-from confide_daemon.spaces.leases import BEATS
-from confide_daemon.store.log.postgres.engine import DEADLINE_S
 
 SETTINGS = {  # PostgreSQL's defaults, and nobody tunes them here; only the tests' server has others
     "max_connections": "200",

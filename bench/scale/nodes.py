@@ -7,10 +7,10 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 
-from confide_daemon.spaces.leases import Lease, Leases
-from confide_daemon.store.log import snapshot
-from confide_daemon.store.log.entry import GENESIS, Place, Sealing, tag_of
-from confide_daemon.store.log.shipped import Shipped
+from confide_cluster.daemon.log import snapshot
+from confide_cluster.daemon.log.entry import GENESIS, Place, Sealing, tag_of
+from confide_cluster.daemon.log.shipped import Shipped
+from confide_cluster.daemon.spaces.leases import Lease, Leases
 
 SCHEMA = 1
 KEY = bytes(32)

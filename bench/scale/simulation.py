@@ -21,13 +21,13 @@ from bench.scale.nodes import KEY, Node, bring
 from bench.scale.plan import Plan
 from bench.scale.registries import registries
 from bench.scale.weighing import Cost, Scales
+from confide_cluster.daemon.log.entry import Sealing
+from confide_cluster.daemon.log.postgres.engine import Engine
+from confide_cluster.daemon.log.shared import REGISTRY
+from confide_cluster.daemon.nodes import FOLLOW_S
+from confide_cluster.daemon.spaces.leases import Leases, standing_of
 from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.server.nodes import FOLLOW_S
-from confide_daemon.spaces.leases import Leases, standing_of
-from confide_daemon.store.log.entry import Sealing
-from confide_daemon.store.log.postgres.engine import Engine
-from confide_daemon.store.log.shared import REGISTRY
 
 LEAST_PATCHSET, MOST_PATCHSET = 60, 720  # bytes, evenly: entries of 570 on average; notes had 579 (docs/numbers.md)
 WORKERS = 2  # of a node, at once

@@ -54,8 +54,15 @@ from confide_memory.forms import (
     text,
     whole,
 )
-from confide_memory.moved import MAX_MOVED, MOVED_FACTS, moved_document, moved_link, moved_revision, moved_session
-from confide_memory.tasks.wire import REQUESTS as TASK_REQUESTS
+from confide_night.order.wire import REQUESTS as TASK_REQUESTS
+from confide_transfer.move.shared.moved import (
+    MAX_MOVED,
+    MOVED_FACTS,
+    moved_document,
+    moved_link,
+    moved_revision,
+    moved_session,
+)
 
 MAX_LABEL_CHARS: Final = 128
 MAX_TOOLSETS: Final = 32

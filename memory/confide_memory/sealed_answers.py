@@ -30,7 +30,9 @@ from confide_memory.forms import (
     sized,
     text,
 )
-from confide_memory.moved import (
+from confide_memory.requests import MAX_CHANGES, MAX_LISTED_RECORDS
+from confide_night.order.wire import ANSWERS as TASK_ANSWERS
+from confide_transfer.move.shared.moved import (
     MAX_LINKS,
     MAX_MOVED,
     MAX_PAGE,
@@ -40,8 +42,6 @@ from confide_memory.moved import (
     moved_revision,
     moved_session,
 )
-from confide_memory.requests import MAX_CHANGES, MAX_LISTED_RECORDS
-from confide_memory.tasks.wire import ANSWERS as TASK_ANSWERS
 
 MAX_WAITING: Final = 256
 MAX_TEXTS: Final = 100_000

@@ -29,12 +29,12 @@ from tests.chaos.simulation import Computer, Weather, agreed, computers
 from tests.support.daemon.backups import Backed
 from tests.support.daemon.loopback import Serving, serving
 
+from confide_backup.daemon import restore, target
+from confide_backup.daemon.manifest import Manifest
+from confide_backup.daemon.restore import ByCode
 from confide_crypto.errors import DeniedError
 from confide_crypto.keys.identity import Identity
 from confide_daemon.access.revocations import Revocations
-from confide_daemon.backup import restore, target
-from confide_daemon.backup.manifest import Manifest
-from confide_daemon.backup.restore import ByCode
 from confide_daemon.config import BackupConfig, DaemonConfig
 from confide_daemon.datadir.credentials import MasterKey
 from confide_daemon.datadir.paths import DataFolder

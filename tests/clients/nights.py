@@ -18,12 +18,12 @@ from tests.clients.models import Model, Step, playing
 from tests.clients.trial import Trial, is_busy
 from tests.support.runs import KEY, repository
 
-from confide_proxy.runner.agents import program_of, prompt
-from confide_proxy.runner.mirrors import Mirror
-from confide_proxy.runner.run import Job, Result, Run
-from confide_proxy.runner.sandbox.bubblewrap import PORT
-from confide_proxy.runner.settings.recipes import Settings, read
-from confide_proxy.runner.trial import sandbox_works
+from confide_night.runner.agents import program_of, prompt
+from confide_night.runner.mirrors import Mirror
+from confide_night.runner.run import Job, Result, Run
+from confide_night.runner.sandbox.bubblewrap import PORT
+from confide_night.runner.settings.recipes import Settings, read
+from confide_night.runner.trial import sandbox_works
 
 ROUNDS = 3
 MOST_OVER_S = 1.5

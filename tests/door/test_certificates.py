@@ -12,8 +12,8 @@ import pytest
 from tests.support.deadline import DEADLINE_S
 from tests.support.network.certificates import certificate
 
-from confide_door import certificates
-from confide_door.certificates import Renewal
+from confide_http.door import certificates
+from confide_http.door.certificates import Renewal
 
 
 class Watched(ssl.SSLContext):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from confide_door.guard import Guard, Names, holds_token, problem_of
+from confide_http.door.guard import Guard, Names, holds_token, problem_of
 
 
 @pytest.mark.parametrize(

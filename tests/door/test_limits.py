@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from confide_door import limits
-from confide_door.limits import Places
-from confide_door.refusals import RefusalError
+from confide_http.door import limits
+from confide_http.door.limits import Places
+from confide_http.door.refusals import RefusalError
 
 
 def request(*parts: bytes, headers: tuple[tuple[bytes, bytes], ...] = (), pause_s: float = 0.0) -> Request:

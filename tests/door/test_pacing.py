@@ -8,7 +8,7 @@ from functools import partial
 
 from tests.support.deadline import DEADLINE_S
 
-from confide_door.pacing import WOKEN, Rests, Turns
+from confide_http.door.pacing import WOKEN, Rests, Turns
 
 
 class Begun(list[str]):

@@ -19,9 +19,9 @@ from starlette.types import Receive, Scope, Send
 from tests.support.deadline import DEADLINE_S
 from tests.support.network.certificates import certificate
 
-from confide_door import limits, serving
-from confide_door.guard import LOOPBACK, Guard, Names
-from confide_door.pacing import Rests, Turns
+from confide_http.door import limits, serving
+from confide_http.door.guard import LOOPBACK, Guard, Names
+from confide_http.door.pacing import Rests, Turns
 
 MOST = 8
 WHOLE = b"GET / HTTP/1.1\r\nHost: localhost:%d\r\n\r\n"

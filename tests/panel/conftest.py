@@ -15,11 +15,11 @@ import pytest
 from tests.support.programs.gateway import Gateway, serving
 from tests.support.programs.processes import Machine, wait_until
 
-from confide_daemon.access.by_http import tokens
-from confide_daemon.access.by_http.applications import Applications
-from confide_daemon.access.by_http.sign_in import Asked, SignIns, words_of
 from confide_daemon.access.registry import open_state
 from confide_daemon.datadir.paths import DataFolder
+from confide_http.server.access import tokens
+from confide_http.server.access.applications import Applications
+from confide_http.server.access.sign_in import Asked, SignIns, words_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 AXE = Path(os.environ.get("CONFIDE_AXE", ""))

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from confide_proxy.runner.mirrors import Mirror
-from confide_proxy.runner.run import Job, Result, Run
-from confide_proxy.runner.sandbox import bubblewrap
-from confide_proxy.runner.settings.recipes import Settings, read
+from confide_night.runner.mirrors import Mirror
+from confide_night.runner.run import Job, Result, Run
+from confide_night.runner.sandbox import bubblewrap
+from confide_night.runner.settings.recipes import Settings, read
 
 KEY = "sk-ant-canary-4c1f77e09b2d4f0aa1c3"
 """The model's key, which no test may find anywhere but with the model."""
@@ -236,6 +236,6 @@ def left_over() -> list[str]:
             line = status.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
-        if "--disable-userns" in line or "confide_proxy.runner.budget" in line:
+        if "--disable-userns" in line or "confide_night.runner.budget" in line:
             found.append(line[:80])
     return found

@@ -56,7 +56,7 @@ from confide_daemon.errors import DataFolderError, StorageError, TakenError, Upg
 from confide_daemon.store.database import connect, is_copy, stand_alone, storage_errors, transaction
 
 if TYPE_CHECKING:
-    from confide_daemon.store.log.shared import SharedLog
+    from confide_cluster.daemon.log.shared import SharedLog
 
 _T = TypeVar("_T")
 
@@ -528,10 +528,10 @@ class Registry:
 
 
 def _shared(store: StoreConfig, path: Path, key: bytes, clock: Callable[[], float]) -> SharedLog:
-    from confide_daemon.store.log.postgres.configured import open_engine
+    from confide_cluster.daemon.log.postgres.configured import open_engine
 
     engine = open_engine(store, most=2)
-    from confide_daemon.store.log.shared import SharedLog  # which needs the driver, as this line has found out by now
+    from confide_cluster.daemon.log.shared import SharedLog  # which needs the driver, as this line has found out by now
 
     return SharedLog(
         engine,

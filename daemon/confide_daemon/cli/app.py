@@ -67,7 +67,7 @@ COMMANDS: Final[Groups] = {
         Entry("revoke", "callers:revoke", "Shut a machine out for good.", ("confided revoke laptop",)),
         Entry(
             "gateway",
-            "gateway:gateway_app",
+            "confide_http.cli.server:gateway_app",
             "Let programs reach a space by HTTP, and shut them out.",
             ("confided gateway allow chat --space home", "confided gateway ls"),
             inner={
@@ -87,7 +87,7 @@ COMMANDS: Final[Groups] = {
         Entry("doctor", "status:doctor", "Check everything, and put right what can be.", ("confided doctor --fix",)),
         Entry(
             "restore",
-            "restore:restore",
+            "confide_backup.cli.restore:restore",
             "Make the data folder out of a snapshot.",
             ("confided restore /mnt/backups/2026-11-22T023000Z --code",),
         ),
@@ -99,7 +99,7 @@ COMMANDS: Final[Groups] = {
         ),
         Entry(
             "backup",
-            "backup:backup_app",
+            "confide_backup.cli.backup:backup_app",
             "Take snapshots of the data folder, and prove them.",
             ("confided backup init --to /srv/backups/confide", "confided backup", "confided backup ls"),
             inner={
@@ -111,7 +111,7 @@ COMMANDS: Final[Groups] = {
         ),
         Entry(
             "store",
-            "store:store_app",
+            "confide_cluster.cli.store:store_app",
             "Keep every write of the spaces in a PostgreSQL as well.",
             ("confided store status",),
             inner={

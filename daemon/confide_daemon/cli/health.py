@@ -201,7 +201,7 @@ def _gateway(found: Paths) -> Iterator[Check]:
     """What `[gateway]` names: a certificate, and a space for programs that describe themselves."""
     said = config.load(found.config).gateway
     if said.cert:
-        from confide_door.certificates import SOON_S, CertificateError, good_until
+        from confide_http.door.certificates import SOON_S, CertificateError, good_until
 
         what, hint = (
             "certificate of the gateway",
@@ -308,8 +308,8 @@ def _models(found: Paths) -> Iterator[Check]:
 
 def _backups(found: Paths) -> Iterator[Check]:
     """Whether every space has a proven snapshot that is young enough, and where the snapshots are."""
-    from confide_daemon.backup.history import History
-    from confide_daemon.backup.service import target_of
+    from confide_backup.daemon.history import History
+    from confide_backup.daemon.service import target_of
 
     settings = config.load(found.config).backup
     if not settings.to:
@@ -344,9 +344,9 @@ def _backups(found: Paths) -> Iterator[Check]:
 
 def _store(found: Paths) -> Iterator[Check]:
     """Whether the database that holds the logs answers, how safe its commits are, and what it has lost."""
-    from confide_daemon.cli.store import durability
-    from confide_daemon.spaces.leases import standing_of
-    from confide_daemon.store.log.postgres.configured import open_engine
+    from confide_cluster.cli.store import durability
+    from confide_cluster.daemon.log.postgres.configured import open_engine
+    from confide_cluster.daemon.spaces.leases import standing_of
 
     try:
         with closing(open_engine(config.load(found.config).store)) as engine:

@@ -42,9 +42,9 @@ def key_rotate(
     keep: Annotated[str, typer.Option("--keep", help="How long the old key goes on answering; at most 30d.")] = "30d",
 ) -> Output:
     """Make a new key; machines that connect while the old one still answers follow by themselves."""
+    from confide_cluster.daemon.spaces import joining
     from confide_crypto.keys.identity import format_daemon_key
     from confide_daemon.access.enrollment import parse_ttl
-    from confide_daemon.spaces import joining
 
     folder = _folder(here)
     keys = joining.rotate(folder, here.store(), keep_s=parse_ttl(keep))
@@ -64,7 +64,7 @@ def key_rotate(
 @command
 def key_retire(here: Here) -> Output:
     """End the old key of a rotation now; machines that know only that one have to join again."""
-    from confide_daemon.spaces import joining
+    from confide_cluster.daemon.spaces import joining
 
     old = joining.retire(_folder(here), here.store())
     return Output({"retired": old}, [f"retired: {old or 'a damaged old key'}"])

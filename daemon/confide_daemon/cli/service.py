@@ -106,7 +106,7 @@ def serve(
     beside = None
     if settings.gateway.listen and not on_demand:
         # A web server, which a daemon without a gateway never loads.
-        from confide_daemon.gateway.serving import Gateway
+        from confide_http.server.serving import Gateway
 
         beside = Gateway.beside(settings.gateway)
     process.run(
@@ -126,7 +126,7 @@ def _formatter(wanted: LogFormat) -> logging.Formatter:
     if wanted is LogFormat.TEXT:
         return logging.Formatter(LOG_FORMAT)
     # Imported late: hardly anybody asks for it, and a daemon that is started on demand is to be there at once.
-    from confide_daemon.cli.log_objects import LogObjects
+    from confide_cluster.cli.log_objects import LogObjects
 
     return LogObjects()
 

@@ -60,7 +60,7 @@ def remove(
     config = here.config().store
     engine = None
     if config.url:
-        from confide_daemon.store.log.postgres.configured import open_engine
+        from confide_cluster.daemon.log.postgres.configured import open_engine
 
         engine = open_engine(config)
         engine.ready()  # before anything is removed
@@ -68,7 +68,7 @@ def remove(
         space_id = state.registry.spaces().get(name, "")
         freed = space_removal.remove(state, name)
     if engine is not None:
-        from confide_daemon.spaces import relocation
+        from confide_cluster.daemon import relocation
 
         relocation.forget(engine, space_id)
         engine.close()

@@ -12,7 +12,6 @@ from confide_daemon.documents.provenance import BY_RULE
 from confide_daemon.documents.results import PutResult
 from confide_daemon.documents.writer import Operation, Writer
 from confide_daemon.errors import NotFoundError, ToolError
-from confide_daemon.notes.bulk_import import Intake, Taken
 from confide_daemon.notes.duplicates import Look
 from confide_daemon.notes.edit import Draft
 from confide_daemon.notes.twins import find_twin
@@ -35,6 +34,7 @@ from confide_memory.classes import DERIVED, TRUSTED, UNTRUSTED, lowest
 from confide_memory.documents import check_path, check_text
 from confide_memory.mentions import folded
 from confide_memory.note import Note
+from confide_transfer.daemon.bulk_import import Intake, Taken
 
 # Below that two names have little in common but letters.
 LEAST = 60.0

@@ -21,12 +21,12 @@ from confide_crypto.errors import OversizedRosterError, ReplayedEntryError, Rost
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Change, Entry
 from confide_daemon.access.audit import record
-from confide_daemon.access.by_http.sign_in import SignIns
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.invites import Invites
 from confide_daemon.access.registry import Registry
 from confide_daemon.errors import StorageError
 from confide_daemon.sealing.rescan import UnsealedCounts
+from confide_http.server.access.sign_in import SignIns
 
 MAX_REMEMBERED: Final = 256
 """Verified rosters in memory, of those used last: some 20 kB each, 8 MiB at most."""

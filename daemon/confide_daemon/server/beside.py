@@ -1,4 +1,4 @@
-"""What a daemon may serve beside its machines: the gateway, which stands on a floor above and is given to it (`confide_daemon.gateway`)."""
+"""What a daemon may serve beside its machines: the gateway, which stands on a floor above and is given to it (`confide_http.server`)."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from confide_cluster.daemon.spaces.leases import Leases
 from confide_daemon.access.jobs import Kind
 from confide_daemon.access.registry import State, create, open_state
 from confide_daemon.access.revocations import Revocations
@@ -31,7 +32,6 @@ from confide_daemon.server.operator.jobs import carry_out
 from confide_daemon.server.operator.upgrading import upgrade
 from confide_daemon.server.server import Daemon, Listen
 from confide_daemon.spaces import models
-from confide_daemon.spaces.leases import Leases
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.room import SPARE
 from confide_daemon.store.page_budget import PageBudget
@@ -99,7 +99,7 @@ def run(
 
 def _join(folder: DataFolder, config: DaemonConfig) -> None:
     if config.store.url:
-        from confide_daemon.spaces import joining
+        from confide_cluster.daemon.spaces import joining
 
         joining.join(folder, config.store)
 

@@ -15,6 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from confide_backup.daemon.operator import BackupDesk
+from confide_backup.daemon.service import Backups
+from confide_cluster.daemon.spaces.leases import Leases
 from confide_crypto.errors import ConfideError, RequestError, where
 from confide_crypto.keys.identity import format_daemon_key
 from confide_crypto.limits import Timers
@@ -25,7 +28,6 @@ from confide_daemon.access.audit import PAUSE_S, SHARED_PAUSE_S, AuditLog
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.registry import Registry, State
 from confide_daemon.access.revocations import Revocations
-from confide_daemon.backup.service import Backups
 from confide_daemon.config import DaemonConfig, parse_listen
 from confide_daemon.datadir import instance
 from confide_daemon.datadir.identity import LiveKeys
@@ -36,22 +38,20 @@ from confide_daemon.server.listening.admission import Admission
 from confide_daemon.server.listening.answers import Answers
 from confide_daemon.server.listening.listener import Listener
 from confide_daemon.server.listening.refusals import Refusals
-from confide_daemon.server.operator.backups import BackupDesk
 from confide_daemon.server.operator.desk import OperatorDesk
 from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.jobs import Work
 from confide_daemon.server.rates import Rate
 from confide_daemon.server.replicas import Change
 from confide_daemon.server.session import Session
-from confide_daemon.spaces.leases import Leases
 from confide_daemon.spaces.maintenance import LOOK_S
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 
 if TYPE_CHECKING:
-    from confide_daemon.server.nodes import Contact, Door, Following
-    from confide_daemon.server.relay.holders import Holders
-    from confide_daemon.server.relay.sessions import Relays
+    from confide_cluster.daemon.nodes import Contact, Door, Following
+    from confide_cluster.daemon.relay.holders import Holders
+    from confide_cluster.daemon.relay.sessions import Relays
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ class Daemon:
         self._overtaken: OvertakenError | None = None
         self._following: Following | None = None
         if state.registry.shared is not None:
-            from confide_daemon.server.nodes import Following
+            from confide_cluster.daemon.nodes import Following
 
             self._following = Following(state, on_overtaken=self._be_overtaken, revocations=revocations)
             self.operator.also(self._following.ailments)
@@ -166,9 +166,9 @@ class Daemon:
         self._door: Door | None = None
         self._nodes: Listener | None = None
         if config.node.listen and spaces.leases is not None:
-            from confide_daemon.server.nodes import Contact, Door
-            from confide_daemon.server.relay.holders import Holders
-            from confide_daemon.server.relay.sessions import Relays
+            from confide_cluster.daemon.nodes import Contact, Door
+            from confide_cluster.daemon.relay.holders import Holders
+            from confide_cluster.daemon.relay.sessions import Relays
 
             is_stopping = self._stop.is_set
             self.holders = Holders(spaces.leases, self._keys.in_force, self._timers, is_stopping=is_stopping)

@@ -47,22 +47,22 @@ from confide_daemon.server.replicas import Change, ConnectedMachine, Copies
 from confide_daemon.server.requests import Operation
 from confide_daemon.server.requests.classes import ClassRequests
 from confide_daemon.server.requests.devices import RosterRequests
-from confide_daemon.server.requests.moving import ALONE, BESIDE, MovingRequests
 from confide_daemon.server.requests.overview import OverviewRequests
 from confide_daemon.server.requests.projects import ProjectRequests
 from confide_daemon.server.requests.sealing import SealedRequests
-from confide_daemon.server.requests.sign_ins import SignInRequests
 from confide_daemon.server.requests.sync import SyncRequests
-from confide_daemon.server.requests.tasks import TaskRequests
-from confide_daemon.server.requests.transfer import TransferRequests
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ConnectionFacts, ToolContext
+from confide_http.server.requests import SignInRequests
 from confide_memory.answers import read_of_machine
 from confide_memory.documents import GLOBAL_PROJECT, MAX_TEXT_BYTES, iso, receive_text, send_text
 from confide_memory.forms import project as project_of
 from confide_memory.requests import read
 from confide_memory.versions import UNKNOWN, parsed
+from confide_night.daemon.requests import TaskRequests
+from confide_transfer.daemon.requests import TransferRequests
+from confide_transfer.move.daemon.requests import ALONE, BESIDE, MovingRequests
 
 log = logging.getLogger(__name__)
 

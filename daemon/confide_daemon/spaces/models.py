@@ -15,7 +15,7 @@ from confide_daemon.embedding.settings import AUTO, RemoteSettings
 from confide_daemon.retrieval.indexing.generations import Patience
 from confide_daemon.retrieval.search.ranking import ORIGINAL, Weights
 from confide_daemon.store.tables.pieces import Generation
-from confide_memory.tasks.order import microusd
+from confide_night.order.order import microusd
 
 if TYPE_CHECKING:
     from confide_daemon.embedding.reranker import Reranker

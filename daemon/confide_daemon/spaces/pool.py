@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from confide_cluster.daemon.spaces.leases import Lease, Leases
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.access import space_removal
@@ -29,7 +30,6 @@ from confide_daemon.sealing.rosters import Rosters
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.spaces.custodian import Custodian, sweep
 from confide_daemon.spaces.entry import Entry, Follow, Standing, StandingFile, Stilled
-from confide_daemon.spaces.leases import Lease, Leases
 from confide_daemon.spaces.maintenance import OPEN, Turns
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.room import CLOSE_AFTER_S, MOST_OPEN, Room

@@ -17,12 +17,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from confide_cluster.daemon.spaces.leases import Lease, discard
+from confide_cluster.daemon.spaces.shipping import Shipping
 from confide_crypto.sealing.roster import Roster
 from confide_daemon.datadir.disk import Disk
 from confide_daemon.documents.history import DELETED_DAYS, History
 from confide_daemon.documents.listing import Listing
 from confide_daemon.documents.lives import Lives
-from confide_daemon.documents.moving import Moving
 from confide_daemon.documents.overview import Overview
 from confide_daemon.documents.service import Documents, Projects, Transcripts, Usage
 from confide_daemon.documents.writer import Writer
@@ -47,11 +48,8 @@ from confide_daemon.sealing.rescan import StoredTexts
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.sealing.vault_records import VaultRecords
 from confide_daemon.spaces import maintenance
-from confide_daemon.spaces.leases import Lease, discard
 from confide_daemon.spaces.maintenance import Health, Turns, Upkeep, mark_closed
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.nightly import Nightly
-from confide_daemon.spaces.shipping import Shipping
 from confide_daemon.store.database import Damage, Outbox
 from confide_daemon.store.page_budget import PageBudget
 from confide_daemon.store.quota import UNLIMITED, Quota
@@ -60,8 +58,10 @@ from confide_daemon.store.store import Store
 from confide_daemon.store.tables.vector_scan import VectorScan
 from confide_daemon.store.threads import StoreThreads
 from confide_daemon.store.upkeep import salvage
-from confide_daemon.tasks.claims import UNLIMITED as ANY_MONEY
-from confide_daemon.tasks.service import Tasks
+from confide_night.daemon.nightly import Nightly
+from confide_night.daemon.service import Tasks
+from confide_night.daemon.slots.claims import UNLIMITED as ANY_MONEY
+from confide_transfer.move.daemon.documents import Moving
 
 log = logging.getLogger(__name__)
 

@@ -9,15 +9,11 @@ import apsw
 
 from confide_daemon.store.database import Damage, Database, connect, storage_errors, transaction
 from confide_daemon.store.migrations import migrate
-from confide_daemon.store.queue.runners import RunnerTable, TaskLogTable
-from confide_daemon.store.queue.slots import SlotTable
-from confide_daemon.store.queue.tasks import TaskTable
 from confide_daemon.store.tables.classes import ClassTable
 from confide_daemon.store.tables.documents import DocumentTable, OperationTable, ProjectTable, TranscriptTable
 from confide_daemon.store.tables.keyword import KeywordTable
 from confide_daemon.store.tables.lives import LifeTable
 from confide_daemon.store.tables.mentions import MentionTable
-from confide_daemon.store.tables.moving import MovingTable
 from confide_daemon.store.tables.note_listing import EntityTable, NoteListing
 from confide_daemon.store.tables.notes import NoteTable
 from confide_daemon.store.tables.overview import OverviewTable
@@ -30,6 +26,10 @@ from confide_daemon.store.upkeep.integrity import BreachTable, Integrity, MarkTa
 from confide_daemon.store.upkeep.repair import Repair
 from confide_daemon.store.upkeep.replacement import Replacement
 from confide_daemon.store.upkeep.rewrite import RevisionTexts
+from confide_night.daemon.queue.runners import RunnerTable, TaskLogTable
+from confide_night.daemon.queue.slots import SlotTable
+from confide_night.daemon.queue.tasks import TaskTable
+from confide_transfer.move.daemon.table import MovingTable
 
 
 class Store(Database):

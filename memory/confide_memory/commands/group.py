@@ -167,7 +167,8 @@ def program(package: str, groups: Groups, other_words: OtherWords, option_words:
 
 def _made(package: str, entry: Entry) -> Any:
     module, _, attribute = entry.place.partition(":")
-    found = getattr(import_module(f"{package}.{module}"), attribute)
+    # Of an add-on the whole name is given.
+    found = getattr(import_module(module if "." in module else f"{package}.{module}"), attribute)
     parent = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     parent.callback()(_nothing)
     epilog = pages.example(*entry.examples) if entry.examples else None

@@ -74,11 +74,16 @@ COMMANDS: Final[Groups] = {
             "Open a file or a note in your editor, and send it.",
             ("confide edit memory/deploy.md",),
         ),
-        Entry("open", "panel:open_page", "Open a file or a note in your browser.", ("confide open memory/deploy.md",)),
+        Entry(
+            "open",
+            "confide_panel.cli:open_page",
+            "Open a file or a note in your browser.",
+            ("confide open memory/deploy.md",),
+        ),
         Entry("rm", "edit:rm", "Delete a file or a note on every machine.", ("confide rm memory/old.md",)),
         Entry(
             "learned",
-            "learned:learned_app",
+            "confide_learn.cli.learned:learned_app",
             "Look at what was learned from your sessions, and keep it or not.",
             ("confide learned",),
             inner={
@@ -88,7 +93,7 @@ COMMANDS: Final[Groups] = {
                 "undo": ("confide learned undo 3f9a2c1b",),
             },
         ),
-        Entry("learn", "learn:learn", "Learn from your sessions now.", ("confide learn --status",)),
+        Entry("learn", "confide_learn.cli.learn:learn", "Learn from your sessions now.", ("confide learn --status",)),
         Entry("projects", "history:projects", "List the projects of the memory.", ("confide projects",)),
         Entry("link", "history:link", "Search another project together with this one.", ("confide link backend",)),
         Entry("unlink", "history:unlink", "Search another project with this one no more.", ("confide unlink backend",)),
@@ -130,13 +135,13 @@ COMMANDS: Final[Groups] = {
         ),
         Entry(
             "import",
-            "transfer:import_memories",
+            "confide_transfer.cli.transfer:import_memories",
             "Take over notes from other programs, after a look at them.",
             ("confide import ~/notes",),
         ),
         Entry(
             "export",
-            "transfer:export",
+            "confide_transfer.cli.transfer:export",
             "Write the whole memory into a folder, as markdown files.",
             ("confide export ~/confide-export",),
         ),
@@ -200,7 +205,7 @@ COMMANDS: Final[Groups] = {
         ),
         Entry(
             "move",
-            "move:move",
+            "confide_transfer.cli.move:move",
             "Move this machine's memory to a server, or back, with all its history.",
             ("confide move", "confide move --to local"),
         ),
@@ -214,7 +219,7 @@ COMMANDS: Final[Groups] = {
     "Tasks for the night": (
         Entry(
             "task",
-            "tasks:task_app",
+            "confide_night.cli.tasks:task_app",
             "Queue work that a runner does while nobody watches.",
             ("confide task ls",),
             inner={
@@ -233,7 +238,12 @@ COMMANDS: Final[Groups] = {
                 "accept": ("confide task accept 3f9a2c",),
             },
         ),
-        Entry("report", "tasks:report", "Tell what was done in the night: what needs you first.", ("confide report",)),
+        Entry(
+            "report",
+            "confide_night.cli.tasks:report",
+            "Tell what was done in the night: what needs you first.",
+            ("confide report",),
+        ),
     ),
     "Secrets": (
         Entry("scan", "scan:scan", "Look for passwords and keys in what would be sent.", ("confide scan",)),
@@ -259,16 +269,16 @@ COMMANDS: Final[Groups] = {
             ("confide queue",),
             inner={"retry": ("confide queue retry",), "drop": ("confide queue drop 1a2b3c4d",)},
         ),
-        Entry("panel", "panel:panel", "Look at the memory in your browser.", ("confide panel",)),
+        Entry("panel", "confide_panel.cli:panel", "Look at the memory in your browser.", ("confide panel",)),
         Entry(
             "serve",
-            "gateway:serve",
+            "confide_http.cli.local:serve",
             "Serve the memory over HTTP to programs on this machine.",
             ("confide serve",),
         ),
         Entry(
             "gateway",
-            "sign_in:sign_in_app",
+            "confide_http.cli.sign_in:sign_in_app",
             "Let programs reach the space by the gateway of its server, and shut them out.",
             ("confide gateway ls",),
             inner={
@@ -279,7 +289,7 @@ COMMANDS: Final[Groups] = {
         ),
         Entry(
             "token",
-            "gateway:token_app",
+            "confide_http.cli.local:token_app",
             "Say which programs may use the memory over HTTP.",
             ("confide token new editor --scope write",),
             inner={
@@ -290,7 +300,7 @@ COMMANDS: Final[Groups] = {
         ),
         Entry(
             "runner",
-            "runner:runner_app",
+            "confide_night.cli.runner:runner_app",
             "Do what was ordered for the night on this machine.",
             ("confide runner",),
             inner={

@@ -87,7 +87,7 @@ async def device_rm(
 
 async def _end_programs(link: Asks, gone: list[Device]) -> list[str] | None:
     """Shut out the programs that these have let in by HTTP; their names. None: this machine may not."""
-    from confide_proxy.devices import by_http
+    from confide_http.local import devices as by_http
 
     try:
         return await by_http.end_those_of(link, [each.key for each in gone])

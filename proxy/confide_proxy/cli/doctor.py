@@ -19,6 +19,7 @@ import typer
 from confide_crypto.errors import ConfideError, LinkError, RequestError
 from confide_crypto.keys.identity import fingerprint_words
 from confide_crypto.transport.dial import shown_url
+from confide_http.local import devices as by_http
 from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.versions import WINDOW, is_behind
@@ -42,7 +43,6 @@ from confide_proxy.clients.entries import Entry
 from confide_proxy.clients.files import Receipts
 from confide_proxy.clients.known import CLIENTS, NAME, Client, program
 from confide_proxy.clients.presence import Presence, Start
-from confide_proxy.devices import by_http
 from confide_proxy.devices.connection import SpaceConnection
 from confide_proxy.errors import FolderError
 from confide_proxy.hooks import counts

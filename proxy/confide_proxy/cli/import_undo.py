@@ -11,12 +11,12 @@ from confide_proxy.cli.console import Here, Output, agreed, counted, remark, row
 from confide_proxy.cli.progress import SyncProgress
 from confide_proxy.errors import DeclinedError, ToolError
 from confide_proxy.offline.operations import new_id
-from confide_proxy.transfer.delivery import deliver
+from confide_transfer.local.delivery import deliver
 
 if TYPE_CHECKING:
     from confide_proxy.mcp.client import Client
     from confide_proxy.sync.project import Project
-    from confide_proxy.transfer.plan import Plan
+    from confide_transfer.local.plan import Plan
 
 _SHOWN: Final = 5
 

@@ -28,7 +28,6 @@ from confide_proxy.cli.console import (
     say,
     styled,
 )
-from confide_proxy.cli.move import hint_of_move
 from confide_proxy.cli.pasting import pasted_invite
 from confide_proxy.devices.pairing import Invitations
 from confide_proxy.devices.roster_cache import RosterCache
@@ -39,6 +38,7 @@ from confide_proxy.link.daemon import Joined, known, load_pin, save_pin
 from confide_proxy.offline.operations import is_empty
 from confide_proxy.paths import Paths
 from confide_proxy.sync.project_names import ProjectNames
+from confide_transfer.cli.move import hint_of_move
 
 _MOST_ALIAS = 64
 _LOOK_S = 25.0

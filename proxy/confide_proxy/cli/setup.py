@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
-from confide_proxy.cli import markdown_offer, transfer
+from confide_proxy.cli import markdown_offer
 from confide_proxy.cli.console import Here, ProjectDir, counted, folder_of, note, remark, say, wanted
 from confide_proxy.clients import auto_memory as own
 from confide_proxy.clients import files, presence
@@ -23,6 +23,7 @@ from confide_proxy.clients.known import CLIENTS, Client, program
 from confide_proxy.clients.server import Server
 from confide_proxy.errors import SetupError
 from confide_proxy.sync import project as projects
+from confide_transfer.cli import transfer
 
 setup_app = typer.Typer(invoke_without_command=True)
 

@@ -16,6 +16,7 @@ import typer
 from confide_crypto.errors import ConfideError, RequestError, UnreachableError
 from confide_crypto.keys.identity import fingerprint_words, format_daemon_key
 from confide_crypto.transport.dial import shown_url
+from confide_http.local import devices as by_http
 from confide_memory.answers import local_time
 from confide_proxy.cli import secrets, status_lines
 from confide_proxy.cli.console import (
@@ -27,7 +28,6 @@ from confide_proxy.cli.console import (
     print_json,
     row,
 )
-from confide_proxy.devices import by_http
 from confide_proxy.errors import NotSetUpError, SpaceLockedError, ToolError
 from confide_proxy.link import daemon
 from confide_proxy.link import identity as identities

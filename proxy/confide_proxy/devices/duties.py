@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 from confide_crypto.errors import ConfideError, PairingError, RequestError, RosterError
 from confide_crypto.keys.files import read_private_file, remove_private_file, write_private_file
 from confide_crypto.sealing.roster_entry import Card, Device
-from confide_proxy.devices import roster_client, tasks
+from confide_night.local import devices as tasks
+from confide_proxy.devices import roster_client
 from confide_proxy.devices.pairing import Invitation, Invitations
 
 if TYPE_CHECKING:

@@ -220,6 +220,6 @@ async def learn(paths: Paths, config: ProxyConfig) -> None:
 
     With connections of its own, for as long as there is something to keep: its project is seldom the session's.
     """
-    from confide_proxy.learn.learner import Learner  # only who asks for it pays for it
+    from confide_learn.local.learner import Learner  # only who asks for it pays for it
 
     await Learner(paths, config, lambda project: Client(paths, config, project)).run()

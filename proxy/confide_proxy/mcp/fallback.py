@@ -172,7 +172,7 @@ class Fallback:
 
         try:
             # In a thread, since the readers of all systems come with it.
-            tool = await asyncio.to_thread(importlib.import_module, "confide_proxy.transfer.memory_import")
+            tool = await asyncio.to_thread(importlib.import_module, "confide_transfer.local.memory_import")
             # One after the other: each holds a thread for as long as it reads, and those of the files' sync are the same.
             async with self._importing:
                 if call.is_settled:

@@ -22,12 +22,12 @@ from confide_memory.answers import ask
 from confide_memory.documents import EXAMPLE, GLOBAL_PROJECT, MEMORY_FOLDER, Asks, is_memory, path_problem
 from confide_memory.note_names import TASK_ID, names_of
 from confide_memory.tools.call import Answer
+from confide_night.local.orders import task_of
 from confide_proxy.errors import LATER, BlockedError, JournalError, StateError, ToolError, UnsealableError
 from confide_proxy.locks import SEAT_AGAIN_S, Seat
 from confide_proxy.offline.journal import Entry, Journal
 from confide_proxy.offline.operations import is_empty
 from confide_proxy.offline.outage import Trouble
-from confide_proxy.sealing.orders import task_of
 from confide_proxy.sealing.tool_calls import ADD_TASK, OF_FILES, Asked, SealedCalls
 
 CALL_DEADLINE_S: Final = 10.0

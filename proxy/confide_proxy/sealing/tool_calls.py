@@ -168,7 +168,7 @@ class SealedCalls:
 
     async def _ordered(self, called: Asked, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """A task as this machine orders it. Raises UnsealableError: it cannot sign for this space; ToolError: it cannot be ordered so."""
-        from confide_proxy.sealing.orders import ordered
+        from confide_night.local.orders import ordered
 
         keys = self.sealing.keyring.keys
         if keys is None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from confide_cluster.shared.speaking import FRESH_S, Speaker
 from confide_crypto.handshake.handshake import MAX_HELLO, _encode_hello
-from confide_crypto.handshake.speaking import FRESH_S, Speaker
 from confide_crypto.keys.identity import Identity
 
 NOW = 1_800_000_000

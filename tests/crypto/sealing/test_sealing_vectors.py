@@ -10,7 +10,6 @@ from tests.support.crypto import freeze
 
 from confide_crypto.errors import ConfideError
 from confide_crypto.keys.identity import Identity
-from confide_crypto.sealing.orders import Approval, sign_order
 from confide_crypto.sealing.pairing import Pair, parse_invite
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_crypto.sealing.record import Record
@@ -18,7 +17,8 @@ from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.roster_entry import Card
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
-from confide_memory.tasks.order import opened
+from confide_night.order.order import opened
+from confide_night.order.sealed import Approval, sign_order
 
 Case = dict[str, Any]
 

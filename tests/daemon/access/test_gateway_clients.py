@@ -14,9 +14,9 @@ from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.keys.tokens import digest_of
 from confide_daemon.access.authorization import Callers
-from confide_daemon.access.by_http import tokens as gateway_clients
 from confide_daemon.access.callers import Ended, Grants
 from confide_daemon.access.registry import Registry
+from confide_http.server.access import tokens as gateway_clients
 
 
 @pytest.fixture

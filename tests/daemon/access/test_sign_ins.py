@@ -12,9 +12,13 @@ import pytest
 from tests.support.clock import Clock
 
 from confide_crypto.keys.tokens import digest_of
-from confide_daemon.access.by_http import sign_in
-from confide_daemon.access.by_http.applications import MOST, Application, Applications
-from confide_daemon.access.by_http.sign_in import (
+from confide_daemon.access.callers import Grants
+from confide_daemon.access.invites import Invites, Joined
+from confide_daemon.access.registry import Registry
+from confide_daemon.errors import BadNameError, TakenError
+from confide_http.server.access import sign_in
+from confide_http.server.access.applications import MOST, Application, Applications
+from confide_http.server.access.sign_in import (
     ACCESS_S,
     CODE_S,
     MOST_ASKED,
@@ -30,10 +34,6 @@ from confide_daemon.access.by_http.sign_in import (
     SignIns,
     words_of,
 )
-from confide_daemon.access.callers import Grants
-from confide_daemon.access.invites import Invites, Joined
-from confide_daemon.access.registry import Registry
-from confide_daemon.errors import BadNameError, TakenError
 
 REDIRECT = "https://claude.ai/api/mcp/auth_callback"
 RESOURCE = "https://memory.example.org/mcp"

@@ -9,7 +9,7 @@ import pytest
 from tests.support.daemon.backups import Backed, fill
 from tests.support.daemon.loopback import Serving, machine
 
-from confide_daemon.backup import target
+from confide_backup.daemon import target
 
 
 @pytest.fixture(autouse=True)

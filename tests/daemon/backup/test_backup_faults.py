@@ -12,9 +12,9 @@ import pytest
 from tests.support.daemon.backups import Backed
 from tests.support.deadline import DEADLINE_S
 
-from confide_daemon.backup import target
-from confide_daemon.backup.service import Asked
-from confide_daemon.backup.worker import client
+from confide_backup.daemon import target
+from confide_backup.daemon.service import Asked
+from confide_backup.daemon.worker import client
 from confide_daemon.errors import StorageError, TargetError
 
 ROOT = Path(__file__).parents[3]

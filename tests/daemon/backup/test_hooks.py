@@ -14,8 +14,8 @@ import pytest
 from tests.support.daemon.backups import Backed
 from tests.support.deadline import DEADLINE_S
 
-from confide_daemon.backup.manifest import database_of
-from confide_daemon.backup.nightly import hooks
+from confide_backup.daemon.manifest import database_of
+from confide_backup.daemon.nightly import hooks
 from confide_daemon.errors import HookError
 
 TELL = "import json, os, sys; json.dump([sys.argv[1:], os.getcwd()], open(sys.argv[1], 'w'))"

@@ -19,15 +19,15 @@ from tests.support.daemon.loopback import Machine, Serving, machine, serving
 from tests.support.deadline import DEADLINE_S
 from tests.support.sealing.founder import Device
 
+from confide_backup.daemon import operator as desk
+from confide_backup.daemon import sealed_keys
+from confide_backup.daemon.snapshot import signers_of
+from confide_backup.daemon.target import Target
+from confide_backup.daemon.worker import client
 from confide_daemon.access.registry import create, open_state
-from confide_daemon.backup import sealed_keys
-from confide_daemon.backup.snapshot import signers_of
-from confide_daemon.backup.target import Target
-from confide_daemon.backup.worker import client
 from confide_daemon.config import BackupConfig, DaemonConfig
 from confide_daemon.datadir import disk
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.server.operator import backups as desk
 
 
 def ready(data: Path, target: Path) -> None:

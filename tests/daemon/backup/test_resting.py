@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from confide_daemon.backup.worker import __main__ as worker
+from confide_backup.daemon.worker import __main__ as worker
 
 
 @pytest.mark.parametrize(("worked_s", "rest_s"), [(0.001, 0.001 * worker.REST), (60.0, worker.LONGEST_REST_S)])

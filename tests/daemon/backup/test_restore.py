@@ -18,14 +18,14 @@ import pytest
 from tests.support.daemon.backups import Backed, fill
 from tests.support.daemon.loopback import Machine, serving
 
+from confide_backup.daemon import manifest, restore, target
+from confide_backup.daemon.restore import ByCode, ByFiles, Restored
 from confide_crypto.errors import ConfideError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_daemon.access.callers import Grants
 from confide_daemon.access.registry import create, open_state
 from confide_daemon.access.revocations import Revocations
-from confide_daemon.backup import manifest, restore, target
-from confide_daemon.backup.restore import ByCode, ByFiles, Restored
 from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import AlreadyServedError, DataFolderError, SnapshotError, StorageError

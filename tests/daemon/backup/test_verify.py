@@ -13,10 +13,10 @@ from tests.support.daemon.backups import Backed, fill
 from tests.support.daemon.loopback import Machine, machine, serving
 from tests.support.sealing.founder import Device
 
+from confide_backup.daemon.manifest import custody_of, database_of
+from confide_backup.daemon.target import MANIFEST, VERIFIED
+from confide_backup.daemon.worker import canaries
 from confide_crypto.keys.identity import Identity
-from confide_daemon.backup.manifest import custody_of, database_of
-from confide_daemon.backup.target import MANIFEST, VERIFIED
-from confide_daemon.backup.worker import canaries
 from confide_daemon.errors import SnapshotError
 
 PLACES = int(os.environ.get("CONFIDE_FLIPPED_BITS", "1"))

@@ -14,10 +14,10 @@ from tests.support.daemon.backups import fill
 from tests.support.daemon.disks import mounted, remount
 from tests.support.programs.confided import Confided
 
+from confide_backup.daemon.manifest import Manifest
+from confide_backup.daemon.sealed_keys import unseal
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.recovery_code import RecoveryCode
-from confide_daemon.backup.manifest import Manifest
-from confide_daemon.backup.sealed_keys import unseal
 from confide_daemon.errors import SnapshotError
 
 PAGE = (Path(__file__).parents[3] / "docs" / "backup.md").read_text("utf-8")

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from confide_daemon.config import ChunkSettings
-from confide_daemon.documents.moving import Load, Moving
 from confide_daemon.documents.writer import Writer
 from confide_daemon.retrieval.indexing.indexer import Derivation
 from confide_daemon.store import migrations
@@ -19,6 +18,7 @@ from confide_daemon.store.database import connect
 from confide_daemon.store.rows import Filter
 from confide_daemon.store.store import Store
 from confide_memory.classes import AGENT, DERIVED, OWNER, TRUSTED, UNTRUSTED
+from confide_transfer.move.daemon.documents import Load, Moving
 
 BEFORE = Path(__file__).parents[2] / "fixtures" / "spaces" / "before_classes.json"
 """The rows of a space as the commit before classes wrote them: two saved files, one of `extra`, an import, a session, two notes."""

@@ -14,12 +14,12 @@ import pytest
 import trustme
 from tests.support.deadline import DEADLINE_S
 
-from confide_daemon.access.by_http.applications import Applications
 from confide_daemon.access.callers import Grants
 from confide_daemon.access.registry import Registry
-from confide_daemon.gateway.oauth import documents
-from confide_daemon.gateway.oauth.documents import MAX_BYTES, Documents, is_public
-from confide_door.refusals import RefusalError
+from confide_http.door.refusals import RefusalError
+from confide_http.server.access.applications import Applications
+from confide_http.server.oauth import documents
+from confide_http.server.oauth.documents import MAX_BYTES, Documents, is_public
 
 HOST = "client.example"
 ADDRESS = f"https://{HOST}/about/client.json"

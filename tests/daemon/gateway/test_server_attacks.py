@@ -14,8 +14,8 @@ from tests.support.programs.door_attacks import ACCEPTS, ENVELOPE, LATER, LISTEN
 from tests.support.programs.server_gateway import ServerGateway, served
 
 from confide_crypto.limits import MAX_CONTAINERS
-from confide_daemon.gateway.limits import MAX_CONNECTIONS, MAX_SESSIONS_EACH
-from confide_door.limits import MAX_BODY_BYTES
+from confide_http.door.limits import MAX_BODY_BYTES
+from confide_http.server.limits import MAX_CONNECTIONS, MAX_SESSIONS_EACH
 
 CANARY = "quetzal-canary"
 OPEN = ("/health", METADATA, f"{METADATA}/mcp")

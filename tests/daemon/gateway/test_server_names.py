@@ -11,15 +11,15 @@ from tests.support.clock import Clock
 from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.config import GatewayConfig
-from confide_daemon.gateway import client as clients
-from confide_daemon.gateway.client import Client
-from confide_daemon.gateway.names import hosts_of, origin_of
 from confide_daemon.server.listening.listener import where_of
 from confide_daemon.server.rates import TokenBucket
-from confide_door.crowd import holder_of
-from confide_door.limits import MAX_BODY_BYTES
-from confide_door.refusals import RefusalError
-from confide_door.serving import listen
+from confide_http.door.crowd import holder_of
+from confide_http.door.limits import MAX_BODY_BYTES
+from confide_http.door.refusals import RefusalError
+from confide_http.door.serving import listen
+from confide_http.server import client as clients
+from confide_http.server.client import Client
+from confide_http.server.names import hosts_of, origin_of
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tests.support.documents.notes import Agent
 
 from confide_crypto.errors import RequestError
 from confide_daemon.tools import machine_tools
-from confide_proxy.transfer.memory_import import TOOL
+from confide_transfer.local.memory_import import TOOL
 
 
 def record(number: int, **fields: Any) -> dict[str, Any]:

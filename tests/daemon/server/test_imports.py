@@ -6,13 +6,13 @@ import subprocess
 import sys
 
 UNUSED = (
-    "confide_crypto.handshake.speaking",
-    "confide_daemon.gateway",
-    "confide_daemon.server.nodes",
-    "confide_daemon.server.relay",
-    "confide_daemon.spaces.joining",
-    "confide_daemon.store.log",
-    "confide_door",
+    "confide_cluster.shared.speaking",
+    "confide_http.server",
+    "confide_cluster.daemon.nodes",
+    "confide_cluster.daemon.relay",
+    "confide_cluster.daemon.spaces.joining",
+    "confide_cluster.daemon.log",
+    "confide_http.door",
     "h11",
     "httpx2",
     "mcp.client",

@@ -29,7 +29,6 @@ from confide_daemon import figures
 from confide_daemon.config import DaemonConfig, MetricsConfig
 from confide_daemon.datadir.disk import POSTPONED
 from confide_daemon.embedding import providers
-from confide_daemon.gateway.serving import CERTIFICATE_ENDS
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.retrieval.search.service import note_stages
 from confide_daemon.server.mcp.tool_calls import tools
@@ -37,6 +36,7 @@ from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.metrics import MOST_SERIES, Metrics
 from confide_daemon.server.operator.now import LAG_S, STATES, Lag, Now, Sizes
 from confide_daemon.store.upkeep import integrity
+from confide_http.server.serving import CERTIFICATE_ENDS
 
 ROOT = Path(__file__).parents[3]
 TOKEN = "0123456789abcdef" * 4

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from tests.support.network.reverse_proxies import free_port
 
+from confide_cluster.daemon.relay import holders
+from confide_cluster.daemon.relay.sessions import Relays
+from confide_cluster.daemon.spaces.leases import Holder
 from confide_crypto.errors import ConnectionLost
 from confide_crypto.limits import DEFAULT_TIMERS
 from confide_daemon.errors import EngineError
-from confide_daemon.server.relay import holders
-from confide_daemon.server.relay.sessions import Relays
-from confide_daemon.spaces.leases import Holder
 
 
 async def test_an_address_where_nobody_listens_refuses() -> None:

@@ -14,12 +14,12 @@ from tests.support.providers.likeness import LikenessEmbedder
 
 from confide_daemon.embedding import Model
 from confide_daemon.notes.edit import Draft
-from confide_daemon.spaces import nightly
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.nightly import DAY_S, Findings
 from confide_daemon.spaces.space import Space
 from confide_memory.classes import AGENT
 from confide_memory.note import Relation
+from confide_night.daemon import nightly
+from confide_night.daemon.nightly import DAY_S, Findings
 
 NOON = datetime(2026, 11, 25, 12).astimezone().timestamp()
 

@@ -19,11 +19,11 @@ from tests.support.deadline import DEADLINE_S
 from confide_crypto.errors import RequestError
 from confide_crypto.handshake.rotation import sign_rotation
 from confide_crypto.keys.identity import Identity
-from confide_crypto.sealing.orders import approve_order
 from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.roster_entry import Card
 from confide_crypto.sealing.roster_entry import Device as Listed
-from confide_memory.tasks.order import Order
+from confide_night.order.order import Order
+from confide_night.order.sealed import approve_order
 
 Connect = Callable[..., Awaitable[Device]]
 

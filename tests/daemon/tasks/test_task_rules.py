@@ -15,23 +15,24 @@ from tests.support.sealing.rosters import DESKTOP, KEYS, LAPTOP, shared
 
 from confide_crypto.errors import OrderError, RequestError
 from confide_crypto.keys.identity import Identity
-from confide_crypto.sealing.orders import MAX_ORDER_BYTES, Approval, sign_order
 from confide_crypto.sealing.record import Record
 from confide_daemon.access.callers import Grants
-from confide_daemon.documents.moving import AWAITED, LEFT
 from confide_daemon.spaces import maintenance
-from confide_daemon.store.queue.slots import SlotRow
-from confide_daemon.store.queue.tasks import TaskRow
 from confide_daemon.store.store import Store
-from confide_daemon.tasks import claims, desk, ledger, moving, report, restored, watch
-from confide_daemon.tasks.claims import Ending, Lease, Name, Runner
 from confide_memory.errors import NotFoundError, ToolError
 from confide_memory.forms import encoded
 from confide_memory.requests import read
-from confide_memory.tasks.order import ALWAYS_LASTS_S, Order
-from confide_memory.tasks.states import Slot, Task
-from confide_memory.tasks.wire import LEASE_S, LOG_KIND, MAX_LOG_RECORD
-from confide_proxy.transfer.move.tasks import bring
+from confide_night.daemon import desk, moving, report, watch
+from confide_night.daemon.queue.slots import SlotRow
+from confide_night.daemon.queue.tasks import TaskRow
+from confide_night.daemon.slots import claims, ledger, restored
+from confide_night.daemon.slots.claims import Ending, Lease, Name, Runner
+from confide_night.local.moving import bring
+from confide_night.order.order import ALWAYS_LASTS_S, Order
+from confide_night.order.sealed import MAX_ORDER_BYTES, Approval, sign_order
+from confide_night.order.states import Slot, Task
+from confide_night.order.wire import LEASE_S, LOG_KIND, MAX_LOG_RECORD
+from confide_transfer.move.daemon.documents import AWAITED, LEFT
 
 KEY = b"\x23" * 32
 ROSTER, _ = shared()

@@ -14,7 +14,7 @@ from hypothesis.strategies import SearchStrategy
 from tests.support.draws import draws
 from tests.support.programs.gateway import Gateway
 
-from confide_proxy.gateway.rest import openapi, routes
+from confide_http.local.rest import openapi, routes
 from confide_proxy.mcp import catalogue as catalogues
 
 DOCUMENT = openapi.document(catalogues.packaged())

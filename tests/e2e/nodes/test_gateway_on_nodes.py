@@ -24,8 +24,8 @@ from tests.support.programs.nodes import Node, Nodes, Wire, several
 from tests.support.programs.processes import SERVER_KEEPS, Inside, wait_until
 from tests.support.programs.signing_in import REDIRECT, Program, error_of
 
+from confide_cluster.shared.speaking import Speaker
 from confide_crypto.errors import DeniedError
-from confide_crypto.handshake.speaking import Speaker
 from confide_crypto.keys.identity import Identity
 from confide_crypto.keys.tokens import digest_of
 from confide_crypto.transport.open import connect

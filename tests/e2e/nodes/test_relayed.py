@@ -18,8 +18,8 @@ from tests.support.programs.mcp_session import session
 from tests.support.programs.nodes import Node, Nodes, Wire, news
 from tests.support.programs.processes import Inside, wait_until
 
+from confide_cluster.shared.speaking import Speaker
 from confide_crypto.errors import ConnectionLost, DeniedError, HandshakeError, RequestError, UnreachableError
-from confide_crypto.handshake.speaking import Speaker
 from confide_crypto.keys.identity import Identity, parse_daemon_key
 from confide_crypto.transport.open import connect
 from confide_daemon.access.registry import open_state

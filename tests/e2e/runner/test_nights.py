@@ -17,7 +17,7 @@ from tests.support.nights import allow, inside, queue, report, runner
 from tests.support.programs.processes import CONFIDE, Machine, wait_until
 from tests.support.runs import KEY, ROUNDS, agent, answer, git, model_api
 
-from confide_proxy.runner.sandbox import bubblewrap
+from confide_night.runner.sandbox import bubblewrap
 
 
 def _started_for(machine: Machine) -> list[int]:

@@ -24,12 +24,12 @@ from tests.support.sealing.rosters import (
 
 from confide_crypto.errors import OrderError, OrderSignerError
 from confide_crypto.keys.identity import Identity
-from confide_crypto.sealing.orders import approve_order, sign_order
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import WrapKey
 from confide_memory.errors import ToolError
-from confide_memory.tasks import order as orders
-from confide_memory.tasks.order import Order, opened
+from confide_night.order import order as orders
+from confide_night.order.order import Order, opened
+from confide_night.order.sealed import approve_order, sign_order
 
 ROSTER, KEYS = shared()
 NIGHT = NOW - NOW % 86_400 + 86_400 + 2 * 3_600

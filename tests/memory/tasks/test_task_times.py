@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from confide_memory.errors import ToolError
-from confide_memory.tasks import schedule
+from confide_night.order import schedule
 
 NIGHTS: Final = {
     # zone: nights (local dates) in which clocks go ahead, and back

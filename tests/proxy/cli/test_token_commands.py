@@ -10,8 +10,8 @@ import pytest
 from tests.support.programs.command import confide
 from tests.support.programs.processes import Machine
 
-import confide_door
-from confide_proxy import gateway
+import confide_http.door
+from confide_http import local as gateway
 
 
 @pytest.fixture
@@ -77,8 +77,8 @@ def test_serving_other_machines_is_refused(machine: Machine) -> None:
 def test_without_its_libraries_it_says_what_to_install(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delattr(gateway, "server", raising=False)
-    monkeypatch.delattr(confide_door, "serving", raising=False)
-    for name in ("confide_proxy.gateway.server", "confide_door.serving"):
+    monkeypatch.delattr(confide_http.door, "serving", raising=False)
+    for name in ("confide_http.local.server", "confide_http.door.serving"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     ended = confide(machine, "serve")
     assert ended.code == 3

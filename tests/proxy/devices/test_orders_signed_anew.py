@@ -12,11 +12,11 @@ from tests.support.daemon.task_runners import order
 
 from confide_crypto.errors import RequestError
 from confide_crypto.keys.identity import Identity
-from confide_crypto.sealing.orders import Approval, approve_order, sign_order
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card, Device
-from confide_memory.tasks.order import Order
-from confide_proxy.devices.tasks import sign_anew
+from confide_night.local.devices import sign_anew
+from confide_night.order.order import Order
+from confide_night.order.sealed import Approval, approve_order, sign_order
 
 OLD, NEW, OTHER, STRANGER = (Identity.generate() for _ in range(4))
 

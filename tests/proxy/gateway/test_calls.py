@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from confide_door.refusals import RefusalError
+from confide_http.door.refusals import RefusalError
+from confide_http.local.calls import Calls, operation_of, scope_of
+from confide_http.local.door.identity import READ, SECRETS, WRITE, Identity
+from confide_http.local.exchange import Exchange
 from confide_memory.tools.call import CLASS, OPERATION, WITHIN
 from confide_proxy.config import ProxyConfig
-from confide_proxy.gateway.calls import Calls, operation_of, scope_of
-from confide_proxy.gateway.door.identity import READ, SECRETS, WRITE, Identity
-from confide_proxy.gateway.exchange import Exchange
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.paths import Paths
 from confide_proxy.sync.project import Project

@@ -6,8 +6,8 @@ import fnmatch
 import json
 from pathlib import Path
 
-from confide_proxy.gateway.rest import routes
-from confide_proxy.gateway.running import PORT
+from confide_http.local.rest import routes
+from confide_http.local.running import PORT
 
 FILE = Path(__file__).parents[3] / "configs" / "drawlatch-confide.json"
 

@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
+from confide_http.local.app import Gateway, create
+from confide_http.local.exchange import Exchange
+from confide_panel import room
+from confide_panel.links import Links
 from confide_proxy.config import Panel, ProxyConfig
-from confide_proxy.gateway.app import Gateway, create
-from confide_proxy.gateway.exchange import Exchange
-from confide_proxy.gateway.panel import room
-from confide_proxy.gateway.panel.links import Links
 from confide_proxy.paths import Paths
 from confide_proxy.sync.project import Project
 

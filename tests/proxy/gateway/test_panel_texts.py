@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confide_proxy.gateway.panel import markdown
-from confide_proxy.gateway.panel.drawing import plots
-from confide_proxy.gateway.panel.drawing.graph import HEIGHT, WIDTH, Edge, drawn
-from confide_proxy.gateway.panel.pages.documents import LINE_CHARS, PAGE_CHARS, cut, difference
+from confide_panel import markdown
+from confide_panel.drawing import plots
+from confide_panel.drawing.graph import HEIGHT, WIDTH, Edge, drawn
+from confide_panel.pages.documents import LINE_CHARS, PAGE_CHARS, cut, difference
 
 PLACEHOLDER = f"(sealed:github-token:{'4f' * 16})"
 TAGS = re.compile(r"<(/?)([a-z0-9]+)([^>]*)>")

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from confide_proxy.gateway.panel import rendering
-from confide_proxy.gateway.panel.pages import timeline
-from confide_proxy.gateway.panel.visits import Visits
+from confide_panel import rendering
+from confide_panel.pages import timeline
+from confide_panel.visits import Visits
 
 TODAY = datetime.now().astimezone().date()
 KINDS = {"agent": 8, "owner": 4, "derived": 2, "deleted": 9, "recalled": 6}

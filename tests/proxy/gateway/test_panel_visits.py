@@ -7,8 +7,8 @@ import stat
 import time
 from pathlib import Path
 
-from confide_proxy.gateway.panel.links import GOOD_S, Links
-from confide_proxy.gateway.panel.visits import IDLE_S, MOST, MOST_KEPT, Visits
+from confide_panel.links import GOOD_S, Links
+from confide_panel.visits import IDLE_S, MOST, MOST_KEPT, Visits
 
 
 def test_a_link_opens_its_page_once(tmp_path: Path) -> None:

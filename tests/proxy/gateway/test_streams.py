@@ -7,9 +7,9 @@ from typing import Any, cast
 
 from tests.support.deadline import DEADLINE_S
 
-from confide_proxy.gateway.app import Gateway, Identity
-from confide_proxy.gateway.streamable.news import Listener
-from confide_proxy.gateway.streamable.streams import listening
+from confide_http.local.app import Gateway, Identity
+from confide_http.local.streamable.news import Listener
+from confide_http.local.streamable.streams import listening
 
 
 class Watched:

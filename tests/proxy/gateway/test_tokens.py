@@ -12,12 +12,12 @@ from starlette.requests import Request
 
 from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.tokens import MARK
-from confide_door.admission import MOST_GUESSES, WINDOW_S
-from confide_door.refusals import RefusalError
+from confide_http.door.admission import MOST_GUESSES, WINDOW_S
+from confide_http.door.refusals import RefusalError
+from confide_http.local.door.admission import Bearer
+from confide_http.local.door.identity import READ, SECRETS, WRITE, scopes_of
+from confide_http.local.door.tokens import MOST, TokenFile, Tokens
 from confide_proxy.errors import TokenError
-from confide_proxy.gateway.door.admission import Bearer
-from confide_proxy.gateway.door.identity import READ, SECRETS, WRITE, scopes_of
-from confide_proxy.gateway.door.tokens import MOST, TokenFile, Tokens
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.support.documents.exchanges import exchange
 
-from confide_proxy.learn.checks import checked, likeness
-from confide_proxy.learn.exchanges import Said
-from confide_proxy.learn.finding import Finding
+from confide_learn.local.checks import checked, likeness
+from confide_learn.local.exchanges import Said
+from confide_learn.local.finding import Finding
 
 WINDOW = [
     exchange(

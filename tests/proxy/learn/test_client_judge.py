@@ -13,12 +13,12 @@ from tests.support.documents.exchanges import exchange
 from tests.support.programs.processes import wait_until
 from tests.support.programs.scripted_client import ScriptedClient
 
+from confide_learn.local.checks import checked
+from confide_learn.local.finding import CannotJudgeError, Finding
+from confide_learn.local.judges.chain import chain_of
+from confide_learn.local.judges.client import Budget, ClientCommand
 from confide_proxy.config import Learning
 from confide_proxy.hooks import pointers
-from confide_proxy.learn.checks import checked
-from confide_proxy.learn.finding import CannotJudgeError, Finding
-from confide_proxy.learn.judges.chain import chain_of
-from confide_proxy.learn.judges.client import Budget, ClientCommand
 
 WINDOW = [exchange("We chose Postgres because of its row locks.")]
 GOOD = {"text": "Postgres was chosen for its row locks.", "quote": "We chose Postgres because of its row locks."}

@@ -12,7 +12,7 @@ from tests.support.documents.notes import Agent, text_of
 from tests.support.documents.transcripts import ClaudeSession, text
 from tests.support.sealing.sealers import SEALER
 
-from confide_proxy.learn.exchanges import READ_BYTES, Reading, Said, read
+from confide_learn.local.exchanges import READ_BYTES, Reading, Said, read
 from confide_proxy.sync.transcripts.parsers import Parser, stored_in
 from confide_proxy.sync.transcripts.source import PARSERS
 

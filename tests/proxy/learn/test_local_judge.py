@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from tests.support.documents.exchanges import exchange
 
+from confide_learn.local.checks import checked
+from confide_learn.local.finding import CannotJudgeError
+from confide_learn.local.judges.chain import Chain, chain_of
+from confide_learn.local.judges.local import Local
 from confide_proxy.config import Learning
-from confide_proxy.learn.checks import checked
-from confide_proxy.learn.finding import CannotJudgeError
-from confide_proxy.learn.judges.chain import Chain, chain_of
-from confide_proxy.learn.judges.local import Local
 
 WINDOW = [exchange("We chose Postgres because of its row locks.")]
 GOOD = {"text": "Postgres was chosen for its row locks.", "quote": "We chose Postgres because of its row locks."}

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from confide_learn.local.suggestions import MOST_KEPT, Suggestion, Suggestions, id_of
 from confide_proxy.errors import StateError
-from confide_proxy.learn.suggestions import MOST_KEPT, Suggestion, Suggestions, id_of
 
 TEXT = "The staging database of the shop lives on port 5433 of the old host."
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.proxy.runner.test_budget import ASK, asking
 from tests.support.runs import MODEL, answer, model_api
 
-from confide_proxy.runner.budget.allowlist import DOCUMENT_TOKENS, IMAGE_TOKENS, UnfitError
-from confide_proxy.runner.budget.apis import APIS
-from confide_proxy.runner.settings.prices import Tokens, price_of
+from confide_night.runner.budget.allowlist import DOCUMENT_TOKENS, IMAGE_TOKENS, UnfitError
+from confide_night.runner.budget.apis import APIS
+from confide_night.runner.settings.prices import Tokens, price_of
 
 REQUESTS = [
     json.loads(line)

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from tests.support.draws import draws
 from tests.support.runs import KEY
 
-from confide_proxy.runner.budget import app
-from confide_proxy.runner.budget.app import Gateway, Terms
-from confide_proxy.runner.budget.meter import Meter
-from confide_proxy.runner.settings.prices import price_of
+from confide_night.runner.budget import app
+from confide_night.runner.budget.app import Gateway, Terms
+from confide_night.runner.budget.meter import Meter
+from confide_night.runner.settings.prices import price_of
 
 NAME = "registry.example.test"
 ENCODED = NAME.replace(".", "%2e")

@@ -14,8 +14,8 @@ import pytest
 from tests.support.runs import Runs, git, repository
 
 from confide_crypto.errors import ConfideError
+from confide_night.runner.run import _OF_CI
 from confide_proxy.errors import RepositoryError
-from confide_proxy.runner.run import _OF_CI
 
 
 async def work(runs: Runs, script: str, more: str = "") -> tuple[str, str]:
@@ -332,7 +332,7 @@ def test_a_repository_is_an_address_and_no_program(runs: Runs, url: str) -> None
 async def test_a_repository_that_is_too_large_is_let_go(
     runs: Runs, look_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("confide_proxy.runner.mirrors._LOOK_S", look_s)
+    monkeypatch.setattr("confide_night.runner.mirrors._LOOK_S", look_s)
     settings = runs.settings('kind = "command"\ncommand = ["true"]', more="[limits]\nclone_mib = 1\n")
     (runs.repository / "large").write_bytes(os.urandom(3 * 2**20))
     git(runs.repository, "add", "large")

@@ -13,10 +13,10 @@ from tests.support.runs import needing_sandbox
 
 from confide_crypto.errors import RequestError
 from confide_crypto.keys.identity import Identity
-from confide_memory.moved import HAS_LEFT
+from confide_night.runner.books.left import Left
 from confide_proxy.link.daemon import Joined, save_pin
 from confide_proxy.paths import Paths
-from confide_proxy.runner.books.left import Left
+from confide_transfer.move.shared.moved import HAS_LEFT
 
 NOWHERE = "ws://127.0.0.1:9/"
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from tests.support.runs import Runs, git, repository
 
+from confide_night.runner.mirrors import Mirror, apart
+from confide_night.runner.settings.recipes import Limits
+from confide_night.runner.trial import findings
 from confide_proxy.errors import ConfigError, RepositoryError
-from confide_proxy.runner.mirrors import Mirror, apart
-from confide_proxy.runner.settings.recipes import Limits
-from confide_proxy.runner.trial import findings
 
 PASSWORD = "DEPLOY-PASSWORD-77@:/%"
 ENCODED = "DEPLOY-PASSWORD-77%40%3A%2F%25"

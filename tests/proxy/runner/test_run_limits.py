@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from confide_proxy.runner.sandbox import bubblewrap, groups
-from confide_proxy.runner.settings.recipes import Settings
-from confide_proxy.runner.trial import findings
+from confide_night.runner.sandbox import bubblewrap, groups
+from confide_night.runner.settings.recipes import Settings
+from confide_night.runner.trial import findings
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from confide_crypto.errors import ConfideError
+from confide_night.runner import agents
+from confide_night.runner.settings.recipes import Limits, Model, Recipe, Settings, read
 from confide_proxy.errors import ConfigError, RunnerError
-from confide_proxy.runner import agents
-from confide_proxy.runner.settings.recipes import Limits, Model, Recipe, Settings, read
 
 PLACEHOLDER = "(sealed:api-token:0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f)"
 Reads = Callable[[str], Settings]
@@ -31,7 +31,7 @@ def reads(tmp_path: Path) -> Reads:
 
 
 def test_what_init_writes_is_every_option_at_its_default(reads: Reads) -> None:
-    text = resources.files("confide_proxy.runner.settings").joinpath("runner.toml").read_text("utf-8")
+    text = resources.files("confide_night.runner.settings").joinpath("runner.toml").read_text("utf-8")
     found = reads(text)
     assert found.limits == Limits()
     assert found.model == Model()

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from tests.support.runs import KEY, ROUNDS, Runs, answer, git, left_over, model_api
 
-from confide_proxy.runner import run as runs_module
-from confide_proxy.runner import trial
+from confide_night.runner import run as runs_module
+from confide_night.runner import trial
 
 FIX = 'kind = "fix"\nprogram = "{agent}"\n'
 

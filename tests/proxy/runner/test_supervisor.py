@@ -18,18 +18,18 @@ from tests.support.sealing.rosters import DESKTOP, LAPTOP, NOW, PHONE, SPACE, ST
 
 from confide_crypto.errors import ConnectionLost, KeyFileError, RequestError
 from confide_crypto.keys.identity import Identity, fingerprint_words
-from confide_crypto.sealing.orders import Approval, approve_order, sign_order
 from confide_crypto.sealing.record import Record
-from confide_memory.tasks.order import ONCE_LASTS_S, Order
-from confide_memory.tasks.wire import LOG_KIND
+from confide_night.order.order import ONCE_LASTS_S, Order
+from confide_night.order.sealed import Approval, approve_order, sign_order
+from confide_night.order.wire import LOG_KIND
+from confide_night.runner import supervisor as supervisors
+from confide_night.runner.books.known import NEW_S, Known
+from confide_night.runner.books.ledger import Begun, Ledger, newest
+from confide_night.runner.books.spending import Spending
+from confide_night.runner.run import Job
+from confide_night.runner.settings.recipes import Settings
+from confide_night.runner.supervisor import Supervisor
 from confide_proxy.errors import RunnerError
-from confide_proxy.runner import supervisor as supervisors
-from confide_proxy.runner.books.known import NEW_S, Known
-from confide_proxy.runner.books.ledger import Begun, Ledger, newest
-from confide_proxy.runner.books.spending import Spending
-from confide_proxy.runner.run import Job
-from confide_proxy.runner.settings.recipes import Settings
-from confide_proxy.runner.supervisor import Supervisor
 
 ROSTER, KEYS = shared()
 GHOST = Identity(bytes([7]) * 32)

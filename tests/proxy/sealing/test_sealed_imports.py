@@ -19,9 +19,9 @@ from confide_crypto.sealing.record import Record
 from confide_proxy.errors import UnsealableError
 from confide_proxy.sync.transcripts.files import MAX_TEXT_CHARS
 from confide_proxy.sync.transcripts.streamer import send_all
-from confide_proxy.transfer import memory_import
-from confide_proxy.transfer.delivery import Outcome, deliver
-from confide_proxy.transfer.plan import Plan, stores_at
+from confide_transfer.local import memory_import
+from confide_transfer.local.delivery import Outcome, deliver
+from confide_transfer.local.plan import Plan, stores_at
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from tests.support.sealing.secret_corpus import positives
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_proxy.config import Policy
 from confide_proxy.sealing.sealer import Fingerprints, Sealer
-from confide_proxy.transfer import plan
-from confide_proxy.transfer.formats.account_export import first_line
-from confide_proxy.transfer.formats.sections import plain, title_of
-from confide_proxy.transfer.reader import Record
+from confide_transfer.local import plan
+from confide_transfer.local.formats.account_export import first_line
+from confide_transfer.local.formats.sections import plain, title_of
+from confide_transfer.local.reader import Record
 
 KEYS = SpaceKeys.generate()
 SEALER = Sealer(Policy(), lambda: KEYS, lambda: Fingerprints(bytes(32)))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from confide_proxy.transfer.formats import sqlite as databases
+from confide_transfer.local.formats import sqlite as databases
 
 
 def test_its_schema_calls_nothing_and_nothing_is_written(tmp_path: Path) -> None:

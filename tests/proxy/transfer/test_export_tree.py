@@ -19,8 +19,8 @@ from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.paths import Paths
 from confide_proxy.sealing.context import Sealing
 from confide_proxy.sync.folder import Folder
-from confide_proxy.transfer.export import manifest, tree
-from confide_proxy.transfer.export.tree import Report
+from confide_transfer.local.export import manifest, tree
+from confide_transfer.local.export.tree import Report
 
 
 async def export(

@@ -13,9 +13,9 @@ import pytest
 from tests.support.documents.imports import FIXTURES
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.transfer.fields import as_json
-from confide_proxy.transfer.reader import Losses
-from confide_proxy.transfer.readers import chatgpt, claude_ai
+from confide_transfer.local.fields import as_json
+from confide_transfer.local.reader import Losses
+from confide_transfer.local.readers import chatgpt, claude_ai
 
 ODD = (None, 7, 1.5e300, "x", [], {}, [[]], {"a": [{}]}, [{"a": 7}], "\ud800", {"parts": 7})
 STEP = 13

@@ -16,12 +16,12 @@ from tests.support.sealing.founder import Device
 from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.sealing.record import Record
 from confide_daemon.access.callers import Grants
-from confide_memory.tasks.order import Order
+from confide_night.local import moving as tasks
+from confide_night.order.order import Order
 from confide_proxy.errors import MoveError, UnfitAnswerError
-from confide_proxy.transfer.move import tasks
-from confide_proxy.transfer.move.carrier import Carrier
-from confide_proxy.transfer.move.holdings import Holdings, held
-from confide_proxy.transfer.move.journey import state
+from confide_transfer.move.local.carrier import Carrier
+from confide_transfer.move.local.holdings import Holdings, held
+from confide_transfer.move.local.journey import state
 
 
 class Breaking:

@@ -15,8 +15,8 @@ from tests.support.sealing.sealed_files import OTHER, PROJECT, TOKEN, Keeper, Se
 from confide_crypto.sealing import placeholder
 from confide_crypto.sealing.record import Record
 from confide_proxy.errors import ExportError, UnsealableError
-from confide_proxy.transfer.export import tree as export_tree
-from confide_proxy.transfer.export.tree import Report
+from confide_transfer.local.export import tree as export_tree
+from confide_transfer.local.export.tree import Report
 
 FILE = "memory/deploy.md"
 NOTE = "memory/key.md"

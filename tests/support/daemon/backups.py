@@ -9,11 +9,11 @@ from typing import Any
 
 from tests.support.daemon.loopback import Machine, Serving
 
-from confide_daemon.backup import sealed_keys
-from confide_daemon.backup.manifest import Manifest, database_of
-from confide_daemon.backup.service import Asked, Backups
-from confide_daemon.backup.snapshot import read_manifest, signers_of
-from confide_daemon.backup.target import Target
+from confide_backup.daemon import sealed_keys
+from confide_backup.daemon.manifest import Manifest, database_of
+from confide_backup.daemon.service import Asked, Backups
+from confide_backup.daemon.snapshot import read_manifest, signers_of
+from confide_backup.daemon.target import Target
 from confide_daemon.config import BackupConfig
 from confide_daemon.store.store import Store
 

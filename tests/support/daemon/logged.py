@@ -10,6 +10,8 @@ from typing import Any
 
 from tests.support.daemon.postgres import Postgres
 
+from confide_cluster.daemon.log.truths import rows_of, truths
+from confide_cluster.daemon.spaces.leases import Leases
 from confide_daemon.access.callers import Grants
 from confide_daemon.access.registry import State, create, open_state
 from confide_daemon.config import StoreConfig
@@ -19,14 +21,12 @@ from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError
 from confide_daemon.spaces.custodian import Custodian
-from confide_daemon.spaces.leases import Leases
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.database import connect
-from confide_daemon.store.log.truths import rows_of, truths
 from confide_daemon.store.upkeep.integrity import CLOCK_CONFIRMED, CLOCK_SEEN
-from confide_daemon.tasks.service import TIDIED_AT
+from confide_night.daemon.service import TIDIED_AT
 
 NAME = "laptop"
 MACHINE = bytes(range(32))

@@ -20,6 +20,7 @@ from tests.support.daemon import everywhere
 from tests.support.deadline import DEADLINE_S
 from tests.support.structured import StructuredClient
 
+from confide_cluster.daemon.spaces.leases import Leases
 from confide_crypto.errors import ConfideError, DeniedError, RequestError
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.identity import Identity
@@ -37,7 +38,6 @@ from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.server import Daemon, Listen
-from confide_daemon.spaces.leases import Leases
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import LOCK_AFTER_S, Spaces
 from confide_daemon.spaces.room import CLOSE_AFTER_S, MOST_OPEN

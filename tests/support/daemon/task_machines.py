@@ -16,8 +16,8 @@ from confide_crypto.errors import ConnectionLost
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_daemon.tasks.claims import Name
-from confide_memory.tasks.order import Order
+from confide_night.daemon.slots.claims import Name
+from confide_night.order.order import Order
 
 NAMES: Final = ("laptop", "desktop", "phone")
 START: Final = 1_800_000_000

@@ -20,23 +20,24 @@ from typing import Any, Final
 from tests.support.daemon.task_machines import NAMES, START, Machines, PlayedRunner, Run, Wire, done
 
 from confide_crypto.errors import ConfideError, ConnectionLost, OrderError, RequestError
-from confide_crypto.sealing.orders import Approval, approve_order, sign_order
 from confide_crypto.sealing.record import Record
 from confide_daemon.access.callers import Grants
-from confide_daemon.documents.moving import AWAITED, LEFT
 from confide_daemon.errors import GrantError
 from confide_daemon.spaces import maintenance
-from confide_daemon.store.queue.tasks import TaskRow
 from confide_daemon.store.store import Store
-from confide_daemon.tasks import claims, desk, moving, restored, watch
-from confide_daemon.tasks.claims import Ending, Name, Runner
 from confide_memory.forms import encoded
 from confide_memory.requests import read
-from confide_memory.tasks.order import ALWAYS_LASTS_S, MISSED, ONCE_LASTS_S, OVERLAP, Order, opened
-from confide_memory.tasks.states import FINAL, Slot, Task
-from confide_memory.tasks.wire import LEASE_S, LOG_KIND, MARGIN_S, MAX_ORDERS, RENEW_S
-from confide_proxy.devices.tasks import sign_anew
-from confide_proxy.transfer.move.tasks import bring, give_up
+from confide_night.daemon import desk, moving, watch
+from confide_night.daemon.queue.tasks import TaskRow
+from confide_night.daemon.slots import claims, restored
+from confide_night.daemon.slots.claims import Ending, Name, Runner
+from confide_night.local.devices import sign_anew
+from confide_night.local.moving import bring, give_up
+from confide_night.order.order import ALWAYS_LASTS_S, MISSED, ONCE_LASTS_S, OVERLAP, Order, opened
+from confide_night.order.sealed import Approval, approve_order, sign_order
+from confide_night.order.states import FINAL, Slot, Task
+from confide_night.order.wire import LEASE_S, LOG_KIND, MARGIN_S, MAX_ORDERS, RENEW_S
+from confide_transfer.move.daemon.documents import AWAITED, LEFT
 
 KEY: Final = b"\x17" * 32
 MONTHLY: Final = 400_000_000
@@ -346,7 +347,7 @@ class World:
         self.tried["left daemons put back"] += 1
 
     def carry(self) -> None:
-        """The tasks go along, last of all (`confide_proxy.transfer.move`); if it breaks off, another time."""
+        """The tasks go along, last of all (`confide_transfer.move.local`); if it breaks off, another time."""
         source = Wire(self.draw, lambda _op, body: moving.page(self.left[-1], body["after"]).told(), loses=LOSES / 4)
         target = Wire(self.draw, self.taken, loses=LOSES / 4)
 
@@ -427,7 +428,7 @@ class World:
         store = self.daemon_of(runner)
         if runner.has_heard and store is not None and not store.marks.find(LEFT):
             self.tried["nothing claimed where it was left"] += 1
-            return  # `confide_proxy.runner.books.left`
+            return  # `confide_night.runner.books.left`
         said = Runner(
             runner.key.hex(),
             runner.label,

@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.support.documents.transcripts import SESSION, ClaudeSession, text
 
+from confide_learn.local.exchanges import Exchange, Said
 from confide_proxy.hooks import pointers
-from confide_proxy.learn.exchanges import Exchange, Said
 
 
 def exchange(user: str, *said: Said, begin: int = 0) -> Exchange:

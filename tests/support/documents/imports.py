@@ -6,7 +6,7 @@ import gzip
 from dataclasses import replace
 from pathlib import Path
 
-from confide_proxy.transfer.reader import Losses, Reader, Record
+from confide_transfer.local.reader import Losses, Reader, Record
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "importing"
 

@@ -22,18 +22,19 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, Final
 
+from confide_backup.daemon import sealed_keys, service, snapshot, target
+from confide_backup.daemon.closed import ClosedSpaces
+from confide_backup.daemon.manifest import hash_of
+from confide_backup.daemon.proving import verify
+from confide_backup.daemon.service import Backups
+from confide_backup.daemon.snapshot import signers_of
+from confide_backup.daemon.target import Target
+from confide_backup.daemon.worker import __main__ as worker
+from confide_backup.daemon.worker import copying
+from confide_backup.daemon.worker.client import RefusedError
 from confide_crypto.errors import ConfideError
 from confide_daemon.access.callers import Grants
 from confide_daemon.access.registry import create, open_state
-from confide_daemon.backup import sealed_keys, service, snapshot, target, verify
-from confide_daemon.backup.closed import ClosedSpaces
-from confide_daemon.backup.manifest import hash_of
-from confide_daemon.backup.service import Backups
-from confide_daemon.backup.snapshot import signers_of
-from confide_daemon.backup.target import Target
-from confide_daemon.backup.worker import __main__ as worker
-from confide_daemon.backup.worker import copying
-from confide_daemon.backup.worker.client import RefusedError
 from confide_daemon.config import BackupConfig
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding import Model

@@ -25,6 +25,11 @@ from unittest import mock
 from tests.support.daemon.logged import held
 from tests.support.daemon.postgres import Postgres
 
+from confide_cluster.daemon.log import opening, shipped, snapshot
+from confide_cluster.daemon.log.postgres.engine import Engine, Far, Sent
+from confide_cluster.daemon.log.tables import Log
+from confide_cluster.daemon.log.truths import REGISTRY_DERIVED, rows_of, truths
+from confide_cluster.daemon.spaces.leases import Lease
 from confide_crypto.errors import ConfideError
 from confide_daemon.access.callers import Grants
 from confide_daemon.access.invites import Invites, Joined
@@ -34,12 +39,7 @@ from confide_daemon.documents.writer import Operation, Writer
 from confide_daemon.errors import EngineError, StorageError
 from confide_daemon.retrieval.indexing.indexer import Derivation
 from confide_daemon.spaces import space as spaces
-from confide_daemon.spaces.leases import Lease
 from confide_daemon.store.database import Damage, connect
-from confide_daemon.store.log import opening, shipped, snapshot
-from confide_daemon.store.log.postgres.engine import Engine, Far, Sent
-from confide_daemon.store.log.tables import Log
-from confide_daemon.store.log.truths import REGISTRY_DERIVED, rows_of, truths
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.pieces import PieceTable
 from confide_daemon.store.tables.vector_scan import VectorScan

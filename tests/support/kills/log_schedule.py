@@ -25,13 +25,13 @@ from tests.support.network.reverse_proxies import free_port
 from tests.support.programs.confided import Confided
 from tests.support.programs.processes import NO_MODEL, SERVER_KEEPS
 
+from confide_cluster.daemon.log.truths import REGISTRY_DERIVED, rows_of, truths
 from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.identity import Identity
 from confide_daemon.access.registry import open_state
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.store.database import connect
-from confide_daemon.store.log.truths import REGISTRY_DERIVED, rows_of, truths
 
 LINES = 10
 ARE_NODES = 0.8

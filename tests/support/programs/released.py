@@ -15,7 +15,8 @@ from tests.support.programs.processes import CONFIDE, Daemon, Inside, Machine
 
 ROOT = Path(__file__).resolve().parents[3]
 RELEASED = ROOT / "tests" / "fixtures" / "released"
-PACKAGES = ("crypto", "memory", "door", "proxy", "daemon")
+PACKAGES = ("crypto", "memory", "door", "proxy", "daemon", "addons")
+"""Where packages lie, in any version: `door` until 0.1."""
 SCRIPT = """#!{python}
 import sys
 sys.path[:0] = {folders!r}

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from confide_daemon.errors import ToolError
-from confide_daemon.tasks import report
 from confide_daemon.tools import search
 from confide_daemon.tools.context import ToolContext
 from confide_memory.tools.arguments import check
+from confide_night.daemon import report
 
 MOST_CHARS: Final = 4000
 REPORT: Final = "morning_report"

@@ -45,7 +45,6 @@ from confide_daemon.tools import (
     status,
     store,
     sync,
-    tasks,
     update,
 )
 from confide_daemon.tools import list as listing
@@ -68,6 +67,7 @@ from confide_memory.tools.call import (
     WITHIN,
     catalogue_hash,
 )
+from confide_night.daemon import tools as tasks
 
 log = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from confide_backup.daemon.closed import ClosedSpaces
+from confide_backup.daemon.service import target_of
+from confide_backup.daemon.snapshot import Source, take
 from confide_crypto.errors import ConfideError
 from confide_daemon import __version__
 from confide_daemon.access.history.upgrades import Pending
 from confide_daemon.access.registry import State, look_at_upgrade, open_state
-from confide_daemon.backup.closed import ClosedSpaces
-from confide_daemon.backup.service import target_of
-from confide_daemon.backup.snapshot import Source, take
 from confide_daemon.config import BackupConfig
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import LockedError, UpgradeNeededError

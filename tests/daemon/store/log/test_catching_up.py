@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from tests.support.daemon.logged import Node, Store, held
 
-from confide_daemon.backup import sealed_keys, snapshot
-from confide_daemon.backup.closed import ClosedSpaces, caught_up, present
-from confide_daemon.backup.service import Asked, Backups
-from confide_daemon.backup.snapshot import signers_of
-from confide_daemon.backup.target import Target
+from confide_backup.daemon import sealed_keys, snapshot
+from confide_backup.daemon.closed import ClosedSpaces, caught_up, present
+from confide_backup.daemon.service import Asked, Backups
+from confide_backup.daemon.snapshot import signers_of
+from confide_backup.daemon.target import Target
+from confide_cluster.daemon.log.tables import Log
 from confide_daemon.config import BackupConfig
 from confide_daemon.datadir.key_state import Custody, KeyName
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.store import store as stores
-from confide_daemon.store.log.tables import Log
 
 
 async def copied(node: Node, spaces: snapshot.Spaces | None = None) -> tuple[bytes | None, bool]:

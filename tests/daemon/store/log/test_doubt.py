@@ -17,13 +17,13 @@ from tests.support.daemon.postgres import server
 from tests.support.deadline import DEADLINE_S
 from tests.support.programs.processes import wait_until
 
+from confide_cluster.daemon.log import snapshot
+from confide_cluster.daemon.log.outbox import Outbox
+from confide_cluster.daemon.log.postgres.engine import Engine
+from confide_cluster.daemon.log.tables import Appending, Log
 from confide_daemon.documents.writer import Operation
 from confide_daemon.errors import EngineError, FencedError, StorageError
 from confide_daemon.retrieval.search.query import SearchQuery
-from confide_daemon.store.log import snapshot
-from confide_daemon.store.log.outbox import Outbox
-from confide_daemon.store.log.postgres.engine import Engine
-from confide_daemon.store.log.tables import Appending, Log
 from confide_daemon.store.tables.pieces import PieceTable
 
 OPERATION = Operation("0f" * 16, "asked")

@@ -7,7 +7,7 @@ from typing import Any
 from tests.daemon.spaces.test_custody import until
 from tests.support.daemon.logged import Store
 
-from confide_daemon.spaces.leases import Holder
+from confide_cluster.daemon.spaces.leases import Holder
 
 
 async def test_a_node_sees_who_holds_a_space_and_takes_it_from_that_one_alone(store: Store) -> None:

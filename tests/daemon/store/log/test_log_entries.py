@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from confide_daemon.store.log.entry import GENESIS, Place, Sealing
+from confide_cluster.daemon.log.entry import GENESIS, Place, Sealing
 
 AT = Place(1, 1, 1, GENESIS)
 

@@ -12,11 +12,11 @@ import pytest
 from tests.daemon.spaces.test_custody import until
 from tests.support.daemon.logged import Node, Store
 
+from confide_cluster.daemon import relocation
+from confide_cluster.daemon.log import snapshot
+from confide_cluster.daemon.log.postgres.engine import Engine
 from confide_daemon.access.registry import open_state
 from confide_daemon.errors import LogError, StorageError
-from confide_daemon.spaces import relocation
-from confide_daemon.store.log import snapshot
-from confide_daemon.store.log.postgres.engine import Engine
 
 SECOND = "memory/second.md"
 

@@ -12,13 +12,13 @@ from tests.support.daemon.logged import NAME, Store
 from tests.support.deadline import DEADLINE_S
 from tests.support.kills.rekey_kills import DEVICE, KEYS, rotated
 
+from confide_cluster.daemon.log import opening, snapshot
+from confide_cluster.daemon.log.outbox import Outbox
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_daemon.errors import EngineError, LockedError, StorageError
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.store import migrations
-from confide_daemon.store.log import opening, snapshot
-from confide_daemon.store.log.outbox import Outbox
 from confide_daemon.store.threads import StoreThreads
 from confide_daemon.store.upkeep import copies
 

@@ -9,12 +9,12 @@ import pytest
 from tests.support.daemon.logged import Store, held
 from tests.support.deadline import DEADLINE_S
 
+from confide_cluster.daemon.log import outbox, snapshot
+from confide_cluster.daemon.log.outbox import Outbox
+from confide_cluster.daemon.spaces import shipping
 from confide_daemon.errors import StorageError
 from confide_daemon.retrieval.indexing.indexer import Derivation
 from confide_daemon.retrieval.search.query import SearchQuery
-from confide_daemon.spaces import shipping
-from confide_daemon.store.log import outbox, snapshot
-from confide_daemon.store.log.outbox import Outbox
 from confide_daemon.store.upkeep.integrity import UNCUT
 
 

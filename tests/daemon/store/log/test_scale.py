@@ -12,7 +12,7 @@ from bench.scale.plan import Plan
 from bench.scale.simulation import BEHIND_CHECKPOINT, EVERYDAY, Simulation
 from tests.support.daemon.postgres import Postgres
 
-from confide_daemon.store.log import shared
+from confide_cluster.daemon.log import shared
 
 PLAN = Plan(
     spaces=60, nodes=2, open_each=8, seconds=0.6, stage_s=10, idle=4, small=2, large=1, large_mib=1.0, callers=20

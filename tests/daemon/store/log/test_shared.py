@@ -17,13 +17,14 @@ import pytest
 from tests.support.daemon.logged import Store
 from tests.support.deadline import DEADLINE_S
 
+from confide_cluster.daemon.log import snapshot
+from confide_cluster.daemon.log.truths import REGISTRY_DERIVED, rows_of, truths
+from confide_cluster.daemon.spaces import joining
 from confide_crypto.errors import DeniedError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.keys.tokens import digest_of
 from confide_daemon.access import space_removal
 from confide_daemon.access.authorization import Callers
-from confide_daemon.access.by_http.applications import Applications
-from confide_daemon.access.by_http.sign_in import Asked, Granted, Issued, SignIns, words_of
 from confide_daemon.access.callers import Grants
 from confide_daemon.access.history import upgrades
 from confide_daemon.access.invites import Invites, Joined, Refused
@@ -33,11 +34,10 @@ from confide_daemon.datadir.credentials import MasterKey
 from confide_daemon.datadir.identity import load
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import EngineError, LogError, OvertakenError, RotationError, StorageError, TakenError
-from confide_daemon.spaces import joining
 from confide_daemon.store import migrations
 from confide_daemon.store.database import connect
-from confide_daemon.store.log import snapshot
-from confide_daemon.store.log.truths import REGISTRY_DERIVED, rows_of, truths
+from confide_http.server.access.applications import Applications
+from confide_http.server.access.sign_in import Asked, Granted, Issued, SignIns, words_of
 
 KEYS = [bytes([number]) * 32 for number in range(40)]
 
@@ -484,7 +484,7 @@ def test_one_that_stands_still_in_a_change_keeps_nobody_waiting_for_long(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a process that is stopped while it has the row: others go on after some seconds, and what it had begun is in no log."""
-    from confide_daemon.store.log import shared
+    from confide_cluster.daemon.log import shared
 
     monkeypatch.setattr(shared, "STALL_S", 1)
     one, other = nodes.join(), nodes.join("second")
@@ -516,7 +516,7 @@ def test_what_others_have_written_is_applied_before_the_row_is_taken(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node that was away keeps nobody waiting while it makes up for that, and has all of it before it writes."""
-    from confide_daemon.store.log import shared
+    from confide_cluster.daemon.log import shared
 
     one, other = nodes.join(), nodes.join("second")
     for number in range(shared._FEW + 2):
@@ -540,7 +540,7 @@ def test_what_others_write_is_applied_while_the_row_is_waited_for(
     """One change is before it, and somebody holds the row behind that one."""
     import psycopg
 
-    from confide_daemon.store.log import shared
+    from confide_cluster.daemon.log import shared
 
     monkeypatch.setattr(shared, "_FEW", 0)
     one, other = nodes.join(), nodes.join("second")
@@ -572,7 +572,7 @@ def test_what_others_write_is_applied_while_the_row_is_waited_for(
 
 def test_a_snapshot_of_the_registry_is_due_by_size_or_by_number(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small ones behind a megabyte of entries; large ones behind a quarter of what is written then, but never behind too many."""
-    from confide_daemon.store.log import shared
+    from confide_cluster.daemon.log import shared
 
     state = nodes.join()
     log = state.registry.shared
@@ -600,7 +600,7 @@ def _until(is_so: Callable[[], bool]) -> None:
 
 def _applied(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     """How many entries are applied at once from now on, and whether the row was free then."""
-    from confide_daemon.store.log.shared import SharedLog
+    from confide_cluster.daemon.log.shared import SharedLog
 
     found: list[tuple[int, bool]] = []
     whole = SharedLog._apply

@@ -15,16 +15,16 @@ from tests.support.daemon.logged import Node, Store, held
 from tests.support.documents.transcripts import SESSION
 from tests.support.sealing.rosters import KEYS
 
+from confide_cluster.daemon.log import opening
+from confide_cluster.daemon.log.postgres.engine import Engine
+from confide_cluster.daemon.log.replay import Replay
+from confide_cluster.daemon.log.tables import Log
+from confide_cluster.daemon.log.truths import DERIVED, Recorder, truths
 from confide_crypto.sealing.record import Record
 from confide_daemon.documents.transcripts import Batch, Message, Name
 from confide_daemon.documents.writer import Operation
 from confide_daemon.errors import ConfideError, LogError
 from confide_daemon.store.database import connect
-from confide_daemon.store.log import opening
-from confide_daemon.store.log.postgres.engine import Engine
-from confide_daemon.store.log.replay import Replay
-from confide_daemon.store.log.tables import Log
-from confide_daemon.store.log.truths import DERIVED, Recorder, truths
 from confide_daemon.store.store import Store as Database
 
 KEY = bytes(range(32))

@@ -9,7 +9,7 @@ from typing import Any
 from tests.support.draws import draws
 
 from confide_daemon.embedding.tokens import count_tokens
-from confide_memory.tasks.wire import COUNTED, MAX_IDS
+from confide_night.order.wire import COUNTED, MAX_IDS
 from confide_proxy.hooks import block
 from confide_proxy.hooks.holder import form
 

@@ -11,7 +11,7 @@ from tests.support.documents.imports import FIXTURES, ids
 from tests.support.documents.imports import read_placed as read
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.transfer.readers.basic_memory import READER
+from confide_transfer.local.readers.basic_memory import READER
 
 TREE = FIXTURES / "basic-memory" / "notes-project"
 

@@ -14,9 +14,9 @@ import pytest
 from tests.support.documents.imports import FIXTURES, ids, read
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.transfer.reader import Losses
-from confide_proxy.transfer.readers.chatgpt import READER
-from confide_proxy.transfer.readers.claude_ai import READER as CLAUDE
+from confide_transfer.local.reader import Losses
+from confide_transfer.local.readers.chatgpt import READER
+from confide_transfer.local.readers.claude_ai import READER as CLAUDE
 
 EXPORT = FIXTURES / "chatgpt"
 FIRST, SECOND = (f"conversation:6955a000-0000-8000-a000-{number:012}" for number in (1, 2))

@@ -12,8 +12,8 @@ import pytest
 from tests.support.documents.imports import FIXTURES, ids, read
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.transfer.readers.chatgpt import READER as CHATGPT
-from confide_proxy.transfer.readers.claude_ai import READER
+from confide_transfer.local.readers.chatgpt import READER as CHATGPT
+from confide_transfer.local.readers.claude_ai import READER
 
 EXPORT = FIXTURES / "claude-ai"
 ACCOUNT, PROJECT = "0b0c0d0e-0000-4000-8000-000000000001", "0b0c0d0e-0000-4000-8000-000000000002"

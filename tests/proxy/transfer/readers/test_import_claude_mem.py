@@ -9,7 +9,7 @@ import pytest
 from tests.support.documents.imports import ids, read, unpacked
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.transfer.readers.claude_mem import READER
+from confide_transfer.local.readers.claude_mem import READER
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.transfer.reader import Losses, Record, screened
-from confide_proxy.transfer.readers.claude_memory_mcp import READER
+from confide_transfer.local.reader import Losses, Record, screened
+from confide_transfer.local.readers.claude_memory_mcp import READER
 
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "importing" / "claude-memory-mcp" / "memory.db"
 

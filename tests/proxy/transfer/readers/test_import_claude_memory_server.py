@@ -8,8 +8,8 @@ import pytest
 from tests.support.archives import unpack
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.transfer.reader import Losses, Record
-from confide_proxy.transfer.readers.claude_memory_server import READER
+from confide_transfer.local.reader import Losses, Record
+from confide_transfer.local.readers.claude_memory_server import READER
 
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "importing" / "claude-memory-server" / "data.tar.gz"
 

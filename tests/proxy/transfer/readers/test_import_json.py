@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.transfer.reader import Losses, Record
-from confide_proxy.transfer.readers.json_records import READER
+from confide_transfer.local.reader import Losses, Record
+from confide_transfer.local.readers.json_records import READER
 
 OURS: dict[str, Any] = {
     "id": "0123456789abcdef0123",

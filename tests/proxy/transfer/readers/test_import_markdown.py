@@ -12,12 +12,12 @@ from tests.support.sealing.sealers import SEALER
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import UnreadableError
 from confide_proxy.sync.project import Project
-from confide_proxy.transfer import plan
-from confide_proxy.transfer.fields import MAX_METADATA_BYTES, fitted, project_of
-from confide_proxy.transfer.plan import Plan, Store, reader_of, stores_at
-from confide_proxy.transfer.reader import Losses, Record
-from confide_proxy.transfer.readers import readers
-from confide_proxy.transfer.readers.markdown import READER
+from confide_transfer.local import plan
+from confide_transfer.local.fields import MAX_METADATA_BYTES, fitted, project_of
+from confide_transfer.local.plan import Plan, Store, reader_of, stores_at
+from confide_transfer.local.reader import Losses, Record
+from confide_transfer.local.readers import readers
+from confide_transfer.local.readers.markdown import READER
 
 Write = Callable[[str, str], Path]
 

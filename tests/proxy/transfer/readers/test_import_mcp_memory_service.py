@@ -10,7 +10,7 @@ import pytest
 from tests.support.documents.imports import ids, read, unpacked
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.transfer.readers.mcp_memory_service import READER
+from confide_transfer.local.readers.mcp_memory_service import READER
 
 
 @pytest.fixture

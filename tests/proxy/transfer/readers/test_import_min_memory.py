@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.transfer.reader import Losses, Record
-from confide_proxy.transfer.readers.min_memory import MAX_PARTS, MAX_POINT_BYTES, READER, read_point
+from confide_transfer.local.reader import Losses, Record
+from confide_transfer.local.readers.min_memory import MAX_PARTS, MAX_POINT_BYTES, READER, read_point
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "importing" / "min-memory"
 STORAGE = Path("collection", "memories", "storage.sqlite")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from confide_proxy.errors import UnreadableError
-from confide_proxy.transfer.reader import Losses, Record
-from confide_proxy.transfer.readers.min_memory_facts import READER
+from confide_transfer.local.reader import Losses, Record
+from confide_transfer.local.readers.min_memory_facts import READER
 
 FACTS = [
     ("user_preferences", "communication_style", "concise, no fluff", "2025-09-15T08:00:00"),

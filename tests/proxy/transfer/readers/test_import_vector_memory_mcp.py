@@ -14,9 +14,9 @@ from confide_memory.errors import with_extra
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ReaderMissingError, UnreadableError
 from confide_proxy.sync.project import identify
-from confide_proxy.transfer.plan import Plan, Store
-from confide_proxy.transfer.reader import Losses, Record
-from confide_proxy.transfer.readers.vector_memory_mcp import READER
+from confide_transfer.local.plan import Plan, Store
+from confide_transfer.local.reader import Losses, Record
+from confide_transfer.local.readers.vector_memory_mcp import READER
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "importing" / "vector-memory-mcp"
 BUILDS, LAPTOPS, TEXT, THROWN, REPLACED, HANDOFF = (

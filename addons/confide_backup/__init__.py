@@ -1,0 +1,1 @@
+"""Snapshots of a daemon's data folder: taken while it serves, proven, restored, and let go."""

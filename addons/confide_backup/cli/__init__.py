@@ -1,0 +1,1 @@
+"""The commands `confided backup` and `confided restore`."""

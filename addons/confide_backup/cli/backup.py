@@ -1,0 +1,226 @@
+"""`confided backup`: snapshots of the data folder, taken, listed, proven and let go; by the running daemon where one runs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from confide_crypto.errors import EXIT_OK, EXIT_OTHER, EXIT_STORAGE, ConfideError
+from confide_daemon.cli.console import Bar, Config, Data, Here, Json, Output, command, say
+from confide_daemon.datadir.instance import DaemonLock
+from confide_daemon.errors import EXIT_UNPROVEN, DataFolderError
+
+if TYPE_CHECKING:
+    from confide_backup.daemon.service import Asked
+
+POLL_S: Final = 0.1
+
+backup_app = typer.Typer(
+    help="Snapshots of the data folder: taken while it is served, and proven.", invoke_without_command=True
+)
+To = Annotated[str | None, typer.Option("--to", help="The folder for backups.", show_default="of daemon.toml")]
+
+
+@backup_app.callback()
+def backup(
+    context: typer.Context, config_file: Config = None, data: Data = None, to: To = None, as_json: Json = False
+) -> None:
+    """Take a snapshot now, also while the daemon serves."""
+    if context.invoked_subcommand is None:
+        _take(config_file=config_file, data=data, to=to, as_json=as_json)
+
+
+@command
+def _take(here: Here, to: To = None) -> Output:
+    from confide_backup.daemon.service import Asked
+
+    done = work(here, Asked("take", to or ""))
+    notes = []
+    if done["behind"]:
+        with here.opened() as state:
+            names = [name for name, space_id in state.registry.spaces().items() if space_id in done["behind"]]
+        notes = [
+            f"as this machine had them last, if at all, since another node has their keys: {', '.join(sorted(names))}"
+        ]
+    return Output(done, [f"{done['snapshot']}: {done['spaces']} spaces, in {done['folder']}"], notes)
+
+
+@backup_app.command()
+@command
+def init(
+    here: Here,
+    to: Annotated[str, typer.Option("--to", help="A new or empty folder, on another disk than the data.")],
+    new_code: Annotated[
+        bool, typer.Option("--new-code", help="A new recovery code for snapshots from now on; older ones keep theirs.")
+    ] = False,
+) -> Output:
+    """Make a folder ready for backups, and the key that they are sealed to; its recovery code is shown once."""
+    from confide_backup.daemon import sealed_keys
+    from confide_backup.daemon.service import target_of
+    from confide_backup.daemon.snapshot import signers_of
+
+    settings = here.config().backup
+    with here.opened(as_it_is=True) as state:
+        target = target_of(settings, to).prepare(signers_of(state), data=state.folder.root)
+        is_new = new_code or not state.folder.backup_key.exists()
+        code = sealed_keys.make(state.folder).to_string() if is_new else None
+
+    def tell() -> None:
+        typer.echo(f"ready: {target.folder}")
+        if code is not None:
+            typer.echo(f"recovery code: {code}")
+            say("Write it down, and keep it apart from this machine and from the backups. It is not shown again.")
+            say("Who has it and a snapshot has all that the daemon could read.")
+        else:
+            say("The recovery code of before opens what is backed up here too.")
+        if settings.to != to:
+            say(f'Next: write to = "{target.folder}" under [backup] in {here.paths.config}, and say: confided backup')
+
+    return Output({"folder": str(target.folder), "recoveryCode": code}, tell)
+
+
+@backup_app.command("ls")
+@command
+def list_(here: Here, to: To = None) -> Output:
+    """List the snapshots, the oldest first."""
+    from confide_backup.daemon.history import History
+    from confide_backup.daemon.service import target_of
+
+    with here.opened() as state:
+        history = History.read(target_of(here.config().backup, to or ""), state)
+    rows: list[dict[str, Any]] = [
+        {
+            "snapshot": one.id,
+            "at": one.made.at,
+            "spaces": len(one.made.spaces),
+            "sizeBytes": one.size_bytes,
+            "verdict": None if one.proof is None else one.proof.verdict,
+            "said": one.said,
+        }
+        for one in history.whole
+    ]
+    nothing = {"at": None, "spaces": None, "sizeBytes": None, "verdict": None}
+    rows += [{"snapshot": name, **nothing, "said": error.problem} for name, error in history.strange.items()]
+
+    def tell() -> None:
+        if not rows:
+            say("there are no snapshots yet")
+        for row in rows:
+            size = "" if row["spaces"] is None else f"{row['spaces']} spaces, {row['sizeBytes'] / 1e6:.1f} MB, "
+            typer.echo(f"{row['snapshot']}  {size}{row['said']}")
+
+    return Output(rows, tell)
+
+
+@backup_app.command("verify")
+@command
+def verify_(
+    here: Here,
+    name: Annotated[
+        str, typer.Argument(metavar="[ID]", help="The snapshot, as ls shows it.", show_default="the newest")
+    ] = "",
+    to: To = None,
+) -> Output:
+    """Prove a snapshot: every file, every page, every canary; ends with 10 where some spaces are locked."""
+    from confide_backup.daemon.service import Asked
+
+    done = work(here, Asked("verify", to or "", name))
+    with here.opened() as state:
+        names = {space_id: space for space, space_id in state.registry.spaces().items()}
+    spaces = {names.get(space_id, space_id): verdict for space_id, verdict in done["spaces"].items()}
+    problems = [_named(problem, names) for problem in done["problems"]]
+    told = {**done, "spaces": spaces, "problems": problems}
+
+    def tell() -> None:
+        typer.echo(f"{done['snapshot']}: {_VERDICTS[done['verdict']]}")
+        for space, verdict in spaces.items():
+            typer.echo(f"  {space}: {_VERDICTS[verdict]}")
+        for problem in problems:
+            typer.echo(f"  {problem}")
+
+    return Output(told, tell, exit_code=_EXITS[done["verdict"]])
+
+
+@backup_app.command()
+@command
+def prune(here: Here, to: To = None) -> Output:
+    """Let older snapshots go, as keep_daily and others say; only proven ones let others go."""
+    from confide_backup.daemon.service import Asked
+
+    removed = work(here, Asked("prune", to or ""))["removed"]
+    return Output({"removed": removed}, [f"removed: {name}" for name in removed] or ["nothing to let go"])
+
+
+_VERDICTS: Final = {
+    "proven": "proven",
+    "unproven": "copied, not proven: nobody has its key here now",
+    "differs": "it is not what it was",
+    "unreadable": "it cannot be read",
+}
+_EXITS: Final = {"proven": EXIT_OK, "differs": EXIT_OTHER, "unreadable": EXIT_STORAGE, "unproven": EXIT_UNPROVEN}
+
+
+def _named(problem: str, names: dict[str, str]) -> str:
+    """With the space's name in place of its id, which stands behind the word."""
+    for space_id, name in names.items():
+        problem = problem.replace(f"space {space_id}", name)
+    return problem
+
+
+def work(here: Here, asked: Asked) -> dict[str, Any]:
+    """Does it: here, or in the daemon that runs. Raises ConfideError: what keeps it from being done."""
+    try:
+        lock = DaemonLock.take(here.paths.data.lock)
+    except OSError as error:
+        raise DataFolderError(here.paths.data.root, f"cannot be written: {(error.strerror or '').lower()}") from error
+    with Bar(is_quiet=here.is_quiet) as bar:
+        if lock is None:
+            return _ask(here, asked, bar)
+        try:
+            return _do(here, asked, bar)
+        finally:
+            lock.release()
+
+
+def _do(here: Here, asked: Asked, bar: Bar) -> dict[str, Any]:
+    import asyncio
+
+    from confide_backup.daemon.closed import ClosedSpaces
+    from confide_backup.daemon.service import Backups
+    from confide_cluster.daemon.spaces.leases import Leases
+    from confide_daemon.config import ChunkSettings
+
+    async def done() -> dict[str, Any]:
+        store = here.store()
+        leases = None if store is None else Leases.configured(store, here.paths.data)
+        try:
+            chunks = ChunkSettings.named(here.config().index.chunks)
+            spaces = ClosedSpaces(state, leases=leases, chunks=chunks)
+            return await Backups(state, spaces, here.config().backup, here.paths.config).do(asked, bar.follow)
+        finally:
+            if leases is not None:
+                await leases.close()
+
+    with here.opened() as state:
+        return asyncio.run(done())
+
+
+def _ask(here: Here, asked: Asked, bar: Bar) -> dict[str, Any]:
+    from confide_daemon.datadir.control import ask
+
+    socket = here.paths.data.control
+    # A relative folder is meant from here, not from where the daemon runs.
+    to = str(Path(asked.to).expanduser().absolute()) if asked.to else ""
+    task = ask(socket, "backup", what=asked.what, to=to, name=asked.name)["task"]
+    while not (told := ask(socket, "backup task", task=task))["outcome"]:
+        bar.follow(told["step"], told["done"], told["total"])
+        time.sleep(POLL_S)
+    outcome: dict[str, Any] = told["outcome"]
+    if "ok" in outcome:
+        return dict(outcome["ok"])
+    error = ConfideError(outcome["error"], hint=outcome["hint"])
+    error.exit_code = int(outcome["exit"])
+    raise error

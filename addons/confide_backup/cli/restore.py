@@ -1,0 +1,121 @@
+"""`confided restore`: a snapshot becomes a data folder again, on this machine or on a new one."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from confide_crypto.errors import ConfideError
+from confide_daemon.cli.console import Bar, Here, Output, clock, command, say
+
+if TYPE_CHECKING:
+    from confide_backup.daemon.restore import Keys, Outlook
+
+_MOST_TYPED: Final = 256
+
+
+@command
+def restore(
+    here: Here,
+    snapshot: Annotated[
+        str, typer.Argument(metavar="SNAPSHOT", help="Its folder, or its name in the configured target.")
+    ],
+    code: Annotated[
+        bool,
+        typer.Option("--code", help="Take the keys from the recovery code, which is asked for, or read from stdin."),
+    ] = False,
+    keys: Annotated[
+        Path | None,
+        typer.Option(
+            "--keys", help="Take them from a folder with identity.key and master.key (or its systemd credential)."
+        ),
+    ] = None,
+) -> Output:
+    """Make the data folder out of a snapshot; it may hold nothing yet, and no daemon serves it."""
+    from confide_backup.daemon.restore import require_there
+    from confide_backup.daemon.restore import restore as make
+    from confide_daemon.cli.health import examine
+    from confide_daemon.cli.status import check_lines, shown
+
+    folder = _folder(snapshot, here.config().backup.to)
+    if code and keys is not None:
+        raise typer.BadParameter("the keys come from one place: --code or --keys", param_hint="--keys")
+    require_there(folder)
+    source = _keys(code=code, keys=keys)
+
+    def tell(outlook: Outlook) -> None:
+        if not here.is_quiet:
+            for line in _lines(outlook):
+                say(line)
+
+    with Bar(is_quiet=here.is_quiet) as bar:
+        done = make(folder, here.paths.data, source, config_file=here.paths.config, tell=tell, follow=bar.follow)
+        checks = examine(here.paths, must_have_config=here.must_have_config, follow=bar.follow)
+    told = {
+        "snapshot": done.outlook.made.id,
+        "data": str(here.paths.data.root),
+        "opens": done.outlook.opens,
+        "waits": done.outlook.waits,
+        "revoked": done.revoked,
+        "invitesDropped": done.invites,
+        "configuration": str(here.paths.config) if done.has_config else None,
+        "checks": [shown(check) for check in checks],
+    }
+
+    def tell_all() -> None:
+        typer.echo(f"restored: {here.paths.data.root}")
+        for name in done.revoked:
+            typer.echo(f"revoked since, and again: {name}")
+        if done.invites:
+            typer.echo(f"open invites taken back: {done.invites}")
+        if done.has_config:
+            typer.echo(f"configuration: written to {here.paths.config}")
+        check_lines(checks)
+        say("Next: confided serve. What machines see then: docs/restore.md")
+
+    # What else doctor finds, as of a model or a disk, has nothing to do with the snapshot.
+    is_well = all(check.is_ok for check in checks if check.name.startswith(("data folder", "database of")))
+    return Output(told, tell_all, exit_code=0 if is_well else 1)
+
+
+def _folder(snapshot: str, target: str) -> Path:
+    from confide_backup.daemon.target import is_id
+
+    path = Path(snapshot).expanduser().absolute()
+    if is_id(snapshot) and not path.exists() and target:
+        return Path(target).expanduser().absolute() / snapshot
+    return path
+
+
+def _keys(*, code: bool, keys: Path | None) -> Keys:
+    from confide_backup.daemon.restore import ByCode, ByFiles
+    from confide_crypto.sealing.recovery_code import RecoveryCode
+
+    if keys is not None:
+        return ByFiles(keys.expanduser().absolute())
+    if not code and not sys.stdin.isatty():
+        hint = "--code reads the recovery code from stdin, --keys DIR takes identity.key and master.key from a folder"
+        raise ConfideError("the snapshot's keys are sealed, and nothing says where the daemon's are", hint=hint)
+    return ByCode(RecoveryCode.parse(_typed()))
+
+
+def _typed() -> str:
+    """The code from the terminal, unseen, or the next line of stdin. Never an argument, which others could see."""
+    if sys.stdin.isatty():
+        return getpass.getpass("recovery code of the backups: ")
+    return sys.stdin.readline(_MOST_TYPED)
+
+
+def _lines(outlook: Outlook) -> list[str]:
+    made = outlook.made
+    lines = [
+        f"snapshot {made.id}, of {clock(made.at)} by confided {made.version}: {outlook.size_bytes / 1e6:,.1f} MB",
+        f"spaces that open by themselves: {', '.join(outlook.opens) or 'none'}",
+    ]
+    if outlook.waits:
+        lines.append(f"spaces that wait for one of their machines: {', '.join(outlook.waits)}")
+    return lines

@@ -1,0 +1,246 @@
+"""What is done about backups, one thing after the other: by a running daemon, at its hour and when an operator asks, or by a command."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, get_args
+
+from confide_backup.daemon import snapshot
+from confide_backup.daemon.history import History
+from confide_backup.daemon.manifest import Manifest
+from confide_backup.daemon.nightly import hooks, schedule
+from confide_backup.daemon.nightly.retention import Keep, let_go
+from confide_backup.daemon.proving import verify
+from confide_backup.daemon.proving.proof import Proof
+from confide_backup.daemon.snapshot import Follow, Source
+from confide_backup.daemon.target import MANIFEST, Target, id_of, is_id
+from confide_crypto.errors import ConfideError
+from confide_daemon.access.registry import State
+from confide_daemon.config import BackupConfig
+from confide_daemon.datadir.key_state import KeyName
+from confide_daemon.errors import BadNameError, SnapshotError
+
+log = logging.getLogger(__name__)
+
+What = Literal["take", "verify", "prune"]
+WHATS: Final[tuple[What, ...]] = get_args(What)
+
+
+class Spaces(snapshot.Spaces, verify.Keys, Protocol):
+    """The pool of a running daemon, or `closed.ClosedSpaces`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One thing to do."""
+
+    what: What
+    to: str = ""  # the target; "": the one that is configured
+    name: str = ""  # of a snapshot; "": the newest
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How the snapshots of the configured target stand."""
+
+    newest: str = ""  # its name; "" where there is none
+    newest_at: int | None = None  # when it was taken, seconds since 1970
+    proven_at: float = 0.0  # when the newest was taken that is proven as a whole; 0 where none is
+    unproven: int = 0  # spaces of the newest that are not
+    waiting: Mapping[str, tuple[KeyName, ...]] = field(default_factory=dict)  # of these, what they wait for
+    late: Sequence[str] = ()  # spaces that should have a proven snapshot by now, and have none that is young enough
+
+
+class Backups:
+    """For one data folder."""
+
+    def __init__(
+        self,
+        state: State,
+        spaces: Spaces,
+        config: BackupConfig,
+        config_file: Path | None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`config_file`: daemon.toml, which goes into each snapshot; it may not be there."""
+        self._state = state
+        self._spaces = spaces
+        self._source = Source(state, spaces, config_file)
+        self._config = config
+        self._clock = clock
+        self._turn = asyncio.Lock()
+
+    async def do(self, asked: Asked, follow: Follow) -> dict[str, Any]:
+        """Does it, behind what was asked before; what came of it, as a command shows it. Raises ConfideError."""
+        target = target_of(self._config, asked.to)
+        async with self._turn:
+            match asked.what:
+                case "take":
+                    return await self._take(target, follow)
+                case "verify":
+                    return await self._verify(target, asked.name, follow)
+                case "prune":
+                    return {"removed": await self._prune(target)}
+
+    async def nightly(self, follow: Follow = lambda *_: None) -> None:
+        """A snapshot, its proof, what may go for it, and the operator's program behind it. Raises ConfideError."""
+        target = target_of(self._config, "")
+        async with self._turn:
+            made = await snapshot.take(
+                self._source, target, clock=self._clock, follow=follow, tell_behind=_warn_of_behind
+            )
+            try:
+                proof = await self._prove(target, made.id, follow, is_full=False)
+                if proof.is_sound:
+                    await self._prune(target)
+            finally:
+                await self._run_after(target.snapshot(made.id), made.id)
+
+    async def prove_unlocked(self, standing: Standing) -> None:
+        """Proves the spaces of the newest snapshot whose keys nobody had when it was verified, and somebody has now."""
+        target = target_of(self._config, "")
+        async with self._turn:
+            if at_hand := self.at_hand(standing):
+                await verify.prove(target, standing.newest, self._state, self._spaces, only=at_hand)
+
+    def at_hand(self, standing: Standing) -> list[str]:
+        """Those that wait for their keys and have them now."""
+        return [
+            space_id
+            for space_id, names in standing.waiting.items()
+            if any(self._spaces.key(space_id, name) is not None for name in names)
+        ]
+
+    async def tell_elsewhere(self, path: Path) -> None:
+        """Runs the operator's program for a file in the target that is in no snapshot: the keys that ended. Raises ConfideError."""
+        if self.has_target and path.parent == target_of(self._config, "").folder:
+            await self._run_after(path, f"{path.name}-{id_of(self._clock())}")
+
+    @property
+    def has_target(self) -> bool:
+        """Whether one is configured."""
+        return bool(self._config.to)
+
+    def is_due(self, standing: Standing) -> bool:
+        """Whether the nightly one is to be taken now."""
+        minute = self._config.minute
+        return minute is not None and schedule.is_due(self._clock(), minute, standing.newest_at)
+
+    def standing(self) -> Standing:
+        """How the snapshots of the configured target stand. Disk. Raises TargetError: it is not there, or cannot be written."""
+        folder = self._state.folder
+        spaces = [one for one in self._state.registry.spaces().values() if folder.space(one).exists()]
+        target = target_of(self._config, "")
+        history = self.history(target)
+        target.require_writable()
+        late = history.unproven(spaces, now=self._clock(), max_age_s=self._config.max_age_s)
+        whole = [one for one in history.whole if one.proof is not None and one.proof.verdict == "proven"]
+        proven_at = float(whole[-1].made.at) if whole else 0.0
+        newest = history.newest
+        if newest is None:
+            return Standing("", None, proven_at, 0, {}, late)
+        verdicts = {} if newest.proof is None else newest.proof.spaces
+        unproven = sum(verdicts.get(space_id) != "proven" for space_id in newest.made.spaces)
+        waiting = {one: self._key_names(target, newest.made, one) for one in verdicts if verdicts[one] == "unproven"}
+        return Standing(newest.id, newest.made.at, proven_at, unproven, waiting, late)
+
+    def history(self, target: Target) -> History:
+        """What there is. Raises TargetError: it is not this daemon's target, or cannot be read."""
+        return History.read(target, self._state)
+
+    async def _take(self, target: Target, follow: Follow) -> dict[str, Any]:
+        behind: list[str] = []
+        made = await snapshot.take(self._source, target, clock=self._clock, follow=follow, tell_behind=behind.extend)
+        await self._run_after(target.snapshot(made.id), made.id)
+        told = {"snapshot": made.id, "folder": str(target.snapshot(made.id)), "spaces": len(made.spaces)}
+        return {**told, "behind": behind}
+
+    async def _verify(self, target: Target, name: str, follow: Follow) -> dict[str, Any]:
+        if name and not is_id(name):
+            raise BadNameError(f"'{name[:40]}' is no snapshot", hint="confided backup ls shows their names")
+        if not name:
+            newest = (await asyncio.to_thread(self.history, target)).newest
+            if newest is None:
+                raise SnapshotError("of this folder", "is not there", hint="take one: confided backup", kind="missing")
+            name = newest.id
+        if not target.snapshot(name).exists() and self._config.fetch:
+            proof = await self._fetched(target, name, follow)
+        else:
+            proof = await self._prove(target, name, follow, is_full=True)
+        return {
+            "snapshot": name,
+            "verdict": proof.verdict,
+            "files": proof.files,
+            "registry": proof.registry,
+            "spaces": dict(proof.spaces),
+            "problems": list(proof.problems),
+        }
+
+    async def _prove(self, target: Target, name: str, follow: Follow, *, is_full: bool) -> Proof:
+        proof = await verify.prove(target, name, self._state, self._spaces, is_full=is_full, follow=follow)
+        for problem in proof.problems:
+            log.error("snapshot %s: %s", name, problem)
+        log.info("snapshot %s: %s", name, proof.verdict)
+        return proof
+
+    async def _fetched(self, target: Target, name: str, follow: Follow) -> Proof:
+        """Proves one that the operator's program brings back."""
+        async with target.alone():
+            folder = await asyncio.to_thread(target.begin_fetching, name)
+            try:
+                places = {"snapshot": str(target.snapshot(name)), "name": name, "folder": str(folder)}
+                timeout_s = float(self._config.hook_timeout_s)
+                follow("fetching it", 0, 0)
+                await hooks.run(self._config.fetch, places, timeout_s=timeout_s, folder=folder)
+                found = next((one.parent for one in folder.rglob(MANIFEST) if one.parent.name == name), None)
+                if found is None:
+                    problem = "was not brought back by fetch of [backup] in daemon.toml"
+                    raise SnapshotError(name, problem, hint="does it put it into {folder}?", kind="missing")
+                return await verify.prove(
+                    Target(found.parent), name, self._state, self._spaces, is_full=True, follow=follow
+                )
+            finally:
+                await asyncio.to_thread(shutil.rmtree, folder, True)
+
+    async def _prune(self, target: Target) -> list[str]:
+        config = self._config
+        keep = Keep(config.keep_daily, config.keep_weekly, config.keep_monthly)
+        async with target.alone():
+            await asyncio.to_thread(target.sweep)
+            history = await asyncio.to_thread(self.history, target)
+            going = let_go([one.kept for one in history.whole], keep)
+            for name in going:
+                await asyncio.to_thread(target.remove, name)
+                log.info("snapshot %s is let go", name)
+        return going
+
+    async def _run_after(self, path: Path, name: str) -> None:
+        if self._config.after:
+            places = {"snapshot": str(path), "name": name, "folder": str(path.parent)}
+            timeout_s = float(self._config.hook_timeout_s)
+            await hooks.run(self._config.after, places, timeout_s=timeout_s, folder=path.parent)
+
+    def _key_names(self, target: Target, made: Manifest, space_id: str) -> tuple[KeyName, ...]:
+        with suppress(ConfideError):
+            return verify.custody_in(target.snapshot(made.id), made, space_id).names
+        return ()
+
+
+def _warn_of_behind(space_ids: Collection[str]) -> None:
+    log.warning("copied as this machine had them last, since other nodes have them: %s", ", ".join(sorted(space_ids)))
+
+
+def target_of(config: BackupConfig, to: str) -> Target:
+    """The one that is named, else the one that is configured. Raises ConfideError where there is neither."""
+    if not (to or config.to):
+        hint = 'name it with --to DIR, or set to = "DIR" under [backup] in daemon.toml'
+        raise ConfideError("no folder for backups is configured", hint=hint)
+    return Target(Path(to or config.to).expanduser().absolute())

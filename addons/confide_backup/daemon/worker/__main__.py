@@ -1,0 +1,205 @@
+"""The process beside the daemon that copies and proves: `python -m confide_backup.daemon.worker`, told what to do line by line.
+
+A process of its own for three reasons: POSIX drops SQLite's locks where the process that holds them closes a descriptor of the file
+(`held_view`); hashing, reading every page and asking canaries would take the interpreter from searches; and it may be nicer than those.
+Keys come through the pipe, and are in no argument, file or log. It ends when its pipe does, with the daemon.
+
+A line of JSON is asked on stdin and some are answered on stdout: `{"read": N}` as it goes on, at last `{"ok": {…}}` or `{"error": {…}}`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from confide_backup.daemon.manifest import LOG
+from confide_crypto.errors import ConfideError
+
+NICE: Final = 10
+REST: Final = 2.0
+"""After each step, so many times what it took of a processor. Two processors may share a core, its caches and the way to the memory: there
+a search beside a copy that never rests takes 1.4 times as long, however nice the copy is."""
+LONGEST_REST_S: Final = 0.5
+"""Behind a step that took long: whoever waits for it takes a process that is silent for one that hangs."""
+TELL_EVERY_S: Final = 0.5
+_NOTHING: Final[dict[str, Any]] = {
+    "change": None,
+    "schema": None,
+    "canaries": None,
+    "questions": None,
+    "askedAt": None,
+}
+
+
+def main() -> None:
+    """Does what it is told until nobody tells it anything any more."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.nice(NICE)
+    os.umask(0o077)
+    for line in sys.stdin.buffer:
+        asked = json.loads(line)
+        try:
+            told = {"ok": _DO[asked["do"]](asked, _Progress())}
+        except ConfideError as error:
+            told = {"error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}}
+        except OSError as error:
+            why = (error.strerror or type(error).__name__).lower()
+            told = {"error": {"kind": "OSError", "message": why, "errno": error.errno, "hint": None}}
+        _say(told)
+
+
+class _Progress:
+    """Rests behind each step, tells now and then that it goes on, and ends the process where nobody listens any more."""
+
+    def __init__(self) -> None:
+        self._read = 0
+        self._told_at = time.monotonic()
+        self._rested_at = time.thread_time()
+
+    def __call__(self, read: int = 0) -> None:
+        self._read += read
+        time.sleep(min(REST * (time.thread_time() - self._rested_at), LONGEST_REST_S))
+        self._rested_at = time.thread_time()
+        if time.monotonic() - self._told_at >= TELL_EVERY_S:
+            self._told_at = time.monotonic()
+            poll = select.poll()
+            poll.register(sys.stdin.fileno(), 0)
+            if poll.poll(0):  # POLLHUP: the daemon has ended
+                os._exit(1)
+            _say({"read": self._read})
+
+
+def _say(told: dict[str, Any]) -> None:
+    try:
+        sys.stdout.buffer.write(json.dumps(told).encode() + b"\n")
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        os._exit(1)
+
+
+def _copy_file(asked: dict[str, Any], follow: _Progress) -> dict[str, Any]:
+    from confide_backup.daemon.worker import copying
+
+    source = os.open(asked["source"], os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return _copied(
+            copying.copy(source, Path(asked["target"]), size=None, previous=_path(asked["previous"]), follow=follow)
+        )
+    finally:
+        os.close(source)
+
+
+def _copy_database(asked: dict[str, Any], follow: _Progress) -> dict[str, Any]:
+    """Database and log; with its key, in the state that is asked for its change, its schema and, of a space, its canaries."""
+    from confide_backup.daemon.worker import copying
+
+    source, target, previous = Path(asked["source"]), Path(asked["target"]), _path(asked["previous"])
+
+    def copied(file: int, log: int | None, log_bytes: int | None) -> dict[str, Any]:
+        files = {"": _copied(copying.copy(file, target, size=None, previous=previous, follow=follow))}
+        if log is not None and (log_bytes is None or log_bytes) and os.fstat(log).st_size:
+            files[LOG] = _copied(
+                copying.copy(
+                    log, _beside(target), size=log_bytes, previous=previous and _beside(previous), follow=follow
+                )
+            )
+        return files
+
+    if asked["key"] is None:
+        with copying.unopened(source) as (file, log):
+            return {"files": copied(file, log, None)}
+    from confide_backup.daemon.worker.held_view import held_view
+
+    key = bytes.fromhex(asked["key"])
+    with held_view(source, key) as held:
+        files = copied(held.file, held.log, held.log_bytes)
+        known = asked["known"]
+        is_same = previous is not None and _beside(previous).exists() == (LOG in files)
+        if known is not None and is_same and all(file["linked"] for file in files.values()):
+            return {"files": files, "held": known}  # byte by byte what was asked then
+        return {"files": files, "held": _held(held.store, asked["kind"], key, asked["at"], follow)}
+
+
+def _held(store: Any, kind: str, key: bytes, at: int, follow: _Progress) -> dict[str, Any]:
+    """What a database holds, in the view of the caller."""
+    if kind == "registry":
+        return _NOTHING | {"schema": int(store.one("PRAGMA user_version"))}
+    from confide_backup.daemon.worker import canaries
+    from confide_daemon.store.migrations import migrations
+
+    schema = store.schema_version()
+    change = int(store.one("SELECT max(change) FROM revision") or 0)
+    if schema != migrations()[-1][0]:  # not yet opened by this version: it has other tables
+        return _NOTHING | {"change": change, "schema": schema}
+    answered, asked = canaries.answers(store, key, now=at, follow=follow)
+    return {"change": change, "schema": schema, "canaries": answered.hex(), "questions": asked, "askedAt": at}
+
+
+def _hash_file(asked: dict[str, Any], follow: _Progress) -> dict[str, Any]:
+    from confide_backup.daemon.worker import copying
+
+    size, digest = copying.hash_file(Path(asked["source"]), follow, target=_path(asked["target"]))
+    return {"size": size, "hash": digest.hex()}
+
+
+def _prove(asked: dict[str, Any], follow: _Progress) -> dict[str, Any]:
+    """Opens a copy that nobody else uses, reads all of it and asks what was asked then: what it holds, and what is wrong with it."""
+    from confide_daemon.store.store import Store
+
+    path, key = Path(asked["source"]), bytes.fromhex(asked["key"])
+    if asked["kind"] == "registry":
+        from confide_daemon.store.database import close, connect, storage_errors
+
+        connection = connect(path, key, writer=False)
+        try:
+            with storage_errors("read the registry"):
+                wrong = [line for (line,) in connection.execute("PRAGMA integrity_check") if line != "ok"]
+                schema = int(connection.pragma("user_version"))
+        finally:
+            close(connection)
+        return {"wrong": {"pages that cannot be read": len(wrong)} if wrong else {}, "held": {"schema": schema}}
+    from confide_daemon.store.migrations import migrations
+
+    with closing(Store.open(path, key, writer=False, now=0.0)) as store:
+        is_old = store.schema_version() < migrations()[-1][0]
+        written = {"schema": store.schema_version(), "change": int(store.one("SELECT max(change) FROM revision") or 0)}
+    wrong_rows: dict[str, int] = {}
+    with closing(Store.open(path, key, writer=is_old, now=time.time())) as store:
+        for found in store.integrity.examine():
+            follow()
+            for breach in found:
+                wrong_rows[breach.what] = max(wrong_rows.get(breach.what, 0), breach.rows)
+        with store.reading():
+            held = _held(store, "space", key, asked["at"], follow)
+    return {"wrong": wrong_rows, "held": held | written}
+
+
+def _copied(copied: Any) -> dict[str, Any]:
+    return {"size": copied.size, "hash": copied.hash.hex(), "linked": copied.is_linked}
+
+
+def _path(found: str | None) -> Path | None:
+    return None if found is None else Path(found)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(path.name + LOG)
+
+
+_DO: Final[dict[str, Callable[[dict[str, Any], _Progress], dict[str, Any]]]] = {
+    "copy": _copy_file,
+    "copy database": _copy_database,
+    "hash": _hash_file,
+    "prove": _prove,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The commands `confided store` and what is below it."""

@@ -1,0 +1,212 @@
+"""`confided store`: the PostgreSQL that holds the logs of the spaces. What is in it, and spaces that go there and come back."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from confide_daemon.cli.console import Bar, Here, Output, command, say
+
+store_app = typer.Typer(help="The PostgreSQL that holds the logs of the spaces.", no_args_is_help=True)
+
+
+@store_app.command("status")
+@command
+def store_status(here: Here) -> Output:
+    """Show the nodes of the store, who holds which space, what a new holder has to apply, and how safe commits are."""
+    from confide_cluster.daemon.log.postgres.configured import open_engine
+    from confide_cluster.daemon.log.snapshot import PUT_BACK
+    from confide_cluster.daemon.spaces.leases import standing_of
+
+    config = here.config().store
+    _require(config.url)
+    with here.opened() as state, closing(open_engine(config)) as engine:
+        engine.ready()
+        found = standing_of(engine)
+        names = {space_id: name for name, space_id in state.registry.spaces().items()}
+        ahead = sorted(path.name for path in state.folder.spaces.glob("*.db.ahead*"))
+        ahead += sorted(path.name for path in state.folder.root.glob("registry.db.ahead*"))
+        refused = [path.name.partition(".")[0] for path in sorted(state.folder.spaces.glob(f"*{PUT_BACK}"))]
+    refused = [names.get(space_id, space_id) for space_id in refused] + ["registry"] * any(
+        "registry" in one for one in ahead
+    )
+    standby, is_forced, version, is_copy, commit, connected = found["settings"]
+    nodes = [
+        {"node": node, "version": said, "seenAgoS": round(ago, 1), "address": address or None}
+        for node, said, ago, address in found["nodes"]
+    ]
+    registry = found["registry"]
+    spaces = [
+        {
+            "space": names.get(space_id, space_id),
+            "lease": lease,
+            "node": holder,
+            "entries": head,
+            "behindSnapshot": head - base,
+            "bytes": size,
+        }
+        for space_id, lease, holder, head, base, size in found["logs"]
+    ]
+    told = {
+        "postgres": version,
+        "waitsForStandby": standby and commit != "local",
+        "forcesToDisk": is_forced,
+        "isStandby": is_copy,
+        "nodes": nodes,
+        "registry": None if registry is None else {"entries": registry[0], "behindSnapshot": registry[1]},
+        "spaces": spaces,
+        "kept": ahead,
+        "putBack": refused,
+    }
+
+    def tell() -> None:
+        said = durability(standby=standby, is_forced=is_forced, commit=commit, connected=connected)
+        typer.echo(f"PostgreSQL {version}: {said}")
+        for one in nodes:
+            at = f" at {one['address']}" if one["address"] else ""
+            typer.echo(f"node {one['node']}{at}: confided {one['version']}, seen {one['seenAgoS']:.1f} s ago")
+        if registry is not None:
+            typer.echo(f"registry: {registry[0]} entries, {registry[1]} behind its snapshot")
+        for space in spaces:
+            holder = "nobody holds it" if space["node"] is None else f"held by node {space['node']}"
+            typer.echo(
+                f"{space['space']}: {holder}; {space['entries']} entries, {space['behindSnapshot']} behind its snapshot"
+            )
+        for name in ahead:
+            say(f"kept: {name} has what the store has lost")
+        for name in refused:
+            say(f"put back: {name}; look at what happened, then: confided store accept")
+
+    return Output(told, tell)
+
+
+@store_app.command("move")
+@command
+def store_move(
+    here: Here,
+    to: Annotated[str | None, typer.Option("--to", metavar="URL", help="Into the store at this address.")] = None,
+    to_files: Annotated[bool, typer.Option("--to-files", help="Out of the store, into the files alone.")] = False,
+) -> Output:
+    """Bring all spaces into a store, or out of it, while no daemon serves them. What arrives is compared."""
+    from dataclasses import replace
+
+    from confide_cluster.daemon.log.postgres.configured import open_engine
+    from confide_cluster.daemon.spaces import joining
+    from confide_daemon.access.registry import open_master
+    from confide_daemon.datadir.instance import DaemonLock
+    from confide_daemon.errors import AlreadyServedError, BadNameError, ConfigError
+
+    if (to is None) is not to_files:
+        raise BadNameError("say where the spaces go", hint="confided store move --to URL, or --to-files")
+    config = here.config().store
+    if to is not None:
+        config = replace(config, url=to)
+        if (problem := config.problem()) is not None:
+            raise ConfigError(here.paths.config, "has an address for [store] that cannot be used", hint=problem[1])
+    _require(config.url)
+    folder = here.paths.data
+    open_master(folder)  # before a lock is made in what is no data folder
+    lock = DaemonLock.take(folder.lock)
+    if lock is None:
+        raise AlreadyServedError(folder.root)
+    try:
+        engine = open_engine(config)
+        from confide_cluster.daemon import relocation  # which needs the driver, as this line has found out by now
+
+        work = relocation.to_files if to_files else relocation.to_store
+        if to_files and folder.node.exists():
+            joining.join(folder, config)  # all spaces, also those that came on another node
+        with here.opened() as state, Bar(is_quiet=here.is_quiet) as bar:
+            done = work(state, engine, config.lease_s, follow=lambda name: bar.follow(name, 0, 0))
+        (joining.leave if to_files else joining.join)(folder, config)
+    finally:
+        lock.release()
+    where = "files" if to_files else "store"
+    lines = [f"moved: {name}" for name in done.moved] + [f"there already: {name}" for name in done.there]
+    if not lines:
+        lines = ["there is no space yet"]
+    then = "take url out of [store] in daemon.toml" if to_files else "set it as url of [store] in daemon.toml"
+    return Output(
+        {"to": where, "moved": done.moved, "there": done.there}, lines, [f"next: {then}, then confided serve"]
+    )
+
+
+@store_app.command("accept")
+@command
+def store_accept(here: Here) -> Output:
+    """Go on from a store that was put back to an earlier state: it opens spaces again, and new machines may come in. On each node."""
+    from confide_cluster.daemon.log import snapshot
+
+    _require(here.config().store.url)
+    with here.opened() as state:
+        assert state.registry.shared is not None
+        registry = state.registry.shared.accept()
+        names = {space_id: name for name, space_id in state.registry.spaces().items()}
+        spaces = [names.get(space_id, space_id) for space_id in snapshot.accept(state.folder.spaces)]
+    lines = [f"accepted: the registry; what was here is kept as {path.name}" for path in registry]
+    lines += [f"accepted: {name}; what was here is kept beside it when it is opened" for name in spaces]
+    return Output(
+        {"registry": [path.name for path in registry], "spaces": spaces}, lines or ["the store was not put back"]
+    )
+
+
+@store_app.command("release")
+@command
+def store_release(
+    here: Here,
+    space: Annotated[str, typer.Argument(metavar="SPACE", help="The space, as `confided space ls` shows it.")],
+) -> Output:
+    """Take a space away from the node that holds it, so that another one can have it at once. Nothing is lost."""
+    from confide_cluster.daemon.log.postgres.configured import open_engine
+    from confide_daemon.errors import BadNameError
+
+    config = here.config().store
+    _require(config.url)
+    with here.opened() as state:
+        known = state.registry.spaces()
+    if space not in known:
+        raise BadNameError(f"there is no space '{space[:80]}'", hint=f"there are: {', '.join(known) or 'none'}")
+    with closing(open_engine(config)) as engine:
+        engine.ready()
+        # The number is counted up too: the former holder is fenced, should it be alive.
+        freed = "UPDATE log SET holder = NULL, lease = lease + 1 WHERE id = %(id)s AND holder IS NOT NULL"
+        count, _ = engine.run(freed, {"id": known[space]})
+    said = f"released: {space}" if count else f"nobody holds {space}"
+    return Output({"space": space, "released": bool(count)}, [said])
+
+
+def durability(*, standby: bool, is_forced: bool, commit: str, connected: int) -> str:
+    """Say how safe an acknowledged write is.
+
+    Args:
+        standby: synchronous_standby_names is set.
+        is_forced: fsync is on.
+        commit: synchronous_commit as it holds for our own connection.
+        connected: how many standbys are connected now.
+    """
+    if not is_forced:
+        return "it does not force writes to its disk (fsync is off): a power cut loses what was acknowledged"
+    if not standby:
+        return "one server has each write on its disk; if that disk is lost, so is what no standby had yet"
+    if commit == "local":
+        return (
+            "one server has each write on its disk: synchronous_commit is local for this user or database, so no write "
+            "waits for a standby"
+        )
+    where = "on one server's disk and in the memory of another" if commit == "remote_write" else "on two servers"
+    if not connected:
+        return f"each write is {where} before it is acknowledged; no standby is connected now, so writes wait for one"
+    return f"each write is {where} before it is acknowledged"
+
+
+def _require(url: str) -> None:
+    if not url:
+        from confide_crypto.errors import EXIT_CONFIG, ConfideError
+
+        error = ConfideError(
+            "there is no store: daemon.toml names none", hint="set url of [store]; see docs/cluster.md"
+        )
+        error.exit_code = EXIT_CONFIG
+        raise error

@@ -1,0 +1,1 @@
+"""The daemon's half, which is all but the statements."""

@@ -1,0 +1,1 @@
+"""Requests of HTTP for a space that another node holds."""

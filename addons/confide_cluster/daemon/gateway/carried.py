@@ -1,0 +1,81 @@
+"""What of a request by HTTP, and of its answer, goes over the channel between two nodes (PROTOCOL.md 12.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from starlette.types import Scope
+
+from confide_crypto.errors import RequestError
+from confide_http.server.admission import PATH
+
+REQUEST: Final = "http"
+ANSWER: Final = "answer"
+LEFT: Final = "left"
+METHODS: Final = ("GET", "POST", "DELETE")
+_ASKED: Final = (b"accept", b"content-type", b"last-event-id")
+_OF_MCP: Final = b"mcp-"
+_OF_A_CONNECTION: Final = (b"connection", b"keep-alive", b"transfer-encoding", b"date", b"server")
+
+Headers = list[tuple[bytes, bytes]]
+
+
+def request_of(scope: Scope) -> dict[str, Any]:
+    """A request without its body: what the endpoint reads of it, and no token."""
+    asked = [pair for pair in scope["headers"] if pair[0] in _ASKED or pair[0].startswith(_OF_MCP)]
+    return {"method": scope["method"], "headers": _texts(asked)}
+
+
+def scope_of(said: dict[str, Any]) -> Scope:
+    """The request as ASGI has it, at the node that it was passed on to. Raises RequestError: it is none."""
+    method = said.get("method")
+    if method not in METHODS:
+        raise RequestError("invalid", "no such request is passed on")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": PATH,
+        "raw_path": PATH.encode(),
+        "root_path": "",
+        "query_string": b"",
+        "headers": headers_of(said),
+        "client": None,
+        "server": None,
+    }
+
+
+def answer_of(status: int, headers: Iterable[tuple[bytes, bytes]]) -> dict[str, Any]:
+    """An answer without its body."""
+    return {"status": status, "headers": _texts(pair for pair in headers if pair[0].lower() not in _OF_A_CONNECTION)}
+
+
+def status_of(said: dict[str, Any]) -> int:
+    """Raises RequestError: it is no answer."""
+    status = said.get("status")
+    if not isinstance(status, int) or isinstance(status, bool) or not 100 <= status <= 599:
+        raise RequestError("invalid", "no answer by HTTP")
+    return status
+
+
+def headers_of(said: dict[str, Any]) -> Headers:
+    """Raises RequestError: they are none."""
+    try:
+        return [(str(name).encode("latin-1"), str(value).encode("latin-1")) for name, value in said["headers"]]
+    except (KeyError, TypeError, ValueError):
+        raise RequestError("invalid", "no headers of HTTP") from None
+
+
+def number_of(said: dict[str, Any]) -> int:
+    """Of the exchange on its channel. Raises RequestError: there is none."""
+    number = said.get("number")
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise RequestError("invalid", "no number of an exchange")
+    return number
+
+
+def _texts(headers: Iterable[tuple[bytes, bytes]]) -> list[list[str]]:
+    return [[name.decode("latin-1"), value.decode("latin-1")] for name, value in headers]

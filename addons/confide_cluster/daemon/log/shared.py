@@ -1,0 +1,615 @@
+"""A small database that every node has whole and any of them writes to: the registry (docs/decisions/0030).
+
+Who writes takes the row of its log, for which others wait; applies what this copy lacks; makes its change; and has the entry committed in
+the engine before it commits here. So the row decides who comes first, and no lease is needed: of two that use one invite at once, the
+second one finds it used. A statement that nobody has answered holds the row until its fate is settled, so whoever takes the row next finds
+what is there; nothing is concluded from silence here either.
+
+Between writes each node asks for the end of the log a few times a second, and applies what is new.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import apsw
+
+from confide_cluster.daemon.log import snapshot
+from confide_cluster.daemon.log.entry import GENESIS, TAG_BYTES, Manifest, Place, Sealing, tag_of
+from confide_cluster.daemon.log.outbox import LEAST_BYTES, SNAPSHOT_SHARE
+from confide_cluster.daemon.log.postgres.engine import DriverError, Engine, Far
+from confide_cluster.daemon.log.replay import Replay
+from confide_cluster.daemon.log.shipped import Shipped
+from confide_cluster.daemon.log.tables import PART_BYTES, PARTS_S, Entry, Log
+from confide_cluster.daemon.log.truths import REGISTRY_DERIVED, Recorder, truths
+from confide_daemon.errors import EngineError, LogError, OvertakenError, StorageError
+from confide_daemon.store.database import connect, is_copy, stand_alone, storage_errors, transaction
+
+log = logging.getLogger(__name__)
+
+REGISTRY: Final = "registry"
+"""The id of its log; those of spaces are hexadecimal."""
+WAIT_S: Final = 2
+"""For the row, while another node writes."""
+STALL_S: Final = 5
+"""A node that has the row and is not heard of, since it was stopped, loses it: a change takes milliseconds."""
+MOST_ENTRIES: Final = 20_000
+"""Behind a snapshot, whatever the size of both: three seconds of applying. Before, entries of a quarter of the registry's size are enough:
+one of hundreds of megabytes was written anew behind every thousand of them, which are half a megabyte."""
+_TRIES: Final = 4
+"""While others bring entries and snapshots, what was asked for may be gone when it is fetched."""
+_FEW: Final = 8
+"""Entries that are left until the row is held: together they take as long as three do one by one."""
+_MEANWHILE_S: Final = 0.005
+"""Between two looks at what others write, while this waits for the row."""
+_SNAPSHOT_LOCK: Final = 0x636F6E67
+_LEASE: Final = 0  # of its entries: the row decides
+_FETCHED: Final = ".fetched"
+_KEPT: Final = {"ahead": ".ahead", "before": ".before"}
+_TAKE_ROW: Final = """
+    BEGIN; SET LOCAL lock_timeout = '{wait_s}s'; SET LOCAL idle_in_transaction_session_timeout = '{stall_s}s';
+    SELECT 1 FROM log WHERE id = '{registry}' FOR UPDATE
+"""
+_STANDING: Final = """
+    SELECT head, base, tag, snapshot, schema,
+           (SELECT substring(body FROM length(body) - %(last)s) FROM entry WHERE log = log.id AND number = log.head),
+           (SELECT substring(body FROM length(body) - %(last)s) FROM entry WHERE log = log.id AND number = %(number)s)
+    FROM log WHERE id = %(id)s
+"""
+_APPEND: Final = """
+    WITH moved AS (
+        UPDATE log SET head = %(number)s, schema = %(schema)s WHERE id = %(id)s AND head = %(number)s - 1 RETURNING id
+    )
+    INSERT INTO entry SELECT id, %(number)s, %(lease)s, %(schema)s, %(body)s FROM moved
+"""
+_POSITION: Final = """
+    CREATE TABLE IF NOT EXISTS shipped (
+        id     INTEGER PRIMARY KEY CHECK (id = 1),
+        number INTEGER NOT NULL,                  -- of the last entry that is in this copy
+        tag    BLOB    NOT NULL                   -- of that entry
+    )
+"""
+
+Upgrade = Callable[[apsw.Connection], None]
+"""Brings a copy that an older version has made to this version's schema; called in a transaction."""
+GoesOn = Callable[[apsw.Connection, apsw.Connection], bool]
+"""Whether the first registry, the store's, has all that has happened to the second one, the copy here."""
+CarryOver = Callable[[apsw.Connection, apsw.Connection], None]
+"""Has the first one, which was put back, give no access that the second does not give; called in a transaction of the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """How the log stands, and what it has at the place where this copy was before it was asked."""
+
+    position: Shipped
+    """Of this copy. Another process of this machine may have moved it on since: who reads it anew has more than the log had."""
+    head: int
+    base: int
+    tag: bytes  # of the last entry
+    snapshot: int | None
+    schema: int
+    here: bytes | None  # of the entry that this copy has last; None: it is in no entry any more
+
+
+class SharedLog:
+    """The log of the registry, for one process; one caller at a time may use a connection with it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        path: Path,
+        key: bytes,
+        *,
+        schema: int,
+        upgrade: Upgrade,
+        goes_on: GoesOn,
+        carry_over: CarryOver,
+    ) -> None:
+        """What it is about.
+
+        Args:
+            path: of the copy here.
+            key: of it, 32 bytes.
+            schema: the newest step of this version.
+            upgrade, goes_on, carry_over: see `Upgrade`, `GoesOn`, `CarryOver`.
+        """
+        self._engine = engine
+        self._log = Log(engine, REGISTRY, lambda: 0, 0.0)
+        self._sealing = Sealing(REGISTRY, key)
+        self._path = path
+        self._key = key
+        self._schema = schema
+        self._upgrade = upgrade
+        self._goes_on = goes_on
+        self._carry_over = carry_over
+        self.was_fetched = False
+        """Whether its rows were taken over whole since somebody has asked; whoever asks sets it back."""
+        self._has_news = False  # applied for a change of this node's, and nobody was told yet
+        self.failure: StorageError | None = None
+        """Why it could not be followed the last time, if it could not; read from any thread."""
+
+    def close(self) -> None:
+        self._engine.close()
+
+    @property
+    def kept(self) -> list[Path]:
+        """What this node had when the store was put back to an earlier state, until a person accepts that: nobody new is let in."""
+        return sorted(self._path.parent.glob(f"{self._path.name}{_KEPT['ahead']}*"))
+
+    def accept(self) -> list[Path]:
+        """Go on from what the store shows, as a person says; what was here stays, under another name."""
+        accepted = []
+        for path in self.kept:
+            accepted.append(self._free("before"))
+            path.rename(accepted[-1])
+        return accepted
+
+    def exists(self) -> bool:
+        """Whether the store has a registry. Raises EngineError."""
+        self._engine.ready()
+        return self._look(None) is not None
+
+    def begin(
+        self, connection: apsw.Connection, *, holds: Callable[[apsw.Connection], bool]
+    ) -> Literal["brought", "fetched", "followed"]:
+        """Have this copy and the log be one, before anybody uses it; what had to be done.
+
+        `holds`: whether a database that is no copy has something in it that could be lost.
+
+        Raises EngineError; LogError: the log is not what was written there; StorageError: it is of a newer version, or the engine has
+        nothing of what this is a copy of.
+        """
+        snapshot.sweep(self._path)
+        snapshot.remove(self._path.with_name(self._path.name + _FETCHED))
+        self._engine.ready()
+        standing = self._look(connection)
+        if standing is None:
+            if is_copy(connection):
+                raise StorageError(
+                    "cannot use the registry: the store has nothing of it, and this machine has",
+                    hint="is url of [store] the right one? then stop the daemon, and say confided store move --to with that address",
+                )
+            self.bring(connection)
+            return "brought"
+        self._require_known(standing.schema)
+        if not is_copy(connection):
+            if holds(connection):
+                log.warning("the registry is the store's; what was here is kept as %s", self._keep("before").name)
+            self._fetch(connection)
+            return "fetched"
+        if standing.schema < self._schema:
+            self._take_step(connection)
+        self.follow(connection)
+        return "followed"
+
+    def follow(self, connection: apsw.Connection) -> bool:
+        """Apply what is new in the log; whether anything was, since this was asked the last time. Raises as `begin`."""
+        try:
+            was_new = self._follow(connection) or self._has_news
+            self._has_news, self.failure = False, None
+            return was_new
+        except StorageError as error:
+            self.failure = error
+            raise
+
+    @contextmanager
+    def transaction(self, connection: apsw.Connection) -> Iterator[None]:
+        """All that is written inside, on the engine's disk and then here, or nothing.
+
+        Raises EngineError: nobody knows yet whether it is there, or it cannot be asked; it is not here then.
+        """
+        _require_copy(connection)
+        failure: BaseException | None = None
+        with self._engine.connection() as far:
+            position = self._take_row(far, connection)
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                with closing(Recorder(connection, REGISTRY_DERIVED)) as recorder:
+                    yield
+                    patchset = recorder.patchset()
+                if patchset:
+                    self._append(far, connection, position, patchset)
+                    far.execute("COMMIT")
+                else:
+                    far.execute("ROLLBACK")
+            except BaseException as error:
+                _undo(connection)
+                if isinstance(error, DriverError):
+                    raise  # what became of it, nobody knows: the connection is closed, and the next one waits for the row
+                failure = error
+                far.execute("ROLLBACK")
+        if failure is not None:
+            raise failure
+        try:
+            connection.execute("COMMIT")
+        except BaseException:
+            _undo(connection)  # it is in the log, and comes from there
+            raise
+
+    def _append(self, far: Far, connection: apsw.Connection, position: Shipped, patchset: bytes) -> None:
+        """Send an entry, in both transactions, of which neither is committed. Raises EngineError: the log has gone on."""
+        place = Place(position.number + 1, _LEASE, self._schema, position.tag)
+        body = self._sealing.seal(place, patchset)
+        _write(connection, place.number, tag_of(body))  # before it is sent: the disk may have no room
+        values = {"id": REGISTRY, "number": place.number, "lease": _LEASE, "schema": self._schema, "body": body}
+        if far.execute(_APPEND, values).rowcount != 1:
+            raise EngineError("cannot write to the registry: its log was changed meanwhile", hint="try again")
+
+    def bring(self, connection: apsw.Connection) -> None:
+        """Have the database that is here be the log's beginning, where there is none.
+
+        Raises EngineError: there is one by now.
+        """
+        with transaction(connection):
+            stand_alone(connection)
+            _place(connection, 0, GENESIS)
+        try:
+            self._upload(is_first=True)
+        except BaseException:
+            with transaction(connection):
+                stand_alone(connection)
+            raise
+
+    def take_snapshot(self) -> None:
+        """Bring a snapshot of what is committed; entries that are in it go. Another node may be at it: then nothing is done."""
+        self._upload(is_first=False)
+
+    def _take_step(self, connection: apsw.Connection) -> None:
+        """Have the log be of this version from now on: older nodes can neither read nor write it any more.
+
+        What they wrote is applied to a copy that is as theirs, before that takes the steps to this version; behind the snapshot there is
+        nothing of theirs. Raises EngineError: they write all the time.
+        """
+        for _ in range(_TRIES):
+            standing = self._look(connection)
+            if standing is None or standing.schema >= self._schema:
+                return  # another node has done it
+            if (self._position(connection).number, self._position(connection).tag) != (standing.head, standing.tag):
+                self._fetch(connection)
+            if self._upload(is_first=False):
+                log.warning("the registry is of this version from now on: nodes of an older one end")
+                return
+        raise EngineError(
+            "cannot upgrade the registry: other nodes write to it all the time", hint="try again in a moment"
+        )
+
+    def is_snapshot_due(self) -> bool:
+        """Whether a new node would have much to apply, for what another snapshot would write. Raises EngineError."""
+        statement = """SELECT head - base, (SELECT coalesce(sum(length(body)), 0)::bigint FROM entry WHERE log = log.id AND number > base)
+                       FROM log WHERE id = %(id)s"""
+        _, rows = self._engine.run(statement, {"id": REGISTRY})
+        entries, size_bytes = rows[0] if rows else (0, 0)
+        enough = max(LEAST_BYTES, self._path.stat().st_size // SNAPSHOT_SHARE)
+        return int(entries) >= MOST_ENTRIES or int(size_bytes) >= enough
+
+    def forget(self, connection: apsw.Connection) -> None:
+        """Have the file be all there is, and remove the log. Raises EngineError."""
+        self.follow(connection)
+        with transaction(connection):
+            stand_alone(connection)
+        with self._engine.connection(deadline_s=PARTS_S) as far, far.transaction():
+            for table, column in (("log", "id"), ("entry", "log"), ("part", "log")):
+                far.execute(f"DELETE FROM {table} WHERE {column} = %s".encode(), (REGISTRY,))  # noqa: S608 - ours
+
+    # Following
+
+    def _follow(self, connection: apsw.Connection) -> bool:
+        _require_copy(connection)
+        for _ in range(_TRIES):
+            standing = self._look(connection)
+            if standing is None:
+                raise StorageError("cannot follow the registry: the store has nothing of it any more")
+            self._require_known(standing.schema)
+            position = standing.position
+            if (position.number, position.tag) == (standing.head, standing.tag):
+                return False
+            if position.number < standing.base:
+                self._fetch(connection)
+                return True
+            if position.number > standing.head or standing.here != position.tag:
+                self._fetch(connection, is_back=True)
+                return True
+            entries = list(self._log.entries(position.number))
+            if entries and entries[0].number == position.number + 1:
+                self._apply(connection, entries)
+                return True
+        raise EngineError("cannot follow the registry: its log changes all the time", hint="it is tried again")
+
+    def _take_row(self, far: Far, connection: apsw.Connection) -> Shipped:
+        """Have nobody else write until the transaction over there ends, and have here all that was written before.
+
+        What others have written is applied before, and while this waits for them, so that it is little once this has the row and they wait.
+        Raises EngineError: the copy has to be fetched, which takes longer.
+        """
+        self._apply_new(far, connection, self._standing(far, connection), most_left=_FEW)
+        far.ask(_TAKE_ROW.format(wait_s=WAIT_S, stall_s=STALL_S, registry=REGISTRY).encode())
+        while not far.is_answered(_MEANWHILE_S):
+            with self._engine.spare() as other:
+                if other is not None:
+                    self._apply_new(other, connection, self._standing(other, connection), most_left=_FEW)
+        far.finish()
+        standing = self._standing(far, connection)
+        if standing is None:
+            raise StorageError("cannot use the registry: the store has nothing of it")
+        self._require_known(standing.schema)
+        with _unforced(connection):  # the change that follows is, when others do not wait any more
+            self._apply_new(far, connection, standing)
+        position = self._position(connection)
+        if (position.number, position.tag) != (standing.head, standing.tag):
+            raise EngineError("cannot write to the registry: it is brought up to date", hint="try again in a moment")
+        return position
+
+    def _apply_new(
+        self, far: Far, connection: apsw.Connection, standing: _Standing | None, *, most_left: int = 0
+    ) -> None:
+        """Apply what this copy lacks, if it has nothing which the log has not, and the log goes back so far; `most_left` may be left."""
+        position = self._position(connection)
+        if standing is None or standing.here != position.tag or position.number < standing.base:
+            return
+        if standing.head - position.number <= most_left:
+            return
+        rows = far.execute(
+            "SELECT number, lease, schema, body FROM entry WHERE log = %s AND number > %s ORDER BY number",
+            (REGISTRY, position.number),
+        ).fetchall()
+        self._apply(connection, [Entry(number, lease, schema, bytes(body)) for number, lease, schema, body in rows])
+
+    def _apply(self, connection: apsw.Connection, entries: list[Entry]) -> None:
+        with storage_errors("apply the log of the registry"), transaction(connection):
+            # Another process of this machine may have applied some of them meanwhile.
+            position = self._position(connection)
+            number, tag = self._replayed(connection, entries, position)
+            if number != position.number:
+                _write(connection, number, tag)
+                self._has_news = True
+
+    def _replayed(self, connection: apsw.Connection, entries: list[Entry], position: Shipped) -> tuple[int, bytes]:
+        """In the caller's transaction: apply those behind a position; the number and the tag of the last one."""
+        number, tag = position.number, position.tag
+        replay = Replay(connection)
+        for entry in entries:
+            if entry.number <= number:
+                continue
+            self._require_known(entry.schema)
+            if entry.number != number + 1:
+                raise LogError("cannot use the log of the registry: an entry is missing in it")
+            replay.apply(self._sealing.open(Place(entry.number, entry.lease, entry.schema, tag), entry.body))
+            number, tag = entry.number, tag_of(entry.body)
+        return number, tag
+
+    def _fetch(self, connection: apsw.Connection, *, is_back: bool = False) -> None:
+        """Have the rows here be those of the log: its snapshot, with what is behind it, taken over in one transaction.
+
+        `is_back`: the log does not go on from this copy. Where it goes on from a state that is not in it any more, that is looked for. Then
+        what takes access away is carried over from here, and written to the log, before anybody sees what was fetched.
+
+        Raises EngineError: that could not be written there; nothing has changed here then.
+        """
+        copy = self._path.with_name(self._path.name + _FETCHED)
+        for attempt in range(_TRIES):
+            try:
+                self._fetch_copy(copy)
+                break
+            except LogError:
+                # Another node may have brought a new snapshot while this one was fetched.
+                if attempt == _TRIES - 1:
+                    raise
+        try:
+            with (
+                closing(connect(copy, self._key, writer=True)) as fetched,
+                storage_errors("take over the registry of the store"),
+            ):
+                with transaction(fetched):
+                    self._upgrade(fetched)
+                if is_back or (is_copy(connection) and not self._goes_on(fetched, connection)):
+                    self._take_back(connection, fetched)
+                else:
+                    position = self._position(fetched)
+                    with transaction(connection):
+                        _take_over(fetched, connection)
+                        _place(connection, position.number, position.tag)
+            self.was_fetched = True
+        finally:
+            snapshot.remove(copy)
+
+    def _take_back(self, connection: apsw.Connection, fetched: apsw.Connection) -> None:
+        """Take over what was put back, with what is carried over as the entry behind it."""
+        kept = self._keep("ahead")
+        try:
+            with closing(connect(kept, self._key, writer=False)) as own, self._engine.connection() as far:
+                far.ask(_TAKE_ROW.format(wait_s=WAIT_S, stall_s=STALL_S, registry=REGISTRY).encode())
+                far.finish()
+                standing, position = self._standing(far, fetched), self._position(fetched)
+                if standing is None or (standing.head, standing.tag) != (position.number, position.tag):
+                    raise EngineError("cannot follow the registry: its log was changed meanwhile", hint="try again")
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    _take_over(fetched, connection)
+                    _place(connection, position.number, position.tag)
+                    with closing(Recorder(connection, REGISTRY_DERIVED)) as recorder:
+                        self._carry_over(connection, own)
+                        patchset = recorder.patchset()
+                    # A log of an older version gets what was carried over with the snapshot of this one (`_take_step`).
+                    if patchset and standing.schema == self._schema:
+                        self._append(far, connection, position, patchset)
+                    far.execute("COMMIT")
+                except BaseException:
+                    _undo(connection)
+                    raise
+                connection.execute("COMMIT")
+        except BaseException:
+            kept.unlink()
+            raise
+        log.error(
+            "the store was put back: access that had ended stays so, what was here is kept as %s, and nobody new is let in before: "
+            "confided store accept",
+            kept.name,
+        )
+
+    def _fetch_copy(self, copy: Path) -> None:
+        standing = self._look(None)
+        if standing is None or standing.snapshot is None:
+            raise LogError("cannot use the log of the registry: it has no beginning")
+        snapshot.remove(copy)
+        snapshot.fetch(self._log, self._sealing, standing.snapshot, copy, self._key, settle=lambda _connection: None)
+        with (
+            closing(connect(copy, self._key, writer=True)) as fetched,
+            storage_errors("apply the log of the registry"),
+            transaction(fetched),
+        ):
+            position = self._position(fetched)
+            number, tag = self._replayed(fetched, list(self._log.entries(position.number)), position)
+            _write(fetched, number, tag)
+
+    def _keep(self, why: Literal["ahead", "before"]) -> Path:
+        """A copy of what is here beside it, under the name that says why."""
+        copy = snapshot.copied(self._path, self._key)
+        kept = self._free(why)
+        copy.rename(kept)
+        return kept
+
+    def _free(self, why: Literal["ahead", "before"]) -> Path:
+        """A name that says why, and is not taken."""
+        name = self._path.name + _KEPT[why]
+        return next(
+            place
+            for number in range(1, 1000)
+            if not (place := self._path.with_name(f"{name}{'' if number == 1 else f'.{number}'}")).exists()
+        )
+
+    # Snapshots
+
+    def _upload(self, *, is_first: bool) -> bool:
+        """In one transaction of the engine, so that a snapshot is there whole or not at all; whether it was brought.
+
+        One of a newer schema than the log's ends with its last entry: what is behind it must not be of an older version.
+        """
+        copy = snapshot.copied(self._path, self._key)
+        try:
+            with closing(connect(copy, self._key, writer=False)) as connection:
+                found = self._position(connection)
+            number, size = secrets.randbits(62), copy.stat().st_size
+            manifest = Manifest(found.number, found.tag.hex(), size, snapshot.digest_of(copy))
+            values = {
+                "id": REGISTRY,
+                "snapshot": number,
+                "base": found.number,
+                "tag": found.tag,
+                "schema": self._schema,
+                "manifest": self._sealing.seal_manifest(manifest),
+            }
+            with self._engine.connection(deadline_s=PARTS_S) as far, far.transaction():
+                free = far.execute("SELECT pg_try_advisory_xact_lock(%s)", (_SNAPSHOT_LOCK,)).fetchone()
+                if free is None or not free[0]:
+                    if is_first:
+                        raise EngineError("cannot bring the registry: another node does", hint="try again in a moment")
+                    return False
+                statement = (
+                    """INSERT INTO log (id, head, base, tag, snapshot, schema)
+                       VALUES (%(id)s, 0, 0, %(tag)s, %(snapshot)s, %(schema)s) ON CONFLICT DO NOTHING"""
+                    if is_first
+                    else """UPDATE log SET base = %(base)s, tag = %(tag)s, snapshot = %(snapshot)s, schema = greatest(schema, %(schema)s)
+                            WHERE id = %(id)s AND base <= %(base)s AND head >= %(base)s
+                                  AND (head = %(base)s OR schema >= %(schema)s)"""
+                )
+                if not far.execute(statement, values).rowcount:
+                    if is_first:
+                        raise EngineError(
+                            "cannot bring the registry: the store has one by now", hint="try again in a moment"
+                        )
+                    return False
+                far.execute("INSERT INTO part VALUES (%(id)s, %(snapshot)s, 0, %(manifest)s)", values)
+                with copy.open("rb") as file:
+                    for part, data in enumerate(iter(lambda: file.read(PART_BYTES), b""), 1):
+                        far.execute("INSERT INTO part VALUES (%s, %s, %s, %s)", (REGISTRY, number, part, data))
+                far.execute("DELETE FROM part WHERE log = %(id)s AND snapshot <> %(snapshot)s", values)
+                far.execute("DELETE FROM entry WHERE log = %(id)s AND number <= %(base)s", values)
+            return True
+        finally:
+            copy.unlink(missing_ok=True)
+
+    # Where both are
+
+    def _look(self, connection: apsw.Connection | None) -> _Standing | None:
+        with self._engine.connection() as far:
+            found = self._standing(far, connection)
+        self._engine.on_answer()
+        return found
+
+    def _standing(self, far: Far, connection: apsw.Connection | None) -> _Standing | None:
+        """How the log stands; None: there is none."""
+        position = self._position(connection) if connection is not None and is_copy(connection) else Shipped()
+        values = {"id": REGISTRY, "number": position.number, "last": TAG_BYTES - 1}
+        row = far.execute(_STANDING, values).fetchone()
+        if row is None:
+            return None
+        head, base, tag, parts, schema, last, here = row
+        tag = GENESIS if tag is None else bytes(tag)
+        newest = bytes(last) if last is not None else tag if head == base else b""
+        there = bytes(here) if here is not None else tag if position.number == base else None
+        return _Standing(position, head, base, newest, parts, schema, there)
+
+    def _position(self, connection: apsw.Connection) -> Shipped:
+        rows: list[Any] = (
+            connection.execute("SELECT number, tag FROM shipped").fetchall() if is_copy(connection) else []
+        )
+        return Shipped(int(rows[0][0]), bytes(rows[0][1])) if rows else Shipped()
+
+    def _require_known(self, schema: int) -> None:
+        if schema > self._schema:
+            raise OvertakenError(
+                "cannot use the registry: a newer version of confide has written it",
+                hint="upgrade confide on this machine",
+            )
+
+
+def _require_copy(connection: apsw.Connection) -> None:
+    if not is_copy(connection):
+        raise StorageError(
+            "cannot use the registry: it is no copy of the store's yet", hint="start confided once, and say it again"
+        )
+
+
+@contextmanager
+def _unforced(connection: apsw.Connection) -> Iterator[None]:
+    """What is committed inside is forced to the disk here with the next commit behind it."""
+    connection.execute("PRAGMA synchronous = NORMAL")
+    try:
+        yield
+    finally:
+        connection.execute("PRAGMA synchronous = FULL")
+
+
+def _place(connection: apsw.Connection, number: int, tag: bytes) -> None:
+    """In the caller's transaction: this is a copy, and so far."""
+    connection.execute(_POSITION)
+    connection.execute("INSERT OR REPLACE INTO shipped (id, number, tag) VALUES (1, ?, ?)", (number, tag))
+
+
+def _write(connection: apsw.Connection, number: int, tag: bytes) -> None:
+    connection.execute("UPDATE shipped SET number = ?, tag = ?", (number, tag))
+
+
+def _take_over(fetched: apsw.Connection, connection: apsw.Connection) -> None:
+    """In the caller's transaction: all truths are those of another database."""
+    connection.execute("PRAGMA defer_foreign_keys = ON")
+    tables = truths(connection, REGISTRY_DERIVED)
+    for table in tables:
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608 - of the schema
+    for table in tables:
+        names = [str(name) for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))]
+        said, marks = ", ".join(names), ", ".join("?" * len(names))
+        rows = fetched.execute(f"SELECT {said} FROM {table}")  # noqa: S608 - of the schema
+        connection.executemany(f"INSERT INTO {table} ({said}) VALUES ({marks})", rows)  # noqa: S608 - of the schema
+
+
+def _undo(connection: apsw.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")

@@ -1,0 +1,192 @@
+"""What a daemon does because it is one node of several: it follows the registry that all of them write to, and knows whom other nodes
+speak for.
+
+Loaded where `[store]` is set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from confide_cluster.daemon.spaces import joining
+from confide_cluster.daemon.spaces.leases import Leases
+from confide_cluster.shared.speaking import Speaker
+from confide_crypto.errors import ConfideError, DeniedError
+from confide_crypto.keys.identity import fingerprint_words
+from confide_crypto.transport.open import Connection
+from confide_crypto.transport.task_group import raise_if_cancelled
+from confide_daemon.access import space_removal
+from confide_daemon.access.authorization import Callers, denied
+from confide_daemon.access.registry import State
+from confide_daemon.access.revocations import Revocations
+from confide_daemon.datadir.identity import Keys
+from confide_daemon.errors import EngineError, OvertakenError
+
+log = logging.getLogger(__name__)
+
+FOLLOW_S: Final = 0.2
+"""Between two looks at the end of the registry's log: whoever is revoked on one node is shut out on all within a second."""
+SNAPSHOT_EVERY_S: Final = 60.0
+
+
+class Following:
+    """The registry here, kept as its log is."""
+
+    def __init__(
+        self, state: State, *, on_overtaken: Callable[[OvertakenError], None], revocations: Revocations | None = None
+    ) -> None:
+        """
+        Args:
+            on_overtaken: told once that a newer version has written the registry, which cannot be followed from then on.
+            revocations: what is noted beside the data folder, which whoever put the store back could not change.
+        """
+        self._revocations = revocations
+        self._state = state
+        self._on_overtaken = on_overtaken
+        self.is_overtaken = False
+        self._registry = state.registry
+        self._complaint = ""
+        self._followed_at = time.monotonic()  # by whoever has opened the state
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="confide-registry")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def follow(self) -> None:
+        """Have the registry here be as its log is. Raises StorageError, EngineError."""
+        began = time.monotonic()
+        try:
+            shared = self._registry.shared
+            if await asyncio.to_thread(self._registry.follow) or (shared is not None and shared.was_fetched):
+                await asyncio.to_thread(self._take_up)
+        except OvertakenError as error:
+            if not self.is_overtaken:
+                self.is_overtaken = True
+                self._on_overtaken(error)
+            raise
+        self._followed_at = max(self._followed_at, began)
+
+    def is_behind(self, seconds: float) -> bool:
+        """Whether it could not be followed for so long: what others have changed since is not known here."""
+        return time.monotonic() - self._followed_at > seconds
+
+    def ailments(self) -> set[str]:
+        """`storage` where the registry cannot be followed, or has had what the store has not."""
+        shared = self._registry.shared
+        is_ill = shared is not None and (shared.failure is not None or bool(shared.kept))
+        return {"storage"} if is_ill else set()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        snapshot_at = loop.time() + SNAPSHOT_EVERY_S
+        while True:
+            try:
+                await self.follow()
+                if loop.time() >= snapshot_at:
+                    snapshot_at = loop.time() + SNAPSHOT_EVERY_S
+                    await asyncio.to_thread(self._take_snapshot)
+                self._complaint = ""
+            except ConfideError as error:
+                raise_if_cancelled()
+                self._complain(str(error), is_expected=isinstance(error, EngineError))
+            except Exception as error:
+                raise_if_cancelled()
+                # A bug must not end this untold; its text may quote anything.
+                self._complain(type(error).__name__, is_expected=False)
+            await asyncio.sleep(FOLLOW_S)
+
+    def _take_up(self) -> None:
+        """What the files here have of the registry, and the registry of them where it was fetched."""
+        shared = self._registry.shared
+        if shared is not None and shared.was_fetched and self._revocations is not None:
+            self._revocations.apply(self._registry)
+            shared.was_fetched = False
+        joining.follow_keys(self._registry, self._state.folder)
+        space_removal.finish_elsewhere(self._state)
+
+    def _take_snapshot(self) -> None:
+        shared = self._registry.shared
+        if shared is not None and shared.is_snapshot_due():
+            shared.take_snapshot()
+
+    def _complain(self, why: str, *, is_expected: bool) -> None:
+        """Once for each reason; of an engine that is away the heartbeat tells."""
+        if why != self._complaint and not is_expected:
+            log.error("the registry cannot be followed: %s", why)
+        self._complaint = why
+
+
+class Contact:
+    """Whether this node knows what the others have changed: nobody new is let in while it may not."""
+
+    def __init__(self, leases: Leases, following: Following, *, lease_s: float) -> None:
+        self._leases = leases
+        self._following = following
+        self._lease_s = lease_s
+
+    @property
+    def is_lost(self) -> bool:
+        is_behind = self._following.is_overtaken or self._following.is_behind(self._lease_s)
+        return is_behind or not self._leases.is_confirmed
+
+    async def stays_lost(self) -> bool:
+        """The same, after a look: a process that was stopped for a while has asked nobody meanwhile, and is answered now."""
+        if self.is_lost and self._leases.failure is None:
+            with contextlib.suppress(ConfideError):
+                await self._leases.confirm()
+                await self._following.follow()
+        return self.is_lost
+
+
+class Door:
+    """Who may come in at the address for nodes: another node of this daemon, for a caller that may (PROTOCOL.md 12.2)."""
+
+    def __init__(
+        self, keys: Callable[[], Keys], callers: Callers, *, is_stopping: Callable[[], bool], has_gateway: bool
+    ) -> None:
+        """`has_gateway`: whether callers who come by HTTP are served."""
+        self._keys = keys
+        self._callers = callers
+        self._is_stopping = is_stopping
+        self._has_gateway = has_gateway
+
+    def invite_psk(self, _invite_id: bytes) -> None:
+        """Nobody joins here."""
+
+    def speaker(self, public_key: bytes, hello: dict[str, Any]) -> Speaker:
+        """Whom a node speaks for. Raises DeniedError: it is none of this daemon's."""
+        keys = self._keys()
+        daemons = [keys.current.public_key, *([keys.rotation.old.public_key] if keys.rotation else [])]
+        try:
+            return Speaker.read(hello, public_key, daemons, now=time.time())
+        except ValueError:
+            raise denied("unknown", public_key) from None
+
+    def stand_for_caller(self, connection: Connection) -> bool:
+        """From now on the channel, a node's, is the session of the caller that it speaks for; whether that one comes by HTTP."""
+        speaker = self.speaker(connection.peer_key, connection.hello)
+        hello = {} if speaker.replaces is None else {"replaces": speaker.replaces}
+        connection.stand_for(speaker.caller, speaker.session_id, hello)
+        return speaker.is_by_http
+
+    async def admit(self, public_key: bytes, hello: dict[str, Any], _invite_id: bytes | None) -> dict[str, Any]:
+        """The welcome for the caller that the node speaks for. Raises DeniedError, BusyError."""
+        speaker = self.speaker(public_key, hello)
+        if self._is_stopping():
+            raise DeniedError("restart", fingerprint_words(public_key))
+        if speaker.is_by_http:
+            if not self._has_gateway:
+                raise denied("unknown", public_key)
+            return await self._callers.admit_by_http(speaker.caller)
+        asked = {} if speaker.replaces is None else {"replaces": speaker.replaces}
+        return await self._callers.admit(speaker.caller, asked, None)

@@ -1,0 +1,161 @@
+"""Spaces brought from their files into a store, and back, while no daemon serves them.
+
+It loads `store.log`, so whoever needs it imports it late.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from confide_cluster.daemon.log import opening, shipped, snapshot
+from confide_cluster.daemon.log.entry import GENESIS, Sealing
+from confide_cluster.daemon.log.postgres.engine import Engine
+from confide_cluster.daemon.log.tables import Log, Standing
+from confide_cluster.daemon.log.truths import rows_of, truths
+from confide_cluster.daemon.spaces.leases import begin_node
+from confide_daemon.access.registry import State
+from confide_daemon.errors import EngineError, LockedError, StorageError
+from confide_daemon.spaces.custodian import Custodian
+from confide_daemon.store.database import connect, storage_errors, transaction
+from confide_daemon.store.migrations import migrate, version
+
+Follow = Callable[[str], None]
+"""Told of each space by its name, before anything is done to it."""
+_HINT_LOCKED = "with one of its machines connected: confided custody NAME server; then stop the daemon and say it again"
+_COMPARED = ".compared"
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What was done: the names of the spaces."""
+
+    moved: list[str]
+    there: list[str]  # they were there already
+
+
+def to_store(state: State, engine: Engine, lease_s: float, *, follow: Follow) -> Moved:
+    """Bring all spaces of a data folder into a store, each compared with what arrived; the files are copies from then on.
+
+    It can be interrupted, and said again. Raises LockedError: nothing was done, since its machines keep the key of a space; StorageError;
+    EngineError.
+    """
+    keys = _keys(state)
+    done = Moved([], [])
+    with _node(state, engine, lease_s) as log_of:
+        for name, (space_id, key) in keys.items():
+            follow(name)
+            space_log = log_of(space_id)
+            standing = space_log.take()
+            path = state.folder.space(space_id)
+            if standing.head or standing.snapshot is not None:
+                opening.bring(space_log, standing, path, key, now=time.time())
+                done.there.append(name)
+            else:
+                custody = Custodian(space_id, state.folder, state.master).custody.to_json()
+                _bring(space_log, standing, path, key, custody)
+                done.moved.append(name)
+            space_log.give_back(standing.lease)
+    return done
+
+
+def to_files(state: State, engine: Engine, lease_s: float, *, follow: Follow) -> Moved:
+    """Bring all spaces of a data folder out of their store: their files are all there is from then on, and their logs go.
+
+    Raises as `to_store`.
+    """
+    keys = _keys(state, with_absent=True)
+    done = Moved([], [])
+    with _node(state, engine, lease_s) as log_of:
+        for name, (space_id, key) in keys.items():
+            follow(name)
+            space_log = log_of(space_id)
+            standing = space_log.take()
+            path = state.folder.space(space_id)
+            if standing.head or standing.snapshot is not None:
+                opening.bring(space_log, standing, path, key, now=time.time())
+                _release(path, key)
+                done.moved.append(name)
+            else:
+                done.there.append(name)
+            space_log.forget(standing.lease)
+    state.folder.node.unlink(missing_ok=True)
+    return done
+
+
+def forget(engine: Engine, space_id: str) -> None:
+    """Remove the log of a space that was removed, whoever holds it. Raises EngineError."""
+    for table, column in (("log", "id"), ("entry", "log"), ("part", "log")):
+        engine.run(f"DELETE FROM {table} WHERE {column} = %(id)s", {"id": space_id})  # noqa: S608 - ours
+
+
+@contextmanager
+def _node(state: State, engine: Engine, lease_s: float) -> Iterator[Callable[[str], Log]]:
+    """This process as a node, for as long as that takes."""
+    node = begin_node(engine, state.folder)
+    try:
+        yield lambda space_id: Log(engine, space_id, lambda: node, lease_s)
+    finally:
+        with suppress(EngineError):  # else it is taken for dead soon
+            engine.run("DELETE FROM node WHERE id = %(node)s", {"node": node})
+        engine.close()
+
+
+def _keys(state: State, *, with_absent: bool = False) -> dict[str, tuple[str, bytes]]:
+    """The ids and keys of the spaces, by their names; of those without a file too, where they may be in a store."""
+    found = {}
+    for name, space_id in state.registry.spaces().items():
+        if not with_absent and not state.folder.space(space_id).exists():
+            continue
+        try:
+            _, key = Custodian(space_id, state.folder, state.master).opening_key()
+        except LockedError:
+            raise LockedError(f"the machines of {name} keep its key; {_HINT_LOCKED}") from None
+        found[name] = space_id, key
+    return found
+
+
+def _bring(space_log: Log, standing: Standing, path: Path, key: bytes, custody: dict[str, object]) -> None:
+    with closing(connect(path, key, writer=True)) as connection:
+        migrate(connection, now=time.time())
+        schema = version(connection)
+        with storage_errors("prepare the database for its log"), transaction(connection):
+            connection.execute("DROP TABLE IF EXISTS shipped")
+            shipped.begin(connection)
+            shipped.write(connection, 0, GENESIS)
+    copy = snapshot.copied(path, key)
+    sealing = Sealing(space_log.id, key)
+    try:
+        number = snapshot.upload(space_log, sealing, copy, shipped.Shipped())
+        compared = path.with_name(path.name + _COMPARED)
+        snapshot.fetch(space_log, sealing, number, compared, key)
+        try:
+            if _digest(compared, key) != _digest(path, key):
+                raise StorageError("the space is not in the store as it is here; nothing was changed")
+        finally:
+            snapshot.remove(compared)
+        space_log.settle(number, standing.lease, base=0, tag=GENESIS, schema=schema, custody=custody)
+    finally:
+        copy.unlink(missing_ok=True)
+
+
+def _release(path: Path, key: bytes) -> None:
+    """The file is no copy any more."""
+    with closing(connect(path, key, writer=True)) as connection, storage_errors("take the space out of its store"):
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        connection.execute("DROP TABLE IF EXISTS shipped")
+
+
+def _digest(path: Path, key: bytes) -> bytes:
+    """Of all that is true in a database."""
+    digest = hashlib.blake2b(digest_size=32)
+    with closing(connect(path, key, writer=False)) as connection, storage_errors("compare the space"):
+        for table in truths(connection):
+            digest.update(table.encode())
+            for row in rows_of(connection, table):
+                digest.update(repr(row).encode())
+    return digest.digest()

@@ -1,0 +1,1 @@
+"""What nodes state of each other in a handshake."""

@@ -1,0 +1,1 @@
+"""The commands of both gateways: serving, tokens, programs that have signed in."""

@@ -1,0 +1,82 @@
+"""`confide gateway …`: who reaches the space by the gateway of its server; a program that asks is let in here (docs/gateway.md)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from confide_proxy.cli.console import Here, Output, agreed, command, remark
+
+sign_in_app = typer.Typer(help="Let programs reach the space over HTTP, and shut them out.", no_args_is_help=True)
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+@sign_in_app.command("approve")
+@command
+async def gateway_approve(
+    here: Here,
+    words: Annotated[
+        list[str], typer.Argument(metavar="WORDS", help="The six words that the page in your browser shows.")
+    ],
+    scope: Annotated[str, typer.Option("--scope", help="read or write; never more than it asks for.")] = "write",
+    project: Annotated[
+        list[str] | None, typer.Option("--project", help="This project alone; again for each.", show_default="all")
+    ] = None,
+    days: Annotated[int, typer.Option("--days", min=1, max=90, help="How long it is let in.")] = 90,
+    trusted: Annotated[
+        bool, typer.Option("--trusted", help="What it stores is an agent's word; else it is untrusted.")
+    ] = False,
+    name: Annotated[str, typer.Option("--name", help="What to call it here; it stands beside what it writes.")] = "",
+    is_sure: Yes = False,
+) -> Output:
+    """Let a program in that asks in your browser: it is shown to you first."""
+    from confide_http.local import devices as by_http
+    from confide_memory.answers import local_time
+    from confide_proxy.cli.devices import connected
+
+    said = " ".join(words)
+    async with connected(here, needs_keys=False) as space:
+        asked = await by_http.asked(space.connection, said)
+        remark(
+            f"{asked['application']} asks to {by_http.does(asked['scope'])} this space, until {local_time(asked['expires'])}."
+        )
+        if asked["scope"] == "read":
+            remark("It has not asked to write, so it cannot: for that it has to ask for the scope memory:write.")
+        remark(f"It would send you back to {asked['redirect']}")
+        if asked["registered"]:
+            remark("It has registered itself: nobody has checked that it is called so.")
+        remark("Approve it only if you have asked for this yourself. Its vendor reads what it asks and finds.")
+        await agreed("let it in?", is_sure=is_sure)
+        given, days = await by_http.approve(
+            space.connection, said, scope=scope, trusted=trusted, days=days, name=name, projects=project or None
+        )
+    told = {"application": asked["application"], "redirect": asked["redirect"], "scope": given, "days": days}
+    return Output(told, f"approved: {asked['application']} may {by_http.does(given)}; the page goes on by itself")
+
+
+@sign_in_app.command("ls")
+@command
+async def gateway_ls(here: Here) -> Output:
+    """List who reaches the space over HTTP."""
+    from confide_http.local import devices as by_http
+    from confide_proxy.cli.devices import connected
+
+    async with connected(here, needs_keys=False) as space:
+        found = await by_http.clients_of(space.connection)
+    lines = "\n".join(by_http.line(one) for one in found)
+    return Output(found, lines or "nobody reaches this space over HTTP")
+
+
+@sign_in_app.command("rm")
+@command
+async def gateway_rm(
+    here: Here, name: Annotated[str, typer.Argument(help="Its name, as confide gateway ls shows it.")]
+) -> Output:
+    """Shut one out: it is refused within a second, and its streams end."""
+    from confide_http.local import devices as by_http
+    from confide_proxy.cli.devices import connected
+
+    async with connected(here, needs_keys=False) as space:
+        await by_http.end(space.connection, name)
+    return Output({"removed": name}, f"removed: {name}")

@@ -1,0 +1,83 @@
+"""How much one request may bring, how long it may take to, and how many of a kind there are at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message, Receive
+
+from confide_http.door.refusals import RefusalError
+
+MAX_BODY_BYTES: Final = 4 * 1024 * 1024
+"""As the MCP SDK's servers take; a note has a million characters at most."""
+MAX_STREAMS_EACH: Final = 16
+
+
+async def body_of(request: Request, *, within_s: float, most: int = MAX_BODY_BYTES) -> bytes:
+    """The whole body. Raises RefusalError: 413 where it is larger than `most` bytes, 408 where it takes too long, however it comes."""
+    said = request.headers.get("content-length", "0")
+    if not said.isdecimal() or len(said) > 12 or int(said) > most:
+        raise _too_large(most)
+    found = bytearray()
+    try:
+        async with asyncio.timeout(within_s):
+            async for part in request.stream():
+                found += part
+                if len(found) > most:
+                    raise _too_large(most)
+    except TimeoutError:
+        raise RefusalError(
+            408, "invalid", f"the body took longer than {within_s:g} s", headers={"Connection": "close"}
+        ) from None
+    except ClientDisconnect:
+        raise RefusalError(400, "invalid", "the client left before its request was whole") from None
+    return bytes(found)
+
+
+def _too_large(most: int) -> RefusalError:
+    size = f"{most // 2**20} MiB" if most >= 2**20 else f"{most // 2**10} KiB"
+    return RefusalError(413, "too_large", f"the body is over {size}", headers={"Connection": "close"})
+
+
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """What receives a body that was read already, and then what comes behind it."""
+    is_given = False
+
+    async def again() -> Message:
+        nonlocal is_given
+        if is_given:
+            return await receive()
+        is_given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+class Places:
+    """Room for what takes long, in all and for each of those who take it."""
+
+    def __init__(self, what: str, *, most: int, each: int) -> None:
+        self._what, self._most, self._each = what, most, each
+        self._taken: Counter[Hashable] = Counter()
+
+    @property
+    def taken(self) -> int:
+        return self._taken.total()
+
+    @contextmanager
+    def place(self, key: Hashable) -> Iterator[None]:
+        """One place of `key`'s while this lasts. Raises RefusalError, 429: there is none."""
+        if self._taken[key] >= self._each or self._taken.total() >= self._most:
+            raise RefusalError(429, "busy", f"there are too many {self._what} at a time")
+        self._taken[key] += 1
+        try:
+            yield
+        finally:
+            self._taken[key] -= 1
+            if not self._taken[key]:
+                del self._taken[key]

@@ -1,0 +1,383 @@
+"""The socket of a gateway, and uvicorn on it: how long it waits for whom, and whose connection ends where there are too many.
+
+uvicorn waits for the head of a request for ever, and answers everybody with 503 once so many connections are open, whoever holds them. Here
+a connection that brings nothing ends soon, and a full house makes room: of what waits for its client, the one that has waited longest of
+whoever holds most goes. So nobody keeps others out with connections alone; what a request holds is bounded by `limits.Places`, and what
+strangers take of the loop by `pacing`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from ssl import SSLContext
+from typing import Any, Final
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from confide_http.door.crowd import Address, Crowd, holder_of
+from confide_http.door.pacing import Rests, Turns
+
+BACKLOG: Final = 1024
+"""In the kernel's queue: whoever finds it full tries again after a second."""
+ACCEPTED_PER_S: Final = 500.0
+"""Connections taken in, one in a turn of the loop: a flood brings them without end, and others wait for the same loop. One that comes and
+goes costs 0.15 ms of it."""
+ACCEPTED_BY_TLS_PER_S: Final = 150.0
+"""The same where TLS is agreed on: to sign for whoever comes takes the loop half a millisecond more."""
+AGAIN_S: Final = 1.0
+"""After which somebody is taken in again, where this process has no file left."""
+HANDSHAKE_S: Final = 5.0
+"""Within which TLS is agreed on."""
+MOST_HANDSHAKES: Final = 128
+"""Of TLS, under way. Each is 50 KB, and what comes on it is read at once: a byte on each of five hundred was 5 ms of the loop. At the rate
+above each has 0.85 s at least."""
+FIRST_S: Final = 3.0
+"""Within which the first byte of a connection has come: clients open one to ask something."""
+HEAD_S: Final = 10.0
+"""Within which the head of a request has come."""
+IDLE_S: Final = 30
+"""After which a connection that asks nothing is closed."""
+MAX_HEAD_BYTES: Final = 32 * 1024
+FREE_READS: Final = 1
+"""Pieces behind its head in which a body may come before its connection rests behind each. A head comes in one, or has time."""
+READ_BYTES: Final = 512
+"""Each of which earns one more: what flows does not rest, and is read in turn with others."""
+LINGER_S: Final = 1.0
+"""For a client that is refused in the middle of its body, to read the answer."""
+KNOWN: Final = "confide.known"
+"""In the state of a request whose token was good: the next one of its connection begins without waiting for its turn."""
+_HEAD_END: Final = re.compile(rb"\n\r?\n")
+_TALKATIVE: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "sse_starlette", "mcp")
+"""Loggers of libraries, which would write addresses with what stands in them, and errors with their texts."""
+
+log = logging.getLogger(__name__)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """The socket; that of `::` takes IPv4 too. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With its protocol named, or asyncio leaves Nagle's algorithm on: an answer would wait 40 ms for the head's acknowledgement.
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        found.bind((host, port))
+        found.listen(BACKLOG)
+        found.setblocking(False)
+    except OSError:
+        found.close()
+        raise
+    return found
+
+
+def settings(
+    application: Any,
+    *,
+    most_connections: int,
+    finish_s: int = 1,
+    cert: Path | None = None,
+    key: Path | None = None,
+) -> uvicorn.Config:
+    """How an application is served; by TLS where there is a certificate. Raises OSError, ssl.SSLError: that cannot be used.
+
+    `finish_s`: for what is under way when it is told to end.
+    """
+    for name in _TALKATIVE:
+        quiet = logging.getLogger(name)
+        quiet.propagate, quiet.handlers = False, [logging.NullHandler()]
+        quiet.setLevel(logging.CRITICAL)
+    found = uvicorn.Config(
+        application,
+        http=Patient,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        limit_concurrency=most_connections,
+        timeout_keep_alive=IDLE_S,
+        timeout_graceful_shutdown=finish_s,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        ssl_certfile=cert,
+        ssl_keyfile=key,
+    )
+    found.load()
+    return found
+
+
+class Server(uvicorn.Server):
+    """uvicorn inside a process that has other things to do."""
+
+    def __init__(self, config: uvicorn.Config, *, turns: Turns | None = None) -> None:
+        """`turns`: in which requests of strangers begin; None where nobody else waits for this loop."""
+        super().__init__(config)
+        assert config.limit_concurrency is not None
+        self._crowd = Crowd(config.limit_concurrency)
+        self._turns = turns
+        self._rests = Rests()
+        self._flowing = Rests(0.0)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the process's."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, but that connections are taken in as `Listener` does it."""
+        listeners: list[Any] = [Listener(each, self._connection, self.config.ssl) for each in sockets or ()]
+        for each in listeners:
+            each.listen()
+        self.servers = listeners
+        self.started = True
+
+    def _connection(self) -> Patient:
+        return Patient(self.config, self.server_state, {}, self._crowd, self._rests, self._flowing, self._turns)
+
+
+class Listener:
+    """Takes connections in, one after the other, where asyncio's server takes as many at once as there are."""
+
+    def __init__(self, listening: socket.socket, connection: Callable[[], Patient], ssl: SSLContext | None) -> None:
+        self._socket = listening
+        self._connection = connection
+        self._ssl = ssl
+        self._turns = Turns(per_second=ACCEPTED_PER_S if ssl is None else ACCEPTED_BY_TLS_PER_S)
+        self._coming: dict[asyncio.Task[Any], Coming] = {}
+        self._agreeing = Crowd(MOST_HANDSHAKES)
+        self._loop = asyncio.get_running_loop()
+        self._is_closed = False
+
+    def listen(self) -> None:
+        if not self._is_closed:
+            self._loop.add_reader(self._socket, self._somebody_comes)
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._loop.remove_reader(self._socket)
+        self._turns.leave(None, self._take_in)
+
+    async def wait_closed(self) -> None:
+        for each in self._coming:
+            each.cancel()
+        await asyncio.gather(*self._coming, return_exceptions=True)
+
+    def _somebody_comes(self) -> None:
+        self._loop.remove_reader(self._socket)
+        self._turns.wait(None, self._take_in)
+
+    def _take_in(self) -> None:
+        try:
+            taken, address = self._socket.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            pass  # it has gone again
+        except OSError as error:
+            log.error("no connection can be taken in: %s", error.strerror or type(error).__name__)
+            self._loop.call_later(AGAIN_S, self.listen)
+            return
+        else:
+            self._begin(taken, address[0])
+        self.listen()
+
+    def _begin(self, taken: socket.socket, host: str) -> None:
+        taken.setblocking(False)
+        one = self._connection()
+        # A handshake of TLS is not waited for for a minute, as asyncio would.
+        handshake_s = HANDSHAKE_S if self._ssl is not None else None
+        task = self._loop.create_task(
+            self._loop.connect_accepted_socket(lambda: one, taken, ssl=self._ssl, ssl_handshake_timeout=handshake_s)
+        )
+        coming = Coming(one, task, holder_of(host), self._loop.time())
+        self._coming[task] = coming
+        task.add_done_callback(partial(self._has_come, taken))
+        if self._ssl is not None:
+            self._agreeing.enter(coming)
+
+    def _has_come(self, taken: socket.socket, task: asyncio.Task[Any]) -> None:
+        coming = self._coming.pop(task)
+        self._agreeing.left(coming)
+        # What fails here is of their own making: a handshake that is none.
+        if (task.cancelled() or task.exception() is not None) and not coming.has_come:
+            taken.close()  # where it was cut before anything was begun, nobody else does
+
+
+@dataclass(eq=False, slots=True)
+class Coming:
+    """A connection that is being taken in; where TLS is agreed on first, that waits for its client."""
+
+    one: Patient
+    task: asyncio.Task[Any]
+    address: Address
+    used: float
+
+    @property
+    def waits(self) -> bool:
+        return not self.has_come
+
+    @property
+    def has_come(self) -> bool:
+        return self.one.transport is not None
+
+    def cut(self) -> None:
+        if not self.has_come:
+            self.task.cancel()
+
+
+class Patient(H11Protocol):
+    """One connection: patient with who is slow, for a while."""
+
+    _timer: asyncio.TimerHandle | None = None
+    _has_begun = False
+    _is_known = False
+    _waits_its_turn = False
+    _reads = FREE_READS
+    used = 0.0
+    """When its client last said something, as the loop tells the time."""
+
+    address: Address = ""
+    """Of whoever is at the other end (`holder_of`)."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        crowd: Crowd,
+        rests: Rests,
+        flowing: Rests,
+        turns: Turns | None,
+    ) -> None:
+        super().__init__(config, server_state, app_state)
+        self._crowd = crowd
+        self._rests = rests
+        self._flowing = flowing
+        self._turns = turns
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing is done here: its client has asked nothing, or not all of it yet, or does not take what it is given."""
+        cycle = self.cycle
+        return cycle is None or cycle.response_complete or cycle.more_body or self.flow.write_paused
+
+    def cut(self) -> None:
+        self.connections.discard(self)
+        self.transport.abort()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.address = holder_of(self.client[0] if self.client else "")
+        self.used = self.loop.time()
+        self._watch()
+        self._crowd.enter(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard()
+        super().data_received(data)
+        if not self._has_begun:
+            self._has_begun = True
+            self._unwatch()
+        self._watch()
+        self._reads = min(self._reads + len(data) // READ_BYTES - 1, FREE_READS)
+        if self._waits_its_turn:
+            return
+        has_half_a_head = self.conn.their_state is h11.IDLE
+        if has_half_a_head or self._reads < 0:
+            self.transport.pause_reading()
+            self._rests.rest(self._read_on)
+        elif self.conn.their_state is h11.SEND_BODY and self._turns is not None and KNOWN not in self.scope["state"]:
+            self.transport.pause_reading()
+            self._flowing.rest(self._read_on)
+
+    def handle_events(self) -> None:
+        """Go on with what has come; a request that is whole enough to begin may have to wait for its turn."""
+        if self._waits_its_turn:
+            return
+        is_stranger = self._turns is not None and not self._is_known
+        # Until the head has an end nothing begins; then its costs do.
+        if is_stranger and self.conn.their_state is h11.IDLE and _HEAD_END.search(self.conn.trailing_data[0]):
+            assert self._turns is not None
+            self._waits_its_turn = True
+            self.transport.pause_reading()
+            self._turns.wait(self.address, self._begin)
+        else:
+            super().handle_events()
+
+    def on_response_complete(self) -> None:
+        self._is_known = KNOWN in self.scope["state"]
+        self._reads = FREE_READS
+        if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
+            # It was refused before its body had come; whoever goes on sending is not listened to.
+            self.transport.pause_reading()
+            self.loop.call_later(LINGER_S, self.transport.close)
+        else:
+            super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unwatch()
+        self._crowd.left(self)
+        self._rests.leave(self._read_on)
+        self._flowing.leave(self._read_on)
+        self._flowing.leave(self._close)
+        if self._turns is not None:
+            self._turns.leave(self.address, self._begin)
+        super().connection_lost(exc)
+        # What was lost with an error waits for the next request of its client for another half a minute.
+        self._unset_keepalive_if_required()
+        _undo_circle(self.transport)
+
+    def _begin(self) -> None:
+        """It is its turn."""
+        self._waits_its_turn = False
+        self._read_on()
+        super().handle_events()
+        self._watch()
+
+    def _read_on(self) -> None:
+        if not self.flow.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def _heard(self) -> None:
+        self.used = self.loop.time()
+        self._crowd.heard(self)
+
+    def _watch(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._unwatch()
+        elif self._timer is None and self.timeout_keep_alive_task is None:
+            self._timer = self.loop.call_later(HEAD_S if self._has_begun else FIRST_S, self._end)
+
+    def _unwatch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _end(self) -> None:
+        # Those that came together have waited together: to end five hundred in one turn would be 80 ms of it.
+        self._timer = None
+        self._flowing.rest(self._close)
+
+    def _close(self) -> None:
+        if self.waits and not self.transport.is_closing():
+            self.transport.close()
+
+
+def _undo_circle(transport: asyncio.Transport) -> None:
+    """Have a transport that has ended go at once.
+
+    asyncio's holds a method of its own, so the collector has to find it: a flood of connections had it stop the loop for 4 ms every second,
+    which was the 99th percentile of what machines waited. Python 3.12 undoes this where a transport is closed, not where it is aborted.
+    """
+    vars(transport).pop("_read_ready_cb", None)

@@ -1,0 +1,188 @@
+"""The application: rooms of routes behind the guard, each with its own way of being let in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from confide_http.door.guard import LOOPBACK, Guard, Names
+from confide_http.door.limits import MAX_STREAMS_EACH, Places
+from confide_http.door.refusals import handlers
+from confide_http.local.calls import Calls
+from confide_http.local.door.admission import Admit, Bearer
+from confide_http.local.door.identity import Identity
+from confide_http.local.door.limits import MAX_STREAMS
+from confide_http.local.door.refusals import refusal_of
+from confide_http.local.door.tokens import TokenFile, Tokens
+from confide_http.local.exchange import Exchange
+from confide_proxy.config import ProxyConfig
+from confide_proxy.paths import Paths
+
+log = logging.getLogger(__name__)
+
+PULSE_S: Final = 0.5
+"""How often it is asked whether the tokens of open streams are still good."""
+KEEP_USED_S: Final = 60.0
+HTTP_PORT: Final = 80
+"""Which nobody writes behind a name."""
+LINKS: Final = "/panel/in/"
+"""Below it are the panel's links, each good once, which are followed from a file."""
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(eq=False)
+class Gateway:
+    """What all rooms share.
+
+    Attributes:
+        port: that it listens on; 0 before it does.
+        by_token: admission by bearer token.
+        calls: the tools.
+        streams: places for answers without an end.
+        counts: of things that a room has, for `/health`.
+        ending: set when the process ends: streams end with it.
+        began, used: when, as `time.monotonic`; `used` by a request or a stream.
+    """
+
+    paths: Paths
+    config: ProxyConfig
+    exchange: Exchange
+    port: int = 0
+    began: float = field(default_factory=time.monotonic)
+    used: float = field(default_factory=time.monotonic)
+    ending: asyncio.Event = field(default_factory=asyncio.Event)
+    counts: dict[str, Callable[[], int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.tokens = Tokens(TokenFile(self.paths.gateway))
+        self.by_token = Bearer(self.tokens, lambda: self.origin)
+        self.calls = Calls(self.exchange)
+        self.streams = Places("streams", most=MAX_STREAMS, each=MAX_STREAMS_EACH)
+        self._watched: dict[asyncio.Event, Identity] = {}
+
+    @property
+    def origin(self) -> str:
+        """Of its own addresses."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def end_of(self, identity: Identity) -> asyncio.Event:
+        """Is set when the identity is good no more, within a second, or the gateway ends; `forget` it when the stream has ended."""
+        end = asyncio.Event()
+        self._watched[end] = identity
+        if self.ending.is_set():
+            end.set()
+        return end
+
+    def forget(self, end: asyncio.Event) -> None:
+        """The stream that `end` was for has ended."""
+        self._watched.pop(end, None)
+
+    def is_good(self, identity: Identity) -> bool:
+        """Whether a token still is; whoever was let in otherwise (`key` is no token's) sees to it itself."""
+        return not identity.is_of_token or self.tokens.good(identity.key) is not None
+
+    def note_used(self) -> None:
+        """Somebody who was let in asks something now."""
+        self.used = time.monotonic()
+
+    async def idle(self, after_s: float) -> None:
+        """Returns once nobody who was let in has asked anything for so long, and no stream is open."""
+        while True:
+            if self.streams.taken:
+                self.note_used()
+            left_s = self.used + after_s - time.monotonic()
+            if left_s <= 0:
+                return
+            await asyncio.sleep(min(left_s, KEEP_USED_S))
+
+    async def watch(self) -> None:
+        """End the streams of tokens that were taken away or have expired; runs until cancelled."""
+        kept_at, told = time.monotonic(), ""
+        while True:
+            await asyncio.sleep(PULSE_S)
+            for end, identity in list(self._watched.items()):
+                if not self.is_good(identity):
+                    end.set()
+            if (problem := self.tokens.problem or "") != told:
+                told = problem
+                if problem:
+                    log.warning("nobody is let in: %s", problem)
+            if time.monotonic() - kept_at > KEEP_USED_S:
+                kept_at = time.monotonic()
+                await asyncio.to_thread(self.tokens.keep_used)
+
+    def end(self) -> None:
+        """The process ends: whoever waits hears of it."""
+        self.ending.set()
+        for end in self._watched:
+            end.set()
+        self.exchange.close()
+
+
+@dataclass(frozen=True)
+class Room:
+    """Routes that are let in alike.
+
+    Attributes:
+        routes: of starlette; their endpoints find who asks by `identity_of`.
+        admit: who makes a request; None: anybody, and then nothing but what anybody may know is answered.
+    """
+
+    routes: Sequence[Route]
+    admit: Admit | None
+
+
+def create(gateway: Gateway, rooms: Sequence[Callable[[Gateway], Room]]) -> ASGIApp:
+    """The application of these rooms."""
+    routes: list[Route] = []
+    for each in rooms:
+        room = each(gateway)
+        for route in room.routes:
+            methods = sorted(route.methods or {"GET"})
+            routes.append(
+                Route(
+                    route.path,
+                    _admitted(route.endpoint, room.admit, gateway.note_used),
+                    methods=methods,
+                    name=route.name,
+                )
+            )
+    application = Starlette(routes=routes, exception_handlers=handlers(refusal_of))
+    application.router.redirect_slashes = False
+    return Guard(application, names(gateway.port), hint="its log has the place")
+
+
+def names(port: int) -> Names:
+    """How a gateway of this machine is called that listens on this port."""
+    hosts = [f"{name}:{port}" for name in LOOPBACK]
+    return Names(hosts if port != HTTP_PORT else [*hosts, *LOOPBACK], ("http",), (LINKS,), in_frames=True)
+
+
+def identity_of(request: Request) -> Identity:
+    """Who makes a request, in a room that lets in somebody in particular."""
+    identity = request.state.identity
+    assert isinstance(identity, Identity)
+    return identity
+
+
+def _admitted(endpoint: Handler, admit: Admit | None, used: Callable[[], None]) -> Handler:
+    @wraps(endpoint)
+    async def handle(request: Request) -> Response:
+        if admit is not None:
+            request.state.identity = admit(request)
+            used()
+        return await endpoint(request)
+
+    return handle

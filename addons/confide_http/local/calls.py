@@ -1,0 +1,167 @@
+"""One tool call of one identity: whether it may, its structured content, and what a failure means to HTTP."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confide_http.door.limits import Places
+from confide_http.door.refusals import RefusalError
+from confide_http.local.door.identity import READ, SECRETS, WRITE, Identity, Scope
+from confide_http.local.door.limits import MAX_CALLS_EACH
+from confide_http.local.door.refusals import STATUS, refusal_of
+from confide_http.local.exchange import Exchange, News
+from confide_memory.documents import GLOBAL_PROJECT, Asks
+from confide_memory.errors import UnfitAnswerError
+from confide_memory.tools import result as results
+from confide_memory.tools.call import CODE, OPERATION, STRUCTURED, is_blank, spelled_out
+from confide_proxy.mcp.fallback import IMPORT, SECRET
+from confide_proxy.mcp.incoming import STRUCTURED as CONTENT
+from confide_proxy.sealing.tool_calls import ADD_TASK, LOOKUPS, STORE
+
+CALL: Final = "tools/call"
+CANCEL_TASK: Final = "task_cancel"
+OF_PEOPLE: Final = frozenset({ADD_TASK, CANCEL_TASK})
+"""What this machine signs with its own key, for runners to do: no program orders that with a token. The panel does, for a person."""
+NOT_SERVED: Final = frozenset({IMPORT})
+"""Reads whatever files of this machine it is told to: who speaks HTTP brings the text itself (`rest`)."""
+_LOOKS_AROUND: Final = frozenset({"memory_search", "memory_list", "entity_list"})
+"""Tools that look in several projects unless one is named."""
+_ALL: Final = "*"
+"""All projects, of which the daemon leaves a limited token its own."""
+MAX_CALLS: Final = 192
+"""Of the 256 that the tunnel has room for."""
+
+
+def scope_of(tool: str) -> Scope:
+    """What a tool takes. Not by what the daemon lists: a write must not come in as a read."""
+    if tool == SECRET:
+        return SECRETS
+    return READ if tool in LOOKUPS else WRITE
+
+
+class Calls:
+    """The tool calls of all identities over one exchange."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self.places = Places("requests", most=MAX_CALLS, each=MAX_CALLS_EACH)
+
+    @property
+    def project(self) -> str:
+        """Of this gateway: where a call looks and stores that names none."""
+        return self._exchange.project.name
+
+    @property
+    def link(self) -> Asks:
+        """For requests of the daemon that are no tools (PROTOCOL.md 9). Whoever uses it has asked the identity's scope and projects."""
+        return self._exchange
+
+    def tools(self, identity: Identity) -> list[str]:
+        """The tools that an identity may call."""
+        return [
+            name
+            for name in self._exchange.catalogue.tools
+            if self._is_served(identity, name)
+            and identity.has(scope_of(name))
+            and not (name == SECRET and identity.is_limited)
+        ]
+
+    async def tool(
+        self,
+        identity: Identity,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        idempotency_key: str | None = None,
+        on_progress: News | None = None,
+    ) -> dict[str, Any]:
+        """The structured content of a tool's result.
+
+        Args:
+            idempotency_key: a client's own name for what it does; under one name it is done once.
+
+        Raises RefusalError: whatever goes wrong.
+        """
+        meta = {STRUCTURED: True}
+        operation = {} if idempotency_key is None else {OPERATION: operation_of(identity, idempotency_key)}
+        params = {"name": name, "arguments": dict(arguments), "_meta": meta}
+        outcome = await self.outcome(identity, params, operation=operation, on_progress=on_progress)
+        if "error" in outcome:
+            error = outcome["error"]
+            code = "invalid" if error.get("code") in (-32602, -32601) else "unavailable"
+            raise RefusalError(STATUS[code], code, str(error.get("message")))
+        result = outcome["result"]
+        if result.get("isError"):
+            raise self._refused(result)
+        try:
+            found: dict[str, Any] = results.read(self._exchange.catalogue.outputs.get(name, {}), result[CONTENT])
+        except (UnfitAnswerError, KeyError) as error:
+            raise refusal_of(UnfitAnswerError()) from error
+        return found
+
+    async def outcome(
+        self,
+        identity: Identity,
+        params: Mapping[str, Any],
+        *,
+        operation: Mapping[str, Any] | None = None,
+        on_progress: News | None = None,
+    ) -> dict[str, Any]:
+        """The answer to `tools/call` as the daemon or this machine gives it: `{"result": …}` or `{"error": …}`.
+
+        Raises RefusalError: this identity may not, or too many calls wait.
+        """
+        name, given = str(params.get("name")), params.get("arguments")
+        given = spelled_out(given)
+        arguments = dict(given) if isinstance(given, dict) else given
+        scope = scope_of(name)
+        if not self._is_served(identity, name) or name not in self._exchange.catalogue.tools:
+            raise RefusalError(404, "not_found", "there is no such tool here")
+        identity.require(scope)
+        if name == SECRET and identity.is_limited:
+            raise RefusalError(403, "denied", "a token of some projects opens no secrets: they are of the whole space")
+        if isinstance(arguments, dict):
+            arguments = await self._placed(identity, name, arguments)
+        with self.places.place(identity.key):
+            claims = {**identity.claims(is_write=scope == WRITE), **(operation or {})}
+            return await self._exchange.ask(
+                CALL, {**params, "arguments": arguments}, claims=claims, on_progress=on_progress
+            )
+
+    @staticmethod
+    def _is_served(identity: Identity, name: str) -> bool:
+        return name not in NOT_SERVED and not (identity.is_of_token and name in OF_PEOPLE)
+
+    async def _placed(self, identity: Identity, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments with the project that they are about, where that is not the gateway's own. Raises RefusalError."""
+        project = arguments.get("project")
+        if is_blank(project):
+            arguments = {name: value for name, value in arguments.items() if name != "project"}
+            project = None
+        takes_one = "project" in self._exchange.catalogue.tools[name].get("inputSchema", {}).get("properties", {})
+        if isinstance(project, str) and project != _ALL:
+            identity.require_project(project)
+        elif project is None and takes_one and not identity.reaches(self.project):
+            # The first of a token's projects is its own.
+            project = _ALL if name in _LOOKS_AROUND else min(identity.projects or (self.project,))
+            arguments = {**arguments, "project": project}
+        if name == STORE and isinstance(project, str) and project not in (self.project, GLOBAL_PROJECT):
+            await self._exchange.reach(project)
+        return arguments
+
+    def _refused(self, result: Mapping[str, Any]) -> RefusalError:
+        content = result.get("content") or [{}]
+        text = str(content[0].get("text", ""))
+        message, _, hint = text.partition("\nhint: ")
+        code = (result.get("_meta") or {}).get(CODE)
+        if not isinstance(code, str):
+            # This machine's word, in the daemon's place or before it was asked.
+            code = "invalid" if self._exchange.link.is_up else "unavailable"
+        return RefusalError(STATUS.get(code, 502), code, message, hint=hint or None)
+
+
+def operation_of(identity: Identity, key: str) -> str:
+    """The id of an operation (PROTOCOL.md 7.12) for a client's own key: no two tokens share one."""
+    return hashlib.blake2b(f"{identity.key}\0{key}".encode(), digest_size=16).hexdigest()

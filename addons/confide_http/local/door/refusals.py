@@ -1,0 +1,44 @@
+"""What a request of this machine's gateway is told of a failure on its way to the daemon, or there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from confide_crypto.errors import ConfideError, DeniedError, LinkError, RequestError
+from confide_http.door.refusals import STATUS as OF_ALL
+from confide_http.door.refusals import RefusalError
+from confide_proxy.errors import (
+    BlockedError,
+    NotJoinedError,
+    OfflineError,
+    ToolError,
+    UnfitAnswerError,
+    UnsealableError,
+)
+
+STATUS: Final[Mapping[str, int]] = {**OF_ALL, "internal": 502}
+"""The status of each code: what fails inside the daemon fails behind this gateway."""
+
+
+def refusal_of(error: BaseException) -> RefusalError:
+    """What a request is told of a failure. Re-raises what is a fault of ours."""
+    if isinstance(error, RefusalError):
+        return error
+    if isinstance(error, TimeoutError):
+        return RefusalError(
+            504, "unavailable", "the daemon did not answer in time", hint="confide status shows how it is"
+        )
+    if isinstance(error, RequestError):
+        return RefusalError(STATUS.get(error.code, 502), error.code, str(error), hint=error.hint)
+    if isinstance(error, BlockedError | UnsealableError):
+        return RefusalError(403, "denied", str(error), hint=error.hint)
+    if isinstance(error, ToolError):
+        return RefusalError(400, "invalid", str(error), hint=error.hint)
+    if isinstance(error, UnfitAnswerError):
+        return RefusalError(502, "internal", str(error), hint=error.hint)
+    if isinstance(error, LinkError | DeniedError | NotJoinedError | OfflineError):
+        return RefusalError(503, "unavailable", str(error), hint=error.hint)
+    if isinstance(error, ConfideError):
+        return RefusalError(STATUS.get(error.code, 503), error.code, str(error), hint=error.hint)
+    raise error

@@ -1,0 +1,106 @@
+"""`GET /health`: to anybody that this is alive, and which version; with a token how all stands. And what RFC 9728 asks of a resource."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from confide_http.door.admission import METADATA
+from confide_http.door.refusals import RefusalError
+from confide_http.local.app import Gateway, Room
+from confide_http.local.door.identity import SCOPES, Identity
+from confide_proxy import VERSION
+
+
+def room(gateway: Gateway) -> Room:
+    """Open to all."""
+    health = Health(gateway)
+    routes = [
+        Route("/health", health.tell, methods=["GET"]),
+        Route(METADATA, health.describe, methods=["GET"]),
+        Route(f"{METADATA}/mcp", health.describe, methods=["GET"]),
+    ]
+    return Room(routes, None)
+
+
+class Health:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def tell(self, request: Request) -> Response:
+        """Alive and version; the rest for who may read."""
+        told: dict[str, Any] = {"status": "ok", "version": VERSION}
+        if "authorization" not in request.headers:
+            return JSONResponse(told)
+        identity = self._gateway.by_token(request)
+        told |= {
+            "uptimeS": round(time.monotonic() - self._gateway.began, 1),
+            "memoryBytes": memory_bytes(),
+            **{name: count() for name, count in self._gateway.counts.items()},
+            "streams": self._gateway.streams.taken,
+            "requests": self._gateway.exchange.waiting,
+        }
+        ailments = await self._daemon(identity, told)
+        if ailments:
+            told |= {"status": "degraded", "reason": ", ".join(ailments)}
+        return JSONResponse(told)
+
+    async def _daemon(self, identity: Identity, told: dict[str, Any]) -> list[str]:
+        """What is known of the link, and through it of the daemon, added to `told`; and what of it is not as it should be."""
+        link = self._gateway.exchange.link
+        told["link"] = {"state": "up" if link.is_up else "down", "sinceS": round(time.time() - link.since, 1)}
+        if not link.is_up:
+            return ["link"]
+        try:
+            status = await self._gateway.calls.tool(identity, "memory_status", {})
+        except RefusalError:
+            return ["daemon"]
+        told |= {
+            "daemonVersion": status["daemonVersion"],
+            "database": {"bytes": status["dbSize"], "atRest": status["atRest"]},
+            "index": {
+                "state": status["health"]["state"],
+                "pieces": status["totalChunks"],
+                "waiting": status["queuedChunks"],
+                "ageS": status["indexAge"],
+                "legs": {"keyword": "up", "vector": "up" if status["provider"] else "down"},
+            },
+            "models": status["providers"],
+            "generations": status["generations"],
+            "searchLatencyMs": status["searchLatencyMs"],
+            "queue": {name: status[name] for name in ("queuedOffline", "deadLetters", "pendingUploads")},
+            "custody": status["sealing"]["custody"],
+        }
+        dead = status["health"]["state"] == "damaged"
+        if dead:
+            told["index"]["legs"]["keyword"] = "down"
+        found = {"index": dead, "vectors": not status["provider"], "queue": bool(status["deadLetters"])}
+        return [name for name, is_so in found.items() if is_so]
+
+    async def describe(self, _request: Request) -> Response:
+        """Protected resource metadata (RFC 9728). No authorization server: tokens of this machine are made by `confide token new`."""
+        origin = self._gateway.origin
+        return JSONResponse(
+            {
+                "resource": f"{origin}/mcp",
+                "scopes_supported": list(SCOPES),
+                "bearer_methods_supported": ["header"],
+                "resource_name": "Confide memory",
+            }
+        )
+
+
+def memory_bytes() -> int:
+    """What this process has resident now; on systems that do not say, the most that it had."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024

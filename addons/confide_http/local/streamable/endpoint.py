@@ -1,0 +1,249 @@
+"""`/mcp`: a request of HTTP is one message of MCP, and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from confide_http.door.refusals import RefusalError
+from confide_http.local.app import Gateway, Room, identity_of
+from confide_http.local.calls import CALL, NOT_SERVED
+from confide_http.local.door.identity import Identity
+from confide_http.local.door.limits import body_of
+from confide_http.local.exchange import PROTOCOL
+from confide_http.local.exchange import News as Follower
+from confide_http.local.streamable import framing, streams
+from confide_http.local.streamable.framing import JSON, SSE, Problem
+from confide_http.local.streamable.news import Listener, News
+from confide_http.local.streamable.sessions import Session, Sessions
+from confide_proxy.mcp import catalogue as catalogues
+from confide_proxy.mcp import jsonrpc
+from confide_proxy.mcp.catalogue import Catalogue
+from confide_proxy.mcp.incoming import CANCELLED
+from confide_proxy.mcp.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Call, key
+from confide_proxy.mcp.subscriptions import (
+    CHANGED,
+    LISTEN,
+    RESOURCES,
+    STREAM_KEY,
+    acknowledgement_of,
+    refusal_of,
+    uris_of,
+)
+
+PATH: Final = "/mcp"
+_PASSED: Final = frozenset({"prompts/get", "resources/read", "completion/complete", catalogues.LIST_RESOURCES})
+"""Methods that the daemon answers, besides tool calls. They name projects in ways of their own: a token of some does without them."""
+_SUBSCRIBE: Final = "resources/subscribe"
+_UNSUBSCRIBE: Final = "resources/unsubscribe"
+_UNKNOWN: Final = {"error": {"code": METHOD_NOT_FOUND, "message": "Method not found"}}
+
+
+def room(gateway: Gateway) -> Room:
+    """For whoever has a token."""
+    endpoint = Endpoint(gateway)
+    routes = [
+        Route(PATH, endpoint.post, methods=["POST"], name="mcp"),
+        Route(PATH, endpoint.get, methods=["GET"], name="mcp-stream"),
+        Route(PATH, endpoint.delete, methods=["DELETE"], name="mcp-end"),
+    ]
+    return Room(routes, gateway.by_token)
+
+
+class Endpoint:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._exchange = gateway.exchange
+        self._calls = gateway.calls
+        self._news = News(gateway.exchange)
+        self._sessions = Sessions(self._news)
+        # In the words that the toolsets of this machine have for an agent.
+        self._listed = catalogues.packaged(gateway.config.toolsets)
+        gateway.counts["sessions"] = lambda: len(self._sessions)
+
+    # -- requests of HTTP -----------------------------------------------------------------------------------------
+
+    async def post(self, request: Request) -> Response:
+        identity, headers = identity_of(request), request.headers
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+            raise RefusalError(415, "invalid", "the body must be application/json")
+        if not framing.accepts(headers, JSON):
+            raise RefusalError(406, "invalid", "the answer is application/json or text/event-stream")
+        body = await body_of(request)
+        if (name := framing.twice(headers)) is not None:
+            problem = Problem(framing.HEADER_MISMATCH, f"{name} stands there more than once")
+            return framing.json_response(framing.failed(None, problem))
+        try:
+            message, _ = jsonrpc.parsed(body)
+        except jsonrpc.MalformedError as error:
+            problem = Problem(error.code, str(error))
+            return framing.json_response(framing.failed(error.identifier, problem), status=400)
+        try:
+            if framing.is_later(message, headers):
+                return await self._later(request, identity, message)
+            return await self._older(request, identity, message)
+        except RefusalError as error:
+            return streams.refused(message.get("id"), error)
+
+    async def get(self, request: Request) -> Response:
+        """The stream of a session of the older era."""
+        identity = identity_of(request)
+        if request.headers.get(framing.VERSION_HEADER) == PROTOCOL:
+            raise RefusalError(405, "invalid", "this version has no GET", headers={"Allow": "POST"})
+        if not framing.accepts(request.headers, SSE):
+            raise RefusalError(406, "invalid", "a stream is text/event-stream")
+        session = self._sessions.find(request.headers.get(framing.SESSION_HEADER), identity)
+        if session.has_stream:
+            raise RefusalError(409, "conflict", "this session has a stream already")
+
+        def ended() -> None:
+            session.has_stream = False
+
+        session.has_stream = True
+        return self._streamed(identity, session.listener, ended)
+
+    async def delete(self, request: Request) -> Response:
+        session = self._sessions.find(request.headers.get(framing.SESSION_HEADER), identity_of(request))
+        self._sessions.close(session)
+        return Response(status_code=204)
+
+    # -- the 2026-07-28 era ---------------------------------------------------------------------------------------
+
+    async def _later(self, request: Request, identity: Identity, message: dict[str, Any]) -> Response:
+        method, identifier = message.get("method"), message.get("id")
+        if method is None:
+            return framing.json_response(framing.failed(None, Problem(INVALID_REQUEST, "nobody has asked anything")))
+        if identifier is None:
+            # No notification of a client's means anything here: to close the answer takes a request back.
+            version = request.headers.get(framing.VERSION_HEADER, "")
+            if version != PROTOCOL:
+                return framing.json_response(framing.failed(None, framing.unsupported(version)))
+            return Response(status_code=202)
+        if (problem := framing.problem_of_later(message, request.headers)) is not None:
+            return framing.json_response(framing.failed(identifier, problem))
+        if method == LISTEN:
+            return self._listen(request, identity, message)
+
+        async def work(follower: Follower | None) -> dict[str, Any]:
+            return await self._outcome(identity, method, message["params"], follower)
+
+        return await streams.respond(request, message, work, None)
+
+    def _listen(self, request: Request, identity: Identity, message: dict[str, Any]) -> Response:
+        if not framing.accepts(request.headers, SSE):
+            raise RefusalError(406, "invalid", "news are text/event-stream")
+        stream = Call(message, b"", None, is_repeatable=False, is_stream=True)
+        if (refusal := refusal_of(stream)) is not None:
+            return framing.json_response(framing.failed(stream.identifier, Problem(INVALID_PARAMS, refusal)))
+        wanted = dict(stream.params["notifications"])
+        if identity.is_limited:  # of resources only who reaches all of them is told
+            wanted = {name: value for name, value in wanted.items() if name not in (RESOURCES, "resourceSubscriptions")}
+            stream.message = {**message, "params": {**message["params"], "notifications": wanted}}
+        listener = Listener([name for name in CHANGED if wanted.get(name) is True], uris_of(stream))
+        self._news.add(listener)
+        return self._streamed(
+            identity,
+            listener,
+            lambda: self._news.remove(listener),
+            first=framing.event(acknowledgement_of(stream)),
+            more={"_meta": {STREAM_KEY: stream.identifier}},
+        )
+
+    # -- the older era --------------------------------------------------------------------------------------------
+
+    async def _older(self, request: Request, identity: Identity, message: dict[str, Any]) -> Response:
+        version = request.headers.get(framing.VERSION_HEADER)
+        if version is not None and version not in self._listed.data["protocolVersions"]:
+            return framing.json_response(framing.failed(message.get("id"), framing.unsupported(version)))
+        method, identifier = message.get("method"), message.get("id")
+        if method == catalogues.INITIALIZE and identifier is not None:
+            params = message.get("params")
+            result = self._shown(identity).answer(method, params if isinstance(params, dict) else None)
+            session = self._sessions.open(identity)
+            told = {framing.SESSION_HEADER: session.identifier}
+            return framing.json_response(framing.answered(identifier, {"result": result}), is_later=False, headers=told)
+        session = self._sessions.find(request.headers.get(framing.SESSION_HEADER), identity)
+        if method is None:
+            return Response(status_code=202)  # an answer, and nobody has asked
+        if identifier is None:
+            self._notice(session, message)
+            return Response(status_code=202)
+
+        async def work(follower: Follower | None) -> dict[str, Any]:
+            params = message.get("params")
+            given = params if isinstance(params, dict) else {}
+            if method in (_SUBSCRIBE, _UNSUBSCRIBE):
+                return self._subscribe(session, method, given)
+            outcome = await self._outcome(identity, method, given, follower)
+            return {"result": framing.as_older(outcome["result"])} if "result" in outcome else outcome
+
+        return await streams.respond(request, message, work, session)
+
+    def _notice(self, session: Session, message: dict[str, Any]) -> None:
+        params = message.get("params")
+        if message["method"] == CANCELLED and isinstance(params, dict):
+            task = session.calls.get(key(params.get("requestId")))
+            if task is not None:
+                task.cancel()
+
+    def _subscribe(self, session: Session, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        uri = params.get("uri")
+        if not isinstance(uri, str):
+            return {"error": {"code": INVALID_PARAMS, "message": "'uri' is missing"}}
+        if session.identity.is_limited:
+            return {"error": {"code": METHOD_NOT_FOUND, "message": "a token of some projects has no resources"}}
+        if method == _SUBSCRIBE:
+            self._news.subscribe(session.listener, uri)
+        else:
+            self._news.unsubscribe(session.listener, uri)
+        return {"result": {}}
+
+    # -- both -----------------------------------------------------------------------------------------------------
+
+    async def _outcome(
+        self, identity: Identity, method: str, params: Mapping[str, Any], follower: Follower | None
+    ) -> dict[str, Any]:
+        """The answer to a request: `{"result": …}` or `{"error": …}`. Raises RefusalError."""
+        if method == CALL:
+            name = params.get("name")
+            if name not in self._listed.tools or name in NOT_SERVED:
+                return {"error": {"code": INVALID_PARAMS, "message": "unknown tool"}}
+            return await self._calls.outcome(identity, params, on_progress=follower)
+        if method == catalogues.LIST_RESOURCES and identity.is_limited:
+            return {"result": {"resources": [], "resultType": "complete"}}
+        if method in _PASSED and not identity.is_limited:
+            with self._calls.places.place(identity.key):
+                return await self._exchange.ask(method, params)
+        shown = self._shown(identity).answer(method, params) if method in catalogues.LOCAL_METHODS else None
+        return {"result": shown} if shown is not None else _UNKNOWN
+
+    def _shown(self, identity: Identity) -> Catalogue:
+        """What this identity is told of tools, prompts and resources."""
+        may = set(self._calls.tools(identity))
+        data = {**self._listed.data, "tools": [tool for tool in self._listed.data["tools"] if tool["name"] in may]}
+        if identity.is_limited:
+            data |= {"resources": [], "resourceTemplates": [], "prompts": []}
+        return Catalogue(data)
+
+    def _streamed(
+        self,
+        identity: Identity,
+        listener: Listener,
+        ended: Callable[[], object],
+        *,
+        first: bytes = framing.COMMENT,
+        more: Mapping[str, Any] | None = None,
+    ) -> Response:
+        """A stream of news, where there is a place for one more. Raises RefusalError."""
+        place = ExitStack()
+        place.callback(ended)
+        with place:
+            place.enter_context(self._gateway.streams.place(identity.key))
+            held = place.pop_all()
+        news = streams.listening(self._gateway, identity, listener, first=first, more=more)
+        return streams.Stream(news, over=held.close)

@@ -1,0 +1,123 @@
+"""Who listens to what. One stream to the daemon brings what all listeners of HTTP have asked for together, and each gets its own share.
+
+The tunnel has eight streams, as many as a daemon has for one agent. So this one is opened anew when somebody listens to something that it
+does not bring, before the old one is closed: nothing falls between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final
+
+from confide_http.door.refusals import RefusalError
+from confide_http.local.exchange import Exchange
+from confide_proxy.mcp.jsonrpc import encoded
+from confide_proxy.mcp.subscriptions import CHANGED, LISTEN, MAX_SUBSCRIBED, MAX_URI, UPDATED
+
+MAX_BUFFERED: Final = 1024
+"""News of one listener that it has not read; one that does not read is ended, and comes back with nothing missed that it knew of."""
+_URIS: Final = "resourceSubscriptions"
+_LISTS: Final = {method: name for name, method in CHANGED.items()}
+
+
+class Listener:
+    """One stream of HTTP. `news` has what it is to be told: the method and the parameters, without `_meta`; None: it is ended."""
+
+    def __init__(self, lists: Iterable[str], uris: Iterable[str] = ()) -> None:
+        """`lists`: names of `CHANGED`."""
+        self.lists = frozenset(lists)
+        self.uris = set(uris)
+        self.news: asyncio.Queue[tuple[str, dict[str, Any]] | None] = asyncio.Queue()
+
+    def tell(self, method: str, params: dict[str, Any]) -> None:
+        if self.news.qsize() < MAX_BUFFERED:
+            self.news.put_nowait((method, params))
+        elif self.news.qsize() == MAX_BUFFERED:
+            self.news.put_nowait(None)
+
+    def end(self) -> None:
+        self.news.put_nowait(None)
+
+
+class News:
+    """The listeners of one gateway."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        exchange.on_news = self._on_news
+        self._listeners: set[Listener] = set()
+        self._uris: Counter[str] = Counter()
+        self._stream = ""
+        self._brought: frozenset[str] = frozenset()
+
+    def add(self, listener: Listener) -> None:
+        """From now on it is told. Raises RefusalError: there is too much to listen to."""
+        self._check(listener.uris)
+        self._listeners.add(listener)
+        self._uris.update(listener.uris)
+        self._follow()
+
+    def remove(self, listener: Listener) -> None:
+        """It is told no more."""
+        if listener in self._listeners:
+            self._listeners.discard(listener)
+            self._drop(listener.uris)
+            self._follow()
+
+    def subscribe(self, listener: Listener, uri: str) -> None:
+        """One resource more for a listener. Raises RefusalError as `add`."""
+        if uri in listener.uris:
+            return
+        self._check([uri])
+        listener.uris.add(uri)
+        if listener in self._listeners:
+            self._uris[uri] += 1
+            self._follow()
+
+    def unsubscribe(self, listener: Listener, uri: str) -> None:
+        if uri in listener.uris:
+            listener.uris.discard(uri)
+            if listener in self._listeners:
+                self._drop([uri])
+                self._follow()
+
+    def _check(self, uris: Iterable[str]) -> None:
+        uris = list(uris)
+        if any(not isinstance(uri, str) or len(uri) > MAX_URI for uri in uris):
+            raise RefusalError(400, "invalid", f"the address of a resource is a text of at most {MAX_URI} letters")
+        if len(self._uris.keys() | set(uris)) > MAX_SUBSCRIBED:
+            raise RefusalError(429, "busy", f"{MAX_SUBSCRIBED} resources are listened to already")
+
+    def _drop(self, uris: Iterable[str]) -> None:
+        self._uris.subtract(uris)
+        self._uris = +self._uris
+
+    def _follow(self) -> None:
+        """Have the daemon tell of what is listened to, and close the stream that nobody needs any more."""
+        wanted = frozenset(self._uris)
+        if self._stream and self._listeners and wanted <= self._brought:
+            return  # and what it brings besides is passed over
+        before = self._stream
+        self._stream = ""
+        if self._listeners:
+            self._stream, self._brought = self._exchange.new_id(), wanted
+            asked: dict[str, Any] = dict.fromkeys(CHANGED, True)
+            if wanted:
+                asked[_URIS] = sorted(wanted)
+            message = self._exchange.message(self._stream, LISTEN, {"notifications": asked})
+            self._exchange.tunnel.receive(encoded(message))
+        if before:
+            self._exchange.cancel(before)
+
+    def _on_news(self, method: str, params: dict[str, Any]) -> None:
+        if not method:  # an answer, which ends the stream
+            if params.get("id") == self._stream:
+                self._stream = ""
+            return
+        for listener in list(self._listeners):
+            if method == UPDATED and params.get("uri") in listener.uris:
+                listener.tell(method, {"uri": params["uri"]})
+            elif (name := _LISTS.get(method)) is not None and name in listener.lists:
+                listener.tell(method, {})

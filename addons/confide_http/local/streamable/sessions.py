@@ -1,0 +1,93 @@
+"""Sessions of clients of the older era: what `initialize` opened, and what it listens to since.
+
+A session is known by a random id, and belongs to the token that opened it: under another one it is not there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import Counter
+from typing import Any, Final
+
+from confide_http.door.refusals import RefusalError
+from confide_http.local.door.identity import Identity
+from confide_http.local.streamable.news import Listener, News
+from confide_proxy.mcp.subscriptions import CHANGED, RESOURCES
+
+MAX_SESSIONS: Final = 64
+MAX_SESSIONS_EACH: Final = 16
+IDLE_S: Final = 1800.0
+"""After which a session without a stream is forgotten; its client opens another, as it does after a 404."""
+
+
+class Session:
+    """One. `calls`: the tasks of its requests, by their ids as keys, so that they can be taken back."""
+
+    def __init__(self, identity: Identity) -> None:
+        self.identity = identity
+        self.identifier = secrets.token_hex(16)
+        # Of resources only who reaches all of them is told.
+        self.listener = Listener(set(CHANGED) - ({RESOURCES} if identity.is_limited else set()))
+        self.calls: dict[str, asyncio.Task[Any]] = {}
+        self.has_stream = False
+        self.used = time.monotonic()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.has_stream and not self.calls
+
+
+class Sessions:
+    """Those of one gateway."""
+
+    def __init__(self, news: News) -> None:
+        self._news = news
+        self._sessions: dict[str, Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, identity: Identity) -> Session:
+        """A new one. Raises RefusalError, 429: there are too many that are in use."""
+        self._tidy()
+        if Counter(each.identity.key for each in self._sessions.values())[identity.key] >= MAX_SESSIONS_EACH:
+            self._make_room(identity.key)
+        elif len(self._sessions) >= MAX_SESSIONS:
+            self._make_room(None)
+        session = Session(identity)
+        self._news.add(session.listener)
+        self._sessions[session.identifier] = session
+        return session
+
+    def find(self, identifier: str | None, identity: Identity) -> Session:
+        """Raises RefusalError: 400 where none is named, 404 where it is not there, or another's."""
+        if identifier is None:
+            raise RefusalError(400, "invalid", "this needs the Mcp-Session-Id that initialize has answered with")
+        session = self._sessions.get(identifier)
+        if session is None or session.identity.key != identity.key:
+            raise RefusalError(404, "not_found", "there is no such session", hint="initialize opens a new one")
+        session.used = time.monotonic()
+        return session
+
+    def close(self, session: Session) -> None:
+        """End it, its stream and its calls."""
+        self._sessions.pop(session.identifier, None)
+        self._news.remove(session.listener)
+        session.listener.end()
+        for task in session.calls.values():
+            task.cancel()
+
+    def _tidy(self) -> None:
+        now = time.monotonic()
+        for session in list(self._sessions.values()):
+            if session.is_idle and now - session.used > IDLE_S:
+                self.close(session)
+
+    def _make_room(self, key: str | None) -> None:
+        """Forget the one that was used least lately, of that token or of any."""
+        idle = [each for each in self._sessions.values() if each.is_idle and key in (None, each.identity.key)]
+        if not idle:
+            raise RefusalError(429, "busy", "there are too many sessions at a time")
+        self.close(min(idle, key=lambda each: each.used))

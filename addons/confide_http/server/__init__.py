@@ -1,0 +1,12 @@
+"""MCP over HTTP on the server, for clients that speak nothing else (docs/gateway.md). Off unless `[gateway]` says where to listen.
+
+End to end ends where HTTP begins: whoever is let in here, and whoever ends the TLS, reads in clear what was asked and found. None of the
+machines' keys is here, so what is sealed stays sealed, and a locked space is answered with 503.
+
+The protocol is the SDK's: its session manager for HTTP in front of the very server that a channel has (`server/mcp/agent_server.py`). The
+door is that of every gateway (`confide_http.door`). What is ours: how it is called (`names`), tokens of the registry (`admission`), what a
+client may do in its space (`client`), and how a program signs in (`oauth`).
+
+Floors: names, limits, admission < client < endpoint, health, oauth < serving. Only `serving` is imported from outside, and only where
+`[gateway]` is configured: no other daemon loads a web server.
+"""

@@ -1,0 +1,123 @@
+"""The clients that are served now: each is made by its first request, and ends with its token, the gateway, or after a long silence."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Final
+
+from confide_crypto.errors import ConfideError
+from confide_daemon.access.callers import Caller
+from confide_daemon.server.replicas import Change
+from confide_daemon.server.server import Daemon
+from confide_http.door.limits import MAX_STREAMS_EACH, Places
+from confide_http.server.admission import Bearer
+from confide_http.server.client import SESSION_IDLE_S, Client
+from confide_http.server.limits import MAX_REQUESTS, MAX_REQUESTS_EACH, MAX_STREAMS
+
+log = logging.getLogger(__name__)
+
+PULSE_S: Final = 0.4
+"""How often it is asked whether tokens are still good: what is open under one that is not ends within a second."""
+KEEP_USED_S: Final = 60.0
+
+
+class Clients:
+    def __init__(self, daemon: Daemon, by_token: Bearer) -> None:
+        self._daemon = daemon
+        self._by_token = by_token
+        self._clients: dict[bytes, tuple[Client, asyncio.Task[None]]] = {}
+        self._running: set[asyncio.Task[None]] = (
+            set()
+        )  # also those that finish what they were asked, and have a successor
+        self._used: dict[bytes, float] = {}
+        self.streams = Places("streams", most=MAX_STREAMS, each=MAX_STREAMS_EACH)
+        self.requests = Places("requests", most=MAX_REQUESTS, each=MAX_REQUESTS_EACH)
+
+    def of(self, caller: Caller) -> Client:
+        """The client of a caller that was let in just now."""
+        found = self._clients.get(caller.public_key)
+        if found is None or found[0].ended.is_set():
+            client = Client(caller, self._daemon)
+            task = asyncio.create_task(self._run(client))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+            self._clients[caller.public_key] = found = client, task
+        client = found[0]
+        client.caller, client.used = caller, time.monotonic()
+        self._used[caller.public_key] = self._daemon.registry.clock()
+        return client
+
+    def changed(self, space_id: str, change: Change) -> None:
+        for client, _ in self._clients.values():
+            if client.caller.space_id == space_id:
+                client.changed(change)
+
+    def elsewhere(self, space_id: str) -> None:
+        """Another node holds the space: who listens here would hear nothing any more, and asks anew."""
+        for client, _ in self._clients.values():
+            if client.caller.space_id == space_id:
+                client.end(is_revoked=False)
+
+    async def settle(self, space_id: str) -> None:
+        mine = [client for client, _ in self._clients.values() if client.caller.space_id == space_id]
+        await asyncio.gather(*(client.settle() for client in mine))
+
+    async def watch(self) -> None:
+        """End the clients whose tokens were taken away or have expired, or that nobody uses; runs until cancelled."""
+        kept_at = time.monotonic()
+        while True:
+            await asyncio.sleep(PULSE_S)
+            for digest, (client, _) in list(self._clients.items()):
+                try:
+                    caller = self._by_token.good(digest)
+                except ConfideError as error:
+                    log.error("the registry cannot be asked: %s", error)
+                    continue
+                if caller is None or caller.space_id != client.caller.space_id:
+                    log.info("gateway: %s is shut out", client.caller.alias, extra={"event": "gateway client shut out"})
+                    client.end(is_revoked=True)
+                    continue
+                client.caller = caller
+                client.tidy()
+                if time.monotonic() - client.used > 2 * SESSION_IDLE_S:
+                    client.end(is_revoked=False)
+            if time.monotonic() - kept_at > KEEP_USED_S:
+                kept_at = time.monotonic()
+                await self._keep_used()
+
+    def end_streams(self) -> None:
+        """Have all who listen ask anew; what else was asked is answered."""
+        for client, _ in self._clients.values():
+            client.end(is_revoked=False)
+
+    async def close(self) -> None:
+        """End all of them, and wait until nothing of them runs."""
+        found = list(self._clients.values())
+        self.end_streams()
+        await asyncio.gather(*(client.settle() for client, _ in found))
+        await asyncio.gather(*self._running, return_exceptions=True)
+        await self._keep_used()
+
+    async def _run(self, client: Client) -> None:
+        try:
+            await client.run()
+        except Exception as error:
+            # Its text may quote anything that was asked or stored.
+            log.error("gateway: the server of %s broke: %s", client.caller.alias, type(error).__name__)
+        finally:
+            client.ended.set()
+            if self._clients.get(client.caller.public_key, (None,))[0] is client:
+                del self._clients[client.caller.public_key]
+
+    async def _keep_used(self) -> None:
+        used, self._used = self._used, {}
+        if used:
+            try:
+                await asyncio.to_thread(self._daemon.registry.note_used, used)
+            except asyncio.CancelledError:
+                self._used = used | self._used  # its thread may not have begun; `close` notes it, and twice is once
+                raise
+            except ConfideError as error:
+                log.error("when tokens were last used could not be noted: %s", error)

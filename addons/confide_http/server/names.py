@@ -1,0 +1,35 @@
+"""How a server's gateway is called: by what it listens on, and as configured."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit
+
+from confide_daemon.config import GatewayConfig, as_clients_write_it, parse_listen
+from confide_http.door.guard import LOOPBACK
+
+_EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - what is listened on, to be told by what can be reached
+_PORTS: Final = {"https": 443, "http": 80}
+
+
+def hosts_of(config: GatewayConfig, port: int) -> frozenset[str]:
+    """As it stands in `Host`, with and without the port that goes without saying; `port`: that it listens on."""
+    host, _ = parse_listen(config.listen)
+    shown = f"[{host}]" if ":" in host else host.lower()
+    own = LOOPBACK if host in _EVERYWHERE or shown in LOOPBACK else (shown,)
+    found = {host.lower() for host in config.hosts} | {f"{name}:{port}" for name in own}
+    origin = urlsplit(origin_of(config, port))
+    well_known = f":{_PORTS[origin.scheme]}"
+    found |= {name.removesuffix(well_known) for name in found}
+    if config.public_url:
+        found |= {origin.netloc, *(() if origin.port else (origin.netloc + well_known,))}
+    return frozenset(found)
+
+
+def origin_of(config: GatewayConfig, port: int) -> str:
+    """Of the addresses that clients are told, such as `https://memory.example.org`."""
+    if config.public_url:
+        return config.public_url
+    host, _ = parse_listen(config.listen)
+    name = "127.0.0.1" if host in _EVERYWHERE else f"[{host}]" if ":" in host else host
+    return as_clients_write_it(f"{'https' if config.cert else 'http'}://{name}:{port}")

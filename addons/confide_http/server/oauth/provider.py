@@ -1,0 +1,250 @@
+"""What the SDK's handlers ask of an authorization server, answered from the registry."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Hashable, Sequence
+from typing import Any, Final
+from urllib.parse import unquote
+
+from mcp.server.auth.middleware.client_auth import AuthenticationError, ClientAuthenticator
+from mcp.server.auth.provider import (
+    AccessToken,
+    AuthorizationCode,
+    AuthorizationParams,
+    AuthorizeError,
+    IdentityAssertionParams,
+    RefreshToken,
+    RegistrationError,
+    TokenError,
+)
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from pydantic import AnyUrl
+from starlette.requests import Request
+
+from confide_daemon.errors import BadNameError, TakenError
+from confide_http.server.access.applications import METHODS, Application, Applications
+from confide_http.server.access.sign_in import Asked, Code, Issued, Refresh, SignIns, SignInScope
+from confide_http.server.admission import SCOPES
+
+CONSENT: Final = "/consent/"
+READ, WRITE = SCOPES
+
+
+class OurCode(AuthorizationCode):
+    """A code as the SDK compares it, and as we keep it."""
+
+    kept: Any
+
+
+class OurRefresh(RefreshToken):
+    """As `OurCode`."""
+
+    kept: Any
+
+
+class Provider:
+    """Of one gateway, and of one request where that says who asks, or for which addresses."""
+
+    def __init__(
+        self,
+        applications: Applications,
+        sign_ins: SignIns,
+        *,
+        resource: str,
+        source: Hashable = None,
+        redirects: Sequence[str] = (),
+    ) -> None:
+        """
+        Args:
+            resource: what its tokens are good for (RFC 8707).
+            source: who asks to sign in (`SignIns.ask`).
+            redirects: as they stand in the request: the one that a person is to be sent back to, which the route has compared with those of
+                the application, or all that a program registers with.
+        """
+        self._applications = applications
+        self._sign_ins = sign_ins
+        self._resource = resource
+        self._source = source
+        self._redirects = redirects
+
+    async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
+        found = await asyncio.to_thread(self._applications.find, client_id)
+        return None if found is None else _information(found, self._redirects)
+
+    async def register_client(self, client_info: OAuthClientInformationFull) -> None:
+        """Only where registration is open; the route has asked. Raises RegistrationError."""
+        space = await asyncio.to_thread(self._applications.open_space)
+        if space is None:
+            raise RegistrationError("invalid_client_metadata", "registration is closed")
+        method = client_info.token_endpoint_auth_method
+        if method not in METHODS:
+            raise RegistrationError("invalid_client_metadata", "this way of showing who one is is not known here")
+        try:
+            await asyncio.to_thread(
+                self._applications.add,
+                client_info.client_name or "a program without a name",
+                space=space,
+                redirects=self._redirects,
+                method=method,
+                identifier=client_info.client_id,
+                secret=client_info.client_secret,
+                is_registered=True,
+            )
+        except BadNameError as error:
+            is_name = "name" in str(error)
+            code: Any = "invalid_client_metadata" if is_name else "invalid_redirect_uri"
+            raise RegistrationError(code, str(error)) from error
+        except TakenError as error:
+            raise RegistrationError("invalid_client_metadata", str(error)) from error
+
+    async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
+        """Where a person is sent to decide. Raises AuthorizeError: too many wait."""
+        application = await asyncio.to_thread(self._applications.find, client.client_id)
+        if application is None:
+            raise AuthorizeError("unauthorized_client", "it was taken away")
+        (redirect,) = self._redirects
+        asked = Asked(
+            redirect=redirect,
+            is_given=params.redirect_uri_provided_explicitly,
+            state=params.state,
+            scope="write" if WRITE in (params.scopes or ()) else "read",
+            challenge=params.code_challenge,
+            resource=self._resource,
+        )
+        try:
+            return CONSENT + await asyncio.to_thread(self._sign_ins.ask, application, asked, self._source)
+        except TakenError as error:
+            raise AuthorizeError("temporarily_unavailable", str(error)) from error
+
+    async def load_authorization_code(
+        self, client: OAuthClientInformationFull, authorization_code: str
+    ) -> OurCode | None:
+        """None for another application's. One that was used comes through as long as it may be asked again."""
+        code: Code | None = await asyncio.to_thread(self._sign_ins.code, authorization_code)
+        if code is None or code.application != client.client_id:
+            return None
+        return OurCode(
+            code=authorization_code,
+            scopes=_scopes(code.granted.scope),
+            expires_at=code.good_until,
+            client_id=code.application,
+            code_challenge=code.asked.challenge,
+            redirect_uri=AnyUrl(code.asked.redirect),
+            redirect_uri_provided_explicitly=code.asked.is_given,
+            resource=code.asked.resource,
+            kept=code,
+        )
+
+    async def exchange_authorization_code(
+        self,
+        client: OAuthClientInformationFull,  # noqa: ARG002 - the SDK's form
+        authorization_code: OurCode,
+    ) -> OAuthToken:
+        """The first tokens. Raises TokenError."""
+        try:
+            return _told(await asyncio.to_thread(self._sign_ins.exchange, authorization_code.kept))
+        except TakenError as error:
+            raise TokenError("invalid_request", str(error)) from error
+
+    async def load_refresh_token(self, client: OAuthClientInformationFull, refresh_token: str) -> OurRefresh | None:
+        """None for another application's. One that comes again when it may not ends its family."""
+        found: Refresh | None = await asyncio.to_thread(self._sign_ins.refresh_of, refresh_token, client.client_id)
+        if found is None:
+            return None
+        return OurRefresh(
+            token=refresh_token,
+            client_id=client.client_id,
+            scopes=_scopes(found.scope),
+            expires_at=int(found.expires_at),
+            resource=self._resource,
+            kept=found,
+        )
+
+    async def exchange_refresh_token(
+        self,
+        client: OAuthClientInformationFull,  # noqa: ARG002 - the SDK's form
+        refresh_token: OurRefresh,
+        scopes: list[str],
+    ) -> OAuthToken:
+        """The next tokens. Raises TokenError."""
+        if set(scopes) != set(refresh_token.scopes):
+            raise TokenError("invalid_scope", "a token is turned over as it is; sign in again for less")
+        return _told(await asyncio.to_thread(self._sign_ins.turn_over, refresh_token.kept))
+
+    async def load_access_token(self, token: str) -> AccessToken | None:
+        """Never asked: our own door knows the tokens (`gateway/admission.py`)."""
+        raise NotImplementedError
+
+    async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
+        """Never asked: there is no such endpoint; `confide gateway rm` ends what was granted."""
+        raise NotImplementedError
+
+    async def exchange_identity_assertion(
+        self, client: OAuthClientInformationFull, params: IdentityAssertionParams
+    ) -> OAuthToken:
+        """Never asked: the grant is off."""
+        raise NotImplementedError
+
+
+class Authenticator(ClientAuthenticator):
+    """Knows an application by the SHA-256 of its secret; the SDK's would need the secret itself."""
+
+    def __init__(self, provider: Provider, applications: Applications) -> None:
+        super().__init__(provider)
+        self._applications = applications
+
+    async def authenticate_request(self, request: Request) -> OAuthClientInformationFull:
+        """Raises AuthenticationError, with the same words whatever is wrong."""
+        form = await request.form()
+        identifier = form.get("client_id")
+        found = await asyncio.to_thread(self._applications.find, identifier) if isinstance(identifier, str) else None
+        if found is None or not _shows(found, form.get("client_secret"), request.headers.get("authorization", "")):
+            raise AuthenticationError("the application is not known, or has not shown that it is the one")
+        return _information(found)
+
+
+def _shows(application: Application, posted: object, authorization: str) -> bool:
+    if application.method == "none":
+        return application.secret is None
+    secret = posted if application.method == "client_secret_post" and isinstance(posted, str) else ""
+    if application.method == "client_secret_basic":
+        try:
+            scheme, _, text = authorization.partition(" ")
+            name, _, secret = base64.b64decode(text, validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return False
+        if scheme.lower() != "basic" or unquote(name) != application.id:
+            return False
+        secret = unquote(secret)
+    given = hashlib.sha256(secret.encode()).digest()
+    return application.secret is not None and hmac.compare_digest(given, application.secret)
+
+
+def _information(application: Application, redirects: Sequence[str] = ()) -> OAuthClientInformationFull:
+    return OAuthClientInformationFull(
+        client_id=application.id,
+        client_name=application.name,
+        redirect_uris=[AnyUrl(each) for each in redirects],
+        token_endpoint_auth_method=application.method,
+        scope=" ".join(SCOPES),
+    )
+
+
+def _scopes(scope: SignInScope) -> list[str]:
+    return [READ, WRITE] if scope == "write" else [READ]
+
+
+def _told(issued: Issued | None) -> OAuthToken:
+    if issued is None:
+        raise TokenError("invalid_grant", "it is not good any more")
+    return OAuthToken(
+        access_token=issued.access,
+        expires_in=issued.expires_in_s,
+        scope=" ".join(_scopes(issued.scope)),
+        refresh_token=issued.refresh,
+    )

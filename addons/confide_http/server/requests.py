@@ -1,0 +1,124 @@
+"""The requests by which a device decides who reaches its space over HTTP: sign-in, sign-in-approve, gateway-end (PROTOCOL.md 9.7).
+
+What is let in reads the whole space, so whoever decides must reach all of it. Six words name a request; a wrong guess costs its place among
+few, and a request for another space is answered as one that is not there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from confide_crypto.errors import RequestError
+from confide_daemon.access.callers import Caller
+from confide_daemon.access.enrollment import check_name, free_name
+from confide_daemon.errors import GrantError, NotFoundError
+from confide_daemon.sealing.rosters import RosterDesk
+from confide_daemon.server.requests import Operation
+from confide_http.server.access.sign_in import Granted, SignInScope, Waiting
+from confide_memory.documents import iso
+
+MOST_GUESSES: Final = 10
+"""Wrong words of one connection within `GUESSES_S`. They have 66 bits: what this bounds is work."""
+GUESSES_S: Final = 600.0
+
+
+class SignInRequests:
+    """One connection's."""
+
+    def __init__(
+        self,
+        desk: RosterDesk,
+        caller: Callable[[], Caller],
+        is_device: Callable[[bytes], Awaitable[bool]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`caller` is asked at each step, and raises GrantError once its access has ended; `is_device`: whether a key is on the roster."""
+        self._desk = desk
+        self._caller = caller
+        self._is_device = is_device
+        self._clock = clock
+        self._wrong: deque[float] = deque(maxlen=MOST_GUESSES)
+        self.operations: dict[str, Operation] = {
+            "sign-in": self._look,
+            "sign-in-approve": self._approve,
+            "gateway-end": self._end,
+        }
+
+    async def _look(self, words: str) -> dict[str, Any]:
+        found = await self._found(words)
+        return {
+            "application": found.application.name,
+            "registered": found.application.is_registered,
+            "redirect": found.asked.redirect,
+            "scope": found.asked.scope,
+            "expires": iso(found.expires_at),
+        }
+
+    async def _approve(
+        self,
+        words: str,
+        name: str,
+        scope: SignInScope,
+        projects: Sequence[str] | None,
+        days: int,
+        *,
+        trusted: bool,
+    ) -> dict[str, Any]:
+        if name:
+            check_name(name, "gateway client")
+        if projects is not None and not all(one and one.isprintable() for one in projects):
+            raise RequestError("invalid", "a project's name cannot be shown")
+        found = await self._found(words)
+        caller = self._caller()
+        granted = Granted(
+            name or free_name(found.application.name, ()),
+            scope,
+            None if projects is None else tuple(projects),
+            "trusted" if trusted else "untrusted",
+            days,
+            caller.public_key.hex(),
+        )
+        done = await asyncio.to_thread(self._desk.sign_ins.approve, found, granted)
+        if done is None:
+            raise _unknown()
+        return {"scope": done.scope, "days": done.days}
+
+    async def _end(self, name: str) -> dict[str, Any]:
+        caller = await self._deciding()
+        if not await asyncio.to_thread(self._desk.end_gateway_client, caller.space_id, name):
+            raise NotFoundError(
+                "no program of this name reaches the space by HTTP", hint="confide gateway ls lists them"
+            )
+        return {}
+
+    async def _found(self, words: str) -> Waiting:
+        caller = await self._deciding()
+        now = self._clock()
+        while self._wrong and now - self._wrong[0] > GUESSES_S:
+            self._wrong.popleft()
+        if len(self._wrong) == MOST_GUESSES:
+            raise RequestError("busy", "there were too many wrong words", "come again in ten minutes")
+        found = await asyncio.to_thread(self._desk.sign_ins.of_words, words, caller.space)
+        if found is None:
+            self._wrong.append(now)
+            raise _unknown()
+        return found
+
+    async def _deciding(self) -> Caller:
+        """Who decides for all of the space. Raises GrantError: the caller does not."""
+        caller = self._caller()
+        caller.grants.require_scope()
+        if not caller.grants.reaches_all:
+            raise GrantError("who reaches a space by HTTP is decided on a machine that reaches all of it")
+        if not await self._is_device(caller.public_key):
+            raise GrantError("this machine is not among the devices of its space")
+        return self._caller()
+
+
+def _unknown() -> NotFoundError:
+    hint = "they are on the page that the program has opened, for ten minutes; begin there again"
+    return NotFoundError("no sign-in with these words waits", hint=hint)

@@ -1,0 +1,177 @@
+"""The gateway beside a running daemon: a socket of its own, uvicorn, and the routes behind the guard."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from confide_cluster.daemon.gateway.from_nodes import FromNode
+from confide_crypto.keys.files import read_private_file
+from confide_crypto.transport.open import Connection
+from confide_daemon.config import GatewayConfig, parse_listen
+from confide_daemon.errors import ListenError
+from confide_daemon.server.replicas import Change
+from confide_daemon.server.server import Daemon
+from confide_http.door.certificates import CertificateError, Renewal, good_until
+from confide_http.door.guard import Guard, Names
+from confide_http.door.pacing import Turns
+from confide_http.door.refusals import handlers
+from confide_http.door.serving import Server, listen, settings
+from confide_http.server import health
+from confide_http.server.access.applications import Applications
+from confide_http.server.access.sign_in import SignIns
+from confide_http.server.admission import PATH, Bearer, resource_of
+from confide_http.server.client import FINISH_S
+from confide_http.server.clients import Clients
+from confide_http.server.endpoint import Endpoint
+from confide_http.server.limits import MAX_CONNECTIONS
+from confide_http.server.names import hosts_of, origin_of
+from confide_http.server.oauth.documents import Documents
+from confide_http.server.oauth.routes import OPEN_TO_LINKS, SignInRoutes
+
+log = logging.getLogger(__name__)
+
+GOODBYE_S: Final = 2.0
+CERTIFICATE_ENDS: Final = "gateway_certificate_end_timestamp_seconds"
+_WHERE: Final = "for the gateway"
+_HINT: Final = "choose another listen of [gateway] in daemon.toml"
+
+
+class Gateway:
+    """What a daemon with `[gateway]` serves beside its machines (`server/beside.py`)."""
+
+    def __init__(self, config: GatewayConfig, daemon: Daemon) -> None:
+        self._config = config
+        self._daemon = daemon
+        self._clients: Clients | None = None
+        self._endpoint: Endpoint | None = None
+        self._from_nodes: set[FromNode] = set()
+        self._server: Server | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    def beside(cls, config: GatewayConfig) -> Callable[[Daemon], Gateway]:
+        """Makes it for a daemon."""
+        return partial(cls, config)
+
+    async def open(self) -> None:
+        """Listen. Raises ListenError: the address, or the certificate, cannot be used; KeyFileError: its key is open to others."""
+        if self._config.key:
+            await asyncio.to_thread(read_private_file, Path(self._config.key).expanduser())
+        listening = _listen(self._config.listen)
+        try:
+            port = int(listening.getsockname()[1])
+            origin, hosts = origin_of(self._config, port), hosts_of(self._config, port)
+            by_token = Bearer(self._daemon.registry, origin)
+            self._clients = Clients(self._daemon, by_token)
+            self._endpoint = Endpoint(self._daemon, self._clients, by_token)
+            mcp = Route(PATH, self._endpoint, methods=["GET", "POST", "DELETE"], name="mcp")
+            registry, resource = self._daemon.registry, resource_of(origin)
+            applications = Applications(registry)
+            documents = Documents(applications, self._config.client_hosts, self._config.client_space)
+            signing_in = SignInRoutes(applications, SignIns(registry), documents, origin=origin, resource=resource)
+            routes = [*health.routes(origin), *signing_in.routes(), mcp]
+            application = Starlette(routes=routes, exception_handlers=handlers())
+            application.router.redirect_slashes = False
+            guarded = Guard(
+                application,
+                Names(hosts, open_to_links=OPEN_TO_LINKS),
+                hint="whoever runs the daemon finds it in its log",
+            )
+            settings, renewal = await asyncio.to_thread(_settings, guarded, self._config)
+            self._server = Server(settings, turns=Turns())
+        except BaseException:
+            listening.close()
+            raise
+        self._tasks = [
+            asyncio.create_task(self._server.serve(sockets=[listening])),
+            asyncio.create_task(self._clients.watch()),
+        ]
+        if renewal is not None:
+            self._tasks.append(asyncio.create_task(renewal.run()))
+            says = "When the certificate of the gateway ends."
+            self._daemon.operator.metrics.add(CERTIFICATE_ENDS, says, lambda: renewal.until)
+        if (space := self._config.client_space) and space not in registry.spaces():
+            log.warning(
+                "client_space of [gateway]: there is no space of that name, so no described program can sign in"
+            )
+        log.info("the gateway listens on %s port %d", listening.getsockname()[0], port)
+
+    async def close(self) -> None:
+        """End streams, let what was begun be answered, and take no more."""
+        if self._clients is None or self._server is None:
+            return
+        serving, *watching = self._tasks
+        self._server.should_exit = True
+        for task in watching:
+            task.cancel()
+        self._clients.end_streams()
+        leaving = [asyncio.create_task(node.leave()) for node in self._from_nodes]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FINISH_S + GOODBYE_S):
+                await asyncio.gather(asyncio.shield(serving), *map(asyncio.shield, leaving))
+        await self._clients.close()
+        for task in (serving, *leaving):
+            task.cancel()
+        await asyncio.gather(serving, *watching, *leaving, return_exceptions=True)
+
+    def changed(self, space_id: str, change: Change) -> None:
+        if self._clients is not None:
+            self._clients.changed(space_id, change)
+
+    def elsewhere(self, space_id: str) -> None:
+        if self._clients is not None:
+            self._clients.elsewhere(space_id)
+
+    async def serve(self, connection: Connection) -> None:
+        if self._endpoint is None:  # it is about to listen
+            await connection.close("restart")
+            return
+        node = FromNode(connection, self._endpoint)
+        self._from_nodes.add(node)
+        try:
+            await node.serve()
+        finally:
+            self._from_nodes.discard(node)
+
+    async def settle(self, space_id: str) -> None:
+        if self._clients is not None:
+            await self._clients.settle(space_id)
+
+
+def _listen(where: str) -> socket.socket:
+    host, port = parse_listen(where)
+    try:
+        return listen(host, port)
+    except OSError as error:
+        why = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror or type(error).__name__
+        raise ListenError(f"{host}:{port} {_WHERE}", why, hint=_HINT) from error
+
+
+def _settings(application: Any, config: GatewayConfig) -> tuple[uvicorn.Config, Renewal | None]:
+    """How it is served, and what keeps its certificate as the files are."""
+    cert, key = (Path(name).expanduser() if name else None for name in (config.cert, config.key))
+    try:
+        if cert is not None and key is not None:
+            good_until(cert, key)
+        found = settings(application, most_connections=MAX_CONNECTIONS, finish_s=int(FINISH_S), cert=cert, key=key)
+        if cert is None or key is None or found.ssl is None:
+            return found, None
+        return found, Renewal(found.ssl, cert, key, require=read_private_file)
+    except (CertificateError, OSError, ssl.SSLError) as error:
+        why = str(error) if isinstance(error, CertificateError) else error.strerror or type(error).__name__
+        hint = "cert and key of [gateway] name PEM files that the daemon's own user can read"
+        problem = f"its certificate or the key of it cannot be used: {why}"
+        raise ListenError(f"{config.listen} {_WHERE}", problem, hint=hint) from error

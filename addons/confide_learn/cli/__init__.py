@@ -1,0 +1,1 @@
+"""The commands `confide learn` and `confide learned`."""

@@ -1,0 +1,207 @@
+"""`confide learned`: what was learned on this machine, to be accepted, edited, refused, or taken back (docs/learning.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import subprocess
+import tempfile
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from confide_learn.local import delivery
+from confide_learn.local.checks import MAX_CHARS
+from confide_learn.local.suggestions import STATES, SUMMARY, Suggestion, Suggestions
+from confide_proxy.cli.console import (
+    AsJson,
+    Here,
+    Output,
+    clock,
+    command,
+    counted,
+    identified,
+    note,
+    one_line,
+    print_json,
+    remark,
+    row,
+    say,
+    styled,
+)
+from confide_proxy.errors import EditorError, LearningError
+
+learned_app = typer.Typer(help="What was learned from your sessions on this machine.")
+Ids = Annotated[
+    list[str], typer.Argument(metavar="ID...", help="As `confide learned` shows it; its beginning will do.")
+]
+_MOST_CHARS: Final = {SUMMARY: 8_000}
+_SHOWN_LINES: Final = 8
+
+
+@learned_app.callback(invoke_without_command=True)
+def learned(
+    context: typer.Context,
+    every: Annotated[bool, typer.Option("--all", "-a", help="Also what was stored or refused.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List what waits for your yes or no."""
+    if context.invoked_subcommand is not None:
+        return
+    here: Here = context.obj
+    found = Suggestions(here.paths.learn).all()
+    shown = [each for each in found if every or each.state in ("waiting", "storing")]
+    if as_json:
+        print_json({"mode": here.config.learn.mode, "suggestions": [_as_json(each) for each in shown]})
+        return
+    for each in shown:
+        _tell(each)
+    if not shown:
+        say("nothing waits for you")
+        if not here.config.learn.is_on:
+            note(f"learning is off; {here.paths.config} switches it on: docs/learning.md")
+    elif not every:
+        remark("hint: confide learned accept ID, edit ID, or refuse ID; what was refused stays away")
+
+
+@learned_app.command()
+@command
+async def accept(here: Here, ids: Ids) -> Output:
+    """Make notes of them."""
+    suggestions = Suggestions(here.paths.learn)
+    chosen = [_chosen(suggestions, identity, ("waiting", "storing")) for identity in dict.fromkeys(ids)]
+    return await _stored(here, suggestions, chosen)
+
+
+@learned_app.command()
+@command
+async def edit(
+    here: Here,
+    identity: Annotated[str, typer.Argument(metavar="ID", help="As `confide learned` shows it.")],
+    text: Annotated[
+        str | None, typer.Option("--text", help="What to keep in its place; without it, your editor opens.")
+    ] = None,
+) -> Output:
+    """Change the words of one, and make a note of it."""
+    suggestions = Suggestions(here.paths.learn)
+    found = _chosen(suggestions, identity, ("waiting", "storing"))
+    words = (await asyncio.to_thread(_edited, found.text) if text is None else text).strip()
+    most = _MOST_CHARS.get(found.kind, MAX_CHARS)
+    if not words or len(words) > most:
+        problem = "the text is empty" if not words else f"the text has more than {most} characters"
+        raise LearningError(problem, hint="it waits as it was; confide learned refuse ID throws it away")
+    return await _stored(here, suggestions, [replace(found, text=words)])
+
+
+@learned_app.command()
+@command
+def refuse(here: Here, ids: Ids) -> Output:
+    """Throw them away; the same is not suggested again."""
+    suggestions = Suggestions(here.paths.learn)
+    chosen = [_chosen(suggestions, identity, ("waiting", "storing")) for identity in dict.fromkeys(ids)]
+    for each in chosen:
+        suggestions.put(replace(each, state="refused", quote=""))
+    return Output({"refused": [each.id for each in chosen]}, f"refused {', '.join(each.id for each in chosen)}")
+
+
+@learned_app.command()
+@command
+async def undo(here: Here, ids: Ids) -> Output:
+    """Delete the notes that they became; the same is not stored again."""
+    suggestions = Suggestions(here.paths.learn)
+    chosen = [_chosen(suggestions, identity, ("stored",)) for identity in dict.fromkeys(ids)]
+    for each in chosen:
+        async with here.client(await identified(here, _folder(each))) as client:
+            suggestions.put(await delivery.take_back(client, each))
+    told = "\n".join(one_line(f"undone {each.id}: {each.path}; confide restore brings it back") for each in chosen)
+    return Output({"undone": [each.id for each in chosen]}, told)
+
+
+async def _stored(here: Here, suggestions: Suggestions, chosen: list[Suggestion]) -> Output:
+    done = []
+    for each in chosen:
+        # A text that a person has edited is sealed as everything that is stored: the call does that.
+        async with here.client(await identified(here, _folder(each))) as client:
+            stored = await delivery.store(client, each, is_accepted=True)
+        await asyncio.to_thread(suggestions.put, stored)
+        done.append(stored)
+
+    def tell() -> None:
+        for each in done:
+            row(f"{'is there already' if each.state == 'known' else 'stored'}: {each.path} as note {each.note}")
+
+    return Output({"stored": [_as_json(each) for each in done]}, tell)
+
+
+def _chosen(suggestions: Suggestions, identity: str, states: tuple[str, ...]) -> Suggestion:
+    """The one that a person has named. Raises LearningError: none, several, or none to do that with."""
+    found = suggestions.find(identity)
+    if not found:
+        raise LearningError(
+            f"nothing that was learned is called {identity[:32]}", hint="confide learned --all lists it"
+        )
+    able = [each for each in found if each.state in states]
+    if not able:
+        raise LearningError(f"{found[0].id} is {found[0].state} already", hint="confide learned --all lists all")
+    if len(able) > 1:
+        raise LearningError(f"several are called {identity[:32]}…", hint="name more of its id")
+    return able[0]
+
+
+def _folder(suggestion: Suggestion) -> Path:
+    folder = Path(suggestion.folder)
+    if not folder.is_dir():
+        hint = f"put it back to {suggestion.folder}, or store the text by hand: confide store"
+        raise LearningError(f"the folder of project {suggestion.project} is not there any more", hint=hint)
+    return folder
+
+
+def _tell(each: Suggestion) -> None:
+    facts = "  ".join(one_line(part) for part in (each.kind, f"[{each.project}]", clock(each.at), f"by {each.judge}"))
+    state = "" if each.state == "waiting" else f"  {each.state}"
+    say(styled((each.id, "bold"), "  ", (f"{facts}{state}", "dim")))
+    lines = each.text.splitlines()
+    for line in lines[:_SHOWN_LINES]:
+        row(f"    {line}")
+    if len(lines) > _SHOWN_LINES:
+        row(f"    … {len(lines) - _SHOWN_LINES} more lines")
+    if each.quote and each.quote.casefold() not in each.text.casefold():
+        row(f'    said: "{each.quote}"')
+    if each.note and each.state == "waiting":
+        row(f"    changes {each.path}")
+
+
+def _as_json(each: Suggestion) -> dict[str, Any]:
+    assert each.state in STATES
+    return {name: value for name, value in asdict(each).items() if value != ""}
+
+
+def _edited(text: str) -> str:
+    """The text as it is after a person's editor. Raises EditorError."""
+    chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    if not chosen:
+        raise EditorError("no editor is set", hint="set EDITOR, or give the text with --text")
+    fd, name = tempfile.mkstemp(prefix="confide-learned-", suffix=".md")
+    file = Path(name)
+    try:
+        with open(fd, "w", encoding="utf-8") as opened:
+            opened.write(f"{text}\n")
+        done = subprocess.run([*shlex.split(chosen), name], check=False)
+        if done.returncode != 0:
+            raise EditorError(f"the editor ended with code {done.returncode}", hint="nothing was changed")
+        return file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise EditorError(
+            f"the editor cannot be run: {error}", hint="set EDITOR, or give the text with --text"
+        ) from None
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def waiting_line(here: Here) -> str:
+    """For `confide status`: that something waits; "" where nothing does."""
+    count = len(Suggestions(here.paths.learn).waiting()) if here.config.learn.is_on else 0
+    return f"{counted(count, 'suggestion')} from your sessions: confide learned" if count else ""

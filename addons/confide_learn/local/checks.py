@@ -1,0 +1,85 @@
+"""What every finding has to pass, whoever found it: a judge may be slow, wrong, or lie. Pure.
+
+A finding rests on a quote that stands in the transcript as it is said to, in one message of a person or of the agent. Without one it is
+dropped, however right it sounds.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from confide_learn.local.exchanges import Exchange, Said, typed
+from confide_learn.local.finding import KINDS, Finding, words_of
+from confide_memory.classes import hostile
+
+MAX_CHARS: Final = 500
+MAX_FINDINGS: Final = 5
+"""Of a batch."""
+ALIKE: Final = 0.9
+_LEAST_WORDS: Final = 3
+_LEAST_QUOTE_CHARS: Final = 12
+_LEAST_QUOTE_WORDS: Final = 3
+_BLANKS: Final = re.compile(r"\s+")
+_TOPICS: Final = re.compile(r"\n\s*\n|^#{1,6} |^\s*(?:[-*•]|\d+[.)]) ", re.MULTILINE)
+"""A blank line, a heading, a list: more than one topic."""
+_OURS: Final = re.compile(r"confide-memory|hook_context|system-reminder|\[tool |\(redacted:", re.IGNORECASE)
+"""What was put into the conversation, is a call, or stands for what never leaves."""
+_STEERING: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+
+
+def checked(findings: Iterable[Finding], window: Sequence[Exchange]) -> list[Finding]:
+    """Those that may be kept, as one line each, at most `MAX_FINDINGS`."""
+    messages = [_flat(_own(said)) for exchange in window for said in exchange.said if said.role != "call"]
+    kept: list[Finding] = []
+    for finding in findings:
+        text, quote = _flat(_STEERING.sub("", finding.text)), _flat(finding.quote)
+        if finding.kind not in KINDS or _TOPICS.search(finding.text.strip()):
+            continue
+        if not text or len(text) > MAX_CHARS or len(words_of(text)) < _LEAST_WORDS or _OURS.search(text):
+            continue
+        if not is_quoted(quote, messages) or _OURS.search(quote):
+            continue
+        if hostile.is_hostile(text):
+            continue
+        if any(likeness(text, other.text) >= ALIKE for other in kept):
+            continue
+        kept.append(Finding(text, quote, finding.kind))
+        if len(kept) == MAX_FINDINGS:
+            break
+    return kept
+
+
+def is_quoted(quote: str, messages: Iterable[str]) -> bool:
+    """Whether a quote stands in one of the messages, blanks aside, and says enough to be one."""
+    flat = _flat(quote)
+    if len(flat) < _LEAST_QUOTE_CHARS or len(words_of(flat)) < _LEAST_QUOTE_WORDS:
+        return False
+    return any(flat in message for message in messages)
+
+
+def likeness(one: str, other: str) -> float:
+    """How much two texts have in common by their words in order: from `ALIKE` to 1, or 0 for less."""
+    mine, others = words_of(one), words_of(other)
+    total = len(mine) + len(others)
+    if not total or 2 * min(len(mine), len(others)) < ALIKE * total or 2 * len({*mine} & {*others}) < len({*mine}):
+        return 0.0  # most pairs, and this is a twentieth of what the rest costs
+    matcher = difflib.SequenceMatcher(None, mine, others, autojunk=False)
+    return matcher.ratio() if matcher.quick_ratio() >= ALIKE else 0.0
+
+
+def is_a_persons(finding: Finding, window: Sequence[Exchange]) -> bool:
+    """Whether the quote of a finding is what a person said."""
+    return is_quoted(finding.quote, [_flat(typed(exchange.user)) for exchange in window])
+
+
+def _own(said: Said) -> str:
+    return typed(said.text) if said.role == "user" else said.text
+
+
+def _flat(text: str) -> str:
+    return _BLANKS.sub(" ", text).strip()

@@ -1,0 +1,434 @@
+"""The learner: reads on in the transcripts that pointers lead to, has them judged, and keeps what passes the checks.
+
+One process of the machine holds the seat. What was judged is first written as a suggestion, then the transcript's offset moves on, then the
+pointers are forgotten: whoever is killed in between does it once more, and what is known already is not kept twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from confide_crypto.errors import ConfideError, RequestError
+from confide_crypto.sealing.placeholder import STANDIN
+from confide_crypto.transport.task_group import raise_if_cancelled
+from confide_learn.local import delivery, summary
+from confide_learn.local.checks import checked, is_a_persons
+from confide_learn.local.exchanges import Exchange, Reading, read
+from confide_learn.local.judges.chain import chain_of
+from confide_learn.local.progress import Known, Progress, write_whole
+from confide_learn.local.suggestions import MOST_WAITING, Suggestion, Suggestions, id_of, now
+from confide_memory.answers import ask
+from confide_memory.classes import DERIVED, UNTRUSTED, hostile
+from confide_proxy.hooks import pointers
+from confide_proxy.locks import SEAT_AGAIN_S, Seat
+from confide_proxy.sync import project as projects
+from confide_proxy.sync.project_names import named
+from confide_proxy.sync.transcripts.files import head_of, mark_of, opened, origin_of
+from confide_proxy.sync.transcripts.source import AS_EXCLUDED, PARSERS
+from confide_proxy.sync.transcripts.streamer import folder_of
+from confide_proxy.sync.walk import Narrowing
+
+if TYPE_CHECKING:
+    from confide_learn.local.delivery import Connects, Memory
+    from confide_learn.local.judges.chain import Chain
+    from confide_proxy.config import ProxyConfig
+    from confide_proxy.paths import Paths
+    from confide_proxy.sync.project import Project
+    from confide_proxy.sync.transcripts.parsers import Parser
+
+log = logging.getLogger(__name__)
+
+SEAT: Final = "learn"
+RULES: Final = "rules"
+"""The judge that is always there, as it names itself."""
+QUIET_S: Final = 60.0
+"""After the last pointer: a person who goes on talking is not learned from meanwhile."""
+LOOK_S: Final = 2.0
+"""A look is one system call."""
+TROUBLE_S: Final = 300.0
+WINDOW: Final = 5
+"""Exchanges that are judged together, at most."""
+_BEHIND_BYTES: Final = 4 * 2**20
+"""Of a transcript that is new here so much before its first pointer is read: learning was off when the rest was said."""
+_ENDS: Final = frozenset({"Stop", "SessionEnd", "AfterAgent", "session.idle", "stop"})
+"""Events at which the agent has said all."""
+_DEADLINE_S: Final = 20.0
+_ABOUT_IT: Final = frozenset({"invalid", "not_found", "denied"})
+_AT_AN_END: Final = frozenset({"SessionEnd"})
+
+
+@dataclass(slots=True)
+class Learned:
+    """What one run came to.
+
+    Attributes:
+        sessions, exchanges: that were read.
+        found: how many things are new; `stored` of them became notes.
+        skipped: transcripts that cannot be read, or are of a client without a parser.
+        unknown: lines that no parser knows.
+        lowered: what agents stored behind words of strangers, and that is untrusted now.
+        is_full: so much waits for a person that nothing more is read.
+        problems: why judges could not, by name.
+    """
+
+    sessions: int = 0
+    exchanges: int = 0
+    found: int = 0
+    stored: int = 0
+    skipped: int = 0
+    unknown: int = 0
+    lowered: int = 0
+    is_full: bool = False
+    problems: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """A transcript, and what its pointers say."""
+
+    path: Path
+    root: Path
+    parser: Parser
+    session: str
+    pointers: tuple[dict[str, Any], ...]
+
+    @property
+    def client(self) -> str:
+        return self.parser.agent
+
+    @property
+    def has_ended(self) -> bool:
+        return any(pointer["event"] in _AT_AN_END for pointer in self.pointers)
+
+    def is_said(self, exchange: Exchange) -> bool:
+        """Whether the agent had its last word in an exchange."""
+        return any(each["event"] in _ENDS and each["offset"] > exchange.begin for each in self.pointers)
+
+    @property
+    def compacted(self) -> str:
+        """The client's own summary of the session, the last one; "" where there is none."""
+        found = [
+            pointer["more"]["compact_summary"] for pointer in self.pointers if "compact_summary" in pointer["more"]
+        ]
+        return found[-1] if found else ""
+
+
+class Learner:
+    """Learns for this machine. `connect` opens a way to the daemon for a project."""
+
+    def __init__(self, paths: Paths, config: ProxyConfig, connect: Connects) -> None:
+        self._paths = paths
+        self._config = config
+        self._connect = connect
+        self._folder = paths.learn
+        self._seat = Seat(paths.seats, SEAT)
+        self.suggestions = Suggestions(self._folder)
+
+    async def run(self) -> None:
+        """Learn whenever it has been quiet for a minute, until cancelled; in turns with the other processes of this machine.
+
+        Raises OSError: the state folder cannot be written to.
+        """
+        if not self._config.learn.is_on or os.environ.get("CONFIDE_LEARNING"):
+            return
+        try:
+            while True:
+                await asyncio.sleep(LOOK_S)
+                if self.quiet_s() < QUIET_S or not self._seat.try_take():
+                    continue
+                try:
+                    learned = await self.learn()
+                    rest_s = TROUBLE_S if learned.is_full else 0.0
+                except (ConfideError, TimeoutError, OSError) as error:
+                    raise_if_cancelled()
+                    log.info("learning stopped: %s", error if isinstance(error, ConfideError) else type(error).__name__)
+                    rest_s = TROUBLE_S
+                self._seat.leave()
+                await asyncio.sleep(rest_s)
+        finally:
+            self._seat.leave()
+
+    def quiet_s(self) -> float:
+        """For how many seconds no pointer has come; -1 where there is none."""
+        try:
+            status = (self._folder / "pointers.jsonl").stat()
+        except OSError:
+            return -1.0
+        return max(0.0, time.time() - status.st_mtime) if status.st_size else -1.0
+
+    @contextmanager
+    def seated(self, *, wait_s: float) -> Iterator[bool]:
+        """Hold the seat, if it can be had in time. Raises OSError."""
+        end = time.monotonic() + wait_s
+        while not (is_ours := self._seat.try_take()) and time.monotonic() < end:
+            time.sleep(min(SEAT_AGAIN_S, max(0.0, end - time.monotonic())))
+        try:
+            yield is_ours
+        finally:
+            self._seat.leave()
+
+    async def learn(self) -> Learned:
+        """Go through what the pointers lead to; the seat is ours.
+
+        Raises ConfideError, TimeoutError: the daemon cannot be reached, or refuses; OSError: the disk does. What was not done comes again.
+        """
+        learned = Learned()
+        if not self._config.learn.is_on:
+            return learned
+        found, lines = await asyncio.to_thread(pointers.read, self._paths.state)
+        if not found:
+            return learned
+        chain = chain_of(self._config.learn, self._folder)
+        progress = await asyncio.to_thread(Progress, self._folder)
+        sessions = list(self._sessions(found, learned))
+        for session in sessions:
+            if len(await asyncio.to_thread(self.suggestions.waiting)) >= MOST_WAITING:
+                learned.is_full = True
+                break
+            try:
+                await self._session(session, chain, progress, learned)
+            except (ConfideError, TimeoutError):
+                raise
+            except OSError as error:
+                if not await asyncio.to_thread(_is_readable, session):
+                    learned.skipped += 1  # it was deleted, or is not ours
+                    continue
+                raise error
+        learned.problems = chain.problems
+        if not learned.is_full:
+            await asyncio.to_thread(pointers.forget, self._paths.state, lines)
+        last = {"at": now(), **asdict(learned)}
+        await asyncio.to_thread(write_whole, self._folder / "last.json", last)
+        return learned
+
+    def _sessions(self, found: list[dict[str, Any]], learned: Learned) -> Iterator[_Session]:
+        """The transcripts of clients that can be read, where those clients keep them. A path from elsewhere is not opened."""
+        by_path: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for pointer in found:
+            by_path.setdefault((pointer["client"], pointer["transcript"]), []).append(pointer)
+        for (client, transcript), its in by_path.items():
+            parser = PARSERS.get(client)
+            root = folder_of(parser, self._config) if parser is not None else None
+            path = _below(root, transcript) if root is not None else None
+            session = parser.session_of(path) if parser is not None and path is not None else None
+            if parser is None or root is None or path is None or session is None:
+                learned.skipped += 1
+                continue
+            yield _Session(root / path, root, parser, session, tuple(its))
+
+    async def _session(self, session: _Session, chain: Chain, progress: Progress, learned: Learned) -> None:
+        cwd = await asyncio.to_thread(_folder_of, session)
+        if cwd is None:
+            return  # its first lines are not written yet
+        claim = await asyncio.to_thread(projects.identify, Path(cwd))
+        if await asyncio.to_thread(Narrowing(claim.root).excludes, AS_EXCLUDED):
+            return
+        project = (
+            (await named(self._paths, self._config, claim)).project
+            if claim.is_project
+            else projects.shared(self._paths.global_folder)
+        )
+        learned.sessions += 1
+        async with self._connect(project) as memory:
+            is_read = False
+            while not is_read:
+                is_read = await self._stretch(session, project, memory, chain, progress, learned)
+            known = await asyncio.to_thread(progress.get, str(session.path))
+            await self._summed_up(session, project, memory, learned, is_tainted=known.tainted)
+            if self._config.learn.mode == "auto":
+                await self._deliver(project, memory, learned)
+
+    async def _stretch(
+        self,
+        session: _Session,
+        project: Project,
+        memory: Memory,
+        chain: Chain,
+        progress: Progress,
+        learned: Learned,
+    ) -> bool:
+        """Judge the next exchanges of a transcript; whether its end is reached."""
+        path = str(session.path)
+        sealer = memory.sealing.sealer
+        known, reading = await asyncio.to_thread(_read, session, progress.get(path), sealer)
+        exchanges = reading.exchanges
+        if exchanges and not reading.is_full and not session.is_said(exchanges[-1]):
+            exchanges = exchanges[:-1]  # the agent is at it
+        learned.unknown += reading.unknown
+        learned.exchanges += len(exchanges)
+        is_tainted = known.tainted
+        for exchange in exchanges:
+            learned.lowered += await _lowered(memory, exchange, is_before=is_tainted)
+            is_tainted = is_tainted or exchange.is_foreign
+        count = known.exchanges
+        is_read_by = known.tainted
+        for window in windows(exchanges, count):
+            judge, findings = await chain.findings(window, session.client)
+            is_read_by = is_read_by or any(exchange.is_foreign for exchange in window)
+            for finding in checked(findings, window):
+                # The rules keep a person's sentence as it is; what a model made of it may be of the page as well.
+                is_own = not is_read_by or (judge == RULES and is_a_persons(finding, window))
+                suggestion = Suggestion(
+                    id_of(project.name, finding.text),
+                    finding.text,
+                    finding.quote,
+                    finding.kind,
+                    project.name,
+                    str(project.root),
+                    session.session,
+                    session.client,
+                    judge,
+                    now(),
+                    class_=DERIVED if is_own else UNTRUSTED,
+                )
+                learned.found += await self._keep(suggestion, memory, reading)
+        end = exchanges[-1].end if exchanges else known.offset
+        if end > known.offset:
+            mark = await asyncio.to_thread(_mark, session, end)
+            moved = replace(
+                known, offset=end, mark=mark, exchanges=count + len(exchanges), tainted=is_tainted, at=now()
+            )
+            await asyncio.to_thread(progress.set, path, moved)
+        return not reading.is_full or end <= known.offset
+
+    async def _keep(self, suggestion: Suggestion, memory: Memory, reading: Reading | None = None) -> bool:
+        """Whether it is new. The daemon has the records of what its placeholders stand for first."""
+        if reading is not None:
+            named_here = {found[0] for found in STANDIN.finditer(f"{suggestion.text}\n{suggestion.quote}")}
+            if secrets := [reading.secrets[each] for each in named_here if each in reading.secrets]:
+                await memory.sealing.deposit.keep(memory.connection, secrets)
+        state = "storing" if self._config.learn.mode == "auto" else "waiting"
+        return await asyncio.to_thread(self.suggestions.add, replace(suggestion, state=state))
+
+    async def _summed_up(
+        self, session: _Session, project: Project, memory: Memory, learned: Learned, *, is_tainted: bool
+    ) -> None:
+        """One note of a session that was compacted or has ended."""
+        if not session.compacted and not session.has_ended:
+            return
+        make = partial(_summary, session, memory.sealing.sealer, is_tainted=is_tainted)
+        text, reading = await asyncio.to_thread(make)
+        if not text or hostile.is_hostile(text):
+            return
+        suggestion = Suggestion(
+            id_of(project.name, f"session {session.session}"),
+            text,
+            "",
+            summary.KIND,
+            project.name,
+            str(project.root),
+            session.session,
+            session.client,
+            "client" if session.compacted else RULES,
+            now(),
+            class_=UNTRUSTED if session.compacted and is_tainted else DERIVED,
+        )
+        learned.found += await self._keep(suggestion, memory, reading)
+
+    async def _deliver(self, project: Project, memory: Memory, learned: Learned) -> None:
+        for suggestion in await asyncio.to_thread(self.suggestions.all):
+            if suggestion.state == "storing" and suggestion.project == project.name:
+                stored = await delivery.store(memory, suggestion, is_accepted=False)
+                await asyncio.to_thread(self.suggestions.put, stored)
+                learned.stored += stored.state == "stored"
+
+
+def windows(exchanges: Sequence[Exchange], before: int) -> Iterator[Sequence[Exchange]]:
+    """New exchanges as they are judged: up to every fifth of the session together, each once. `before`: how many were judged already."""
+    start = 0
+    while start < len(exchanges):
+        size = WINDOW - (before + start) % WINDOW
+        yield exchanges[start : start + size]
+        start += size
+
+
+async def _lowered(memory: Memory, exchange: Exchange, *, is_before: bool) -> int:
+    """Have the daemon count as untrusted what the agent stored after it had read what strangers wrote; how much that was.
+
+    Raises ConnectionLost, TimeoutError: from the link; and RequestError, unless it is about the document.
+    """
+    count = 0
+    for project, path, revision in exchange.tainted(is_before=is_before):
+        body = {"project": project, "path": path, "revision": revision}
+        try:
+            answer = await ask(memory.connection, "lower", body, timeout_s=_DEADLINE_S)
+        except RequestError as error:
+            if error.code not in _ABOUT_IT:
+                raise
+            continue  # it was deleted, is of a project that this machine may not write to, or the daemon knows no classes
+        count += bool(answer["lowered"])
+    return count
+
+
+def _below(root: Path, transcript: str) -> Path | None:
+    """The path of a transcript below its client's folder; None where it is elsewhere."""
+    try:
+        path = Path(transcript)
+        if not path.is_absolute() or ".." in path.parts or "\0" in transcript:
+            return None
+        for base in (root, root.resolve()):
+            if path.is_relative_to(base):
+                return path.relative_to(base)
+    except (OSError, ValueError, RuntimeError):
+        return None
+    return None
+
+
+def _is_readable(session: _Session) -> bool:
+    try:
+        with opened(session.root, session.path):
+            return True
+    except OSError:
+        return False
+
+
+def _folder_of(session: _Session) -> str | None:
+    """The working folder of a session, absolute; None while its first lines are not written."""
+    with opened(session.root, session.path) as fd:
+        origin = origin_of(fd, session.parser)
+    said = next((pointer["more"]["cwd"] for pointer in session.pointers if pointer["more"].get("cwd")), "")
+    cwd = (origin[0] if origin else "") or said
+    return cwd if cwd.startswith("/") and "\0" not in cwd else None
+
+
+def _read(session: _Session, known: Known, sealer: Any) -> tuple[Known, Reading]:
+    """What follows in a transcript. One that was rewritten, or is shorter than before, is read anew."""
+    with opened(session.root, session.path) as fd:
+        head = head_of(fd)
+        is_same = bool(known.offset) and known.head == head and mark_of(fd, known.offset) == known.mark
+        if not is_same:
+            begin = 0 if known.offset else _first_offset(fd, session)
+            known = Known(
+                head=head, note=known.note, offset=begin, tainted=begin > 0
+            )  # what was not read may be a page
+        return known, read(fd, session.parser, known.offset, sealer)
+
+
+def _first_offset(fd: int, session: _Session) -> int:
+    """Where to begin in a transcript that is new here: at its beginning, unless it is long."""
+    first: int = min(pointer["offset"] for pointer in session.pointers)
+    begin = min(first, os.fstat(fd).st_size) - _BEHIND_BYTES
+    if begin <= 0:
+        return 0
+    end: int = os.pread(fd, _BEHIND_BYTES, begin).find(b"\n")
+    return int(begin) + end + 1
+
+
+def _mark(session: _Session, offset: int) -> str:
+    with opened(session.root, session.path) as fd:
+        return mark_of(fd, offset)
+
+
+def _summary(session: _Session, sealer: Any, *, is_tainted: bool) -> tuple[str, Reading | None]:
+    with opened(session.root, session.path) as fd:
+        day = time.strftime("%Y-%m-%d", time.localtime(session.pointers[-1]["at"]))
+        return summary.of(fd, session.parser, sealer, session.compacted, day, is_tainted=is_tainted)

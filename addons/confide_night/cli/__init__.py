@@ -1,0 +1,1 @@
+"""The commands `confide tasks` and `confide runner`."""

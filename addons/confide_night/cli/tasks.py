@@ -1,0 +1,457 @@
+"""`confide task`: work for the night, ordered, looked at, approved and ended (docs/tasks.md); and `confide report`, what came of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from confide_memory.answers import ask
+from confide_memory.documents import GLOBAL_PROJECT
+from confide_proxy.cli.console import (
+    DEADLINE_S,
+    Here,
+    Output,
+    ProjectDir,
+    agreed,
+    clock,
+    command,
+    identified,
+    input_text,
+    note,
+    one_line,
+    row,
+    say,
+    seconds,
+)
+from confide_proxy.cli.search import call
+from confide_proxy.errors import DeclinedError, InputError, ToolError
+
+if TYPE_CHECKING:
+    from confide_crypto.sealing.space_keys import SpaceKeys
+    from confide_night.order.order import Order
+    from confide_proxy.mcp.client import Client
+
+task_app = typer.Typer(help="Work for the night, which runners do while nobody watches.")
+TaskId = Annotated[str, typer.Argument(metavar="ID", help="As `confide task ls` shows it; its beginning will do.")]
+At = Annotated[str | None, typer.Option("--at", metavar="TIME", help="Which run, as shown; the last if left out.")]
+_MOST_CHARS: Final = 20_000
+_RAN: Final = ("succeeded", "failed", "lost", "cancelled", "running")
+
+
+@task_app.command()
+@command
+async def add(
+    here: Here,
+    description: Annotated[str, typer.Argument(metavar="TEXT", help="What is to be done; - reads it from stdin.")],
+    kind: Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Such as code-review or refactor.")] = None,
+    recipe: Annotated[
+        str | None, typer.Option("--recipe", metavar="NAME", help="review, fix, ask, or another of the runner.")
+    ] = None,
+    repo: Annotated[str | None, typer.Option("--repo", metavar="URL", help="The git repository to do it in.")] = None,
+    at: Annotated[str | None, typer.Option("--at", metavar="TIME", help="When; the next 02:00 if left out.")] = None,
+    schedule: Annotated[
+        str | None, typer.Option("--schedule", metavar="CRON", help='Again and again, such as "30 2 * * 1-5".')
+    ] = None,
+    zone: Annotated[
+        str | None, typer.Option("--zone", metavar="ZONE", help="The time zone; this machine's if left out.")
+    ] = None,
+    priority: Annotated[int | None, typer.Option("--priority", help="1 to 10, 10 first; 5 if left out.")] = None,
+    more: Annotated[str | None, typer.Option("--context", metavar="JSON", help="An object that goes along.")] = None,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", metavar="TIME", help="How long a run may take, such as 30m.")
+    ] = None,
+    max_usd: Annotated[float | None, typer.Option("--max-usd", metavar="DOLLARS", help="What a run may cost.")] = None,
+    missed: Annotated[
+        str | None, typer.Option("--missed", help="once, skip or all: what to do about nights without a runner.")
+    ] = None,
+    overlap: Annotated[
+        str | None, typer.Option("--overlap", help="skip, queue or replace: what to do while the last run goes on.")
+    ] = None,
+    retries: Annotated[int | None, typer.Option("--retries", help="0 to 5, of what never ran; 2 if left out.")] = None,
+    project: ProjectDir = Path(),
+) -> Output:
+    """Queue a task. This machine signs it; a runner does it."""
+    text = input_text() if description == "-" else description
+    if not text.strip():
+        raise InputError("the text is empty, so nothing was queued", hint='confide task add "what to do"')
+    told = {
+        "description": text,
+        "type": kind,
+        "recipe": recipe,
+        "repoUrl": repo,
+        "scheduledFor": at,
+        "schedule": schedule,
+        "timeZone": zone,
+        "priority": priority,
+        "context": _object(more),
+        "timeoutMs": _milliseconds(timeout),
+        "maxUsd": max_usd,
+        "missed": missed,
+        "overlap": overlap,
+        "retries": retries,
+    }
+    return await _added(here, project, {name: value for name, value in told.items() if value is not None})
+
+
+@task_app.command()
+@command
+async def ls(
+    here: Here,
+    status: Annotated[
+        str, typer.Option("--status", help="pending, running, paused, done, failed or cancelled.")
+    ] = "all",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="At most so many.")] = 20,
+    project: ProjectDir = Path(),
+) -> Output:
+    """List the tasks of all projects, the newest first."""
+    found = await call(here, await identified(here, project), "task_list", {"status": status, "limit": limit})
+
+    def tell() -> None:
+        for one in found["tasks"]:
+            when = f"  next {_local(one['scheduledFor'])}" if one["scheduledFor"] else ""
+            why = f" ({one['why']})" if one["why"] else ""
+            row(f"{one['id']}  {one['status']}{why}  {one['recipe']} [{one['project']}]{when}  {one['title']}")
+        if not found["tasks"]:
+            say("no task is queued" if status == "all" else f"no task is {status}")
+
+    return Output(found, tell)
+
+
+@task_app.command()
+@command
+async def show(here: Here, identity: TaskId, project: ProjectDir = Path()) -> Output:
+    """Show a whole order, who signed it, and what came of it."""
+    async with here.client(await identified(here, project)) as client:
+        found, order, problem = await _shown(client, identity)
+
+    def tell() -> None:
+        _tell_order(found, order, problem)
+        for one in found["slots"]:
+            row(_slot_line(one))
+
+    data = {**_plain(found, order), "problem": problem}
+    return Output(data, tell)
+
+
+@task_app.command()
+@command
+async def log(here: Here, identity: TaskId, at: At = None, project: ProjectDir = Path()) -> Output:
+    """Print the log of a run, which only the space's devices can open."""
+    async with here.client(await identified(here, project)) as client:
+        found, _, _ = await _shown(client, identity)
+        slot = _slot(found, at)
+        keys = client.sealing.keyring.keys
+        if keys is None:
+            raise client.sealing.keyring.problem or ToolError("this machine has no keys of its space")
+        records: dict[int, bytes] = {}
+        part: int | None = 0
+        while part is not None:
+            body = {"task": found["task"], "at": slot["at"], "from": part}
+            answer = await ask(client.connection, "task-logs", body, timeout_s=DEADLINE_S, bulk=True)
+            records |= {one["part"]: one["record"] for one in answer["parts"]}
+            part = answer["next"] if answer["next"] is None or answer["next"] > part else None
+    if not records:
+        raise ToolError("there is no log of that run", hint="logs are kept for 30 days, and come from the runner")
+    text, unreadable = _opened(records, keys)
+    told = {"task": found["task"], "at": slot["at"], "log": text, "unreadable": unreadable}
+    return Output(told, text.rstrip("\n"))
+
+
+def _opened(records: dict[int, bytes], keys: SpaceKeys) -> tuple[str, list[int]]:
+    """A log from its parts by number, and which of them cannot be read: in their place it is said why.
+
+    Raises SealingError: none can.
+    """
+    from confide_crypto.errors import SealingError
+    from confide_crypto.sealing.record import Record
+
+    texts: list[bytes] = []
+    unreadable: list[int] = []
+    problem: SealingError | None = None
+    for number in range(max(records) + 1):
+        why = "is not here"
+        if number in records:
+            try:
+                texts.append(Record.parse(records[number]).open(keys))
+                continue
+            except SealingError as error:
+                problem, why = problem or error, f"cannot be read: {error.message}"
+        # A line of its own, wherever the part before it was cut.
+        begins = b"" if not texts or texts[-1].endswith(b"\n") else b"\n"
+        texts.append(begins + f"(part {number} of this log {why})\n".encode())
+        unreadable.append(number)
+    if problem is not None and len(unreadable) == len(texts):
+        raise problem
+    return b"".join(texts).decode("utf-8", "replace"), unreadable
+
+
+@task_app.command()
+@command
+async def approve(
+    here: Here,
+    identity: TaskId,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    project: ProjectDir = Path(),
+) -> Output:
+    """Approve the order of another machine, after a look at all of it."""
+    from confide_memory.forms import encoded
+    from confide_night.local.orders import DOUBT, is_doubtful
+    from confide_night.order.sealed import approve_order
+
+    async with here.client(await identified(here, project)) as client:
+        found, order, problem = await _shown(client, identity)
+        keyring = client.sealing.keyring
+        if problem is not None or keyring.roster is None:
+            raise ToolError(f"this order is not followed: {problem}", hint="give it again: confide task add")
+        own = await keyring.identity()
+        if own.public_key.hex() == order.signer:
+            raise ToolError("this machine gave the order itself", hint="approve it on another device, or on the runner")
+        _tell_order(found, order, problem)
+        await agreed("Approve all of this", is_sure=yes)
+        approval = approve_order(own, keyring.roster.space, found["order"])
+        body = {"task": found["task"], "signature": encoded(approval.signature)}
+        answer = await ask(client.connection, "task-approve", body, timeout_s=DEADLINE_S)
+        told = f"{found['task']} is approved, and {answer['state']}"
+        if is_doubtful(keyring.roster, order, own.public_key):
+            note(DOUBT)
+    return Output({"id": found["task"], "state": answer["state"]}, told)
+
+
+@task_app.command()
+@command
+async def pause(here: Here, identity: TaskId, project: ProjectDir = Path()) -> Output:
+    """Begin nothing more of a task, until it is resumed; what runs goes on."""
+    return await _set(here, identity, "paused", project)
+
+
+@task_app.command()
+@command
+async def resume(here: Here, identity: TaskId, project: ProjectDir = Path()) -> Output:
+    """Go on with a task that was paused."""
+    return await _set(here, identity, "active", project)
+
+
+@task_app.command("run-now")
+@command
+async def run_now(here: Here, identity: TaskId, project: ProjectDir = Path()) -> Output:
+    """Queue the same once more, to be done at once, signed by this machine."""
+    async with here.client(await identified(here, project)) as client:
+        _, order, _ = await _shown(client, identity)
+    usd = None if order.max_microusd is None else order.max_microusd / 1_000_000
+    told = {
+        "description": order.description,
+        "type": order.type,
+        "recipe": order.recipe,
+        "project": order.project,
+        "repoUrl": order.repo or None,
+        "scheduledFor": datetime.now(UTC).isoformat(timespec="seconds"),
+        "timeZone": order.zone,
+        "priority": order.priority,
+        "context": json.loads(order.context) if order.context else None,
+        "timeoutMs": order.timeout_ms,
+        "maxUsd": usd,
+        "retries": order.retries,
+    }
+    return await _added(here, project, {name: value for name, value in told.items() if value is not None})
+
+
+@task_app.command()
+@command
+async def cancel(here: Here, identity: TaskId, project: ProjectDir = Path()) -> Output:
+    """End a task for good, and kill what runs of it."""
+    found = await call(here, await identified(here, project), "task_cancel", {"id": identity}, is_compared=False)
+    note(*found.get("warnings", []))
+    if found["queued"]:
+        told = f"the end of {found['id']} is queued"
+    elif not found["cancelled"]:
+        told = f"{found['id']} was over already"
+    else:
+        told = f"{found['id']} is cancelled" + (f"; {found['killed']} running, being killed" if found["killed"] else "")
+    return Output(found, told)
+
+
+@task_app.command()
+@command
+async def accept(here: Here, identity: TaskId, at: At = None, project: ProjectDir = Path()) -> Output:
+    """Make a usual note of a result, after a look at it. Asks at a terminal, always."""
+    if not sys.stdin.isatty():
+        # As `confide trust`: an agent that runs commands must not vouch for what another one wrote.
+        raise DeclinedError(
+            "nobody is here to be asked", hint="a person runs it in a terminal; there is no option for it"
+        )
+    this = await identified(here, project)
+    async with here.client(this) as client:
+        found, order, _ = await _shown(client, identity)
+        slot = _slot(found, at)
+        if slot["path"] is None:
+            raise ToolError("that run left no text", hint=f"confide task show {found['task'][:6]} lists its runs")
+        if order.project not in (this.name, GLOBAL_PROJECT):
+            hint = "run it in the folder of that project"
+            raise ToolError(f"the task is of project {one_line(order.project)}", hint=hint)
+        of_result = {"project": order.project, "path": slot["path"]}
+        text = _body((await ask(client.connection, "pull", of_result, timeout_s=DEADLINE_S))["text"])
+    say(text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}…")
+    await agreed("Keep this as a note of the project", is_sure=False)
+    fields = {"content": text, "title": f"Result: {_first(order.description)}", "source": "task", "tags": ["task"]}
+    stored = await call(here, this, "memory_store", {**fields, "project": order.project})
+    gone = await call(here, this, "memory_delete", {"path": slot["path"], "project": order.project})
+    async with here.client(this) as client:
+        # The daemon knows the text again, as one that nobody vouches for: now somebody does.
+        of_note = {"project": order.project, "path": stored["path"]}
+        looked = await ask(client.connection, "trust", of_note, timeout_s=DEADLINE_S)
+        await ask(client.connection, "trust", {**of_note, "hash": looked["hash"]}, timeout_s=DEADLINE_S)
+    note(*stored.get("warnings", []), *gone.get("warnings", []))
+    return Output({"path": stored["path"], "id": stored.get("id")}, f"kept as {stored['path']} [{order.project}]")
+
+
+@command
+async def report(
+    here: Here,
+    since: Annotated[str, typer.Option("--since", metavar="TIME", help="How far back, such as 12h or 7d.")] = "1d",
+    project: ProjectDir = Path(),
+) -> Output:
+    """Tell what was done while nobody watched: what needs you first."""
+    back_s = seconds(since, "hd", most_days=400, option="--since", examples="12h or 7d")
+    begin = datetime.now(UTC) - timedelta(seconds=back_s)
+    async with here.client(await identified(here, project)) as client:
+        body = {"since": begin.isoformat(timespec="seconds")}
+        answer = await ask(client.connection, "task-report", body, timeout_s=DEADLINE_S)
+
+    def tell() -> None:
+        for line in answer["lines"]:
+            row(line)
+
+    return Output({"lines": answer["lines"], "open": answer["open"]}, tell)
+
+
+async def _added(here: Here, folder: Path, arguments: dict[str, Any]) -> Output:
+    this = await identified(here, folder, is_written=True)
+    found = await call(here, this, "task_add", arguments, is_compared=False)
+    note(*found.get("warnings", []))
+    when = f", next {_local(found['scheduledFor'])}" if found["scheduledFor"] else ""
+    return Output(found, f"task {found['id']} is queued{when}")
+
+
+async def _set(here: Here, identity: str, state: str, folder: Path) -> Output:
+    async with here.client(await identified(here, folder)) as client:
+        found, _, _ = await _shown(client, identity)
+        body = {"task": found["task"], "state": state}
+        answer = await ask(client.connection, "task-set", body, timeout_s=DEADLINE_S)
+    return Output({"id": found["task"], "state": answer["state"]}, f"{found['task']} is {answer['state']}")
+
+
+async def _shown(client: Client, identity: str) -> tuple[dict[str, Any], Order, str | None]:
+    """What the daemon shows of a task; its order; and why it would not be followed, if it would not.
+
+    Raises OrderError: what it shows is no order.
+    """
+    from confide_night.local.orders import checked
+
+    found = await ask(client.connection, "task-show", {"task": identity}, timeout_s=DEADLINE_S)
+    return found, *checked(found, client.sealing.keyring.roster)
+
+
+def _slot(found: dict[str, Any], at: str | None) -> dict[str, Any]:
+    """The run of a task that a person means. Raises ToolError: there is none."""
+    wanted: list[dict[str, Any]] = [
+        one
+        for one in found["slots"]
+        if (one["state"] in _RAN if at is None else at in (str(one["at"]), clock(one["at"])))
+    ]
+    if not wanted:
+        raise ToolError("there is no such run of this task", hint=f"confide task show {found['task'][:6]} lists them")
+    return wanted[0]
+
+
+def _tell_order(found: dict[str, Any], order: Order, problem: str | None) -> None:
+    signed = f"signed by {found['device']}" if problem is None else f"not followed: {problem}"
+    row(f"{order.id}  {found['state']}{' (' + found['why'] + ')' if found['why'] else ''}; {signed}")
+    for name, value in _fields(order).items():
+        row(f"{name:<12}  {value}")
+    if found["approvals"]:
+        row(f"{'approved by':<12}  {len(found['approvals'])} more")
+    say(order.description)
+    if order.context:
+        say(f"context: {order.context}")
+
+
+def _fields(order: Order) -> dict[str, str]:
+    when = clock(order.at) if order.at is not None else f"{order.schedule} ({order.zone})"
+    cost = "as the recipe says" if order.max_microusd is None else f"${order.max_microusd / 1_000_000:.2f}"
+    return {
+        "project": order.project,
+        "recipe": f"{order.recipe} ({order.type})",
+        "repository": order.repo or "none",
+        "due": when,
+        "expires": clock(order.expires),
+        "at most": f"{order.timeout_ms / 60_000:g} min, {cost}, {order.retries} retries",
+        "missed": f"{order.missed}; overlap {order.overlap}; priority {order.priority}",
+    }
+
+
+def _slot_line(slot: dict[str, Any]) -> str:
+    parts = [slot["state"]]
+    parts += (
+        [{True: "checked", False: "check failed", None: "unchecked"}[slot["checked"]]]
+        if slot["state"] == "succeeded"
+        else []
+    )
+    parts += [slot["reason"]] if slot["reason"] else []
+    parts += [f"by {slot['runner']}"] if slot["runner"] else []
+    parts += [f"{slot['durationMs'] / 1000:.0f} s"] if slot["durationMs"] else []
+    parts += [f"${slot['microusd'] / 1_000_000:.2f}"] if slot["microusd"] else []
+    parts += [f"commit {slot['commit']}"] if slot["commit"] else []
+    parts += [slot["path"]] if slot["path"] else []
+    return f"{clock(slot['at'])}  {', '.join(parts)}"
+
+
+def _plain(found: dict[str, Any], order: Order) -> dict[str, Any]:
+    approvals = [one["key"].hex() for one in found["approvals"]]
+    whole = json.loads(order.encode())
+    return {
+        "order": whole,
+        "device": found["device"],
+        "state": found["state"],
+        "why": found["why"],
+        "approvals": approvals,
+        "slots": found["slots"],
+    }
+
+
+def _object(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise typer.BadParameter('it is a JSON object, such as \'{"branch": "main"}\'', param_hint="--context")
+    return found
+
+
+def _milliseconds(text: str | None) -> int | None:
+    return (
+        None
+        if text is None
+        else 1000 * seconds(text, "smh", most_days=1, option="--timeout", examples="90s, 30m or 2h")
+    )
+
+
+def _local(told: str) -> str:
+    return clock(datetime.fromisoformat(told).timestamp())
+
+
+def _first(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "task")[:80]
+
+
+def _body(text: str) -> str:
+    from confide_memory import front_matter
+
+    return front_matter.split(text)[1].strip()

@@ -1,0 +1,341 @@
+"""The requests about tasks (PROTOCOL.md 9.10): those of a runner, and those by which a person looks after them.
+
+    task-claim, task-started, task-renew, task-ended, task-log         a runner's
+    task-show, task-approve, task-set, task-logs, task-report          a person's
+    task-orders, task-resign                                           a machine's whose key was changed
+
+A connection that has asked for a slot is told, from then on, when there may be another one, and what of its runs is to be killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from confide_crypto.errors import ConfideError, ConnectionLost
+from confide_crypto.sealing.roster import Roster
+from confide_crypto.transport.task_group import raise_if_cancelled
+from confide_daemon.access.callers import Caller, Grants
+from confide_daemon.errors import GrantError
+from confide_daemon.server.replicas import Change
+from confide_daemon.server.requests import Operation
+from confide_daemon.spaces.space import Space
+from confide_daemon.store.store import Store
+from confide_memory.documents import iso
+from confide_memory.forms import encoded
+from confide_night.daemon import desk, report
+from confide_night.daemon.queue.slots import SlotRow
+from confide_night.daemon.queue.tasks import TaskRow
+from confide_night.daemon.slots.claims import Ending, Lease, Name, Runner, name_of
+from confide_night.order.sealed import Approval
+from confide_night.order.states import Slot, Task
+from confide_night.order.wire import LEASE_S, MAX_CANCELLED, MAX_ORDERS, MAX_SLOTS, NOTICE
+
+log = logging.getLogger(__name__)
+
+NEWS_DEADLINE_S: Final = 10.0
+LOG_PARTS: Final = 16
+"""In one answer: 4 MiB."""
+Ask = Callable[[str, dict[str, Any], float], Awaitable[dict[str, Any]]]
+
+
+class TaskRequests:
+    """One connection's."""
+
+    def __init__(
+        self,
+        caller: Callable[[], Caller],
+        epoch_for: Callable[[bytes], Awaitable[int | None]],
+        ask: Ask,
+        publish: Callable[[Change], None],
+        following: Callable[[Callable[[], None]], AbstractContextManager[None]],
+        earlier_keys: Callable[[bytes], list[bytes]],
+    ) -> None:
+        """What they need.
+
+        Args:
+            caller: asked at each step.
+            epoch_for: gives the newest epoch for a key that is on the space's roster, else None.
+            ask: makes a request of the machine.
+            publish: tells the machines of the space of a new revision.
+            following: within what it gives, its argument is called when the devices of the space have changed.
+            earlier_keys: those that a caller had before its present one; it may take a moment.
+        """
+        self._caller = caller
+        self._epoch_for = epoch_for
+        self._ask = ask
+        self._publish = publish
+        self._following = following
+        self._earlier_keys = earlier_keys
+        self._has_taken_over = False
+        self._space: Space
+        self._changed = asyncio.Event()
+        self._is_runner = asyncio.Event()
+        self.operations: dict[str, Operation] = {
+            "task-claim": self._claim,
+            "task-started": self._started,
+            "task-renew": self._renew,
+            "task-ended": self._ended,
+            "task-log": self._log,
+            "task-show": self._show,
+            "task-orders": self._orders,
+            "task-resign": self._resign,
+            "task-approve": self._approve,
+            "task-set": self._set,
+            "task-logs": self._logs,
+            "task-report": self._report,
+        }
+
+    def use(self, space: Space) -> None:
+        """Answer from this space from now on."""
+        self._space = space
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Tell a runner what there is for it, until cancelled: one request at a time, however much has changed meanwhile."""
+        await self._is_runner.wait()
+        # What a device ordered that was removed just now is killed at once.
+        with self._following(lambda: self._space.tasks.wake()):
+            await self._tell_on()
+
+    async def _tell_on(self) -> None:
+        while True:
+            # The space may have been closed since, and opened again: then this is told by `use`.
+            with self._space.tasks.following(self._changed.set):
+                await self._changed.wait()
+                self._changed.clear()
+                try:
+                    await self._tell()
+                except ConnectionLost:
+                    return
+                except (TimeoutError, ConfideError) as error:
+                    raise_if_cancelled()
+                    # It asks by itself, and hears at its next word about a run that it is to be killed.
+                    log.info("a runner did not take news of tasks: %s", type(error).__name__)
+
+    async def _tell(self) -> None:
+        tasks = self._space.tasks
+        killed = await tasks.to_kill(self._key().hex())
+        news = {"ready": await tasks.is_ready(), "cancelled": [_name(one) for one in killed[:MAX_CANCELLED]]}
+        if news["ready"] or news["cancelled"]:
+            await self._ask(NOTICE, news, NEWS_DEADLINE_S)
+
+    # A runner's
+
+    async def _claim(self, recipes: list[dict[str, Any]], busy: list[str], left_microusd: int) -> dict[str, Any]:
+        caller = await self._runner()
+        runner = Runner(
+            caller.public_key.hex(),
+            caller.alias,
+            caller.grants.projects,
+            {one["name"]: (one["maxMicrousd"], one["approval"]) for one in recipes},
+            frozenset(busy),
+            left_microusd,
+        )
+        lease, wait_s = await self._space.tasks.claim(runner)
+        self._is_runner.set()
+        return {"slot": _leased(lease) if lease is not None else None, "waitS": wait_s}
+
+    async def _started(self, repeatable: bool, **name: int | str) -> dict[str, Any]:
+        caller, slot = await self._runner_of(name)
+        await self._space.tasks.started(slot, caller.public_key.hex(), is_repeatable=repeatable)
+        return {"leaseS": LEASE_S}
+
+    async def _renew(self, **name: int | str) -> dict[str, Any]:
+        caller, slot = await self._runner_of(name)
+        is_cancelled = await self._space.tasks.renew(slot, caller.public_key.hex())
+        return {"leaseS": LEASE_S, "cancelled": is_cancelled}
+
+    async def _ended(
+        self,
+        state: str,
+        reason: str,
+        microusd: int,
+        tokens_in: int,
+        tokens_out: int,
+        duration_ms: int,
+        text: str,
+        commit: str,
+        checked: bool | None,
+        **name: int | str,
+    ) -> dict[str, Any]:
+        caller, named = await self._runner_of(name)
+        ending = Ending(state, reason, microusd, tokens_in, tokens_out, duration_ms, commit, checked)
+        tasks = self._space.tasks
+        slot, project, stored = await tasks.ended(named, caller.public_key.hex(), ending, text, author=caller.alias)
+        if stored is not None and stored.result is not None:
+            self._publish(Change.of(project, stored.row.path, stored.result, stored.result.previous_hash))
+        return {"state": slot.state, "effects": slot.state is Slot.SUCCEEDED, "path": slot.note}
+
+    async def _log(self, part: int, record: bytes, **name: int | str) -> dict[str, Any]:
+        caller, slot = await self._runner_of(name)
+        await self._space.tasks.log(slot, caller.public_key.hex(), part, record)
+        return {}
+
+    async def _runner(self) -> Caller:
+        """The caller, which is a device; what it has of an earlier key of its own is its. Raises GrantError."""
+        caller = await self._device()
+        if not self._has_taken_over:
+            # Once: the first connection with a new key has ended those of the old one, which is given nothing more.
+            earlier = await asyncio.to_thread(self._earlier_keys, caller.public_key)
+            if earlier:
+                await self._space.tasks.take_over({key.hex() for key in earlier}, caller.public_key.hex())
+            self._has_taken_over = True
+        return caller
+
+    async def _runner_of(self, said: dict[str, int | str]) -> tuple[Caller, Name]:
+        """The caller, and the slot that it speaks of, in whose project it may write. Raises GrantError, NotFoundError."""
+        await self._runner()
+        # Also one that has connected again, and claims nothing while it runs something: it is told what to kill.
+        self._is_runner.set()
+        slot = Name(str(said["task"]), int(said["at"]), int(said["attempt"]), int(said["fence"]))
+        task = await self._space.tasks.task(slot.task)
+        caller = self._caller()
+        caller.grants.require_scope()
+        caller.grants.require_project(task.project)
+        return caller, slot
+
+    # A person's
+
+    async def _show(self, task: str) -> dict[str, Any]:
+        self._grants().require_source("memory")
+        roster = await self._space.tasks.roster()
+
+        def work(store: Store) -> dict[str, Any]:
+            row = desk.found(store, self._grants(), task)
+            if roster is not None:  # the list may have changed since tasks were looked after
+                row = replace(row, approvals=tuple(one for one in row.approvals if one.key in roster.devices))
+            listed = store.runners.listed()
+            runners = {one.key: one.name for one in listed}
+            slots = store.slots.of(row.id, limit=MAX_SLOTS)
+            return {
+                "task": row.id,
+                **_ordered(row),
+                "device": name_of(roster, row.signer),
+                "state": row.state,
+                "why": row.why or desk.nobody_for(row, listed),
+                "slots": [_shown(one, runners) for one in slots],
+            }
+
+        return await self._space.tasks.read(work)
+
+    async def _orders(self, key: bytes, after: str) -> dict[str, Any]:
+        caller = await self._device()
+        projects = caller.grants.projects
+
+        def work(store: Store) -> list[TaskRow]:
+            return store.tasks.bearing(key.hex(), after, limit=MAX_ORDERS)
+
+        rows = await self._space.tasks.read(work)
+        orders = [_ordered(one) for one in rows if projects is None or one.project in projects]
+        return {"orders": orders, "next": rows[-1].id if rows else None}
+
+    async def _resign(self, order: bytes, signature: bytes) -> dict[str, Any]:
+        caller = await self._device()
+
+        def work(store: Store, roster: Roster | None, now: float) -> TaskRow:
+            return desk.sign_anew(store, self._grants(), roster, caller.public_key, order, signature, now=now)
+
+        return {"state": (await self._space.tasks.change(work)).state}
+
+    async def _approve(self, task: str, signature: bytes) -> dict[str, Any]:
+        caller = await self._device()
+        approval = Approval(caller.public_key, signature)
+
+        def work(store: Store, roster: Roster | None, _now: float) -> TaskRow:
+            return desk.approve(store, desk.writable(store, self._grants(), task), roster, approval)
+
+        return {"state": (await self._space.tasks.change(work)).state}
+
+    async def _set(self, task: str, state: str) -> dict[str, Any]:
+        by = self._grants().alias
+
+        def work(store: Store, roster: Roster | None, now: float) -> TaskRow:
+            row = desk.writable(store, self._grants(), task)
+            return desk.pause(store, row, by=by) if state == Task.PAUSED else desk.resume(store, row, roster, now=now)
+
+        return {"state": (await self._space.tasks.change(work)).state}
+
+    async def _logs(self, task: str, at: int, from_: int) -> dict[str, Any]:
+        self._grants().require_source("memory")
+
+        def work(store: Store) -> list[tuple[int, bytes]]:
+            row = desk.found(store, self._grants(), task)
+            return store.task_logs.after(row.id, at, from_, limit=LOG_PARTS + 1)
+
+        found = await self._space.tasks.read(work)
+        parts = found[:LOG_PARTS]
+        return {
+            "parts": [{"part": number, "record": encoded(record)} for number, record in parts],
+            "next": found[LOG_PARTS][0] if len(found) > LOG_PARTS else None,
+        }
+
+    async def _report(self, since: str | None, brief: bool) -> dict[str, Any]:
+        self._grants().require_source("memory")
+        begin = datetime.fromisoformat(since).timestamp() if since else None
+        night = None if brief else await self._space.nightly.newest()
+        more = night.lines() if night is not None else ()
+        found = await report.of(self._space.tasks, self._grants, since=begin, is_brief=brief, more=more)
+        counts = [{"state": state, "count": count} for state, count in found.counts.items()]
+        return {"lines": list(found.lines), "open": found.is_open, "counts": counts, "ids": list(found.ids)}
+
+    def _grants(self) -> Grants:
+        return self._caller().grants
+
+    async def _device(self) -> Caller:
+        """The caller, which is a device of the space that may write. Raises GrantError."""
+        self._caller().grants.require_scope()
+        if await self._epoch_for(self._key()) is None:
+            hint = "approve it on one of them: confide device approve"
+            raise GrantError("a runner is one of the devices of its space, and this machine is none", hint=hint)
+        caller = self._caller()
+        caller.grants.require_scope()
+        caller.grants.require_source("memory")
+        return caller
+
+    def _key(self) -> bytes:
+        return self._caller().public_key
+
+
+def _name(slot: SlotRow) -> dict[str, Any]:
+    return {"task": slot.task, "at": slot.at, "attempt": slot.attempt, "fence": slot.fence}
+
+
+def _shown(slot: SlotRow, runners: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "at": slot.at,
+        "state": slot.state,
+        "attempt": slot.attempt,
+        "reason": slot.to_cancel or slot.reason,
+        "runner": None if slot.runner is None else runners.get(slot.runner, "unknown"),
+        "microusd": slot.microusd,
+        "tokens": slot.tokens_in + slot.tokens_out,
+        "durationMs": slot.duration_ms,
+        "checked": slot.is_checked,
+        "commit": slot.commit_id,
+        "path": slot.note,
+        "ended": None if slot.ended_at is None else iso(slot.ended_at),
+    }
+
+
+def _ordered(task: TaskRow) -> dict[str, Any]:
+    return {
+        "order": encoded(task.ordered),
+        "signature": encoded(task.signature),
+        "approvals": [{"key": one.key.hex(), "signature": encoded(one.signature)} for one in task.approvals],
+    }
+
+
+def _leased(lease: Lease) -> dict[str, Any]:
+    task = lease.task
+    return {
+        **_name(lease.slot),
+        **_ordered(task),
+        "leaseS": LEASE_S,
+        "limitMicrousd": lease.limit,
+    }

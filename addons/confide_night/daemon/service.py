@@ -1,0 +1,373 @@
+"""The tasks of one open space, behind an asynchronous face; and the time that passes for them.
+
+Nothing here is done by the clock alone: a daemon that was asleep, or whose clock jumped, finds at its next look what has become due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from confide_crypto.sealing.roster import Roster
+from confide_crypto.transport.task_group import raise_if_cancelled
+from confide_daemon.access.callers import Grants
+from confide_daemon.documents.writer import Operation
+from confide_daemon.errors import StorageError
+from confide_daemon.notes.edit import Draft
+from confide_daemon.notes.service import Notes, Stored
+from confide_daemon.store.store import Store
+from confide_daemon.store.threads import StoreThreads
+from confide_memory.classes import UNTRUSTED
+from confide_memory.documents import text_hash
+from confide_memory.errors import NotFoundError
+from confide_night.daemon import desk, moving, watch
+from confide_night.daemon.queue.slots import SlotRow
+from confide_night.daemon.queue.tasks import TaskRow
+from confide_night.daemon.slots import claims
+from confide_night.daemon.slots.claims import Ending, Lease, Name, Runner
+from confide_night.daemon.slots.ledger import order_in
+from confide_night.order.states import Slot
+from confide_night.order.wire import MOST_WAIT_S
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+DAY_S: Final = 86_400
+KEPT_DAYS: Final = 400
+"""Of slots that have ended."""
+LOGS_DAYS: Final = 30
+LONGEST_SLEEP_S: Final = 60.0
+"""While anything waits: a clock that jumps ahead is noticed by then."""
+RETRY_S: Final = 60.0
+TIDIED_AT: Final = "tasks_tidied_at"
+
+
+class Tasks:
+    """Of one space. `start` begins to look at the time, `close` ends that."""
+
+    def __init__(
+        self,
+        threads: StoreThreads,
+        notes: Notes,
+        *,
+        roster: Callable[[], Roster | None],
+        monthly: int,
+        clock: Callable[[], float] = time.time,
+        draw: random.Random | None = None,
+    ) -> None:
+        """What it needs of its space.
+
+        Args:
+            roster: the space's list of devices now; it may take a while.
+            monthly: what all runners together may spend in a month, in millionths of a dollar.
+            draw: how late what failed is tried again.
+        """
+        self._threads = threads
+        self._notes = notes
+        self._roster = roster
+        self._monthly = monthly
+        self._clock = clock
+        self._draw = draw or random.SystemRandom()
+        self._followers: list[Callable[[], None]] = []
+        self._wake = asyncio.Event()
+        self._looking: asyncio.Task[None] | None = None
+        self._looked = asyncio.Event()
+
+    # Time
+
+    def start(self) -> None:
+        """The space is open."""
+        self._looking = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """The space is about to be closed."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+    def wake(self) -> None:
+        """Look at once: something may be due, or the devices of the space have changed."""
+        self._wake.set()
+
+    @contextlib.contextmanager
+    def following(self, follow: Callable[[], None]) -> Iterator[None]:
+        """Within this, `follow` is called whenever a runner may have something to begin or to kill."""
+        self._followers.append(follow)
+        try:
+            yield
+        finally:
+            self._followers.remove(follow)
+
+    async def look(self) -> float | None:
+        """What has become due by now; and in how many seconds to look again, None: nothing waits."""
+        roster = await asyncio.to_thread(self._roster)
+
+        def work(store: Store) -> float | None:
+            now = self._clock()
+            if watch.is_idle(store):
+                return None
+            with store.writing():
+                if moving.rests(store):
+                    return None
+                watch.look(store, roster, now=now, draw=self._draw)
+            moment = store.slots.next_moment(now)
+            return max(0.0, min(LONGEST_SLEEP_S, (moment or now + LONGEST_SLEEP_S) - now))
+
+        return await self._threads.maintain(work)
+
+    async def begin(self) -> None:
+        """What a daemon does for tasks that starts: nobody could renew a lease meanwhile, so every one gets one length more."""
+
+        def work(store: Store) -> None:
+            if store.slots.held():
+                with store.writing():
+                    if not moving.rests(store):
+                        watch.begin(store, now=self._clock())
+
+        await self._threads.maintain(work)
+
+    async def _run(self) -> None:
+        has_begun = False
+        while True:
+            self._wake.clear()
+            wait_s: float | None = RETRY_S
+            try:
+                if not has_begun:
+                    await self.begin()
+                    has_begun = True
+                wait_s = await self.look()
+                await self._tidy()
+            except StorageError as error:
+                raise_if_cancelled()
+                log.warning("tasks could not be looked after: %s", error)
+            except Exception as error:
+                raise_if_cancelled()
+                # A bug must not leave a space whose tasks nobody looks after; its text may quote anything.
+                log.error("looking after tasks broke: %s", type(error).__name__)
+            self._looked.set()
+            self._tell()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+
+    def _tell(self) -> None:
+        for follow in self._followers:
+            follow()
+
+    async def _tidy(self) -> None:
+        def work(store: Store) -> None:
+            now = self._clock()
+            if 0 <= now - store.marks.find(TIDIED_AT) < DAY_S:
+                return
+            with store.writing():
+                store.marks.put(TIDIED_AT, now)
+                confirmed = store.marks.confirm_clock(now)
+                store.task_logs.forget(confirmed - LOGS_DAYS * DAY_S)
+                store.slots.forget(confirmed - KEPT_DAYS * DAY_S)
+                store.tasks.forget(confirmed - KEPT_DAYS * DAY_S)
+
+        await self._threads.maintain(work)
+
+    async def _changed(self, work: Callable[[Store, float], T]) -> T:
+        def run(store: Store) -> T:
+            with store.writing():
+                moving.require_here(store)
+                return work(store, self._clock())
+
+        done = await self._threads.write(run)
+        self.wake()
+        return done
+
+    # Runners
+
+    async def claim(self, runner: Runner) -> tuple[Lease | None, int]:
+        """A slot for a runner, or None; and in how many seconds to ask again. Raises StorageError."""
+        await self._looked.wait()
+        roster = await asyncio.to_thread(self._roster)
+        if roster is None:
+            return None, MOST_WAIT_S
+
+        def work(store: Store) -> tuple[Lease | None, int]:
+            now = self._clock()
+            with store.writing():
+                moving.require_here(store)
+                lease = watch.claim(store, runner, roster, monthly=self._monthly, now=now, draw=self._draw)
+            moment = store.slots.next_moment(now)
+            wait_s = MOST_WAIT_S if moment is None else int(min(MOST_WAIT_S, max(1.0, moment - now)))
+            return lease, wait_s
+
+        found = await self._threads.write(work)
+        self.wake()  # a lease ends at a moment that nobody has waited for yet
+        return found
+
+    async def take_over(self, earlier: Collection[str], runner: str) -> None:
+        """A runner's machine has a new key, and it goes on with what it was given under an `earlier` one. Raises StorageError."""
+        if await self._threads.read(lambda store: any(one.runner in earlier for one in store.slots.held())):
+            await self._changed(lambda store, _now: claims.take_over(store, earlier, runner))
+
+    async def started(self, name: Name, runner: str, *, is_repeatable: bool) -> None:
+        """A runner is about to begin. Raises RequestError, NotFoundError: it must not; StorageError."""
+        await self._changed(lambda store, now: claims.begin(store, name, runner, is_repeatable=is_repeatable, now=now))
+
+    async def renew(self, name: Name, runner: str) -> bool:
+        """Whether a run is to be killed; its lease begins anew. Raises as `started`."""
+
+        def run(store: Store) -> bool:
+            with store.writing():
+                moving.require_here(store)
+                return claims.renew(store, name, runner, now=self._clock())
+
+        return await self._threads.write(run)
+
+    async def ended(
+        self, name: Name, runner: str, ending: Ending, text: str, *, author: str
+    ) -> tuple[SlotRow, str, Stored | None]:
+        """What has become of the slot, the project of its task, and the note of its result, if it has a text. Raises as `started`."""
+        slot, was_known = await self._changed(
+            lambda store, now: claims.end(store, name, runner, ending, now=now, draw=self._draw)
+        )
+        task = await self.task(name.task)
+        counts = slot.state in (Slot.SUCCEEDED, Slot.FAILED)
+        if not text or not counts or (was_known and slot.note is not None):
+            return slot, task.project, None
+        stored = await self._notes.store(
+            _draft(task, slot, text, self._clock()),
+            project=task.project,
+            author=author,
+            operation=_operation(slot, text),
+            by=UNTRUSTED,
+        )
+        path = stored.row.path
+        return await self._noted(slot, path), task.project, stored
+
+    async def _noted(self, slot: SlotRow, path: str) -> SlotRow:
+        def work(store: Store, _now: float) -> SlotRow:
+            found = replace(store.slots.find(slot.task, slot.at) or slot, note=path)
+            store.slots.write(found)
+            return found
+
+        return await self._changed(work)
+
+    async def log(self, name: Name, runner: str, part: int, record: bytes) -> None:
+        """Keeps a part of a run's log. Raises as `started`; SpaceFullError."""
+
+        def run(store: Store) -> None:
+            with store.writing():
+                claims.may_log(store, name, runner)
+                store.task_logs.put(name.task, name.at, part, record, now=self._clock())
+
+        await self._threads.write(run)
+
+    async def to_kill(self, runner: str) -> list[SlotRow]:
+        """What a runner has that is to be killed."""
+        found = await self._threads.read(lambda store: store.slots.held())
+        return [one for one in found if one.runner == runner and one.to_cancel is not None]
+
+    async def is_ready(self) -> bool:
+        """Whether anything is due that a runner could begin."""
+        now = self._clock()
+        found = await self._threads.read(lambda store: store.slots.unended(due=int(now)))
+        return any(one.state is Slot.READY and one.next_try_at <= now for one in found)
+
+    # People and agents
+
+    async def add(
+        self, grants: Callable[[], Grants], key: bytes, data: bytes, signature: bytes
+    ) -> tuple[TaskRow, bool]:
+        """A task as it was ordered, and whether it is new. Raises as `desk.add`; StorageError."""
+        roster = await asyncio.to_thread(self._roster)
+        return await self._changed(lambda store, now: desk.add(store, grants(), roster, key, data, signature, now=now))
+
+    async def task(self, identity: str) -> TaskRow:
+        """A task by its whole id. Raises NotFoundError."""
+        found = await self.read(lambda store: store.tasks.find(identity))
+        if found is None:
+            raise NotFoundError("there is no task of that id")
+        return found
+
+    async def cancel(self, grants: Callable[[], Grants], name: str) -> tuple[TaskRow, bool, int]:
+        """The task, whether anything of it could still be ended, and how many of its runs are being killed. Raises as `desk.writable`."""
+
+        def work(store: Store, now: float) -> tuple[TaskRow, bool, int]:
+            task = desk.writable(store, grants(), name)
+            could, killed = desk.cancel(store, task, now=now)
+            return task, could, killed
+
+        return await self._changed(work)
+
+    async def change(self, work: Callable[[Store, Roster | None, float], T]) -> T:
+        """Something that a person does to a task, in one transaction. Raises what `work` does; StorageError."""
+        roster = await asyncio.to_thread(self._roster)
+        return await self._changed(lambda store, now: work(store, roster, now))
+
+    async def read(self, work: Callable[[Store], T]) -> T:
+        """What `work` reads in one view."""
+
+        def run(store: Store) -> T:
+            with store.reading():
+                moving.require_here(store)
+                return work(store)
+
+        return await self._threads.read(run)
+
+    # A space that moves
+
+    async def count(self) -> int:
+        """How many tasks there are, over or not."""
+        return await self._threads.read(lambda store: store.tasks.count())
+
+    async def leaving(self, after: str) -> moving.Page:
+        """A page of them, for another daemon. Raises as `moving.page`."""
+
+        def run(store: Store) -> moving.Page:
+            with store.reading():
+                return moving.page(store, after)
+
+        return await self._threads.read(run)
+
+    async def arrive(self, page: moving.Page, *, is_last: bool, are_given_up: bool) -> None:
+        """Keeps a page of them in one transaction; with the last one they begin, or end. Raises as `moving.take`; StorageError."""
+
+        def run(store: Store) -> None:
+            with store.writing():
+                moving.take(store, page)
+                if are_given_up:
+                    moving.give_up(store, now=self._clock())
+                elif is_last:
+                    moving.settle(store, now=self._clock())
+
+        await self._threads.write(run)
+        self.wake()
+
+    async def roster(self) -> Roster | None:
+        """The space's list of devices now."""
+        return await asyncio.to_thread(self._roster)
+
+    def now(self) -> float:
+        """Seconds since 1970, by this daemon's clock."""
+        return self._clock()
+
+
+def _draft(task: TaskRow, slot: SlotRow, text: str, now: float) -> Draft:
+    order = order_in(task)
+    heading = order.description.strip().splitlines()[0][:80] if order.description.strip() else "task"
+    return Draft(
+        text,
+        float(int(now)),
+        title=f"Result of: {heading}",
+        task_id=task.id,
+        source="task",
+        metadata={"task": task.id, "at": slot.at, "state": str(slot.state), "trust": "unreviewed"},
+    )
+
+
+def _operation(slot: SlotRow, text: str) -> Operation:
+    identity = text_hash(f"task {slot.task} {slot.at} {slot.fence}")[:32]
+    return Operation(identity, text_hash(text))

@@ -1,0 +1,292 @@
+"""What runners ask and tell (PROTOCOL.md 9.10), each in one transaction: a slot has one runner at a time, by a lease that ends and a fence
+that only grows, and money is put aside before anything may cost some."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from confide_crypto.errors import OrderError, RequestError
+from confide_crypto.sealing.roster import Roster
+from confide_daemon.store.store import Store
+from confide_memory.errors import NotFoundError
+from confide_night.daemon.queue.runners import RunnerRow
+from confide_night.daemon.queue.slots import SlotRow
+from confide_night.daemon.queue.tasks import TaskRow
+from confide_night.daemon.slots import ledger, planning
+from confide_night.daemon.slots.ledger import order_in, order_of
+from confide_night.order.order import Order
+from confide_night.order.states import FINAL, Event, Slot, Task
+from confide_night.order.wire import AGAIN, LEASE_S
+
+LEAST_MICROUSD: Final = 10_000
+"""With less than a cent left, nothing is begun that costs anything."""
+_LOOKED_AT: Final = 32
+_LOOKS: Final = 8
+"""At slots of which some turn out to be too late; what is left then, the next look ends."""
+UNLIMITED: Final = 2**53 - 1
+NO_MONEY: Final = "the money of the month is spent"
+LAST_FENCE: Final = "task_fence"
+NEEDS_APPROVAL: Final = "its recipe takes the approval of a second device"
+LEASE_ENDED: Final = "its runner was not heard of any more"
+_SAID: Final = {"succeeded": Event.SUCCEED, "failed": Event.FAIL, "cancelled": Event.CANCEL, "lost": Event.LOSE}
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Who asks, as far as it says of itself and its grants go."""
+
+    key: str  # of the device, hex
+    name: str
+    projects: frozenset[str] | None  # None: all
+    recipes: Mapping[str, tuple[int, bool]]  # by name: what a run may cost, and whether it takes an approval
+    busy: Collection[str]  # repositories
+    left: int  # what it may still spend
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """Which slot, and whose, as a runner says."""
+
+    task: str
+    at: int
+    attempt: int
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended, as its runner says."""
+
+    state: str
+    reason: str = ""
+    microusd: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    duration_ms: int = 0
+    commit: str = ""
+    checked: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A slot that a runner was given."""
+
+    slot: SlotRow
+    task: TaskRow
+    limit: int  # what the run may cost
+
+
+def claim(store: Store, runner: Runner, roster: Roster, *, monthly: int, now: float) -> Lease | None:
+    """The best slot for a runner, leased to it; None: there is none, or no money for it.
+
+    Args:
+        roster: the orders of devices that are not on it are paused.
+        monthly: what all runners of the space together may spend in a month.
+    """
+    seen = RunnerRow(runner.key, runner.name, {name: needs for name, (_, needs) in runner.recipes.items()}, now)
+    store.runners.note(seen)
+    pause_removed(store, roster)
+    _ask_for_approvals(store, runner)
+    mine = [one for one in store.slots.held() if one.runner == runner.key]
+    if any(one.state is Slot.RUNNING for one in mine):
+        return None  # one at once
+    if mine and mine[0].to_cancel is None:
+        # Its answer was lost: the same again, under a fence of its own.
+        return _leased(store, mine[0], runner, mine[0].reserved, now)
+    left = min(runner.left, monthly - store.runners.spent(month_of(now)) - store.slots.reserved())
+    for _ in range(_LOOKS):
+        found = store.slots.claimable(runner.projects, runner.recipes, runner.busy, now=now, limit=_LOOKED_AT)
+        are_settled = False
+        for slot in found:
+            task = _task(store, slot)
+            try:
+                order = order_of(task)
+            except OrderError as error:
+                store.tasks.stand(task.id, Task.PAUSED, error.message)
+                are_settled = True
+                continue
+            planning.settle_due(store, task, order, now)
+            if store.slots.find(slot.task, slot.at) != slot:
+                are_settled = True  # it is not to be begun any more
+                continue
+            wanted = _price(runner, task, order)
+            if left >= min(wanted, LEAST_MICROUSD):
+                claimed = ledger.step(store, slot, Event.CLAIM, now=now)
+                return _leased(store, claimed, runner, min(wanted, max(left, 0)), now)
+            if slot.reason != NO_MONEY:
+                store.slots.write(replace(slot, reason=NO_MONEY))
+        if not are_settled:
+            break
+    return None
+
+
+def _price(runner: Runner, task: TaskRow, order: Order) -> int:
+    most = runner.recipes[task.recipe][0]
+    return most if order.max_microusd is None else min(most, order.max_microusd)
+
+
+def _leased(store: Store, slot: SlotRow, runner: Runner, limit: int, now: float) -> Lease:
+    # Of a database that was put back no fence is given again, as long as the clock goes on.
+    fence = max(int(store.marks.find(LAST_FENCE)) + 1, int(now * 1000))
+    store.marks.put(LAST_FENCE, fence)
+    given = replace(slot, runner=runner.key, fence=fence, lease_until=now + LEASE_S, reserved=limit)
+    store.slots.write(given)
+    return Lease(given, _task(store, given), limit)
+
+
+def _ask_for_approvals(store: Store, runner: Runner) -> None:
+    needing = [name for name, (_, needs) in runner.recipes.items() if needs]
+    for identity in store.tasks.unapproved(needing, runner.projects) if needing else ():
+        store.tasks.stand(identity, Task.PROPOSED, NEEDS_APPROVAL)
+
+
+def pause_removed(store: Store, roster: Roster) -> None:
+    """Pauses the tasks of devices that are not on the roster any more, and has what runs of them killed.
+
+    An approval of such a device counts no more; what has no other one is not active until it has.
+    """
+    for task in store.tasks.approved():
+        kept = tuple(one for one in task.approvals if one.key in roster.devices)
+        if len(kept) < len(task.approvals):
+            store.tasks.approve(task.id, kept)
+            if not kept and task.state is Task.ACTIVE:
+                store.tasks.stand(task.id, Task.PROPOSED, NEEDS_APPROVAL)
+    gone = [signer for signer in store.tasks.signers() if bytes.fromhex(signer) not in roster.devices]
+    for task in store.tasks.living() if gone else ():
+        if task.state is Task.PAUSED or task.signer not in gone:
+            continue
+        why = f"its device, {name_of(roster, task.signer)}, was removed from the space"
+        store.tasks.stand(task.id, Task.PAUSED, why)
+        to_be_cancelled(store, task.id, why)
+
+
+def to_be_cancelled(store: Store, task: str, why: str) -> list[SlotRow]:
+    """Has what runs of a task killed; those slots."""
+    found = [one for one in store.slots.held() if one.task == task]
+    for one in found:
+        if one.to_cancel is None:
+            store.slots.write(replace(one, to_cancel=why))
+    return found
+
+
+def name_of(roster: Roster | None, key: str) -> str:
+    """What a device is called that is or was on the roster."""
+    known = (entry.device for entry in (roster.entries if roster else ()) if entry.device is not None)
+    return next((one.name for one in known if one.key.hex() == key), "unknown")
+
+
+def take_over(store: Store, earlier: Collection[str], runner: str) -> None:
+    """What a runner has that was given to it under an earlier key of its machine: it is the same one, and goes on with it."""
+    for slot in store.slots.held():
+        if slot.runner is not None and slot.runner in earlier:
+            store.slots.write(replace(slot, runner=runner))
+            if (known := store.runners.find(slot.runner)) is not None:
+                store.runners.note(replace(known, key=runner))
+
+
+def begin(store: Store, name: Name, runner: str, *, is_repeatable: bool, now: float) -> None:
+    """The runner is about to begin what it was given. Raises RequestError: it must not."""
+    slot = _held(store, name, runner)
+    if slot.to_cancel is not None:
+        raise _stale()
+    if slot.state is Slot.RUNNING:
+        store.slots.write(replace(slot, lease_until=now + LEASE_S))  # the answer was lost
+        return
+    values = {"lease_until": now + LEASE_S, "started_at": now, "is_repeatable": is_repeatable}
+    ledger.step(store, slot, Event.START, now=now, **values)
+
+
+def renew(store: Store, name: Name, runner: str, *, now: float) -> bool:
+    """Has the lease begin anew; whether the run is to be killed. Raises RequestError: it is not this runner's any more."""
+    slot = _held(store, name, runner)
+    if slot.to_cancel is None:
+        store.slots.write(replace(slot, lease_until=now + LEASE_S))
+    return slot.to_cancel is not None
+
+
+def end(
+    store: Store, name: Name, runner: str, ending: Ending, *, now: float, draw: random.Random
+) -> tuple[SlotRow, bool]:
+    """What has become of the slot, and whether that was so before: then the answer was lost.
+
+    Raises RequestError: it is not this runner's any more.
+    """
+    slot = store.slots.find(name.task, name.at)
+    if slot is not None and slot.state in FINAL and _is(slot, name, runner) and slot.reason != LEASE_ENDED:
+        return slot, True
+    is_later = slot is not None and (slot.attempt - 1, slot.fence) == (name.attempt, name.fence)
+    if slot is not None and is_later and slot.state is Slot.READY and ending.state == AGAIN:
+        return slot, True
+    slot = _held(store, name, runner)
+    task = _task(store, slot)
+    if ending.microusd or ending.tokens_in or ending.tokens_out:
+        store.runners.spend(month_of(now), runner, ending.microusd, ending.tokens_in + ending.tokens_out)
+    spent = {
+        "microusd": slot.microusd + ending.microusd,
+        "tokens_in": slot.tokens_in + ending.tokens_in,
+        "tokens_out": slot.tokens_out + ending.tokens_out,
+        "duration_ms": ending.duration_ms,
+        "commit_id": ending.commit,
+        "is_checked": ending.checked,
+    }
+    slot = replace(slot, **spent)  # type: ignore[arg-type]
+    if slot.to_cancel is not None:
+        return ledger.step(store, slot, Event.CANCEL, now=now, reason=slot.to_cancel), False
+    if ending.state == AGAIN:
+        return ledger.again(store, slot, order_in(task), ending.reason, now=now, draw=draw), False
+    event = _SAID[ending.state]
+    if event is Event.SUCCEED and slot.state is not Slot.RUNNING:
+        raise RequestError("invalid", "what was never begun cannot have succeeded")
+    return ledger.step(store, slot, event, now=now, reason=ending.reason), False
+
+
+def may_log(store: Store, name: Name, runner: str) -> None:
+    """Check that a part of this run's log may come. Raises RequestError."""
+    slot = store.slots.find(name.task, name.at)
+    if slot is None or not _is(slot, name, runner) or not (slot.state in FINAL or slot.is_held):
+        raise _stale()
+
+
+def end_leases(store: Store, *, now: float, draw: random.Random) -> None:
+    """Ends what runners have not been heard of for the length of their lease."""
+    for slot in store.slots.held():
+        if slot.lease_until is not None and now < slot.lease_until:
+            continue
+        if slot.to_cancel is not None:
+            ledger.step(store, slot, Event.CANCEL, now=now, reason=slot.to_cancel)
+        elif slot.state is Slot.LEASED or slot.is_repeatable:
+            ledger.again(store, slot, order_in(_task(store, slot)), LEASE_ENDED, now=now, draw=draw)
+        else:
+            ledger.step(store, slot, Event.LOSE, now=now, reason=LEASE_ENDED)
+
+
+def month_of(now: float) -> str:
+    """The month of a moment, in UTC."""
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m")
+
+
+def _task(store: Store, slot: SlotRow) -> TaskRow:
+    task = store.tasks.find(slot.task)
+    assert task is not None, "a slot refers to its task"
+    return task
+
+
+def _is(slot: SlotRow, name: Name, runner: str) -> bool:
+    return (slot.attempt, slot.fence, slot.runner) == (name.attempt, name.fence, runner)
+
+
+def _held(store: Store, name: Name, runner: str) -> SlotRow:
+    slot = store.slots.find(name.task, name.at)
+    if slot is None:
+        raise NotFoundError("there is no such slot of a task")
+    if not slot.is_held or not _is(slot, name, runner):
+        raise _stale()
+    return slot
+
+
+def _stale() -> RequestError:
+    return RequestError("conflict", "this run is not this runner's any more", "kill it: nothing of it counts")

@@ -1,0 +1,240 @@
+"""A call of `task_add` becomes an order that this machine signs, before it goes up (PROTOCOL.md 11): the daemon can keep it, and make none.
+
+The order holds what its agent said, sealed like every other text, and what this machine says in its place where nothing was said.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from confide_crypto.errors import OrderError
+from confide_night.order import order as orders
+from confide_night.order import schedule as schedules
+from confide_night.order.order import Order
+from confide_night.order.sealed import check_approvals, check_approver, sign_order
+from confide_proxy.errors import ToolError
+
+if TYPE_CHECKING:
+    from confide_crypto.keys.identity import Identity
+    from confide_crypto.sealing.roster import Roster
+
+DESCRIPTION: Final = "description"
+TAKEN: Final[Mapping[str, type | tuple[type, ...]]] = {
+    **dict.fromkeys(("description", "recipe", "type", "project", "repoUrl"), str),
+    **dict.fromkeys(("scheduledFor", "schedule", "timeZone", "missed", "overlap"), str),
+    **dict.fromkeys(("priority", "timeoutMs", "retries"), int),
+    "maxUsd": (int, float),
+    "context": dict,
+}
+"""What a call may say, in either spelling; the tool's own schema in the daemon's catalogue is for its client."""
+DOUBT: Final = (
+    "of this device and the one that gave the order, one has brought the other in, or both came by one: its approval counts on the runner "
+    "itself, and where approvers in runner.toml names this device"
+)
+"""What to tell where an approval is doubtful (`is_doubtful`)."""
+MOST_AHEAD_S: Final = 366 * 86_400
+_LOCALTIME: Final = Path("/etc/localtime")
+_TIMEZONE: Final = Path("/etc/timezone")
+_ZONEINFO: Final = "zoneinfo/"
+_NUMBER: Final = re.compile(r"-?\d{1,18}(\.\d{1,9})?")
+
+
+def checked(shown: Mapping[str, Any], roster: Roster | None) -> tuple[Order, str | None]:
+    """The order of a task that a daemon shows (`task-show`), and why it would not be followed, if it would not.
+
+    Raises OrderError: what it shows is no order.
+    """
+    from confide_night.order.wire import approvals_of  # a session that signs only has no use for it
+
+    order = Order.parse(shown["order"])
+    if roster is None:
+        return order, "this machine knows no list of the space's devices"
+    try:
+        # Whose approval counts its runner knows: here it is asked whether each was given.
+        given = approvals_of(shown["approvals"])
+        orders.opened(roster, shown["order"], shown["signature"])
+        check_approvals(roster, shown["order"], bytes.fromhex(order.signer), given)
+    except OrderError as error:
+        return order, error.message
+    return order, None
+
+
+def is_doubtful(roster: Roster, order: Order, approver: bytes) -> bool:
+    """Whether an approval by that device counts only where a runner was told to take it, or on the runner itself."""
+    try:
+        check_approver(roster, bytes.fromhex(order.signer), approver)
+    except OrderError:
+        return True
+    return False
+
+
+def ordered(
+    arguments: Mapping[str, Any],
+    *,
+    identity: Identity,
+    space: bytes,
+    project: str,
+    operation: str = "",
+    said: str | None = None,
+) -> dict[str, Any]:
+    """The arguments of `task_add` with the signed order in the place of all others but the description.
+
+    Args:
+        space: the id of the space, 16 bytes.
+        project: of the session, where the call names none.
+        operation: the call's id: under one, the task is the same however often it is sent.
+        said: when the call was made, ISO 8601 with its zone; None: now.
+
+    Raises ToolError: what is asked cannot be ordered.
+    """
+    given = _named(arguments)
+    if DESCRIPTION not in given:
+        raise ToolError("'description' is missing", hint="task_add needs description")
+    now = _moment(said) if said else time.time()
+    order = _order(given, identity.public_key.hex(), project, operation, int(now))
+    data = order.encode()
+    return {
+        DESCRIPTION: given[DESCRIPTION],
+        "order": data.decode(),
+        "signature": base64.b64encode(sign_order(identity, space, data)).decode(),
+    }
+
+
+def _order(given: Mapping[str, Any], signer: str, project: str, operation: str, now: int) -> Order:
+    identity = task_of(operation) if operation else orders.new_id()
+    zone, kind, repo = given.get("timeZone") or zone_here(), given.get("type", orders.CUSTOM), given.get("repoUrl", "")
+    if kind not in orders.TYPES:
+        raise ToolError(f"'type' is one of {', '.join(orders.TYPES)}")
+    schedule, at = given.get("schedule"), None
+    if schedule is not None and "scheduledFor" in given:
+        raise ToolError("'schedule' and 'scheduledFor' exclude each other", hint="leave one of them out")
+    if schedule is None:
+        at = _when(given.get("scheduledFor"), zone, identity, now)
+    lasts_s = orders.ALWAYS_LASTS_S if at is None else max(0, at - now) + orders.ONCE_LASTS_S
+    context, dollars = given.get("context"), given.get("maxUsd")
+    usual = {
+        "missed": "missed",
+        "overlap": "overlap",
+        "priority": "priority",
+        "timeoutMs": "timeout_ms",
+        "retries": "retries",
+    }
+    return Order(
+        id=identity,
+        project=given.get("project") or project,
+        recipe=given.get("recipe") or (orders.USUAL_RECIPES[kind] if repo else orders.ASK),
+        description=given[DESCRIPTION],
+        signer=signer,
+        added=now,
+        expires=now + lasts_s,
+        zone=zone,
+        at=at,
+        schedule=schedule,
+        type=kind,
+        repo=repo,
+        context=json.dumps(context, ensure_ascii=False, separators=(",", ":")) if context else "",
+        max_microusd=None if dollars is None else orders.microusd(dollars),
+        **{field: given[name] for name, field in usual.items() if name in given},
+    )
+
+
+def task_of(operation: str) -> str:
+    """The id of the task that a call makes under the id of its operation."""
+    return hashlib.blake2b(operation.encode(), digest_size=orders.ID_CHARS // 2).hexdigest()
+
+
+def _named(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments under their names on the wire. Raises ToolError: one is unknown, or of another kind."""
+    spelled = {re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name): name for name in TAKEN}
+    found: dict[str, Any] = {}
+    for key, value in arguments.items():
+        name = key if key in TAKEN else spelled.get(key)
+        if name is None:
+            raise ToolError(f"unknown parameter '{key[:40]}'", hint=f"task_add takes: {', '.join(TAKEN)}")
+        if value is not None:
+            found[name] = _typed(name, value)
+    return found
+
+
+def _typed(name: str, value: Any) -> Any:
+    kind = TAKEN[name]
+    if isinstance(value, str) and kind is not str:
+        value = _meant(value)
+    if isinstance(value, float) and kind is int and value.is_integer():
+        value = int(value)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ToolError(f"'{name}' is of another kind than task_add takes")
+    return value
+
+
+def _meant(text: str) -> Any:
+    """A number or an object that came as a string, as models send them."""
+    if _NUMBER.fullmatch(text):
+        return float(text) if "." in text else int(text)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _when(text: str | None, zone: str, identity: str, now: int) -> int:
+    if text is None:
+        return schedules.next_night(now, zone) + schedules.spread_s(identity)
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        if moment.tzinfo is None:
+            moment = schedules.in_zone(moment, zone)
+        at = int(moment.timestamp())
+    except (ValueError, OverflowError):
+        raise ToolError(
+            "'scheduledFor' is no time", hint="as in 2026-11-27T02:00, or with its zone behind it"
+        ) from None
+    if not now - 86_400 <= at <= now + MOST_AHEAD_S:
+        raise ToolError("'scheduledFor' is too far away", hint="from now on, and within a year")
+    return at
+
+
+def _moment(said: str) -> float:
+    try:
+        return datetime.fromisoformat(said).timestamp()
+    except (ValueError, OverflowError):
+        return time.time()
+
+
+def zone_here() -> str:
+    """The IANA name of this machine's time zone, as far as it says so; else UTC."""
+    for found in (_of_environment(), _of_link(), _of_file()):
+        if found:
+            try:
+                schedules.check_zone(found)
+            except ToolError:
+                continue
+            return found
+    return "UTC"
+
+
+def _of_environment() -> str:
+    return os.environ.get("TZ", "").removeprefix(":")
+
+
+def _of_link() -> str:
+    try:
+        return os.fspath(_LOCALTIME.resolve()).partition(_ZONEINFO)[2]
+    except OSError:
+        return ""
+
+
+def _of_file() -> str:
+    try:
+        return _TIMEZONE.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,128 @@
+"""The gateway's process: `python -m confide_night.runner.budget FD`.
+
+Its terms come in one line on stdin, so that no key stands in a list of processes or in an environment. It ends when stdin does: when
+whoever started it has ended. The listener comes over the socket FD from the sandbox. On stdout it tells, a line each, what happens.
+Instead of a listener the terms may have one question (`ask`), which is answered there.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+import httpx2
+import uvicorn
+
+from confide_night.runner.budget.app import Gateway, Terms
+from confide_night.runner.budget.meter import Meter
+from confide_night.runner.settings.prices import Price, price_of
+
+HANDED_S: Final = 30.0
+"""Until the sandbox has handed out its listener."""
+ASK_S: Final = 600.0
+_MOST_CONNECTIONS: Final = 64
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """It ends with its stdin."""
+        yield
+
+
+def _tell(said: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(said) + "\n")
+    sys.stdout.flush()
+
+
+async def _listener(descriptor: int) -> socket.socket:
+    """The socket that the sandbox hands out. Raises TimeoutError, OSError: it does not."""
+    loop = asyncio.get_running_loop()
+    with socket.socket(fileno=descriptor) as way_in:
+        way_in.setblocking(False)
+        is_there = asyncio.Event()
+        loop.add_reader(way_in, is_there.set)
+        try:
+            async with asyncio.timeout(HANDED_S):
+                await is_there.wait()
+        finally:
+            loop.remove_reader(way_in)
+        _, ancillary, _, _ = way_in.recvmsg(1, socket.CMSG_SPACE(4))
+        for level, kind, data in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                found = socket.socket(fileno=array.array("i", data[:4])[0])
+                found.setblocking(False)
+                return found
+    raise OSError("no listener came")
+
+
+async def _serve(gateway: Gateway, descriptor: int) -> None:
+    listening = await _listener(descriptor)
+    settings = uvicorn.Config(
+        gateway.app,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_graceful_shutdown=1,
+    )
+    _tell({"listening": True})
+    with listening:
+        await _Server(settings).serve(sockets=[listening])
+
+
+async def _ask(gateway: Gateway, question: dict[str, Any]) -> None:
+    """One request, through the same meter as those of an agent."""
+    within = httpx2.ASGITransport(app=gateway.app)
+    async with httpx2.AsyncClient(transport=within, base_url="http://gateway", timeout=ASK_S) as client:
+        answer = await client.post(question["path"], json=question["body"], headers=question.get("headers", {}))
+        _tell({"answer": {"status": answer.status_code, "text": answer.text}})
+
+
+async def _run(descriptor: int) -> None:
+    reader = asyncio.StreamReader(limit=2**22)
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    said = json.loads(await reader.readline())
+    own = {name: Price.of(table) for name, table in said["prices"].items()}
+    terms = Terms(
+        said["api"],
+        said["url"],
+        said["key"],
+        lambda model: price_of(model, own),
+        said.get("hosts", {}),
+        said.get("host_scheme", "https"),
+        said.get("hidden", ()),
+    )
+    gateway = Gateway(terms, Meter(said["limit_usd"]), _tell)
+    work = _ask(gateway, said["ask"]) if said.get("ask") else _serve(gateway, descriptor)
+    doing, ending = asyncio.create_task(work), asyncio.create_task(reader.read())
+    await asyncio.wait({doing, ending}, return_when=asyncio.FIRST_COMPLETED)
+    if doing.done():
+        doing.result()
+
+
+def main() -> None:
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "httpx2", "httpcore2"):
+        quiet = logging.getLogger(name)
+        # They would write addresses, and errors with their texts.
+        quiet.propagate, quiet.handlers = False, [logging.NullHandler()]
+    # Requests that are under way end with the process: nobody is there any more who would have the answer.
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+        asyncio.run(_run(int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,569 @@
+"""One run: from a repository and an order's words to a result, in sandboxes that each leave nothing behind.
+
+Nothing here knows a daemon. What a run may not do without one (a note, a branch, a push) it only prepares.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import secrets as randoms
+import socket
+import stat
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from confide_crypto.errors import ConfideError
+from confide_crypto.keys.files import make_private_dir
+from confide_night.runner import agents
+from confide_night.runner.budget.outside import GatewayProcess, terms_of
+from confide_night.runner.mirrors import Mirror
+from confide_night.runner.output.runlog import RunLog, redacted
+from confide_night.runner.sandbox import disk
+from confide_night.runner.sandbox.bubblewrap import MIRROR, OUT, TREE, WORK, Box, Sandbox
+from confide_night.runner.settings.recipes import Recipe, Settings
+from confide_proxy.errors import RepositoryError, RunnerError, SandboxError
+
+FIRST_OUTPUT_S: Final = 120.0
+SILENCE_S: Final = 900.0
+LAST_WORD_S: Final = 15.0
+"""Behind an agent's result: some of them do not end."""
+CHECK_S: Final = 300.0
+_LOOK_S: Final = 1.0
+"""How often somebody looks at whether an agent has been silent for too long."""
+_STEP_S: Final = 300.0
+"""Of what git does in a sandbox."""
+DISK_LOOK_S: Final = 5.0
+_MOST_BUNDLE: Final = 512 * 2**20
+_MOST_PATCH: Final = 16 * 2**20
+_PIECE: Final = 64 * 1024
+_TELLS_OF_COSTS: Final = 0.2
+_LATER: Final = frozenset({429, 500, 502, 503, 504, 529})
+_ASK_TOKENS: Final = 16_000
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_WHO: Final = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "Confide task"), ("EMAIL", "task@confide.invalid"))
+}
+_CLONE: Final = 'git clone --quiet --shared --no-tags --config core.hooksPath=/dev/null "$1" "$2"'
+_PACK: Final = """
+cd "$2" || exit 9
+git add -A && { git diff --cached --quiet || git commit --quiet --no-verify -m "What a task of Confide left uncommitted"; } || exit 9
+[ "$(git rev-parse HEAD)" = "$1" ] && exit 3
+git bundle create --quiet "$3/result.bundle" "$1..HEAD" || exit 9
+git rev-parse HEAD
+"""
+"""In the agent's own tree, whose settings and programs rule: nothing of what it says is believed before `_UNPACK` has looked."""
+_UNPACK: Final = """
+base=$1 commit=$2 mirror=$3 tree=$4 bundle=$5 out=$6; shift 6
+git clone --quiet --shared --no-checkout --no-tags --template= "$mirror" "$tree" && cd "$tree" || exit 9
+if [ "$commit" != "$base" ]; then
+  git -c transfer.fsckObjects=true fetch --quiet --no-tags --no-write-fetch-head "$bundle" "+HEAD:refs/confide/work" || exit 9
+  [ "$(git rev-parse --verify "refs/confide/work^{commit}")" = "$commit" ] || exit 4
+fi
+git checkout --quiet --detach "$commit" || exit 9
+[ "$commit" = "$base" ] && exit 0
+git diff --binary --no-ext-diff --no-textconv "$base" "$commit" > "$out/result.patch" || exit 9
+names=$(git diff --name-only --no-renames "$base" "$commit" -- "$@") || exit 9
+printf '%s\n' "$names" | head -n 1
+"""
+"""In a new tree, with no settings but ours: what stands in the commit is checked and goes on, and nothing that stood beside it."""
+_OTHER: Final = 4
+_OURS: Final = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_ATTR_NOSYSTEM": "1"}
+_BUNDLE: Final = "/task-bundle"
+_OF_CI: Final = (
+    *(":(top,glob).*", ":(top,glob).*/**"),
+    *(f":(top,icase){name}" for name in ("Jenkinsfile", "azure-pipelines.yml", "azure-pipelines.yaml")),
+    *(f":(top,icase){name}" for name in ("bitbucket-pipelines.yml", "appveyor.yml", "circle.yml", "wercker.yml")),
+    *(f":(top,icase){name}" for name in ("buildspec.yml", "buildspec.yaml", "cloudbuild.yaml", "cloudbuild.yml")),
+    *(f":(top,icase){name}" for name in ("codemagic.yaml", "bitrise.yml", "shippable.yml", "cloudbuild.json")),
+    *(f":(top,exclude){name}" for name in (".gitignore", ".gitattributes", ".editorconfig", ".dockerignore")),
+    *(f":(top,exclude){name}" for name in (".prettierrc", ".prettierignore", ".python-version", ".nvmrc", ".mailmap")),
+)
+"""What tells a forge what to run behind a push, with the repository's secrets. Almost all of it begins with a dot at the top, and forges
+add to it: so all that does counts, but for what is known to be something else."""
+_NOTHING: Final = 3
+
+
+class EndedError(Exception):
+    """A run that goes no further. `state` is a state of a slot, or `again`."""
+
+    def __init__(self, state: str, reason: str) -> None:
+        super().__init__(reason)
+        self.state = state
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a run is to do.
+
+    Attributes:
+        slot: a name for it, of letters, digits and hyphens.
+        text, context: the order's words.
+        mirror: the repository; None: none.
+        limit_usd, timeout_s: what it may cost, and how long it may take.
+    """
+
+    slot: str
+    recipe: Recipe
+    text: str
+    context: str
+    mirror: Mirror | None
+    limit_usd: float
+    timeout_s: float
+
+
+@dataclass(slots=True)
+class Result:
+    """What has become of a run.
+
+    Attributes:
+        state: `succeeded`, `failed`, `cancelled`, `lost`, or `again`.
+        reason: for people; "" where there is nothing to say.
+        text: of the result; without secrets.
+        checked: whether its check has passed, on that commit and nothing else; None: it has none, or did not come so far.
+        commit: of its work; "" for none.
+        bundle, patch: files with its work, in the run's folder; None for none.
+        may_be_pushed: whether its commit is one that the recipe lets go out.
+    """
+
+    state: str = "failed"
+    reason: str = ""
+    text: str = ""
+    checked: bool | None = None
+    commit: str = ""
+    bundle: Path | None = None
+    patch: Path | None = None
+    may_be_pushed: bool = False
+    usd: float = 0.0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    took_s: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What an agent has left: a commit, and the bundle that has it; None: nothing, and the commit is the one it began with."""
+
+    commit: str
+    bundle: Path | None
+
+
+class Run:
+    """One run in a folder of its own, which is removed behind it by whoever has taken its bundle (`tidy`)."""
+
+    def __init__(self, job: Job, settings: Settings, key: str, secrets: Mapping[str, bytes], folder: Path) -> None:
+        """
+        Args:
+            key: of the model's API; "" where none is asked.
+            secrets: values by name, of those that the recipe uses.
+            folder: below which its work is.
+        """
+        self._job = job
+        self._recipe = job.recipe
+        self._settings = settings
+        self._key = key
+        self._secrets = secrets
+        self.folder = folder / f"{job.slot}-{randoms.token_hex(4)}"
+        self._out = self.folder / "out"
+        self._work = self.folder / "work"
+        self._new_out = self.folder / "new-out"
+        self._new_work = self.folder / "new-work"
+        self._mirror_config = self.folder / "mirror.config"
+        hidden = [*secrets.values(), *([key.encode()] if key else [])]
+        self.log = RunLog(hidden)
+        self._stopped: asyncio.Future[EndedError] = asyncio.get_running_loop().create_future()
+        self._heard = 0.0
+        self._base = ""
+        self._step_number = 0
+
+    def stop(self, state: str, reason: str) -> None:
+        """Have it end now; the first word counts."""
+        if not self._stopped.done():
+            self._stopped.set_result(EndedError(state, reason))
+
+    async def go(self) -> Result:
+        """Do it. What goes wrong is a result too; nothing of it lives on return."""
+        result, began = Result(), time.monotonic()
+        try:
+            async with asyncio.timeout(self._job.timeout_s):
+                await self._guarded(result)
+        except TimeoutError:
+            result.state, result.reason = "failed", f"it took longer than {self._job.timeout_s:,.0f} s"
+        except EndedError as error:
+            result.state, result.reason = error.state, error.reason
+        except RepositoryError as error:
+            result.state, result.reason = "again", str(error)
+        except RunnerError as error:
+            result.state, result.reason = "again" if isinstance(error, SandboxError) else "failed", str(error)
+        except (ConfideError, OSError) as error:  # as on a full disk
+            problem = error.strerror or type(error).__name__ if isinstance(error, OSError) else str(error)
+            result.state, result.reason = "failed", f"this machine could not do it: {problem}"
+        result.took_s = time.monotonic() - began
+        result.text = redacted(self.masked(result.text))
+        return result
+
+    async def tidy(self) -> None:
+        """Remove its folder."""
+        await asyncio.to_thread(disk.remove, self.folder)
+
+    def masked(self, text: str) -> str:
+        """A text without the secrets of this run."""
+        kept = RunLog([*self._secrets.values(), self._key.encode()] if self._key else [*self._secrets.values()])
+        section = kept.section("")
+        return (section.feed(text.encode()) + section.end()).decode("utf-8", "replace")
+
+    async def _guarded(self, result: Result) -> None:
+        """The steps, beside those who may end them."""
+        steps = asyncio.create_task(self._steps(result))
+        watching = asyncio.create_task(self._watch_disk())
+        try:
+            waiting: set[asyncio.Future[Any]] = {steps, self._stopped}
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if not steps.done():
+                raise self._stopped.result()
+            steps.result()
+        finally:
+            for task in (steps, watching):
+                task.cancel()
+            # The end of a step is the end of its sandbox; nobody goes on before that.
+            await asyncio.gather(steps, watching, return_exceptions=True)
+
+    async def _watch_disk(self) -> None:
+        limits, was_hidden = self._settings.limits, False
+        while True:
+            await asyncio.sleep(DISK_LOOK_S)
+            found = await asyncio.to_thread(disk.used, self.folder)
+            if found.size_bytes > limits.disk_mib * 2**20:
+                self.stop("failed", f"its work folder is larger than {limits.disk_mib:,} MiB")
+            elif (
+                found.is_hidden and was_hidden
+            ):  # tests of programs hide folders for a moment; who fills the disk does for longer
+                self.stop("failed", "a part of its work folder cannot be looked at")
+            was_hidden = found.is_hidden
+            if disk.free_mib(self.folder) < limits.free_mib // 8:
+                self.stop("failed", "the disk of the runner is almost full")
+
+    async def _steps(self, result: Result) -> None:
+        if self._recipe.kind == "ask":
+            await self._ask(result)
+            return
+        await asyncio.to_thread(self._make_folders)
+        program = agents.program_of(self._recipe, self._settings.model.api)
+        if self._job.mirror is not None:
+            self._base = await self._job.mirror.fetch()
+            await asyncio.to_thread(self._mirror_config.write_text, await self._job.mirror.settings())
+            await self._quick("clone", ("sh", "-c", _CLONE, "sh", MIRROR, TREE), "the repository cannot be cloned")
+        else:
+            await asyncio.to_thread((self._work / "tree").mkdir)
+        if self._recipe.asks_a_model or self._recipe.hosts:
+            await self._with_gateway(program, result)
+        else:
+            await self._agent(program, result, None, None)
+        work = None
+        if self._base and self._recipe.kind in ("fix", "command"):
+            work = await self._pack()
+            await self._unpack(work, result)
+        if self._recipe.check:
+            result.checked = await self._checked(self._work if work is None else self._new_work)
+            if not result.checked:
+                raise EndedError("failed", "its check has failed")
+        if work is not None and work.bundle is not None:
+            result.commit, result.bundle = work.commit, work.bundle
+            result.patch = _plain(self._new_out / "result.patch", _MOST_PATCH)
+        elif work is not None:
+            result.notes.append("nothing was changed")
+        result.state = "succeeded"
+        result.reason = "" if self._recipe.check else "unchecked"
+
+    def _make_folders(self) -> None:
+        for folder in (self.folder, self._work, self._out, self._new_work, self._new_out):
+            make_private_dir(folder)
+
+    # The agent
+
+    async def _with_gateway(self, program: agents.Program, result: Result) -> None:
+        outside, inside = socket.socketpair()
+        with outside, inside:
+            terms = terms_of(self._settings, self._recipe, self._key, self._secrets, self._job.limit_usd)
+            async with await GatewayProcess.start(terms, listener_from=outside.fileno()) as gateway:
+                outside.close()
+                try:
+                    await self._agent(program, result, gateway, inside)
+                finally:
+                    await gateway.close()
+                    result.usd, result.tokens_in = gateway.usd, gateway.tokens_in
+                    result.tokens_out = gateway.tokens_out
+
+    async def _agent(
+        self,
+        program: agents.Program,
+        result: Result,
+        gateway: GatewayProcess | None,
+        inside: socket.socket | None,
+    ) -> None:
+        output = agents.Output(program.speaks)
+        box = self._box(
+            is_open=self._recipe.kind != "review",
+            environment={**program.environment, **_WHO},
+            readable={str(each): each for each in program.readable},
+            secrets={name: self._secrets[secret] for name, secret in self._recipe.files.items()},
+            gateway=None if inside is None else inside.fileno(),
+        )
+        asked = agents.prompt(self._recipe, self._job.text, self._job.context).encode()
+        try:
+            async with self._sandbox(box, program.command, TREE) as sandbox:
+                if inside is not None:
+                    inside.close()
+                code = await self._followed(sandbox, "agent", asked, output)
+        finally:
+            result.text = output.text
+        if gateway is not None:
+            await gateway.close()  # and so it has told all
+            if output.told_usd is not None and abs(output.told_usd - gateway.usd) > _TELLS_OF_COSTS * gateway.usd:
+                counted = f"the agent says that it cost ${output.told_usd:.2f}; the gateway counts ${gateway.usd:.2f}"
+                result.notes.append(counted)
+                self.log.note(counted)
+        if code == 0 and not output.problem:
+            return
+        if gateway is not None and gateway.is_over:
+            raise EndedError("failed", f"its budget of ${self._job.limit_usd:.2f} is spent")
+        if gateway is not None and gateway.turned_away in _LATER:
+            raise EndedError("again", f"the model's API turned it away ({gateway.turned_away})")
+        raise EndedError("failed", output.problem or f"the agent ended with code {code}")
+
+    async def _followed(self, sandbox: Sandbox, title: str, given: bytes, output: agents.Output) -> int:
+        """Follow a step to its end; its exit code, 0 too where the agent said its last word and did not end."""
+        process = sandbox.process
+        stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
+        assert stdin is not None
+        assert stdout is not None
+        assert stderr is not None
+        self._heard = began = time.monotonic()
+        out, err = self.log.section(f"{title}: stdout"), self.log.section(f"{title}: stderr")
+        is_said = asyncio.Event()
+
+        async def follow(stream: asyncio.StreamReader, kept: Any, reader: agents.Output | None) -> None:
+            while piece := await stream.read(_PIECE):
+                self._heard = time.monotonic()
+                kept.feed(piece)
+                if reader is not None:
+                    reader.feed(piece)
+                    if reader.is_done:
+                        is_said.set()
+            kept.end()
+
+        async def give() -> None:
+            with contextlib.suppress(ConnectionError, OSError):
+                stdin.write(given)
+                await stdin.drain()
+                stdin.close()
+
+        tasks = [asyncio.create_task(follow(stdout, out, output)), asyncio.create_task(give())]
+        tasks.append(asyncio.create_task(follow(stderr, err, None)))
+        ending = asyncio.create_task(process.wait())
+        saying = asyncio.create_task(is_said.wait())
+        try:
+            said_at = None
+            while not ending.done():
+                now = time.monotonic()
+                if is_said.is_set() and said_at is None:
+                    said_at = now
+                ends = self._heard + SILENCE_S if output.has_begun else began + FIRST_OUTPUT_S
+                if said_at is not None:
+                    ends = said_at + LAST_WORD_S
+                if now >= ends:
+                    if said_at is not None:
+                        break
+                    waited = SILENCE_S if output.has_begun else FIRST_OUTPUT_S
+                    raise EndedError("failed", f"it was silent for {waited:,.0f} s")
+                watched = {ending} if said_at is not None else {ending, saying}
+                await asyncio.wait(watched, timeout=min(ends - now, _LOOK_S), return_when=asyncio.FIRST_COMPLETED)
+            code = process.returncode
+            await sandbox.end()
+            # Whoever has held its pipes is gone, so that they end.
+            await asyncio.gather(*tasks)
+            return 0 if code is None else code
+        finally:
+            for task in (*tasks, ending, saying):
+                task.cancel()
+            await asyncio.gather(*tasks, ending, saying, return_exceptions=True)
+
+    # The steps around it
+
+    async def _quick(self, title: str, command: Sequence[str], problem: str) -> None:
+        """A step of ours in a sandbox. Raises EndedError: it fails."""
+        try:
+            code, _ = await self._step(title, self._box(environment=_WHO), command, WORK, _STEP_S)
+        except TimeoutError:
+            raise EndedError("again", f"{problem}: it takes too long") from None
+        if code:
+            raise EndedError("again", problem)
+
+    async def _checked(self, work: Path) -> bool:
+        """Whether the recipe's check ends well: without a way out, with nothing left of the agent's processes, and where something goes
+        on from here in a tree that has that and nothing else."""
+        box = self._box(is_open=self._recipe.kind != "review", environment=_WHO, work=work)
+        try:
+            code, _ = await self._step("check", box, self._recipe.check, TREE, CHECK_S)
+        except TimeoutError:
+            self.log.note(f"the check took longer than {CHECK_S:.0f} s")
+            return False
+        return code == 0
+
+    async def _pack(self) -> _Work:
+        """Have the work in a bundle. What git starts by the tree's own settings it starts in there."""
+        box = self._box(environment=_WHO, writable={OUT: self._out})
+        packing = ("sh", "-c", _PACK, "sh", self._base, TREE, OUT)
+        try:
+            code, said = await self._step("pack", box, packing, WORK, _STEP_S)
+        except TimeoutError:
+            raise EndedError("failed", "what it has changed cannot be put together in time") from None
+        if code == _NOTHING:
+            return _Work(self._base, None)
+        commit = said.decode("utf-8", "replace").strip().splitlines()[-1:]
+        if code or not commit or not _COMMIT.fullmatch(commit[0]):
+            raise EndedError("failed", "what it has changed cannot be put together")
+        bundle = _plain(self._out / "result.bundle", _MOST_BUNDLE)
+        if bundle is None:
+            raise EndedError("failed", "what it has changed is too large, or no plain file")
+        return _Work(commit[0], bundle)
+
+    async def _unpack(self, work: _Work, result: Result) -> None:
+        """Have the commit in a tree of its own, as anybody who fetches it has it; and see what of it may go out.
+
+        Raises EndedError: the bundle has another commit, or git refuses it.
+        """
+        box = self._box(
+            environment={**_WHO, **_OURS},
+            readable={} if work.bundle is None else {_BUNDLE: work.bundle},
+            writable={OUT: self._new_out},
+            work=self._new_work,
+        )
+        words = (self._base, work.commit, MIRROR, TREE, _BUNDLE, OUT, *_OF_CI)
+        try:
+            code, said = await self._step("unpack", box, ("sh", "-c", _UNPACK, "sh", *words), WORK, _STEP_S)
+        except TimeoutError:
+            raise EndedError("failed", "what it has changed cannot be taken apart in time") from None
+        if code == _OTHER:
+            raise EndedError("failed", "what it has changed is not the commit that it tells of")
+        if code:
+            raise EndedError("failed", "what it has changed is nothing that git takes")
+        of_ci = said.decode("utf-8", "replace").split("\n")[0].strip()
+        result.may_be_pushed = not of_ci or self._recipe.push_ci
+        if self._recipe.push and not result.may_be_pushed:
+            result.notes.append(f"it is not pushed: it changes {of_ci}, which may be a forge's own orders (push_ci)")
+
+    async def _step(
+        self, title: str, box: Box, command: Sequence[str], cwd: str, deadline_s: float
+    ) -> tuple[int, bytes]:
+        """A step without a gateway: its exit code, and the end of what it has printed. Raises TimeoutError."""
+        output = agents.Output("")
+        async with asyncio.timeout(deadline_s), self._sandbox(box, command, cwd) as sandbox:
+            code = await self._followed(sandbox, title, b"", output)
+        return code, output.text.encode()
+
+    def _box(
+        self,
+        *,
+        is_open: bool = True,
+        environment: Mapping[str, str],
+        readable: Mapping[str, Path] | None = None,
+        work: Path | None = None,
+        writable: Mapping[str, Path] | None = None,
+        secrets: Mapping[str, bytes] | None = None,
+        gateway: int | None = None,
+    ) -> Box:
+        self._step_number += 1
+        read_only = {**{each: Path(each) for each in self._recipe.readable}, **(readable or {})}
+        if self._job.mirror is not None:
+            seen = {**self._job.mirror.seen, "config": self._mirror_config}
+            read_only |= {f"{MIRROR}/{name}": each for name, each in seen.items()}
+        return Box(
+            f"{self.folder.name}-{self._step_number}",
+            work or self._work,
+            self._settings.limits,
+            read_only,
+            writable or {},
+            is_open,
+            environment,
+            secrets or {},
+            gateway,
+        )
+
+    @contextlib.asynccontextmanager
+    async def _sandbox(self, box: Box, command: Sequence[str], cwd: str) -> AsyncIterator[Sandbox]:
+        sandbox = await Sandbox.start(box, command, cwd=cwd)
+        try:
+            yield sandbox
+        finally:
+            await asyncio.shield(sandbox.end())
+
+    # A question
+
+    async def _ask(self, result: Result) -> None:
+        """One request of the model, without tools and without a sandbox: nothing of it runs here."""
+        recipe, api = self._recipe, self._settings.model.api
+        asked = agents.prompt(recipe, self._job.text, self._job.context)
+        body: dict[str, Any] = {"model": recipe.model}
+        if api == "openai":
+            path = "/v1/responses"
+            body |= {"input": asked, "max_output_tokens": _ASK_TOKENS, "store": False}
+        else:
+            path = "/v1/messages"
+            body |= {"max_tokens": _ASK_TOKENS, "messages": [{"role": "user", "content": asked}]}
+        headers = {"anthropic-version": "2023-06-01"} if api == "anthropic" else {}
+        terms = terms_of(self._settings, recipe, self._key, {}, self._job.limit_usd)
+        terms["ask"] = {"path": path, "body": body, "headers": headers}
+        async with await GatewayProcess.start(terms, listener_from=None) as gateway:
+            try:
+                answer = await gateway.answer()
+            finally:
+                await gateway.close()
+                result.usd, result.tokens_in, result.tokens_out = gateway.usd, gateway.tokens_in, gateway.tokens_out
+        if answer["status"] in _LATER:
+            raise EndedError("again", f"the model's API turned it away ({answer['status']})")
+        if answer["status"] != 200:
+            spent = gateway.is_over
+            why = (
+                f"its budget of ${self._job.limit_usd:.2f} is spent"
+                if spent
+                else f"the model's API refused ({answer['status']})"
+            )
+            raise EndedError("failed", why)
+        result.text = _answered(answer["text"])[: agents.MOST_TEXT]
+        if not result.text:
+            raise EndedError("failed", "the model's answer has no text")
+        result.state, result.reason = "succeeded", "unchecked"
+
+
+def _answered(text: str) -> str:
+    """The text of an answer of either API; "" where it has none."""
+    try:
+        said = json.loads(text)
+        if "content" in said:
+            return "".join(part["text"] for part in said["content"] if part.get("type") == "text")
+        messages = [item for item in said["output"] if item.get("type") == "message"]
+        return "".join(
+            part["text"] for item in messages for part in item["content"] if part.get("type") == "output_text"
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return ""
+
+
+def _plain(path: Path, most: int) -> Path | None:
+    """A file that a sandbox has left, if it is a plain one and not too large: it may be a link to anywhere, or a pipe."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return path if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and 0 < status.st_size <= most else None

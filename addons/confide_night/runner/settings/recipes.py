@@ -1,0 +1,481 @@
+"""`runner.toml`: what this machine does for others at night, and within which limits.
+
+It lies on the runner alone, with mode 0600. Everything an order may have done stands here; an order names a recipe, fills in a text, and
+can only lower what is allowed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import re
+import socket
+import tomllib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from confide_crypto.errors import KeyFileError
+from confide_crypto.keys.files import read_private_file
+from confide_crypto.keys.identity import typed_words, word_list
+from confide_crypto.sealing.placeholder import Placeholder
+from confide_night.runner.settings.prices import Price, price_of
+from confide_proxy.errors import ConfigError
+
+NAME: Final = "runner.toml"
+KINDS: Final = ("review", "fix", "ask", "command")
+AGENTS: Final = ("claude", "codex")
+APIS: Final = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com"}
+_NAMED: Final = re.compile(r"[a-z][a-z0-9-]{0,31}")
+_HEADER: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
+_HOST: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)+(:\d{1,5})?")
+_WORDS: Final = 6
+_SCHEMES: Final = frozenset({"https", "http", "ssh", "git", "file"})
+_SCP: Final = re.compile(r"[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^:].*")
+"""How ssh's repositories are mostly written."""
+_WHERE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+"""A file's name below the sandbox's /run/secrets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a run may take of this machine.
+
+    Attributes:
+        memory_mib, processes: of all its processes together; held where this machine has control groups.
+        disk_mib: of its work folder, which is looked at every 5 s.
+        clone_mib, clone_s: of a repository, and how long fetching it may take.
+        free_mib: nothing is claimed while the disk has less.
+    """
+
+    memory_mib: int = 4096
+    processes: int = 512
+    disk_mib: int = 5120
+    clone_mib: int = 2048
+    clone_s: int = 600
+    free_mib: int = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The model's API.
+
+    Attributes:
+        api: whose form it has, of `APIS`.
+        url: where it is; by default where its maker has it.
+        key_file: a file of mode 0600 with the key, or
+        key: the placeholder of a sealed secret, `(sealed:…)`. One of the two is needed where a recipe asks a model.
+    """
+
+    api: str = "anthropic"
+    url: str = ""
+    key_file: str = ""
+    key: str = ""
+
+    @property
+    def place(self) -> str:
+        """Its URL."""
+        return self.url or APIS[self.api]
+
+
+class Header(NamedTuple):
+    """A secret that the gateway puts into a header of requests to a host; `form` has `{}` where it goes."""
+
+    host: str
+    header: str
+    secret: str
+    form: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Something that this runner does.
+
+    Attributes:
+        name: as orders name it.
+        kind: of `KINDS`.
+        agent: which agent's command does a review or a fix, of `AGENTS`.
+        program: its path; "" for the one on the PATH.
+        model: which model it asks; has a price.
+        command: argv, of kind `command` alone.
+        check: argv of what proves the work in the same sandbox, without a gateway; () for none.
+        repositories: names in [repositories] that it may be used on; `*` for all of them.
+        max_usd, timeout_s: what one run may cost and how long it may take; an order can only lower them.
+        hosts: which hosts beside the model's its gateway speaks for.
+        headers, files: secrets, for a header at the gateway, or for a file (its name below /run/secrets) in memory.
+        readable: folders and files of this machine that its sandbox sees, and cannot change.
+        push: whether a branch `confide/SLOT` is pushed to the repository after the end was accepted.
+        push_ci: whether it is pushed too where it changes what tells a forge what to run (`.github`, `.gitlab-ci.yml` and their like).
+        approval: `device` where another device, or this machine, has to sign the order as well; `none` where its own signature is enough.
+        repeatable: whether a run that was lost may be done again.
+        instructions: what the agent is told before the order's own text.
+        max_turns: of an agent; 0: as many as it likes.
+    """
+
+    name: str
+    kind: str
+    agent: str = "claude"
+    program: str = ""
+    model: str = "claude-sonnet-5"
+    command: tuple[str, ...] = ()
+    check: tuple[str, ...] = ()
+    repositories: tuple[str, ...] = ("*",)
+    max_usd: float = 2.0
+    timeout_s: int = 1800
+    hosts: tuple[str, ...] = ()
+    headers: tuple[Header, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    readable: tuple[str, ...] = ()
+    push: bool = False
+    push_ci: bool = False
+    approval: str = "none"
+    repeatable: bool = False
+    instructions: str = ""
+    max_turns: int = 0
+
+    @property
+    def asks_a_model(self) -> bool:
+        """Whether the model's key is needed for it. A `command` gets the gateway too, if it names a model."""
+        return self.kind != "command" or bool(self.model)
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it has effects that go beyond a result to be read."""
+        return self.push or bool(self.hosts or self.headers or self.files)
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """The names of those that it uses."""
+        return frozenset({*(each.secret for each in self.headers), *self.files.values()})
+
+    def takes(self, repository: str) -> bool:
+        """Whether it may be used on a repository of that name."""
+        return "*" in self.repositories or repository in self.repositories
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `runner.toml` says.
+
+    Attributes:
+        path: of the file.
+        name: of this runner, as reports call it.
+        monthly_usd: what all its runs of a month may cost.
+        repositories: URLs or paths by name. An order names one of them, by name, by URL, or by its project's name.
+        secrets: placeholders of sealed secrets, by the name that recipes use.
+        prices: what a model costs, where it is not as the package has it.
+        approvers: the six words of the devices whose approval counts here, besides this one's own; () for each that has not brought in
+            the one that gave the order, nor was brought in by it.
+    """
+
+    path: Path
+    name: str
+    monthly_usd: float = 20.0
+    limits: Limits = Limits()
+    model: Model = Model()
+    repositories: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    recipes: Mapping[str, Recipe] = field(default_factory=dict)
+    approvers: tuple[str, ...] = ()
+
+    def repository(self, named: str, project: str) -> str:
+        """The name of the repository that an order means: by its name or URL, or if it names none by its project. "": none of ours."""
+        for name, url in self.repositories.items():
+            if named in (name, url) or (not named and name == project):
+                return name
+        return ""
+
+    def price(self, model: str) -> Price | None:
+        """What a model costs; None: nobody knows."""
+        return price_of(model, self.prices)
+
+
+def read(path: Path) -> Settings:
+    """The settings in a file.
+
+    Raises ConfigError: there is none, others could read or write it, it is not TOML, or something in it is not ours.
+    """
+    if not path.exists() and not path.is_symlink():
+        raise ConfigError(path, "is not there", hint="confide runner init writes one")
+    try:
+        raw = read_private_file(path)
+    except KeyFileError as error:
+        raise ConfigError(path, f"is not used, since {error}", hint=error.hint) from None
+    try:
+        table = tomllib.loads(raw.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(path, f"is not UTF-8 text (byte {error.start})", hint="save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            path, f"is not TOML: {error}", hint="confide runner init --print shows how it is written"
+        ) from None
+    return _Reading(path).settings(table)
+
+
+class _Reading:
+    """The parts of one file, each checked; whatever is wrong with them is a ConfigError that says where."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def settings(self, table: dict[str, Any]) -> Settings:
+        own = {each.name for each in fields(Settings)} - {"path"}
+        for key in table:
+            if key not in own:
+                raise self._unknown(key, key, own)
+        limits = Limits(**self._numbers("limits", table.get("limits", {}), Limits))
+        repositories = self._names(
+            "repositories", table.get("repositories", {}), _repository, "a URL, or an absolute path"
+        )
+        secrets = self._names(
+            "secrets", table.get("secrets", {}), _placeholder, '"(sealed:KIND:…)", as confide secrets ls prints it'
+        )
+        prices = {
+            model: self._price(model, each) for model, each in self._table("prices", table.get("prices", {})).items()
+        }
+        found = Settings(
+            self._path,
+            self._text("name", table.get("name", "")) or socket.gethostname(),
+            self._money("monthly_usd", table.get("monthly_usd", 20.0)),
+            limits,
+            self._model(table.get("model", {})),
+            repositories,
+            secrets,
+            prices,
+            approvers=self._approvers(table.get("approvers", [])),
+        )
+        recipes = self._table("recipes", table.get("recipes", {}))
+        read = {name: self._recipe(name, each, found) for name, each in recipes.items()}
+        return replace(found, recipes=read)
+
+    def _approvers(self, value: Any) -> tuple[str, ...]:
+        found = tuple(map(typed_words, self._list("approvers", value)))
+        for each in found:
+            words = each.split("-")
+            if len(words) != _WORDS or not set(words) <= set(word_list()):
+                raise self._wrong("approvers", "it is a list of devices' six words, as confide device ls prints them")
+        return found
+
+    def _model(self, table: Any) -> Model:
+        given = self._texts("model", table, Model)
+        found = Model(**given)
+        if found.api not in APIS:
+            raise self._wrong("api in [model]", f"it is {' or '.join(APIS)}")
+        if not _is_web(found.place):
+            raise self._wrong("url in [model]", "it is https://…, or http:// to this machine's loopback")
+        if found.key_file and found.key:
+            raise self._wrong("key in [model]", "there is one of key and key_file")
+        if found.key and not _placeholder(found.key):
+            # It is not repeated: somebody may have put the key itself there.
+            raise self._wrong(
+                "key in [model]", 'it is "(sealed:KIND:…)"; the key itself belongs into a file of mode 0600: key_file'
+            )
+        return found
+
+    def _price(self, model: str, table: Any) -> Price:
+        try:
+            return Price.of(self._table(f"prices.{model}", table))
+        except ValueError as error:
+            raise self._wrong(f'[prices."{model}"]', str(error)) from None
+
+    def _recipe(self, name: str, table: Any, among: Settings) -> Recipe:
+        where = f"recipes.{name}"
+        if not _NAMED.fullmatch(name):
+            raise self._wrong(
+                f"[{where}]", "a recipe's name is small letters, digits and hyphens, a letter first, 32 at most"
+            )
+        given = dict(self._table(where, table))
+        own = {each.name for each in fields(Recipe)} - {"name"}
+        for key in given:
+            if key not in own:
+                raise self._unknown(key, f"{key}' in [{where}", own)
+        kind = given.get("kind", name if name in KINDS else "")
+        if kind not in KINDS:
+            raise self._wrong(f"kind in [{where}]", f"it is one of {', '.join(KINDS)}")
+        default = Recipe(name, kind)
+        read: dict[str, Any] = {"name": name, "kind": kind}
+        if kind == "command":
+            given.setdefault("model", "")
+        for key in ("agent", "program", "model", "approval", "instructions"):
+            if key in given:
+                read[key] = self._text(f"{key} in [{where}]", given[key])
+        for key in ("command", "check", "repositories", "hosts", "readable"):
+            if key in given:
+                read[key] = self._list(f"{key} in [{where}]", given[key])
+        for key in ("push", "push_ci", "repeatable"):
+            if key in given:
+                read[key] = self._flag(f"{key} in [{where}]", given[key])
+        if "max_usd" in given:
+            read["max_usd"] = self._money(f"max_usd in [{where}]", given["max_usd"])
+        if "timeout_s" in given:
+            read["timeout_s"] = self._number(f"timeout_s in [{where}]", given["timeout_s"], 1, 24 * 3600)
+        if "max_turns" in given:
+            read["max_turns"] = self._number(f"max_turns in [{where}]", given["max_turns"], 0, 10_000)
+        read["headers"] = tuple(self._headers(where, given.get("headers", {})))
+        read["files"] = self._names(
+            f"{where}.files", given.get("files", {}), bool, "the name of a secret", named=_WHERE
+        )
+        hosts = dict.fromkeys([*read.get("hosts", default.hosts), *(each.host for each in read["headers"])])
+        read["hosts"] = tuple(hosts)
+        found = Recipe(**read)
+        if "approval" not in given and found.lasts:
+            found = Recipe(**{**read, "approval": "device"})
+        self._check(where, found, among)
+        return found
+
+    def _check(self, where: str, recipe: Recipe, among: Settings) -> None:
+        """That its parts fit each other, and those of the file."""
+        if (recipe.kind == "command") != bool(recipe.command):
+            raise self._wrong(
+                f"command in [{where}]", 'a recipe of kind command has one, and no other: ["make", "nightly"]'
+            )
+        if recipe.agent not in AGENTS:
+            raise self._wrong(
+                f"agent in [{where}]", f"it is {' or '.join(AGENTS)}; another one is a recipe of kind command"
+            )
+        if recipe.approval not in ("none", "device"):
+            raise self._wrong(f"approval in [{where}]", "it is none or device")
+        if recipe.lasts and recipe.approval != "device":
+            raise self._wrong(
+                f"approval in [{where}]", "a recipe that pushes, or has secrets or more hosts, takes device"
+            )
+        if recipe.push and recipe.kind not in ("fix", "command"):
+            raise self._wrong(f"push in [{where}]", "only a fix or a command has something to push")
+        if recipe.asks_a_model and among.price(recipe.model) is None:
+            hint = f'nobody could keep to a budget with it: say what it costs in [prices."{recipe.model}"], or take another'
+            raise ConfigError(self._path, f"names a model without a price in [{where}]: '{recipe.model}'", hint=hint)
+        for host in recipe.hosts:
+            if not _HOST.fullmatch(host) or _is_address(host):
+                raise self._wrong(
+                    f"hosts in [{where}]", "a host is a name, with a port or without: registry.example.org"
+                )
+        for name in recipe.repositories:
+            if name != "*" and name not in among.repositories:
+                raise self._unknown(name, f"{name}' in repositories of [{where}", among.repositories)
+        for name in sorted(recipe.secrets):
+            if name not in among.secrets:
+                raise self._unknown(name, f"{name}' among the secrets of [{where}", among.secrets)
+        for each in recipe.readable:
+            if not Path(each).is_absolute() or Path(each) == Path("/"):
+                raise self._wrong(f"readable in [{where}]", "it has absolute paths, and the root is none of them")
+
+    def _headers(self, where: str, table: Any) -> list[Header]:
+        found = []
+        for host, each in self._table(f"{where}.headers", table).items():
+            given = self._texts(f"{where}.headers.{host}", each, Header)
+            if not {"header", "secret"} <= set(given) or not _HEADER.fullmatch(given["header"]):
+                example = '{ header = "authorization", secret = "NAME", form = "Bearer {}" }'
+                raise self._wrong(f"headers of {host} in [{where}]", f"it is {example}")
+            header = Header(host, given["header"].lower(), given["secret"], given.get("form", "{}"))
+            if header.form.count("{}") != 1 or not header.form.isprintable():
+                raise self._wrong(f"headers of {host} in [{where}]", "its form has {} once, where the secret goes")
+            found.append(header)
+        return found
+
+    # Single values
+
+    def _table(self, where: str, value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self._wrong(f"'{where}'", f"it is a section: [{where}]")
+        return value
+
+    def _names(
+        self, where: str, value: Any, is_one: Callable[[str], bool], form: str, *, named: re.Pattern[str] = _NAMED
+    ) -> dict[str, str]:
+        for name, each in self._table(where, value).items():
+            if not named.fullmatch(name) or set(name) == {"."}:
+                raise self._wrong(
+                    f"a name in [{where}]", "it is small letters, digits and hyphens, a letter first, 32 at most"
+                )
+            if not isinstance(each, str) or not is_one(each):
+                raise self._wrong(f"'{name}' in [{where}]", f"it is {form}")
+        return dict(value)
+
+    def _texts(self, where: str, value: Any, of: type) -> dict[str, str]:
+        own = set(getattr(of, "_fields", ())) or {each.name for each in fields(of)}
+        own -= {"host"}
+        for key, each in self._table(where, value).items():
+            if key not in own:
+                raise self._unknown(key, f"{key}' in [{where}", own)
+            self._text(f"{key} in [{where}]", each)
+        return dict(value)
+
+    def _numbers(self, where: str, value: Any, of: type) -> dict[str, int]:
+        own = {each.name for each in fields(of)}
+        for key, each in self._table(where, value).items():
+            if key not in own:
+                raise self._unknown(key, f"{key}' in [{where}", own)
+            self._number(f"{key} in [{where}]", each, 1, 1_048_576)
+        return dict(value)
+
+    def _text(self, where: str, value: Any) -> str:
+        if not isinstance(value, str) or len(value) > 16_384 or "\0" in value:
+            raise self._wrong(where, "it is a string")
+        return value
+
+    def _list(self, where: str, value: Any) -> tuple[str, ...]:
+        is_one = isinstance(value, list) and all(isinstance(each, str) and each and "\0" not in each for each in value)
+        if not is_one or len(value) > 256:
+            raise self._wrong(where, 'it is a list of strings: ["make", "test"]')
+        return tuple(value)
+
+    def _flag(self, where: str, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise self._wrong(where, "it is true or false")
+        return value
+
+    def _number(self, where: str, value: Any, least: int, most: int) -> int:
+        if type(value) is not int or not least <= value <= most:
+            raise self._wrong(where, f"it is a whole number from {least:,} to {most:,}")
+        return value
+
+    def _money(self, where: str, value: Any) -> float:
+        if type(value) not in (int, float) or not 0 < value <= 100_000:
+            raise self._wrong(where, "it is an amount of US dollars above 0: 2.0")
+        return float(value)
+
+    def _unknown(self, key: str, shown: str, options: Collection[str]) -> ConfigError:
+        near = difflib.get_close_matches(key, options, n=1)
+        there = f"there are {', '.join(sorted(options))}" if options else "there is none"
+        closing = "]" if "[" in shown else "'"
+        return ConfigError(
+            self._path, f"has an unknown option '{shown}{closing}", hint=f"did you mean '{near[0]}'?" if near else there
+        )
+
+    def _wrong(self, where: str, hint: str) -> ConfigError:
+        return ConfigError(self._path, f"has a wrong value for {where}", hint=hint)
+
+
+def _placeholder(text: str) -> bool:
+    return Placeholder.parse(text) is not None
+
+
+def _repository(url: str) -> bool:
+    """Whether git may be given this: no option, and none of its transports that start programs."""
+    if not url or url.startswith("-") or not url.isprintable() or "::" in url:
+        return False
+    if urlsplit(url).scheme in ("ssh", "git") and urlsplit(url).password is not None:
+        return False  # neither has a use for it, and ssh's would stand in a list of processes
+    return Path(url).is_absolute() or urlsplit(url).scheme in _SCHEMES or _SCP.fullmatch(url) is not None
+
+
+def _is_web(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        host, _port = parts.hostname or "", parts.port
+    except ValueError:
+        return False
+    if parts.username is not None or parts.query or parts.fragment or not host:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and host in ("127.0.0.1", "localhost", "::1"))
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.rpartition(":")[0] or host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,169 @@
+"""`confide panel` and `open`: the memory as pages in a browser, let in by a link that is good once (docs/panel.md)."""
+
+from __future__ import annotations
+
+import html
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import webbrowser
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import quote, urlencode
+
+import typer
+
+from confide_crypto.keys.files import make_private_dir, write_private_file
+from confide_http.local.running import PORT, Running, running
+from confide_memory.documents import GLOBAL_PROJECT, composed
+from confide_panel.links import GOOD_S, Links
+from confide_proxy.cli.completion import memory_paths
+from confide_proxy.cli.console import Here, Output, ProjectDir, command, folder_of, identified, remark, say
+from confide_proxy.errors import GatewayError, GatewayMissingError
+
+if TYPE_CHECKING:
+    from confide_proxy.paths import Paths
+
+START_S: Final = 20.0
+"""Within which `confide serve` has begun: it may have to ask a daemon which project a folder is."""
+STOP_S: Final = 10.0
+LOOK_S: Final = 0.05
+LOG: Final = "serve.log"
+IDLE_EXIT_S: Final = 12 * 3600
+"""After which what was started for the panel ends by itself: as long as a visit lasts without use."""
+MOST_LOG_BYTES: Final = 8_192
+FOLDER: Final = "links"
+IsPrinted = Annotated[
+    bool, typer.Option("--print", help="Only print the link.", show_default="open it, where there is a screen")
+]
+
+
+@command
+def panel(
+    here: Here,
+    stop: Annotated[bool, typer.Option("--stop", help="End the gateway that serves it.")] = False,
+    is_printed: IsPrinted = False,
+    project: ProjectDir = Path(),
+) -> Output:
+    """Look at the memory in your browser: starts what serves it, and opens a link that lets one browser in."""
+    if stop:
+        return _stopped(here.paths)
+    return _opened(here, folder_of(project), "", is_printed=is_printed)
+
+
+@command
+async def open_page(
+    here: Here,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[PATH|ID]", help="As confide ls or a search shows it.", autocompletion=memory_paths),
+    ] = None,
+    is_global: Annotated[bool, typer.Option("--global", "-g", help="In the memory that all projects share.")] = False,
+    is_printed: IsPrinted = False,
+    project: ProjectDir = Path(),
+) -> Output:
+    """Open the page of a file or a note in your browser."""
+    target = ""
+    if name is not None and ("/" in name or name.endswith(".md")):
+        this = await identified(here, project)
+        named = {"project": GLOBAL_PROJECT if is_global else this.name, "path": composed(name).removeprefix("./")}
+        target = f"file?{urlencode(named)}"
+    elif name is not None:
+        target = f"note/{quote(name, safe='')}"
+    return _opened(here, folder_of(project), target, is_printed=is_printed)
+
+
+def _opened(here: Here, folder: Path, target: str, *, is_printed: bool) -> Output:
+    found = running(here.paths)
+    is_started = found is None
+    found = found or _start(here, folder)
+    address = f"http://127.0.0.1:{found.port}/panel/in/{Links(here.paths.gateway / FOLDER).make(target)}"
+    is_shown = not is_printed and sys.stdout.isatty() and _has_screen()
+    if is_shown:
+        _show(here.paths, address)
+
+    def tell() -> None:
+        say(address)
+        remark(f"it is good once, for {GOOD_S:.0f} seconds" + (", and opens in your browser" if is_shown else ""))
+        if is_started:
+            remark("confide serve runs from now on; confide panel --stop ends it, or 12 hours without use")
+
+    return Output({"url": address, "port": found.port, "pid": found.pid, "started": is_started}, tell)
+
+
+def _start(here: Here, folder: Path) -> Running:
+    """A gateway of its own session, so that it outlives this terminal. Raises GatewayError, GatewayMissingError: it did not begin."""
+    make_private_dir(here.paths.gateway)
+    log = here.paths.gateway / LOG
+    asked = [sys.executable, "-m", "confide_proxy", "--config", str(here.paths.config)][
+        : 5 if here.paths.config.exists() else 3
+    ]
+    asked += ["serve", "--project", str(folder), "--port", str(PORT if _is_free(PORT) else 0)]
+    asked += ["--idle-exit", str(IDLE_EXIT_S)]
+    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as told:
+        process = subprocess.Popen(
+            asked, stdin=subprocess.DEVNULL, stdout=told, stderr=told, start_new_session=True, cwd=folder
+        )
+    end = time.monotonic() + START_S
+    while time.monotonic() < end:
+        if (found := running(here.paths)) is not None:
+            return found
+        if process.poll() is not None:
+            raise _failure(log)
+        time.sleep(LOOK_S)
+    process.terminate()
+    raise GatewayError(
+        "confide serve did not begin in time", hint="start it by hand, and see what it says: confide serve"
+    )
+
+
+def _failure(log: Path) -> GatewayError:
+    """What `confide serve` has said last."""
+    lines = log.read_bytes()[-MOST_LOG_BYTES:].decode("utf-8", "replace").strip().splitlines()
+    said = next((line for line in reversed(lines) if line.startswith("confide: ")), "")
+    hint = next((line.removeprefix("hint: ") for line in reversed(lines) if line.startswith("hint: ")), None)
+    if "libraries that are not installed" in said:
+        return GatewayMissingError()
+    why = said.removeprefix("confide: ") or "it ended at once"
+    return GatewayError(f"confide serve did not begin: {why}", hint=hint or "start it by hand: confide serve")
+
+
+def _stopped(paths: Paths) -> Output:
+    found = running(paths)
+    if found is None:
+        return Output({"stopped": False}, "no gateway runs")
+    os.kill(found.pid, signal.SIGTERM)
+    end = time.monotonic() + STOP_S
+    while running(paths) is not None:
+        if time.monotonic() > end:
+            raise GatewayError("the gateway has not ended yet", hint=f"kill {found.pid}")
+        time.sleep(LOOK_S)
+    return Output({"stopped": True}, "the gateway has ended, and with it all visits of the panel")
+
+
+def _is_free(port: int) -> bool:
+    with closing(socket.socket()) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def _has_screen() -> bool:
+    """Whether a browser of windows can open: one in this terminal would take it over."""
+    return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def _show(paths: Paths, address: str) -> None:
+    """Open the link by way of a file of this user's: what a program is started with every user of this machine can read."""
+    file = paths.gateway / "panel.html"
+    leads = f'<meta http-equiv="refresh" content="0; url={html.escape(address)}">'
+    page = f'<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>Confide</title>{leads}'
+    write_private_file(file, page.encode(), replace=True)
+    webbrowser.open(file.as_uri())

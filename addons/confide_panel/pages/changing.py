@@ -1,0 +1,155 @@
+"""A note or a file is edited, restored or deleted. A form says which revision its person has seen: over a newer one nothing is written."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from confide_http.door.refusals import RefusalError
+from confide_memory.documents import is_in_memory, is_note
+from confide_panel.desk import Desk
+from confide_panel.pages.documents import difference
+
+MOST_CHARS: Final = 40_000
+"""Of a text that is edited on a page, which has 60 KB at most."""
+LEVELS: Final = ("core", "high", "normal", "low")
+_LINES: Final = 2_000
+_FIELDS: Final = ("title", "type", "category", "status")
+
+
+async def edit(desk: Desk) -> Response:
+    """The form, with the text as it is now."""
+    return _form(desk, await _now(desk, desk.query("id", 160), desk.project, desk.query("path")))
+
+
+async def save(desk: Desk) -> Response:
+    """What was edited, unless somebody else was faster: then both texts, to make one of."""
+    now = await _now(desk, desk.said("id", 160), desk.project, desk.said("path", 512))
+    # A text box takes the last line end away, and a file has one.
+    text = desk.form.get("text", "")
+    seen = desk.said_number("revision")
+    fields = {name: desk.said(name, 200) for name in (*_FIELDS, "tags", "level")} if now["id"] else {}
+    if seen != now["revision"]:
+        return _clashing(desk, now, text, fields)
+    try:
+        number = await (_save_note(desk, now, text, fields) if now["id"] else _save_file(desk, now, text))
+    except RefusalError as error:
+        if error.code not in ("conflict", "stale"):
+            raise
+        now = await _now(desk, now["id"], now["project"], now["path"])
+        return _clashing(desk, now, text, fields)
+    return _to(desk, now, f"Saved as revision {number}.")
+
+
+async def restore(desk: Desk) -> Response:
+    """An older text becomes the newest one."""
+    project, path = desk.project, desk.said("path", 512)
+    revision = desk.said_number("revision")
+    body: dict[str, Any] = {"path": path} | ({"revision": revision} if revision else {})
+    answer = await desk.ask_of(project, "restore", **body)
+    told = f"Restored, as revision {answer['revision']}." if answer["changed"] else "It says just that already."
+    return _to(desk, {"id": "", "project": project, "path": path}, told)
+
+
+async def ask_delete(desk: Desk) -> Response:
+    """Whether it is to be deleted."""
+    return desk.page(
+        "delete.html", here="search", now=await _now(desk, desk.query("id", 160), desk.project, desk.query("path"))
+    )
+
+
+async def delete(desk: Desk) -> Response:
+    """It is gone on every machine; for a while it can be restored. What has become another text since is not."""
+    identity, path = desk.said("id", 160), desk.said("path", 512)
+    named = {"id": identity} if identity else {"path": path, "project": desk.project}
+    answer = await desk.call("memory_delete", expectedRevision=desk.said_number("revision") or None, **named)
+    return desk.go(
+        "deleted", "Deleted." if answer["deleted"] else "The deletion waits for the daemon.", project=answer["project"]
+    )
+
+
+async def deleted(desk: Desk) -> Response:
+    """What was deleted and can come back."""
+    answer = await desk.ask_of(desk.project, "deleted")
+    return desk.page("deleted.html", here="projects", project=desk.project, documents=answer["documents"][:100])
+
+
+async def _now(desk: Desk, identity: str, project: str, path: str) -> dict[str, Any]:
+    """The document as it is: `id` is "" for a file; `why_not` says why a page cannot edit it."""
+    if not identity and is_note(path):
+        # By its path a note would be overwritten with its front matter.
+        identity = await _id_of(desk, project, path)
+    if identity:
+        note = await desk.call("memory_get", id=identity)
+        found = {
+            "project": note["project"],
+            "path": note["path"],
+            "revision": note["revision"],
+            "text": note["content"],
+        }
+        return {**found, "id": note["shortId"], "note": note, "why_not": _why_not(note["content"])}
+    read = await desk.call("memory_read", project=project, path=path, lines=_LINES)
+    found = {"project": read["project"], "path": read["path"], "revision": read["revision"], "text": read["content"]}
+    why_not = "" if is_in_memory(path) else "it is outside of memory: edit it where it is"
+    if read["toLine"] < read["totalLines"]:
+        why_not = f"it has more than {_LINES:,} lines"
+    return {**found, "id": "", "note": None, "why_not": why_not or _why_not(read["content"])}
+
+
+async def _id_of(desk: Desk, project: str, path: str) -> str:
+    answer = await desk.ask("documents", project=project, path=path, limit=1)
+    return next((str(each["id"]) for each in answer["documents"] if each["path"] == path and each["id"]), "")
+
+
+def _why_not(text: str) -> str:
+    if len(text) > MOST_CHARS:
+        return f"it has more than {MOST_CHARS:,} characters"
+    if "\r" in text or "\0" in text:
+        return "it has characters that a browser does not give back as they were"
+    return ""
+
+
+def _form(desk: Desk, now: dict[str, Any], *, status: int = 200, **values: Any) -> Response:
+    note = now["note"]
+    fields = {name: note[name] or "" for name in _FIELDS} if note else {}
+    fields |= {"tags": ", ".join(note["tags"]), "level": note["level"]} if note else {}
+    given = {"text": now["text"], "fields": fields, "rows": [], "levels": LEVELS, **values}
+    return desk.page("edit.html", status=status, here="search", now=now, **given)
+
+
+def _clashing(desk: Desk, now: dict[str, Any], text: str, fields: dict[str, str]) -> Response:
+    rows, _ = difference(now["text"], text)
+    return _form(desk, now, status=409, text=text, rows=rows, **({"fields": fields} if fields else {}))
+
+
+async def _save_note(desk: Desk, now: dict[str, Any], text: str, fields: dict[str, str]) -> int:
+    note = now["note"]
+    said: dict[str, Any] = {name: fields[name] for name in _FIELDS if fields[name] != (note[name] or "")}
+    tags = [tag.strip() for tag in fields["tags"].split(",") if tag.strip()]
+    if tags != note["tags"]:
+        said["tags"] = tags
+    if fields["level"] in LEVELS and fields["level"] != note["level"]:
+        said["importance"] = fields["level"]
+    if text.rstrip("\n") != note["content"].rstrip("\n"):
+        said["content"] = text
+    if not said:
+        return int(now["revision"])
+    answer = await desk.call("memory_update", id=note["id"], expectedRevision=now["revision"], **said)
+    return int(answer["revision"])
+
+
+async def _save_file(desk: Desk, now: dict[str, Any], text: str) -> int:
+    if text.rstrip("\n") == now["text"].rstrip("\n"):
+        return int(now["revision"])
+    if not text.strip():
+        raise RefusalError(400, "invalid", "the text is empty", hint="delete the file, if it is to go")
+    place = {"project": now["project"], "path": now["path"], "expectedRevision": now["revision"]}
+    stored = await desk.call("memory_store", content=text, mode="replace", **place)
+    return int(stored["revision"])
+
+
+def _to(desk: Desk, now: dict[str, Any], notice: str) -> Response:
+    if now["id"]:
+        return desk.go(f"note/{now['id']}", notice)
+    return desk.go("file", notice, project=now["project"], path=now["path"])

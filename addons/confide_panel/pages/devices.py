@@ -1,0 +1,144 @@
+"""The machines of the space, by their words: who they are, who waits, invites; programs that come by its server, and tokens of those here.
+
+Recovery codes, key rotation and custody stay commands. Who is let in is compared by six words that are typed, as the command does it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from confide_crypto.errors import ConfideError, LinkError, RequestError, printable
+from confide_crypto.keys.identity import fingerprint_words, typed_words
+from confide_http.door.refusals import RefusalError
+from confide_http.local import devices as by_http
+from confide_http.local.door.tokens import DAYS, MOST_DAYS, TokenFile
+from confide_panel.desk import Desk
+from confide_proxy.devices.members import add, card_of, checked, find, invite, listed, remover, require_keys, waiting
+from confide_proxy.errors import DeviceError, TokenError
+from confide_proxy.link import daemon
+
+TTLS: Final = {"15 minutes": 900, "an hour": 3600, "a day": 86_400}
+RIGHTS: Final = ("write", "read", "admin")
+SCOPES: Final = ("read", "write", "secrets")
+_HERE: Final = ("//127.0.0.1", "//[::1]", "//localhost")
+
+
+async def show(desk: Desk) -> Response:
+    """All of it."""
+    return await _page(desk)
+
+
+async def take_in(desk: Desk) -> Response:
+    """An invite, shown this once."""
+    name, ttl, scope = checked(desk.said("name", 64)), desk.said("ttl", 20), desk.said("scope", 10)
+    if not name or ttl not in TTLS or scope not in RIGHTS:
+        raise RefusalError(400, "invalid", "an invite has a name, a time and a right")
+    joined = daemon.known(desk.gateway.paths)
+    if joined is None:
+        raise DeviceError("the daemon's address is not known here", hint="confide status")
+    keyring, link = _keyring(desk), desk.gateway.exchange.link
+    require_keys(keyring)
+    url = desk.said("url", 256) or joined.url
+    made, until = await invite(
+        desk.gateway.paths, keyring, link, name, static=joined.daemon_static, url=url, ttl_s=TTLS[ttl], scope=scope
+    )
+    invited = {"text": made.to_string(), "name": name, "until": until, "is_local": any(each in url for each in _HERE)}
+    return await _page(desk, invited=invited)
+
+
+async def approve(desk: Desk) -> Response:
+    """A machine that waits, by the words that stand on its screen."""
+    keyring = _keyring(desk)
+    await keyring.refresh(desk.gateway.exchange.link)
+    joiner = waiting(keyring, desk.said("name", 256))
+    if typed_words(desk.said("words", 256)) != fingerprint_words(joiner.key):
+        hint = "were they typed as they stand there? words that differ mean that somebody else answers: do not go on"
+        raise DeviceError("the words are not the same, and nothing was changed", hint=hint)
+    roster = await add(keyring, desk.gateway.exchange.link, joiner.name, card_of(joiner))
+    told = f"{printable(joiner.name)} is a device now. On it, run confide device confirm, and type: change {roster.pin.number}"
+    return desk.go("devices", f"{told} {roster.head_words}")
+
+
+async def remove(desk: Desk) -> Response:
+    """A device, by its name typed once more: from now on it opens nothing that is sealed."""
+    words, typed = desk.said("words", 256), desk.said("typed", 256)
+    keyring, link = _keyring(desk), desk.gateway.exchange.link
+    await keyring.refresh(link)
+    if keyring.roster is None:
+        raise keyring.problem or DeviceError("the space has no list of devices yet")
+    device = find(keyring.roster, words)
+    identity = await keyring.identity()
+    if device.key == identity.public_key:
+        raise DeviceError("this machine cannot remove itself", hint="remove it on another one")
+    if typed != printable(device.name):
+        raise DeviceError("that is not its name, and nothing was changed", hint="type it as it stands in the list")
+    brought = [printable(each.name) for each in keyring.roster.brought_in_by(device.key)]
+    await keyring.extend(link, remover(identity, device.key))
+    told = f"{printable(device.name)} is removed. What it could open must be changed at its source: confide secrets ls."
+    if not device.is_paper:
+        told += " It still reaches the memory, until the daemon's operator runs confided revoke."
+    if brought:
+        told += f" It had brought in {', '.join(brought)}: remove them as well, if they are not yours."
+    return desk.go("devices", told)
+
+
+async def make_token(desk: Desk) -> Response:
+    """A token for a program, shown this once."""
+    chosen = tuple(scope for scope in SCOPES if desk.form.get(scope)) or ("read",)
+    days = desk.said("days", 4)
+    if not days.isdecimal() or not 1 <= int(days) <= MOST_DAYS:
+        raise TokenError(f"a token is good for 1 to {MOST_DAYS:,} days")
+    tokens = TokenFile(desk.gateway.paths.gateway)
+    text, token = await asyncio.to_thread(tokens.add, desk.said("name", 64), chosen, days=int(days))
+    return await _page(desk, made={"text": text, "name": token.name})
+
+
+async def remove_token(desk: Desk) -> Response:
+    """A program is let in no more, within a second."""
+    token = await asyncio.to_thread(TokenFile(desk.gateway.paths.gateway).remove, desk.said("name", 64))
+    return desk.go("devices", f"The token {token.name} is good no more.")
+
+
+async def _page(desk: Desk, *, invited: dict[str, Any] | None = None, made: dict[str, str] | None = None) -> Response:
+    keyring = _keyring(desk)
+    problem: ConfideError | None = None
+    if desk.gateway.exchange.link.is_up:
+        try:
+            await keyring.refresh(desk.gateway.exchange.link)
+        except (LinkError, RequestError, TimeoutError):
+            pass  # what was known is shown
+        except ConfideError as error:
+            problem = error
+    mine = b""
+    with suppress(ConfideError):
+        mine = (await keyring.identity()).public_key
+    programs: list[dict[str, Any]] | None = None
+    with suppress(ConfideError, TimeoutError):
+        programs = await by_http.clients_of(desk.gateway.calls.link)
+    file = TokenFile(desk.gateway.paths.gateway)
+    tokens, used = await asyncio.gather(asyncio.to_thread(file.all), asyncio.to_thread(file.used))
+    now = time.time()
+    return desk.page(
+        "devices.html",
+        here="devices",
+        found=listed(keyring, mine),
+        problem=problem or keyring.problem,
+        tokens=[(token, used.get(token.digest), token.is_good(now)) for token in tokens],
+        programs=programs,
+        invited=invited,
+        made=made,
+        ttls=TTLS,
+        rights=RIGHTS,
+        scopes=SCOPES,
+        days=DAYS,
+        is_up=desk.gateway.exchange.link.is_up,
+    )
+
+
+def _keyring(desk: Desk) -> Any:
+    return desk.gateway.exchange.session.sealing.keyring

@@ -1,0 +1,179 @@
+"""How everything stands: link, queue, index, custody, models, hooks; and what to do about each."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from starlette.responses import Response
+
+from confide_crypto.errors import ConfideError
+from confide_panel.desk import Desk
+from confide_panel.figures import Figures
+from confide_panel.rendering import counted, since
+from confide_proxy.hooks import counts
+from confide_proxy.offline.journal import Counts, Entry, Journal
+
+AGAIN_S: Final = 1
+"""After which a page that lacks the daemon's figures is asked for again."""
+TOLD_S: Final = 60.0
+"""The age of figures from which on it is said."""
+_DEAD: Final = 20
+_LATE_SHARE: Final = 0.05
+_OUTCOMES: Final = (counts.ANSWERED, counts.SILENT, counts.POINTED, counts.LATE, counts.ABSENT, counts.FAILED)
+
+
+class Line(NamedTuple):
+    """How one thing stands. `state`: good, warn or bad; `do`: what to do about it, "" for nothing."""
+
+    name: str
+    state: str
+    said: str
+    do: str = ""
+
+
+async def show(desk: Desk) -> Response:
+    """All of it."""
+    gateway = desk.gateway
+    (told, is_awaited), (waiting, dead), fired = await asyncio.gather(
+        Figures.of(gateway).look(desk),
+        asyncio.to_thread(_queue, desk),
+        asyncio.to_thread(counts.read, os.fspath(gateway.paths.state)),
+    )
+    status, unsealed = (told.status, told.unsealed) if told else (None, None)
+    lines = [
+        *_link(desk, status, is_awaited=is_awaited),
+        *_waiting(waiting, status),
+        *(_daemon(status, unsealed) if status else ()),
+        *_hooks(desk, fired),
+    ]
+    answer = desk.page(
+        "health.html",
+        here="health",
+        lines=lines,
+        troubles=sum(each.state != "good" for each in lines),
+        stands=status,
+        as_of=since(told.age_s) if told and told.age_s > TOLD_S else "",
+        is_awaited=is_awaited,
+        dead=dead,
+        models=status["providers"] if status else [],
+        fired=[(name, n) for name in _OUTCOMES if (n := Counter(each[2] for each in fired)[name])],
+        visits=gateway.counts["visits"](),
+        uptime_s=time.monotonic() - gateway.began,
+        streams=gateway.streams.taken,
+    )
+    if is_awaited:
+        answer.headers["Refresh"] = str(AGAIN_S)
+    return answer
+
+
+async def retry(desk: Desk) -> Response:
+    """What the daemon has refused is sent once more."""
+    entry = await asyncio.to_thread(Journal(desk.gateway.paths.journal).retry, desk.said("id", 64))
+    return desk.go("health", "It is sent once more." if entry else "It is not there any more.")
+
+
+def _queue(desk: Desk) -> tuple[Counts, list[Entry]]:
+    journal = Journal(desk.gateway.paths.journal)
+    try:
+        return journal.counts(), [each for each in journal.heads() if each.code][:_DEAD]
+    except ConfideError:
+        return Counts(), []
+
+
+def _link(desk: Desk, status: dict[str, Any] | None, *, is_awaited: bool) -> Iterator[Line]:
+    link = desk.gateway.exchange.link
+    if link.is_up and status:
+        name = status["link"].get("device") or status["link"]["caller"]
+        told = f"up, to {status['link']['space']} as {name}, daemon {status['daemonVersion']}"
+        yield Line("link", "good", told)
+    elif link.is_up and is_awaited:
+        yield Line("link", "good", "up; what the daemon tells of itself is on its way")
+    elif link.is_up:
+        yield Line("link", "warn", "up, but the daemon does not answer", "confide doctor")
+    else:
+        reason = link.reason
+        hint = reason.hint if reason is not None and reason.hint else "confide doctor"
+        yield Line("link", "bad", f"down: {reason}" if reason else "down", hint)
+
+
+def _waiting(waiting: Counts, status: dict[str, Any] | None) -> Iterator[Line]:
+    if waiting.damaged:
+        yield Line("queue", "bad", counted(waiting.damaged, "damaged record"), "confide queue")
+    if waiting.dead:
+        yield Line(
+            "refused",
+            "warn",
+            f"{counted(waiting.dead, 'store')} that the daemon refused",
+            "look at them below",
+        )
+    told = f"{counted(waiting.queued, 'store')} for the daemon" if waiting.queued else "nothing waits"
+    yield Line("queue", "warn" if waiting.queued else "good", told)
+    if status and status["pendingUploads"]:
+        yield Line("files", "warn", f"{counted(status['pendingUploads'], 'change')} not sent yet", "confide sync")
+
+
+def _daemon(status: dict[str, Any], unsealed: dict[str, Any] | None) -> Iterator[Line]:
+    health = status["health"]
+    if health["state"] == "ok":
+        healed = f", {counted(health['healed'], 'fault')} put right" if health["healed"] else ""
+        yield Line(
+            "index: words", "good", f"{status['totalChunks']:,} pieces of {status['totalFiles']:,} documents{healed}"
+        )
+    else:
+        breaches = ", ".join(str(each["what"]) for each in health["breaches"]) or health["state"]
+        yield Line("index: words", "bad", breaches, "it heals by itself; if it stays: confided check")
+    waits = status["queuedChunks"]
+    if not status["model"]:
+        yield Line("index: meaning", "warn", "no model is ready, so searches go by words", "see the models below")
+    else:
+        told = (
+            f"{waits:,} pieces wait, the oldest for {status['indexAge']:.0f} s"
+            if waits
+            else "all pieces have their vectors"
+        )
+        yield Line(
+            "index: meaning", "warn" if waits and status["indexAge"] > 60 else "good", f"{status['model']}: {told}"
+        )
+    sealing = status["sealing"]
+    keeper = "your machines" if sealing["custody"] == "caller" else "the daemon"
+    yield Line("custody", "good", f"the key of the database is kept by {keeper}; {status['atRest']}")
+    if sealing["secrets"] is not None:
+        codes = sealing.get("recoveryCodes", 0)
+        told = f"{counted(sealing['secrets'], 'secret')}, for {counted(sealing['devices'] - codes, 'device')}"
+        yield Line("sealed", "good", told + (f" and {counted(codes, 'recovery code')}" if codes else ""))
+    if unsealed and unsealed.get("findings"):
+        told = f"{counted(unsealed['findings'], 'credential')} in clear"
+        yield Line("in clear", "warn", told, "confide secrets rescan")
+    if status["clashes"]:
+        yield Line(
+            "clashes",
+            "warn",
+            f"{counted(len(status['clashes']), 'document')} with two versions of some lines",
+            "they are listed below",
+        )
+    for warning in status["warnings"]:
+        yield Line("warning", "warn", warning)
+
+
+def _hooks(desk: Desk, fired: list[tuple[float, str, str, int, str]]) -> Iterator[Line]:
+    if not desk.gateway.config.hooks:
+        yield Line("hooks", "good", "off")
+        return
+    if not fired:
+        yield Line(
+            "hooks", "good", "none has fired yet", "confide setup claude-code --hooks, if you want memory unasked"
+        )
+        return
+    by = Counter(outcome for _, _, outcome, _, _ in fired)
+    told = f"{len(fired):,} fired: " + ", ".join(f"{by[name]} {name}" for name in _OUTCOMES if by[name])
+    if by[counts.FAILED]:
+        yield Line("hooks", "warn", told, "confide doctor names the last failure")
+    elif by[counts.LATE] > len(fired) * _LATE_SHARE:
+        yield Line("hooks", "warn", told, "is a session stopped (Ctrl-Z), or this machine busy?")
+    else:
+        yield Line("hooks", "good", told)

@@ -1,0 +1,81 @@
+"""What was learned from sessions on this machine: accepted, with other words or not, or refused (docs/learning.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from starlette.responses import Response
+
+from confide_learn.local import delivery
+from confide_learn.local.checks import MAX_CHARS
+from confide_learn.local.suggestions import SUMMARY, Suggestion, Suggestions
+from confide_panel.desk import Desk
+from confide_proxy.errors import LearningError
+from confide_proxy.mcp.client import Client
+from confide_proxy.sync import project as projects
+from confide_proxy.sync.project_names import named
+
+SHOWN: Final = 25
+SETTLED: Final = 15
+_OPEN: Final = ("waiting", "storing")
+_MOST_CHARS: Final = {SUMMARY: 8_000}
+
+
+async def show(desk: Desk) -> Response:
+    """What waits for a yes or a no, and what became of the last ones."""
+    found = await asyncio.to_thread(Suggestions(desk.gateway.paths.learn).all)
+    waiting = [each for each in found if each.state in _OPEN]
+    settled = [each for each in reversed(found) if each.is_settled]
+    return desk.page(
+        "learned.html",
+        here="learned",
+        waiting=waiting[:SHOWN],
+        more=len(waiting) - len(waiting[:SHOWN]),
+        settled=settled[:SETTLED],
+        is_on=desk.gateway.config.learn.is_on,
+        most=MAX_CHARS,
+        config=str(desk.gateway.paths.config),
+    )
+
+
+async def accept(desk: Desk) -> Response:
+    """Make a note of one, with the words that the form has."""
+    suggestions, found = await _chosen(desk)
+    words = desk.said("text", _MOST_CHARS.get(found.kind, MAX_CHARS)) or found.text
+    folder = Path(found.folder)
+    claim = await asyncio.to_thread(projects.identify, folder) if folder.is_dir() else None
+    if claim is None:
+        raise LearningError(
+            "the project's folder is not there any more", hint="refuse it, and remember the text by hand"
+        )
+    gateway = desk.gateway
+    project = (await named(gateway.paths, gateway.config, claim)).project
+    # Of a project that is seldom the gateway's, so over a connection of its own, as the command does it.
+    async with Client(gateway.paths, gateway.config, project) as client:
+        stored = await delivery.store(client, replace(found, text=words), is_accepted=True)
+    await asyncio.to_thread(suggestions.put, stored)
+    return desk.go(
+        "learned", "A note says that already." if stored.state == "known" else f"Remembered in {stored.path}."
+    )
+
+
+async def refuse(desk: Desk) -> Response:
+    """Throw one away; the same is not suggested again."""
+    suggestions, found = await _chosen(desk)
+    await asyncio.to_thread(suggestions.put, replace(found, state="refused", quote=""))
+    return desk.go("learned", "Refused; the same is not suggested again.")
+
+
+async def _chosen(desk: Desk) -> tuple[Suggestions, Suggestion]:
+    suggestions = Suggestions(desk.gateway.paths.learn)
+    identity, project = desk.said("id", 64), desk.form.get("project", "")
+    found = await asyncio.to_thread(suggestions.find, identity)
+    able = [each for each in found if each.id == identity and each.project == project and each.state in _OPEN]
+    if not able:
+        raise LearningError(
+            "nothing that waits is called so", hint="somebody may have decided about it already: look again"
+        )
+    return suggestions, able[0]

@@ -1,0 +1,51 @@
+"""Programs that reach the space over HTTP, by the gateway of its server: let in by the six words of their page, and shut out.
+
+As `confide gateway` does it. Who asks is shown before anybody is let in, and the words are typed: whoever only looks overlooks.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response
+
+from confide_http.door.refusals import RefusalError
+from confide_http.local import devices as by_http
+from confide_panel.desk import Desk
+
+DAYS: Final = 90
+MOST_DAYS: Final = 90
+_WORDS: Final = 256
+
+
+async def look(desk: Desk) -> Response:
+    """Who it is that asks, and what for."""
+    words = desk.said("words", _WORDS)
+    asked = await by_http.asked(desk.gateway.calls.link, words)
+    return desk.page(
+        "program.html", here="devices", asked=asked, words=words, does=by_http.does(asked["scope"]), days=DAYS
+    )
+
+
+async def approve(desk: Desk) -> Response:
+    """It is let in, for what it asks or less."""
+    scope, days = desk.said("scope", 10), desk.said_number("days")
+    if scope not in ("read", "write") or not 1 <= days <= MOST_DAYS:
+        raise RefusalError(400, "invalid", f"a program may read or write, for 1 to {MOST_DAYS:,} days")
+    given, _days = await by_http.approve(
+        desk.gateway.calls.link,
+        desk.said("words", _WORDS),
+        scope=scope,
+        trusted=desk.said("trusted", 10) == "yes",
+        days=days,
+    )
+    return desk.go(
+        "devices", f"Approved: it may {by_http.does(given)}. The page that has shown the words goes on by itself."
+    )
+
+
+async def end(desk: Desk) -> Response:
+    """It is shut out, within a second."""
+    name = desk.said("name", 256)
+    await by_http.end(desk.gateway.calls.link, name)
+    return desk.go("devices", f"{name} reaches this space no more.")

@@ -1,0 +1,79 @@
+"""A box for what a person wants to be remembered; what of it would be sealed is marked before anything is sent."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from markupsafe import Markup
+from starlette.responses import Response
+
+from confide_http.door.refusals import RefusalError
+from confide_memory.documents import GLOBAL_PROJECT
+from confide_panel.desk import Desk
+from confide_panel.markdown import plain
+
+MOST_CHARS: Final = 40_000
+_FIELDS: Final = ("title", "tags", "type", "project")
+
+
+async def box(desk: Desk) -> Response:
+    """The empty box."""
+    return desk.page(
+        "remember.html",
+        here="remember",
+        given={"text": "", **dict.fromkeys(_FIELDS, "")},
+        marked=None,
+        projects=_places(desk),
+    )
+
+
+async def take(desk: Desk) -> Response:
+    """What would be sealed, to be looked at; after a second yes, or where there is nothing, it is stored."""
+    given = {name: desk.said(name, 200) for name in _FIELDS} | {"text": desk.said("text", MOST_CHARS)}
+    if not given["text"]:
+        raise RefusalError(400, "invalid", "there is nothing to remember")
+    sealer = desk.gateway.exchange.session.sealing.sealer
+    marks = await asyncio.to_thread(sealer.marks, given["text"], "tools")
+    if marks and not desk.form.get("sure"):
+        marked = _marked(given["text"], marks)
+        kinds = [kind for _, _, kind, _ in marks]
+        return desk.page(
+            "remember.html", here="remember", given=given, marked=marked, kinds=kinds, projects=_places(desk),
+            is_blocked=any(action == "block" for *_, action in marks),
+        )  # fmt: skip
+    tags = [tag.strip() for tag in given["tags"].split(",") if tag.strip()]
+    is_note = bool(given["title"] or tags or given["type"])
+    stored = await desk.call(
+        "memory_store",
+        content=given["text"],
+        project=given["project"] or None,
+        title=given["title"] or None,
+        tags=tags or None,
+        type=given["type"] or None,
+    )
+    told = "It waits for the daemon." if stored["queued"] else f"Remembered in {stored['path']}."
+    if near := stored["duplicates"][:1]:
+        told += f" It is much like “{near[0]['title']}”."
+    if stored["queued"]:
+        return desk.go("remember", told)
+    if is_note and "shortId" in stored:
+        return desk.go(f"note/{stored['shortId']}", told)
+    return desk.go("file", told, project=stored["project"], path=stored["path"])
+
+
+def _places(desk: Desk) -> list[str]:
+    return [desk.gateway.calls.project, GLOBAL_PROJECT]
+
+
+def _marked(text: str, marks: list[tuple[int, int, str, str]]) -> Markup:
+    parts: list[Markup] = []
+    end = 0
+    for start, stop, kind, action in marks:
+        parts.append(
+            Markup('{}<mark>{}<span class="for-ears"> ({})</span></mark>').format(
+                plain(text[end:start]), plain(text[start:stop]), f"{kind}, {action}"
+            )
+        )
+        end = stop
+    return Markup("").join([*parts, Markup("{}").format(plain(text[end:]))])

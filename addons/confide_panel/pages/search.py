@@ -1,0 +1,82 @@
+"""Search as an agent does, and see why; and what would be put before an agent for a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from confide_panel.desk import Desk
+from confide_proxy.hooks import block, prompts
+from confide_proxy.hooks.holder import form, recall
+
+MOST_QUERY: Final = 4000
+_HITS: Final = 12
+_RECENT: Final = 8
+RANKS: Final = ("relevance", "balanced", "importance", "recency")
+CLASSES: Final = ("owner", "agent", "derived", "untrusted")
+FIELDS: Final = ("q", "project", "tags", "type", "since", "rank", "prompt", "sources")
+LEGS: Final = (
+    ("vector", "meaning"),
+    ("keyword", "words"),
+    ("recency", "newness"),
+    ("importance", "weight"),
+    ("usage", "use"),
+)
+"""The parts of a score, and their words for people."""
+
+
+async def find(desk: Desk) -> Response:
+    """What a person asks is left with the visit: an address is kept by browsers, and sent to their makers."""
+    fields = {name: desk.said(name, MOST_QUERY) for name in FIELDS if desk.form.get(name, "").strip()}
+    return desk.go(s=desk.visit.keep(fields))
+
+
+async def show(desk: Desk) -> Response:
+    """The first page: what was found, or what is new."""
+    asked = {**dict.fromkeys(FIELDS, ""), **desk.visit.kept(desk.query("s", 20))}
+    values: dict[str, Any] = {"asked": asked, "ranks": RANKS, "found": None, "prompted": None, "recent": [], "total": 0}
+    projects = await desk.at_least(desk.ask("projects", project=desk.gateway.calls.project))
+    values["projects"] = [each["name"] for each in projects["projects"]] if projects else []
+    if asked["prompt"]:
+        values["prompted"] = await _prompted(desk, asked)
+    elif asked["q"]:
+        values["found"] = await _found(desk, asked)
+    else:
+        listed = await desk.at_least(desk.ask("documents", project=desk.gateway.calls.project, limit=_RECENT))
+        values |= {"recent": listed["documents"] if listed else None, "total": listed["total"] if listed else 0}
+    return desk.page("search.html", here="", **values)
+
+
+async def _found(desk: Desk, asked: Mapping[str, Any]) -> dict[str, Any]:
+    tags = [tag.strip() for tag in asked["tags"].split(",") if tag.strip()]
+    result = await desk.call(
+        "memory_search",
+        query=asked["q"],
+        maxResults=_HITS,
+        explain=True,
+        project=asked["project"] or None,
+        tags=tags or None,
+        type=[asked["type"]] if asked["type"] else None,
+        since=asked["since"] or None,
+        rank=asked["rank"] or "relevance",
+        sources=["memory", "sessions"] if asked["sources"] else ["memory"],
+    )
+    for hit in result["results"]:
+        hit["why"] = [(word, hit["scores"][leg]) for leg, word in LEGS if hit["scores"].get(leg) is not None]
+    return result
+
+
+async def _prompted(desk: Desk, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The same as the hook of an agent's client does: what is asked, and the very block that would come of it."""
+    prompt = asked["prompt"]
+    question = prompts.question(prompt)
+    if not question:
+        return {"question": "", "block": "", "hits": []}
+    project = asked["project"] or desk.gateway.calls.project
+    exchange = desk.gateway.exchange
+    hits = await recall.found(exchange.link, exchange.session.sealing, project, question)
+    kept = form.within(hits[: form.HITS], form.HIT_TOKENS)
+    told = block.framed([each.line for each in kept]) if kept else ""
+    return {"question": question, "block": told, "hits": kept, "tokens": round(form.tokens(told)) if told else 0}

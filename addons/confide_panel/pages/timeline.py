@@ -1,0 +1,142 @@
+"""Days: what was stored, learned and said, what was recalled, how old that was, and how long it took."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter, defaultdict
+from datetime import date, datetime, timedelta
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from confide_panel.desk import Desk
+from confide_panel.drawing import plots
+from confide_proxy.hooks import counts
+
+DAYS: Final = 28
+YEAR: Final = 371
+KINDS: Final = {
+    "agent": "stored by agents",
+    "owner": "written by you",
+    "derived": "learned",
+    "said": "said",
+    "untrusted": "from elsewhere",
+}
+"""Of what comes new on a day, in the order of its colours; what is deleted is no part of it."""
+MOST_PROJECTS: Final = 5
+_ANSWERED: Final = frozenset({counts.ANSWERED, counts.POINTED})
+_SHARES: Final = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
+_CHANGES: Final = 40
+_LOOKED_AT: Final = 100
+"""Changes since a day began, the newest first, of which those of the day are shown: each one's text is read for its first line."""
+_AGES: Final = {1: "a day", 7: "a week", 30: "a month", 90: "3 months", 365: "a year", None: "older"}
+
+
+async def show(desk: Desk) -> Response:
+    """The last four weeks, and a year of days."""
+    now = datetime.now().astimezone()
+    today = now.date()
+    zone = int((now.utcoffset() or timedelta()).total_seconds() // 60)
+    since = (now - timedelta(days=YEAR)).isoformat()
+    told, events = await asyncio.gather(
+        desk.ask("days", since=since, zone=zone),
+        asyncio.to_thread(counts.read, os.fspath(desk.gateway.paths.state)),
+    )
+    rows = [{**row, "date": date.fromisoformat(row["day"])} for row in told["days"]]
+    days = [today - timedelta(days=back) for back in reversed(range(DAYS))]
+    stored = _by(rows, lambda row: KINDS.get(row["kind"]), days)
+    stored = {name: stored[name] for name in KINDS.values() if name in stored}
+    recalled = _by(rows, lambda row: row["project"] if row["kind"] == "recalled" else None, days)
+    recalled = _largest(recalled)
+    by_project = _largest(_by(rows, lambda row: row["project"] if row["kind"] in KINDS else None, days))
+    each_day: Counter[date] = Counter()
+    for row in rows:
+        if row["kind"] in KINDS:
+            each_day[row["date"]] += row["count"]
+    latencies = [float(took_ms) for at, event, outcome, took_ms, _ in events if outcome in _ANSWERED]
+    ages = [
+        (_AGES[each["days"]], each["recalls"], f"{each['recalls']:,}") for each in told["ages"] if each["days"] in _AGES
+    ]
+    values: dict[str, Any] = {
+        "stored": stored,
+        "stored_plot": plots.stacked(days, stored, label=f"What came new by day, the last {DAYS} days"),
+        "by_project": by_project,
+        "by_project_plot": plots.stacked(
+            days, by_project, label=f"What came new by day and project, the last {DAYS} days"
+        ),
+        "project_table": [
+            {"day": day, "project": name, "stored": new.get(day, 0), "recalled": again.get(day, 0)}
+            for day in reversed(days)
+            for name in dict.fromkeys([*by_project, *recalled])
+            if (new := by_project.get(name, {})) is not None and (again := recalled.get(name, {})) is not None
+            if day in new or day in again
+        ],
+        "recalled": recalled,
+        "recalled_plot": plots.stacked(days, recalled, label=f"Recalls by day, the last {DAYS} days"),
+        "calendar": plots.calendar(each_day, today, label="What came new on each day of a year"),
+        "table": [
+            {
+                "day": day,
+                "kinds": [(name, of.get(day, 0)) for name, of in stored.items()],
+                "recalled": sum(of.get(day, 0) for of in recalled.values()),
+            }
+            for day in reversed(days)
+            if any(day in of for of in (*stored.values(), *recalled.values()))
+        ],
+        "ages": ages,
+        "ages_plot": plots.bars(ages, label="Recalls by how long ago the document changed")
+        if any(n for _, n, _ in ages)
+        else None,
+        "latency": [(share, plots.percentile(latencies, share)) for share in _SHARES] if latencies else None,
+        "latency_plot": None,
+        "answers": len(latencies),
+    }
+    if values["latency"]:
+        values["latency_plot"] = plots.line(
+            values["latency"], label="How long hooks took to answer", unit="milliseconds"
+        )
+    return desk.page("timeline.html", here="timeline", days=DAYS, year_total=sum(each_day.values()), **values)
+
+
+async def day(desk: Desk) -> Response:
+    """What changed on a day in a project."""
+    try:
+        chosen = date.fromisoformat(desk.query("day", 10))
+        begin = datetime(chosen.year, chosen.month, chosen.day).astimezone()
+    except (ValueError, OverflowError):
+        return desk.go("timeline", "That is no day.")
+    told = await desk.ask("changes", project=desk.project, since=begin.isoformat(), limit=_LOOKED_AT)
+    end = begin + timedelta(days=1)
+    changes = [each for each in told["changes"] if datetime.fromisoformat(each["time"]) < end]
+    return desk.page(
+        "day.html",
+        here="timeline",
+        project=desk.project,
+        day=chosen,
+        changes=changes[:_CHANGES],
+        total=len(changes),
+        is_all=len(told["changes"]) < _LOOKED_AT,
+        before=chosen - timedelta(days=1),
+        after=chosen + timedelta(days=1),
+    )
+
+
+def _by(rows: list[dict[str, Any]], key: Any, days: list[date]) -> dict[str, dict[date, int]]:
+    found: defaultdict[str, Counter[date]] = defaultdict(Counter)
+    first = days[0]
+    for row in rows:
+        if row["date"] >= first and (name := key(row)) is not None:
+            found[name][row["date"]] += row["count"]
+    return {name: dict(of) for name, of in found.items()}
+
+
+def _largest(series: dict[str, dict[date, int]]) -> dict[str, dict[date, int]]:
+    """As many as there are colours; the rest together."""
+    ordered = sorted(series.items(), key=lambda pair: -sum(pair[1].values()))
+    if len(ordered) <= MOST_PROJECTS:
+        return dict(ordered)
+    rest: Counter[date] = Counter()
+    for _, of in ordered[MOST_PROJECTS - 1 :]:
+        rest.update(of)
+    return {**dict(ordered[: MOST_PROJECTS - 1]), "others": dict(rest)}

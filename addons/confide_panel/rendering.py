@@ -1,0 +1,160 @@
+"""Templates become answers: everything that is put into one is escaped and made plain, and every answer has the same headers."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode
+
+from markupsafe import Markup
+from starlette.responses import HTMLResponse, Response
+
+from confide_panel.markdown import plain
+from confide_panel.visits import Visit
+from confide_proxy import VERSION
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+FOLDER: Final = Path(__file__).parent
+
+
+def policy(frame_ancestors: Sequence[str] = ()) -> str:
+    """The content security policy: nothing inline, nothing from elsewhere, and no other page around it than those of these origins."""
+    kinds = (f"{kind}-src 'self'" for kind in ("style", "script", "img", "connect"))
+    around = " ".join(frame_ancestors) or "'none'"
+    return "; ".join(
+        ["default-src 'none'", *kinds, "form-action 'self'", f"frame-ancestors {around}", "base-uri 'none'"]
+    )
+
+
+HEADERS: Final = {
+    "Content-Security-Policy": policy(),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    # With no-referrer a browser says nothing of where a form comes from, and such a form is refused.
+    "Referrer-Policy": "same-origin",
+    "X-Robots-Tag": "noindex",
+}
+STATIC: Final = {"panel.css": "text/css", "panel.js": "text/javascript", "icon.svg": "image/svg+xml"}
+NAV: Final = (
+    ("", "Search"),
+    ("remember", "Remember"),
+    ("projects", "Projects"),
+    ("timeline", "Timeline"),
+    ("learned", "Learned"),
+    ("tasks", "Tasks"),
+    ("devices", "Devices"),
+    ("health", "Health"),
+)
+
+
+class AsItIs(str):
+    """A text that a person is about to edit: it is escaped, and nothing else is done to it."""
+
+    __slots__ = ()
+
+
+def answer(template: str, visit: Visit | None, status: int = 200, **values: Any) -> Response:
+    """A page. `visit`: whose, for addresses and forms; None for the ones that anybody may see."""
+    shared: dict[str, Any] = {"nav": NAV, "version": VERSION, "here": "", "base": visit.base if visit else "/panel"}
+    if visit is not None:
+        shared |= {"form_token": visit.form_token, "notice": visit.notice}
+        visit.notice = ""
+    text = _environment().get_template(template).render(shared | values)
+    return HTMLResponse(text, status, headers=HEADERS)
+
+
+@functools.cache
+def static(name: str) -> bytes:
+    """A file that every page has."""
+    return (FOLDER / "static" / name).read_bytes()
+
+
+def address(base: str, path: str = "", query: Mapping[str, Any] | None = None) -> str:
+    """Of a page below `base`; what is None or "" is left out of the query."""
+    said = {name: value for name, value in (query or {}).items() if value not in (None, "")}
+    return f"{base}/{quote(path)}" + (f"?{urlencode(said)}" if said else "")
+
+
+def moment(told: str | float | None) -> Markup:
+    """A time of the daemon's, or seconds since 1970, as people read it here; what is none is an empty place."""
+    found = _time(told)
+    if found is None:
+        return Markup("")
+    shown = found.strftime("%Y-%m-%d %H:%M")
+    return Markup('<time datetime="{}">{}</time>').format(found.isoformat(timespec="seconds"), shown)
+
+
+def ago(told: str | float | None) -> Markup:
+    """How long ago that was, in the largest unit that fits; the moment itself is its title."""
+    found = _time(told)
+    if found is None:
+        return Markup("")
+    said = since(time.time() - found.timestamp())
+    iso, exact = found.isoformat(timespec="seconds"), found.strftime("%Y-%m-%d %H:%M %Z")
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(iso, exact, said)
+
+
+def since(seconds: float) -> str:
+    """Words for so long ago."""
+    if seconds < 60:
+        return "just now"
+    for size, unit in ((31_536_000, "year"), (2_592_000, "month"), (86_400, "day"), (3_600, "hour"), (60, "minute")):
+        if seconds >= size:
+            return f"{counted(int(seconds // size), unit)} ago"
+    raise AssertionError
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """`1 note`, `2 notes`."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def size(count: float | None) -> str:
+    """A number of bytes as people read it."""
+    if count is None:
+        return "not told"
+    for unit in ("bytes", "KB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
+
+
+def _time(told: str | float | None) -> datetime | None:
+    try:
+        if isinstance(told, int | float):
+            return datetime.fromtimestamp(told).astimezone()
+        return datetime.fromisoformat(told).astimezone() if told else None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _shown(value: Any) -> Any:
+    """What every expression of a template goes through."""
+    if isinstance(value, Markup | AsItIs) or not isinstance(value, str):
+        return "" if value is None else value
+    return plain(value)
+
+
+@functools.cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    found = Environment(
+        loader=FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    found.filters |= {"ago": ago, "moment": moment, "counted": counted, "size": size, "as_it_is": AsItIs}
+    found.globals |= {"address": address}
+    return found

@@ -1,0 +1,1 @@
+"""The commands `confide import`, `confide export` and `confide move`."""

@@ -1,0 +1,261 @@
+"""`confide move`: from one machine to a server, and back, with every secret, file and revision (docs/moving.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from confide_crypto.errors import ConfideError
+from confide_crypto.keys.identity import fingerprint_words
+from confide_crypto.sealing.pairing import parse_invite
+from confide_memory.commands.spelling import meant
+from confide_proxy.cli.console import (
+    Here,
+    Output,
+    ProjectDir,
+    command,
+    confirmed,
+    counted,
+    identified,
+    note,
+    say,
+    terminal,
+)
+from confide_proxy.cli.pasting import pasted_invite
+from confide_proxy.cli.progress import SyncProgress
+from confide_proxy.cli.search import send_queue
+from confide_proxy.errors import MoveError
+from confide_proxy.link import founding
+from confide_proxy.link import identity as identities
+from confide_proxy.link.daemon import Joined
+from confide_proxy.offline.operations import is_empty
+
+if TYPE_CHECKING:
+    from confide_crypto.handshake.invite import Invite
+    from confide_transfer.move.local.holdings import Holdings
+    from confide_transfer.move.local.journey import Moved
+    from confide_transfer.move.local.place import Note, Place
+
+LOCAL: Final = "local"
+_SHOWN: Final = 10
+
+
+@command
+def move(
+    here: Here,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="INVITE",
+            help="The string that `confided invite` printed, or `local`; left out, it is asked for, or read from stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be moved.")] = False,
+    is_sure: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    without_tasks: Annotated[
+        bool, typer.Option("--without-tasks", help="Leave the tasks behind, also those that wait for a move to go on.")
+    ] = False,
+    project: ProjectDir = Path(),
+    as_json: bool = False,
+) -> Output:
+    """Move this machine's memory to another daemon: every secret, file and revision."""
+    target, invite = _target(to) if not dry_run or to is not None else (None, None)
+    return asyncio.run(
+        _move(
+            here,
+            target,
+            invite,
+            project,
+            is_dry=dry_run,
+            is_sure=is_sure,
+            with_tasks=not without_tasks,
+            as_json=as_json,
+        )
+    )
+
+
+def _target(to: str | None) -> tuple[Place, Invite | None]:
+    from confide_transfer.move.local.place import Place
+
+    if to is None or to == "-":
+        to = pasted_invite('paste the invite (not shown), or type "local": ')
+    if to.strip() == LOCAL:
+        return Place(None), None
+    if "#" not in to and meant(to, [LOCAL], {}) == LOCAL:
+        raise MoveError("this is not an invite", hint="did you mean confide move --to local?")
+    invite, pair = parse_invite(to)
+    if pair is not None:
+        problem = "this invite was made by a device, and leads into the memory that it has"
+        raise MoveError(problem, hint="a move takes one of `confided invite NAME`; with this one: confide join")
+    return Place(Joined(invite.websocket_url, invite.daemon_static)), invite
+
+
+async def _move(
+    here: Here,
+    target: Place | None,
+    invite: Invite | None,
+    project: Path,
+    *,
+    is_dry: bool,
+    is_sure: bool,
+    with_tasks: bool,
+    as_json: bool,
+) -> Output:
+    from confide_transfer.move.local import journey
+    from confide_transfer.move.local import place as places
+
+    await asyncio.to_thread(founding.require, here.paths, here.config)
+    begun = await asyncio.to_thread(places.load, here.paths.move)
+    source = await asyncio.to_thread(places.present, here.paths)
+    if begun is not None and begun.is_over and source.is_same(begun.target) and not is_dry:
+        told = await _finished(here, begun, with_tasks=with_tasks)
+        if target is None or target.is_same(source):
+            return Output({"moved": True, "to": source.name}, f"moved to {source.name}", told)
+        note(*told)
+    if target is not None and target.is_same(source):
+        raise MoveError(f"the memory is at {source.name} already", hint="name another daemon")
+    if not is_dry:
+        await _settle(here, project)
+    async with journey.Departure.open(here.paths, here.config) as departure:
+        holdings, tasks = await departure.look()
+        plan = _plan(holdings) | {"tasks": tasks}
+        if is_dry or target is None:
+            data = {"moved": False, "dryRun": True, "from": source.name, **plan, "otherDevices": departure.others}
+            return Output(data, f"{_told(plan)}\n{_of_others(departure.others)}".strip())
+        if not is_sure:
+            if as_json or not sys.stdin.isatty():
+                raise MoveError("nothing was moved", hint="--yes moves without asking; --dry-run only looks")
+            say(_told(plan))
+            if not await confirmed(f"move it from {source.name} to {target.name}?"):
+                raise MoveError("nothing was moved")
+        with SyncProgress(terminal(stderr=True)) as bar:
+            moved = await journey.Journey(here.paths, here.config, target, invite, with_tasks=with_tasks).go(
+                departure, bar.follow
+            )
+    notes = await _settled(here, project)
+    return _output(here, source, target, moved, departure.others, notes)
+
+
+async def _finished(here: Here, begun: Note, *, with_tasks: bool) -> list[str]:
+    """Have a move that was broken off behind its end known to the daemon that was left; what a person should know of that."""
+    from confide_transfer.move.local import journey
+
+    try:
+        await journey.finish(here.paths, here.config, begun, with_tasks=with_tasks)
+    except (ConfideError, TimeoutError) as error:
+        hint = error.hint if isinstance(error, ConfideError) else None
+        told = f"the daemon that was left, {begun.source.name}, does not close its copy: {error}"
+        return [told, *([f"hint: {hint}"] if hint else [])]
+    return []
+
+
+async def _settle(here: Here, project: Path) -> None:
+    """What waits on this machine, and what was saved a moment ago, belongs to the memory."""
+    async with here.client(await identified(here, project)) as client:
+        is_sent = await send_queue(client, here)
+        if not is_sent or not is_empty(here.paths.journal):
+            hint = "confide queue shows them; send or drop them first"
+            raise MoveError("calls wait on this machine for its daemon", hint=hint)
+        await client.files.compare()
+
+
+async def _settled(here: Here, project: Path) -> list[str]:
+    """Take up the new daemon at once; what goes wrong there is told."""
+    try:
+        async with here.client(await identified(here, project)) as client:
+            await client.files.compare()
+            problem = client.sealing.keyring.problem
+            return [] if problem is None else [str(problem), *([f"hint: {problem.hint}"] if problem.hint else [])]
+    except (ConfideError, TimeoutError) as error:
+        return [f"the new daemon was not used yet: {error}"]
+
+
+def _plan(holdings: Holdings) -> dict[str, Any]:
+    living = [path for _, path in holdings.living if not path.startswith("sessions/")]
+    return {
+        "files": len(living),
+        "revisions": len(holdings.revisions),
+        "deleted": len(holdings.deleted),
+        "projects": len(holdings.projects),
+        "secrets": len(holdings.secrets),
+        "links": len(holdings.links),
+        "transcripts": len(holdings.sessions),
+        "bytes": holdings.packed_bytes,
+    }
+
+
+def _told(plan: dict[str, Any]) -> str:
+    size = plan["bytes"]
+    shown = f"{size / 2**20:,.1f} MiB" if size >= 2**20 else f"{-(-size // 1024):,} KiB"
+    parts = [
+        f"{counted(plan['files'], 'file')} of {counted(plan['projects'], 'project')}",
+        counted(plan["revisions"], "revision"),
+    ]
+    parts += [f"{plan['deleted']:,} deleted"] if plan["deleted"] else []
+    rest = (("secrets", "sealed secret"), ("links", "link"), ("transcripts", "transcript"), ("tasks", "task"))
+    parts += [counted(plan[name], one) for name, one in rest if plan[name]]
+    return f"{', '.join(parts)}; {shown}"
+
+
+def _of_others(others: list[str]) -> str:
+    if not others:
+        return ""
+    shown = ", ".join(others[:_SHOWN]) + (", …" if len(others) > _SHOWN else "")
+    return f"other devices, which join the new daemon themselves: {shown}"
+
+
+def _output(here: Here, source: Place, target: Place, moved: Moved, others: list[str], notes: list[str]) -> Output:
+    words = fingerprint_words(identities.stored(here.paths.identity).public_key)
+    plan = _plan(moved.holdings) | {"tasks": moved.tasks}
+    kept = str(here.paths.daemon_data) if source.joined is None else source.name
+    data: dict[str, Any] = {
+        "moved": True,
+        "dryRun": False,
+        "from": source.name,
+        "to": target.name,
+        **plan,
+        "words": words,
+        "unreadable": len(moved.left.unreadable),
+        "unopened": len(moved.left.unopened),
+        "otherDevices": others,
+        "kept": kept,
+        "aside": None if moved.aside is None else str(moved.aside),
+    }
+    told = [f"moved to {target.name}: {_told(plan)}", "every revision was compared, and every secret opened there"]
+    if target.joined is not None:
+        told.append(f"compare these words with the server's: {words}")
+    if source.joined is None:
+        told.append(
+            f"the old copy is closed, and stays in {kept}; when you do not need it any more, delete that folder"
+        )
+    else:
+        told.append(f"the old copy is closed, and stays with the daemon at {kept}, whose operator can delete it")
+    if moved.aside is not None:
+        told.append(f"an older memory that was in the way is in {moved.aside} now")
+    if others:
+        told += [_of_others(others), "for each: confide device invite NAME here, and confide join there"]
+    if moved.left.unreadable:
+        notes.append(f"{counted(len(moved.left.unreadable), 'revision')} could not be read, and stayed behind")
+    if moved.left.unopened:
+        notes.append(f"{counted(len(moved.left.unopened), 'sealed secret')} could not be opened, and stayed behind")
+    if not moved.is_closed:
+        notes.append("the daemon that was left does not know yet, and has the tasks still; run confide move again")
+    return Output(data, "\n".join(told), notes)
+
+
+def hint_of_move(here: Here) -> None:
+    """Before this machine joins a daemon: its own memory would stay where it is, and a move takes it along."""
+    from confide_proxy.devices.roster_cache import RosterCache
+    from confide_proxy.link.daemon import load_pin
+
+    with suppress(ConfideError):
+        is_alone = load_pin(here.paths.link) is None and here.paths.daemon_data.is_dir()
+        if is_alone and RosterCache(here.paths.rosters).last() is not None:
+            note("this machine has a memory of its own; to take it along: confide move --to INVITE")

@@ -1,0 +1,1 @@
+"""The daemon's half of imports: many notes in one request."""

@@ -1,0 +1,279 @@
+"""The requests by which a machine hands over memories of other systems (import, PROTOCOL.md 9), and by which a space is written out and
+filled again from that (export, refill; 9.6)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confide_crypto.errors import ConfideError, RequestError
+from confide_crypto.limits import MAX_MESSAGE
+from confide_daemon.access.callers import Grants
+from confide_daemon.errors import ToolError
+from confide_daemon.notes.edit import Draft
+from confide_daemon.server.replicas import Change
+from confide_daemon.server.requests import Operation
+from confide_daemon.spaces.space import Space
+from confide_daemon.store.rows import DocumentRow
+from confide_daemon.tools.note_fields import importance, one_line
+from confide_memory import note, note_names
+from confide_memory.documents import NOTES, check_path, check_text, is_note, iso
+from confide_memory.note import (
+    MAX_KEYWORDS,
+    MAX_METADATA_BYTES,
+    MAX_RELATIONS,
+    MAX_TAGS,
+    MAX_WORD,
+    RELATIONS,
+    Relation,
+    moment_of,
+)
+from confide_transfer.daemon.bulk_import import Intake, Taken
+
+MAX_CHARACTERS = 4 * 1024 * 1024
+"""Of the texts of one request; one alone may be as long as a document."""
+# Of one answer: a document may be larger, and comes alone then.
+PAGE_BYTES = 1024 * 1024
+PAGE_DOCUMENTS = 500
+# JSON writes some letters in six bytes, and a note's text comes twice.
+SURELY_FITS = MAX_MESSAGE // 16
+MAX_DOCUMENT_BYTES = MAX_MESSAGE - 64 * 1024
+SOURCE = "import"
+_WORDS = {
+    "title": note_names.MAX_TITLE,
+    "type": MAX_WORD,
+    "category": MAX_WORD,
+    "entity": MAX_WORD,
+    "source": MAX_WORD,
+    "status": MAX_WORD,
+}
+_FIELDS = frozenset(
+    {
+        "id",
+        "content",
+        "taskId",
+        "tags",
+        "keywords",
+        "importance",
+        "created",
+        "updated",
+        "relations",
+        "metadata",
+        *_WORDS,
+    }
+)
+
+
+class TransferRequests:
+    def __init__(self, space: Space, grants: Callable[[], Grants], publish: Callable[[Change], None]) -> None:
+        """`grants` is asked at each step; `publish` tells the machines of the space, this one too, of a new document."""
+        self._space = space
+        self._grants = grants
+        self._publish = publish
+        self.operations: dict[str, Operation] = {"import": self._import, "export": self._export, "refill": self._refill}
+
+    async def _import(self, project: str, dry_run: bool, again: bool, records: list[Any]) -> dict[str, Any]:
+        size = sum(len(str(record.get("content", ""))) for record in records if isinstance(record, Mapping))
+        if size > MAX_CHARACTERS:
+            hint = f"the limit is {MAX_CHARACTERS:,}"
+            raise RequestError("too_large", "the records have too much text together", hint)
+        grants = self._grants()
+        grants.require_write(project, NOTES)
+        read = [_read(record) for record in records]
+        drafts = [draft for draft in read if isinstance(draft, Draft)]
+        intake = Intake(project, grants.alias, grants.projects_among(None), again)
+        taken = iter(await self._space.notes.take(drafts, intake, is_dry=dry_run))
+        results = [next(taken) if isinstance(draft, Draft) else draft for draft in read]
+        for one in results:
+            if one.result is not None:
+                self._publish(Change.of(project, one.path, one.result, one.result.previous_hash))
+        return {"results": [_answer(one) for one in results]}
+
+    async def _export(self, project: str, after: str) -> dict[str, Any]:
+        grants = self._grants()
+        grants.require_project(project)
+        following = await self._space.documents.following(
+            frozenset((project,)), (project, after), sources=grants.sources, limit=PAGE_DOCUMENTS + 1
+        )
+        found: list[dict[str, Any]] = []
+        size = 0
+        for row in following[:PAGE_DOCUMENTS]:
+            document = await self._document(row)
+            size += len(document.get("text", "").encode())
+            if found and size > PAGE_BYTES:
+                break
+            found.append(document)
+        self._grants().require_project(project)
+        return {"documents": found, "complete": len(found) == len(following)}
+
+    async def _document(self, row: DocumentRow) -> dict[str, Any]:
+        try:
+            text = (await self._space.documents.read(row.project, row.path)).text
+        except ConfideError as error:
+            # Deleted just now, or its text is lost: the others are written out all the same.
+            return {"path": row.path, "problem": str(error)}
+        found: dict[str, Any] = {"path": row.path, "text": text}
+        if is_note(row.path):
+            found["note"] = fields(note.read(row.project, row.path, text))
+        if len(text) > SURELY_FITS and _size(found) > MAX_DOCUMENT_BYTES:
+            found.pop("note", None)
+            if _size(found) > MAX_DOCUMENT_BYTES:
+                return {"path": row.path, "problem": "is too large for one message"}
+        return found
+
+    async def _refill(self, project: str, dry_run: bool, documents: list[Any]) -> dict[str, Any]:
+        return {"results": [await self._put_back(project, item, dry_run) for item in documents]}
+
+    async def _put_back(self, project: str, item: Any, is_dry: bool) -> dict[str, str]:
+        path, text = (item.get("path"), item.get("text")) if isinstance(item, Mapping) else (None, None)
+        if not isinstance(path, str) or not isinstance(text, str):
+            raise RequestError("invalid", "a document has 'path' and 'text'")
+        grants = self._grants()
+        try:
+            grants.require_write(project, check_path(path))
+            check_text(text)
+            state, result = await self._space.documents.refill(project, path, text, author=grants.alias, is_dry=is_dry)
+        except ConfideError as error:
+            return {"state": "refused", "why": str(error)}
+        if result is not None:
+            self._publish(Change.of(project, path, result, result.previous_hash))
+        return {"state": state}
+
+
+def _read(record: Any) -> Draft | Taken:
+    """The note that a record describes, or why it is none."""
+    identity = record.get("id") if isinstance(record, Mapping) else None
+    try:
+        return _draft(record)
+    except ToolError as error:
+        known = identity if isinstance(identity, str) and note_names.ID.fullmatch(identity) else None
+        return Taken("refused", known, error.in_one_line)
+
+
+def _draft(record: Any) -> Draft:
+    if not isinstance(record, Mapping):
+        raise ToolError("a record is an object")
+    if unknown := sorted(str(name)[:40] for name in record.keys() - _FIELDS):
+        raise ToolError(f"unknown field '{unknown[0]}'", hint="do the versions of confide and confided fit?")
+    identity, content = record.get("id"), record.get("content")
+    if not isinstance(identity, str) or not note_names.ID.fullmatch(identity):
+        raise ToolError("'id' is not that of a note", hint="mem_<name>_<time>_<hash>")
+    if not isinstance(content, str) or not content.strip():
+        raise ToolError("'content' is empty")
+    task_id = record.get("taskId")
+    if task_id is not None and not (isinstance(task_id, str) and note_names.TASK_ID.fullmatch(task_id)):
+        raise ToolError("'taskId' is not usable as a folder's name", hint="letters, digits, '.', '_' and '-'")
+    updated = _moment(record, "updated")
+    created = _moment(record, "created")
+    now = float(int(time.time()))
+    words: dict[str, Any] = {name: _word(record, name, most) for name, most in _WORDS.items()}
+    return Draft(
+        body=content,
+        created=created if created is not None else updated if updated is not None else now,
+        updated=updated,
+        task_id=task_id,
+        tags=_words(record, "tags", MAX_TAGS),
+        keywords=_words(record, "keywords", MAX_KEYWORDS),
+        importance=_importance(record.get("importance")),
+        relations=_relations(record.get("relations")),
+        metadata=_metadata(record.get("metadata")),
+        id=identity,
+        **{**words, "source": words["source"] or SOURCE},
+    )
+
+
+def _word(record: Mapping[str, Any], name: str, most: int) -> str | None:
+    value = record.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str) or len(value) > most:
+        raise ToolError(f"'{name}' is not a text of at most {most} characters")
+    return one_line(name, [value])[0]
+
+
+def _words(record: Mapping[str, Any], name: str, most: int) -> tuple[str, ...]:
+    value = record.get(name, [])
+    if not isinstance(value, list) or len(value) > most:
+        raise ToolError(f"'{name}' is not a list of at most {most}")
+    if not all(isinstance(word, str) and len(word) <= MAX_WORD for word in value):
+        raise ToolError(f"'{name}' holds something that is no word of at most {MAX_WORD} characters")
+    return one_line(name, value)
+
+
+def _importance(value: Any) -> float | str | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, str | int | float)):
+        raise ToolError("'importance' is not understood")
+    return importance(value)
+
+
+def _moment(record: Mapping[str, Any], name: str) -> float | None:
+    value = record.get(name)
+    moment = moment_of(value)
+    # A year of five digits could not be written as ISO 8601, nor one before the first.
+    if value is not None and (moment is None or not 0 <= moment < 253_402_300_800):
+        raise ToolError(f"'{name}' is no time between 1970 and 9999", hint="ISO 8601, in UTC")
+    return None if moment is None else float(int(moment))
+
+
+def _relations(value: Any) -> tuple[Relation, ...]:
+    items = [] if value is None else value
+    if not isinstance(items, list) or len(items) > MAX_RELATIONS:
+        raise ToolError(f"'relations' is not a list of at most {MAX_RELATIONS}")
+    found = []
+    for item in items:
+        match item:
+            case {"relation": str(kind), "id": str(other)} if kind in RELATIONS and note_names.ID.fullmatch(other):
+                found.append(Relation(kind, other))
+            case _:
+                raise ToolError("'relations' holds an entry that is not {relation, id}")
+    return tuple(dict.fromkeys(found))
+
+
+def _metadata(value: Any) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ToolError("'metadata' is not an object")
+    try:
+        size = len(json.dumps(value, ensure_ascii=False).encode())
+    except (ValueError, RecursionError):
+        raise ToolError("'metadata' is not JSON") from None
+    if size > MAX_METADATA_BYTES:
+        raise ToolError(f"'metadata' has {size:,} bytes", hint=f"the limit is {MAX_METADATA_BYTES:,}")
+    return value
+
+
+def _answer(taken: Taken) -> dict[str, Any]:
+    said = {"state": taken.state, "id": taken.id, "why": taken.why, "project": taken.project}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _size(found: dict[str, Any]) -> int:
+    return len(json.dumps(found, ensure_ascii=False).encode())
+
+
+def fields(found: note.Note) -> dict[str, Any]:
+    """A note as a record of JSON: what its document says, and nothing that only this space knows."""
+    said: dict[str, Any] = {
+        "id": found.id,
+        "title": found.title,
+        "content": found.body,
+        "scope": found.scope,
+        "taskId": found.task_id,
+        "type": found.type,
+        "category": found.category,
+        "entity": found.entity,
+        "tags": list(found.tags),
+        "keywords": list(found.keywords),
+        "importance": found.importance,
+        "status": found.status,
+        "source": found.source,
+        "sensitive": found.sensitive,
+        "relations": [relation.as_field() for relation in found.relations],
+        "metadata": dict(found.metadata),
+        "created": None if found.created is None else iso(found.created),
+        "updated": None if found.updated is None else iso(found.updated),
+    }
+    return {name: value for name, value in said.items() if value not in (None, [], {}, False)}

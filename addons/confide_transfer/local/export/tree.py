@@ -1,0 +1,266 @@
+"""A whole space as a folder of markdown files, and back.
+
+    DIR/confide.json              what the tree is: its projects, their folders and files
+    DIR/notes.jsonl               every note as a line of JSON
+    DIR/sealed.jsonl              the sealed records that placeholders in them name (`export_secrets`)
+    DIR/<project>/MEMORY.md       the documents, at their paths; a project's folder is its name, percent-encoded
+    DIR/<project>/memory/...
+
+Nothing in it tells when or by whom it was made, so that two exports of the same memory are the same bytes, and a tree that is kept in
+git has no changes where memory has none. What an earlier export wrote is removed only where memory surely has it no more: a document
+that could not be read now, projects that were not asked for and transcripts stay as they were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from confide_crypto.errors import RequestError, printable
+from confide_crypto.sealing import placeholder as placeholders
+from confide_memory import documents
+from confide_memory.answers import ask
+from confide_memory.documents import Asks
+from confide_memory.forms import MAX_FILES
+from confide_proxy.errors import BlockedError, ExportError, FolderError, UnfitAnswerError, UnsealableError
+from confide_proxy.sealing.context import NAME_TELLS, Sealing, batches
+from confide_proxy.sealing.sealer import Sealed
+from confide_proxy.sync.folder import Folder
+from confide_transfer.local.export import manifest
+from confide_transfer.local.export import secrets as export_secrets
+from confide_transfer.local.export.manifest import MANIFEST, NOTES, Part
+
+BATCH_FILES = 200
+BATCH_BYTES = 1024 * 1024
+_DEADLINE_S = 60.0
+
+
+@dataclass(slots=True)
+class Report:
+    """What an export or its way back came to. `closed` are sealed records that this machine cannot open, so that they do not come back."""
+
+    files: int = 0
+    notes: int = 0
+    projects: int = 0
+    secrets: int = 0
+    closed: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    skipped: list[dict[str, str]] = field(default_factory=list)
+
+    def skip(self, project: str, path: str, why: str) -> None:
+        self.skipped.append({"project": project, "path": printable(path), "reason": printable(why)})
+
+
+async def write(link: Asks, projects: list[str], into: Path, *, is_whole: bool, with_transcripts: bool) -> Report:
+    """Writes the tree, in place of one that is there; `is_whole` says that these are all projects, so that the folders of others go.
+
+    Raises ExportError: the folder holds something else, or cannot be written; from the link what it raises: to export again finishes it.
+    """
+    former = {part.name: part for part in manifest.begin(into)}
+    others = [] if is_whole else [part for part in former.values() if part.name not in projects]
+    folders = manifest.folders_of(projects, {} if is_whole else {part.name: part.folder for part in former.values()})
+    report = Report(projects=len(projects))
+    parts = list(others)
+    lines: dict[tuple[str, str], str] = {}
+    staying = {(part.name, path) for part in others for path in part.files}
+    named: set[bytes] = set()
+    for project in sorted(projects):
+        folder = _folder(into, project, folders[project])
+        before = former.get(project)
+        earlier = set(before.files) if before is not None and before.folder == folders[project] else set()
+        stay = set() if with_transcripts else {path for path in earlier if path.startswith("sessions/")}
+        files = []
+        async for document in _documents(link, project):
+            path = document["path"]
+            if path.startswith("sessions/") and not with_transcripts:
+                continue
+            try:
+                _keep(folder, path, document)
+            except FolderError as error:
+                report.skip(project, path, str(error))
+                if path in earlier:
+                    stay.add(path)
+                continue
+            files.append(path)
+            named.update(placeholder.secret_id for _, _, placeholder in placeholders.find(document["text"]))
+            if isinstance(note := document.get("note"), dict):
+                lines[project, path] = manifest.as_json({"project": project, "path": path, **note})
+        report.files += len(files)
+        staying |= {(project, path) for path in stay}
+        parts.append(Part(project, folders[project], tuple(sorted({*files, *stay}))))
+    report.notes = len(lines)
+    if staying:
+        lines |= {place: line for place, line in _former_lines(into).items() if place in staying}
+    manifest.put(into / NOTES, "".join(f"{lines[place]}\n" for place in sorted(lines)))
+    report.secrets = await export_secrets.write(link, into, named, is_whole=is_whole)
+    # Before the manifest, which after a crash in between still names what is to go.
+    _sweep(into, list(former.values()), parts, report)
+    manifest.write(into, parts)
+    return report
+
+
+def _keep(folder: Folder, path: str, document: dict[str, Any]) -> None:
+    text = document.get("text")
+    if not isinstance(text, str):
+        raise FolderError(path, str(document.get("problem", "has no text")))
+    before = folder.read(path)
+    if before is None or before.text != text:
+        folder.write(path, text, over=before)
+
+
+async def fill(link: Asks, sealing: Sealing, tree: Path, *, is_dry: bool) -> Report:
+    """Brings a tree's documents into a space, its sealed records first: those that are not there; what is there stays as it is.
+
+    `Report.counts` says how many were new, same, differ (and stayed as they are there), or were refused.
+
+    Raises ExportError: it is no tree, or cannot be read; UnsealableError: it has sealed records, and this machine has no keys to seal them
+    with; KeyFileError, KeyLockedError, KeyringError: this machine's key cannot be used; and as `Deposit.keep`.
+    """
+    parts = manifest.read(tree)
+    if parts is None:
+        raise ExportError(f"{tree} holds no {MANIFEST}", hint="a folder that confide export has made")
+    report = Report(projects=len(parts))
+    opened = await export_secrets.opened(tree, sealing.keyring)
+    report.secrets, report.closed = len(opened.secrets), opened.closed
+    if not is_dry:
+        await asyncio.to_thread(sealing.known.remember, opened.secrets.values())
+        await sealing.deposit.keep(link, opened.secrets.values())
+
+    def sealed(text: str) -> Sealed:
+        return sealing.sealer.seal(opened.renamed(text), "imports")
+
+    for part in parts:
+        project, root = part.name, tree / part.folder
+        if root.is_symlink() or not root.is_dir():
+            report.skip(project, "", "has no folder in the tree")
+            continue
+        folder = Folder(project, root, ("**/*.md",), is_tree=True)
+        for path in part.files:
+            if documents.unsafe(path) is None and (why := documents.unkept(path)) is not None:
+                report.skip(project, path, f"has a name that is not allowed: {why}")
+        waiting = batches(
+            _sealed_documents(folder, sealed, report), lambda one: one.size, most=BATCH_FILES, most_size=BATCH_BYTES
+        )
+        while (found := await asyncio.to_thread(next, waiting, None)) is not None:
+            batch = [{"path": one.path, "text": one.sealed.text} for one in found]
+            if not is_dry:
+                await sealing.deposit.keep(link, {secret for one in found for secret in one.sealed.secrets})
+            body = {"project": project, "documents": batch, "dryRun": is_dry}
+            try:
+                answer = await ask(link, "refill", body, timeout_s=_DEADLINE_S)
+            except RequestError as error:
+                # A batch that is small enough on the disk is too large as JSON only where a file of control characters is alone in it.
+                if error.code != "too_large" or len(batch) > 1:
+                    raise
+                answer = {"results": [{"state": "refused", "why": "is too large for one message"}]}
+            results = answer["results"]
+            if len(results) != len(batch):
+                raise UnfitAnswerError
+            for document, result in zip(batch, results, strict=True):
+                state = result["state"]
+                report.counts[state] = report.counts.get(state, 0) + 1
+                if state == "refused":
+                    report.skip(project, document["path"], result["why"] or "was refused")
+            report.files += len(batch)
+    return report
+
+
+class _Document(NamedTuple):
+    """One as it goes up; `size` is that of its file."""
+
+    path: str
+    sealed: Sealed
+    size: int
+
+
+def _sealed_documents(folder: Folder, sealed: Callable[[str], Sealed], report: Report) -> Iterator[_Document]:
+    for found in folder.walk():
+        if found.path.startswith("sessions/"):
+            report.counts["transcript"] = report.counts.get("transcript", 0) + 1
+            continue
+        try:
+            content = folder.read(found.path)
+        except FolderError as error:
+            report.skip(folder.project, found.path, str(error))
+            continue
+        if content is None:
+            continue
+        try:
+            made, named = sealed(content.text), sealed(found.path)
+        except (BlockedError, UnsealableError) as error:
+            report.skip(folder.project, found.path, str(error))
+            continue
+        if named.text != found.path:
+            report.skip(folder.project, found.path, NAME_TELLS)
+            continue
+        yield _Document(found.path, made, content.size)
+
+
+async def _documents(link: Asks, project: str) -> Any:
+    after, exported = "", 0
+    while True:
+        answer = await ask(link, "export", {"project": project, "after": after}, timeout_s=_DEADLINE_S)
+        found = answer["documents"]
+        exported += len(found)
+        if not (found or answer["complete"]) or exported > MAX_FILES:
+            raise UnfitAnswerError
+        for document in found:
+            if document["path"] <= after:
+                raise UnfitAnswerError
+            after = document["path"]
+            yield document
+        if answer["complete"]:
+            return
+
+
+def _former_lines(into: Path) -> dict[tuple[str, str], str]:
+    """The lines of the notes that are there, by project and path; those that are understood."""
+    found: dict[tuple[str, str], str] = {}
+    try:
+        if (into / NOTES).is_symlink():
+            return {}
+        with (into / NOTES).open(encoding="utf-8", newline="\n") as file:
+            for line in file:
+                with suppress(ValueError, KeyError, TypeError, RecursionError):
+                    said = json.loads(line)
+                    found[str(said["project"]), str(said["path"])] = line.rstrip("\n")
+    except (OSError, UnicodeDecodeError):
+        return {}
+    return found
+
+
+def _folder(into: Path, project: str, name: str) -> Folder:
+    root = into / name
+    try:
+        if root.is_symlink():
+            raise ExportError(f"{root} is a symlink", hint="an export writes into folders of its own alone")
+        root.mkdir(exist_ok=True)
+    except OSError as error:
+        raise ExportError(f"{root} cannot be written: {error.strerror}") from None
+    folder = Folder(project, root, ("**/*.md",), is_tree=True)
+    folder.sweep()
+    return folder
+
+
+def _sweep(into: Path, former: Sequence[Part], parts: Sequence[Part], report: Report) -> None:
+    """Removes files of the export before this one that are in memory no more."""
+    present = {(part.folder, path) for part in parts for path in part.files}
+    for part in former:
+        root = into / part.folder
+        if root.is_symlink():
+            continue
+        folder = Folder(part.name, root, ("**/*.md",), is_tree=True)
+        for path in part.files:
+            if (part.folder, path) in present or not folder.is_watched(path):
+                continue
+            try:
+                content = folder.read(path)
+                if content is not None:
+                    folder.delete(path, over=content)
+            except FolderError as error:
+                report.skip(part.name, path, f"in memory no more, but {error}")

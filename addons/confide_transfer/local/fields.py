@@ -1,0 +1,303 @@
+"""The fields of a note: read under the many names that people and programs give them, and written as the daemon takes them.
+
+What is not known, has a value that cannot be the field's, or does not fit, is kept in the metadata under its own name.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from confide_memory.documents import parsed
+from confide_memory.note import IMPORTANCE, MAX_METADATA_BYTES, MAX_RELATIONS, MAX_TAGS, MAX_WORD, SCOPES
+from confide_memory.note_names import ID, MAX_TITLE, TASK_ID
+from confide_transfer.local.reader import Record, kind_of, slug
+
+_NAMES: dict[str, tuple[str, ...]] = {
+    "title": ("title", "name", "subject", "summary"),
+    "project": ("project", "projectname"),
+    "scope": ("scope",),
+    "task_id": ("taskid",),
+    "type": ("type", "memorytype", "kind"),
+    "category": ("category",),
+    "entity": ("entity", "entityname"),
+    "tags": ("tags", "labels", "tag"),
+    "importance": ("importance", "priority"),
+    "keywords": ("keywords",),
+    "source": ("source",),
+    "status": ("status",),
+    "created": ("created", "createdat", "date", "timestamp"),
+    "updated": ("updated", "updatedat", "modified", "modifiedat", "lastmodified", "lastupdated"),
+}
+_FIELD_OF = {name: field for field, names in _NAMES.items() for name in names}
+_LEVELS = {"core": "core", "critical": "core", "high": "high", "normal": "normal", "medium": "normal", "low": "low"}
+MAX_TEXT_CHARS = 200
+_MILLISECONDS = 10**11
+"""A time above this many seconds would be after the year 5000, so it is in thousandths."""
+_ORIGIN_BYTES = 256
+"""Of the metadata, for where a record comes from."""
+_CUT_CHARS = 500
+
+Ids = Mapping[tuple[str, str], str]
+"""The ids of the notes that the records of (system, origin) become."""
+
+
+def record_of(system: str, origin: str, content: str, fields: Mapping[str, Any], **usual: Any) -> Record:
+    """The record of this text with these fields; `usual` is what holds where they say nothing."""
+    known: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
+    relations: tuple[tuple[str, str], ...] = ()
+    for key, value in fields.items():
+        if value is None or value == "":
+            continue
+        plain = re.sub(r"[^a-z]", "", key.lower())
+        if plain == "metadata" and isinstance(value, Mapping):
+            metadata = {str(name): item for name, item in value.items()} | metadata
+            continue
+        if plain in ("relations", "relatedto"):
+            relations, rest = _relations(value)
+            metadata |= {key: rest} if rest else {}
+            continue
+        field = _FIELD_OF.get(plain)
+        mapped = None if field is None or field in known else _mapped(field, value)
+        if field is None or mapped is None:
+            metadata[key] = value
+        else:
+            known[field] = mapped
+    both = {
+        "tags": tuple(dict.fromkeys((*usual.get("tags", ()), *known.get("tags", ())))),
+        "metadata": as_json(usual.get("metadata", {}) | metadata),
+        "relations": relations or usual.get("relations", ()),
+    }
+    return Record(system, origin, content, **(usual | known | both))
+
+
+def moment(value: Any) -> str | None:
+    """A time as ISO 8601 in UTC; from ISO 8601, or seconds or thousandths since 1970. None for what is no time."""
+    if isinstance(value, str) and re.fullmatch(r"\d{9,13}(\.\d+)?", value.strip()):
+        value = float(value)
+    utc = parsed(value.strip()) if isinstance(value, str) else None
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        with suppress(OverflowError, OSError, ValueError):
+            utc = datetime.fromtimestamp(value / 1000 if value > _MILLISECONDS else value, UTC)
+    return utc.isoformat(timespec="seconds").replace("+00:00", "Z") if utc else None
+
+
+def as_json(value: Any, depth: int = 16) -> Any:
+    """The value as JSON has it: what JSON has not becomes text, and what is nested deeper than `depth` is cut off."""
+    if isinstance(value, str):
+        # Half a surrogate pair is in some exports, and could not be sent.
+        return value.encode("utf-8", "replace").decode()
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if depth <= 0:
+        return "…"
+    if isinstance(value, Mapping):
+        return {str(as_json(str(key))): as_json(item, depth - 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(item, depth - 1) for item in value]
+    return str(value)
+
+
+def json_value(text: Any) -> Any:
+    """The value of a JSON text; the text itself if it is none."""
+    if not isinstance(text, str):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def json_object(value: Any) -> dict[str, Any]:
+    """The object that a database holds as JSON, such as a memory's metadata; what is none stands under `metadata`, as it was."""
+    if not isinstance(value, str) or not value.strip():
+        return {}
+    parsed = json_value(value)
+    return parsed if isinstance(parsed, dict) else {"metadata": parsed}
+
+
+def _mapped(field: str, value: Any) -> Any:
+    """The value as this field has it, None where it cannot be that."""
+    if field in ("created", "updated"):
+        return moment(value)
+    if field in ("tags", "keywords"):
+        return _texts(value)
+    if field == "importance":
+        return _importance(value)
+    text = _text(value)
+    if field == "scope":
+        return text.lower() if text and text.lower() in SCOPES else None
+    return text
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    text = " ".join(str(as_json(str(value))).split())
+    return text if text and len(text) <= MAX_TEXT_CHARS else None
+
+
+def _texts(value: Any) -> tuple[str, ...] | None:
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list) or len(items) > MAX_TAGS:
+        return None
+    texts = [_text(item) for item in items]
+    found = [text.lstrip("#").strip() for text in texts if text is not None]
+    return tuple(dict.fromkeys(text for text in found if text)) if len(found) == len(items) else None
+
+
+def _importance(value: Any) -> float | str | None:
+    if isinstance(value, str):
+        if level := _LEVELS.get(value.strip().lower()):
+            return level
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    # Above 1 it is of a scale that nobody has told.
+    return float(value) if 0 <= value <= 1 else None
+
+
+def _relations(value: Any) -> tuple[tuple[tuple[str, str], ...], list[Any]]:
+    """The relations in a list of objects such as {kind, id}, and what of it is none."""
+    found: list[tuple[str, str]] = []
+    rest: list[Any] = []
+    for item in value if isinstance(value, list) else [value]:
+        match item:
+            case {"kind": str(name), "id": str(other)} | {"type": str(name), "target": str(other)}:
+                kind, is_same = kind_of(name)
+            case {"relation": str(name), "id": str(other)} | {"relation": str(name), "relatedId": str(other)}:
+                kind, is_same = kind_of(name)
+            case str(other):
+                kind, is_same = "see_also", True
+            case _:
+                rest.append(item)
+                continue
+        has_room = len(found) < MAX_RELATIONS
+        if has_room:
+            found.append((kind, other))
+        if not (is_same and has_room):
+            rest.append(item)
+    return tuple(found), rest
+
+
+def fitted(record: Record, ids: Ids, file: str) -> dict[str, Any]:
+    """The body of one note in the request `import`; `file` is the store that it was read from, as a person knows it."""
+    metadata = {
+        f"{record.system}.{key}" if key == "origin" else str(key): value for key, value in record.metadata.items()
+    }
+    note: dict[str, Any] = {"id": record.note_id, "content": _clean(record.content)}
+    title = _line(record.title)
+    if title and len(title) > MAX_TITLE:
+        title = title[: MAX_TITLE - 1].rstrip() + "…"
+    note["title"] = title
+    for name in ("type", "category", "entity", "source", "status"):
+        note[name] = _line(getattr(record, name))
+        if note[name] and len(note[name]) > MAX_WORD:
+            metadata.setdefault(name, getattr(record, name))
+            note[name] = None
+    note["tags"] = _fit_words("tags", record.tags, metadata)
+    note["keywords"] = _fit_words("keywords", record.keywords, metadata)
+    note["importance"] = _fit_importance(record.importance, metadata)
+    note["taskId"] = _fit_task(record, metadata)
+    note["created"], note["updated"] = record.created, record.updated
+    note["relations"] = _fit_relations(record, ids, metadata)
+    own = {"system": record.system, "id": _clean(record.origin)[:400], "file": _clean(file)}
+    note["metadata"] = {**_fit_metadata(as_json(metadata)), "origin": own}
+    return {name: value for name, value in note.items() if value not in (None, [], ())}
+
+
+def project_of(record: Record, here: str) -> str:
+    """The project that a record belongs to, where `here` is the one that is imported into: its name may be written in short."""
+    if record.scope == "global":
+        return "global"
+    name = "".join(letter for letter in _line(record.project) or "" if letter.isprintable())
+    name = name.encode()[:200].decode("utf-8", "ignore").strip().rstrip("/")
+    is_this = name.rpartition("/")[2].casefold() == here.rpartition("/")[2].casefold()
+    return here if not name or is_this else name
+
+
+def _line(text: str | None) -> str | None:
+    """The text on one line, without what cannot be printed."""
+    words = " ".join(_clean(text or "").split())
+    return "".join(letter for letter in words if letter.isprintable()) or None
+
+
+def _clean(text: str) -> str:
+    return text.encode("utf-8", "replace").decode().replace("\0", "")
+
+
+def _fit_words(name: str, values: tuple[str, ...], metadata: dict[str, Any]) -> list[str]:
+    lines = [_line(value) for value in values]
+    fit = list(dict.fromkeys(word for word in lines if word is not None and len(word) <= MAX_WORD))
+    if len(fit) > MAX_TAGS or any(word is not None and len(word) > MAX_WORD for word in lines):
+        metadata.setdefault(name, list(values))
+    return fit[:MAX_TAGS]
+
+
+def _fit_importance(value: float | str | None, metadata: dict[str, Any]) -> float | str | None:
+    if isinstance(value, str) and value.lower() in IMPORTANCE:
+        return value.lower()
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
+        return value
+    if value is not None:
+        metadata.setdefault("importance", value)
+    return None
+
+
+def _fit_task(record: Record, metadata: dict[str, Any]) -> str | None:
+    if record.task_id is None or record.scope not in (None, "task"):
+        return None
+    if TASK_ID.fullmatch(record.task_id):
+        return record.task_id
+    metadata.setdefault("taskId", record.task_id)
+    return slug(record.task_id) or None
+
+
+def _fit_relations(record: Record, ids: Ids, metadata: dict[str, Any]) -> list[dict[str, str]]:
+    """Those to memories that are imported too, or to notes; others are kept as the other system has them."""
+    found: list[dict[str, str]] = []
+    rest: list[dict[str, str]] = []
+    for kind, origin in dict.fromkeys(record.relations):
+        other = ids.get((record.system, origin)) or (origin if ID.fullmatch(origin) else None)
+        if (
+            other is not None
+            and kind_of(kind) == (kind, True)
+            and other != record.note_id
+            and len(found) < MAX_RELATIONS
+        ):
+            found.append({"relation": kind, "id": other})
+        else:
+            rest.append({"relation": kind, "origin": origin})
+    if rest:
+        metadata.setdefault("relations", rest)
+    return found
+
+
+def _fit_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The metadata within its limit: the largest values are cut first, and say so by their end."""
+    sizes = {key: _size(value) + len(key.encode()) + 8 for key, value in metadata.items()}
+    while sum(sizes.values()) > MAX_METADATA_BYTES - _ORIGIN_BYTES - 1024 and sizes:
+        largest = max(sizes, key=lambda key: sizes[key])
+        value = metadata[largest]
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if len(text) <= _CUT_CHARS:
+            del metadata[largest], sizes[largest]  # thousands of small ones
+            continue
+        metadata[largest] = text[: _CUT_CHARS - 1] + "…"
+        sizes[largest] = _size(metadata[largest]) + len(largest.encode()) + 8
+    return metadata
+
+
+def _size(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False).encode())

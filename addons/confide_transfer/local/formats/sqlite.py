@@ -1,0 +1,178 @@
+"""SQLite databases of other programs, opened so that nothing is written: no journal, no index of a write-ahead log, no lock file.
+
+A database that its program has open keeps what is new in a write-ahead log beside it (https://sqlite.org/wal.html). SQLite reads that log
+only with a file of its own in the same folder, so both are copied to a private temporary folder first, and the copy is read.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from confide_proxy.errors import UnreadableError
+from confide_transfer.local.files import head, open_plain
+from confide_transfer.local.reader import MAX_STORE_BYTES, Losses, Reader, Record
+
+MAGIC = b"SQLite format 3\0"
+MAX_VALUE_BYTES = 2**25
+"""Of one value in one row; SQLite answers with an error where there is more."""
+_LOOKED_AT_BYTES = 2**26
+"""What is copied at most to find out which tables there are."""
+_TRIES = 3
+_WAL = 2
+"""The file format of a database with a write-ahead log, in byte 19 of the header (https://sqlite.org/fileformat.html, 1.3.3)."""
+Tables = Mapping[str, frozenset[str]]
+"""The columns by the tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteReader(Reader):
+    """The reader of a system that keeps its memories in one database, in known tables.
+
+    Attributes:
+        tables: what the database must have to be read.
+        marks: what it must have to be recognised, where that is more.
+        records: its memories.
+    """
+
+    name: str
+    title: str
+    tables: Tables
+    records: Callable[[sqlite3.Connection, Losses], Iterator[Record]]
+    stores: tuple[str, ...] = ()
+    marks: Tables = field(default_factory=dict)
+
+    def recognises(self, path: Path) -> bool:
+        return has_tables(path, self.marks or self.tables)
+
+    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+        with opened(path, self.tables) as database:
+            yield from self.records(database, losses)
+
+
+@contextmanager
+def opened(path: Path, tables: Tables) -> Iterator[sqlite3.Connection]:
+    """The database, read-only, once it is known to have these tables with these columns; rows are `sqlite3.Row`.
+
+    Text that is not UTF-8 comes as lone surrogates (PEP 383), so that one bad row does not end the reading of all.
+
+    Raises UnreadableError: it is no such database, damaged, or keeps changing; also for what goes wrong in the `with` block.
+    """
+    if head(path, len(MAGIC)) != MAGIC:
+        open_plain(path, limit=MAX_STORE_BYTES).close()  # says what it is, if it is no file
+        raise UnreadableError(path, "is no SQLite database, or is encrypted")
+    open_plain(path, limit=MAX_STORE_BYTES).close()
+    try:
+        with _connection(path) as connection:
+            found = columns_in(connection)
+            for table, columns in tables.items():
+                if table not in found:
+                    raise UnreadableError(path, f"has no table {table}")
+                if missing := columns - found[table]:
+                    raise UnreadableError(path, f"has a table {table} without the column {min(missing)}")
+            yield connection
+    except sqlite3.Error as error:
+        raise UnreadableError(path, f"cannot be read as a database: {error}") from error
+    except UnicodeDecodeError as error:  # of a message of SQLite's, which quotes what is damaged
+        raise UnreadableError(path, "cannot be read as a database: its schema is damaged") from error
+    except OSError as error:
+        raise UnreadableError(path, f"cannot be read: {error.strerror}") from error
+
+
+def tables_of(path: Path) -> dict[str, frozenset[str]]:
+    """The names of the tables with those of their columns; empty for what is no database, whatever is wrong with it."""
+    if head(path, len(MAGIC)) != MAGIC:
+        return {}
+    try:
+        size = path.stat().st_size + _log_bytes(path)
+        with _connection(path, may_copy=size <= _LOOKED_AT_BYTES) as connection:
+            return columns_in(connection)
+    except (sqlite3.Error, OSError, UnreadableError, ValueError):
+        return {}
+
+
+def has_tables(path: Path, tables: Tables) -> bool:
+    """Whether it is a database with these tables that have these columns; never raises."""
+    found = tables_of(path)
+    return all(table in found and found[table] >= columns for table, columns in tables.items())
+
+
+def telling(row: Mapping[str, Any], usual: Mapping[str, Any], but: Collection[str] = ()) -> dict[str, Any]:
+    """The columns that say something, `but` these: what is empty, binary or, by its name, `usual` says nothing."""
+    return {
+        name: value
+        for name, value in row.items()
+        if name not in but and not isinstance(value, bytes) and value not in (None, "", [], {}, usual.get(name, ""))
+    }
+
+
+@contextmanager
+def _connection(path: Path, *, may_copy: bool = True) -> Iterator[sqlite3.Connection]:
+    header = head(path, 20)
+    if _log_bytes(path) and may_copy:
+        with tempfile.TemporaryDirectory(prefix="confide-import-") as folder:
+            yield from _connected(_copied(path, Path(folder)), "mode=rw")
+    else:
+        # Of a database without a log beside it nobody has anything open: with `immutable` SQLite makes none for it.
+        is_logged = len(header) == 20 and header[19] == _WAL
+        yield from _connected(path, "mode=ro&immutable=1" if is_logged else "mode=ro")
+
+
+def _connected(path: Path, how: str) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?{how}", uri=True, isolation_level=None, timeout=10
+    )
+    try:
+        connection.execute("PRAGMA query_only = on")
+        # The schema is somebody else's: nothing in it may call a function with side effects.
+        connection.execute("PRAGMA trusted_schema = off")
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
+        connection.row_factory = sqlite3.Row
+        connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+        connection.execute("BEGIN")  # all of it as it was at one time
+        yield connection
+    finally:
+        connection.close()
+
+
+def columns_in(connection: sqlite3.Connection) -> dict[str, frozenset[str]]:
+    """The columns by the tables; of plain tables only, since a view could be a query that never ends."""
+    rows = connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%' LIMIT 1000"
+    ).fetchall()
+    names = [str(row["name"]) for row in rows]
+    columns = "SELECT name FROM pragma_table_info(?) LIMIT 1000"
+    return {name: frozenset(str(row["name"]) for row in connection.execute(columns, (name,))) for name in names}
+
+
+def _log_bytes(path: Path) -> int:
+    try:
+        return os.lstat(f"{path}-wal").st_size
+    except OSError:
+        return 0
+
+
+def _copied(path: Path, folder: Path) -> Path:
+    """The database and its log in another folder, as they were at one time. Raises UnreadableError: it was written to each time."""
+    copy = folder / "copy.db"
+    for _ in range(_TRIES):
+        before = _state(path)
+        for source, target in ((path, copy), (Path(f"{path}-wal"), folder / "copy.db-wal")):
+            with open_plain(source, limit=MAX_STORE_BYTES) as reading, open(target, "wb") as writing:
+                shutil.copyfileobj(reading, writing, 2**20)
+        if _state(path) == before:
+            return copy
+    raise UnreadableError(path, "is being written to", hint="stop the program whose memory it is, and try again")
+
+
+def _state(path: Path) -> tuple[tuple[int, int], ...]:
+    found = (os.lstat(path), os.lstat(f"{path}-wal"))
+    return tuple((status.st_size, status.st_mtime_ns) for status in found)

@@ -1,0 +1,148 @@
+"""`memory_import`, answered on this machine: it alone may read the files, though fewer than a person can name in a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from confide_crypto.errors import ConfideError
+from confide_memory.documents import Asks
+from confide_memory.tools.arguments import Parameters, check
+from confide_memory.tools.call import NOTICE, Answer
+from confide_proxy.config import ProxyConfig
+from confide_proxy.errors import FolderError
+from confide_proxy.sealing.context import Sealing
+from confide_proxy.sync.project import Project
+from confide_transfer.local.delivery import Outcome, deliver
+from confide_transfer.local.files import SHOWN_FOLDERS
+from confide_transfer.local.plan import Plan, Survey, stores_at
+from confide_transfer.local.readers import readers
+
+TOOL: Final[dict[str, Any]] = {
+    "name": "memory_import",
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "paths": {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 4096}, "maxItems": 32},
+            "confirm": {"type": "boolean", "default": False},
+        },
+        "required": ["paths"],
+    },
+}
+"""As the daemon lists it; a test keeps the two equal."""
+DEADLINE_S = 3000.0
+"""Within the hour that a long job has."""
+_HINT = "a person can import it in a terminal: confide import PATH"
+
+
+async def answer(
+    given: Any,
+    project: Project,
+    config: ProxyConfig,
+    link: Asks,
+    sealing: Sealing,
+    *,
+    progress: Callable[[int, int], None],
+    is_wanted: Callable[[], bool],
+) -> Answer:
+    """A preview, or with `confirm` what became of the notes; what goes wrong is an answer too.
+
+    Args:
+        given: the call's arguments, as they came.
+        link: leads to the session's daemon; `sealing` seals what goes there.
+        progress: told (notes gone through, notes in all).
+        is_wanted: no more once the client has cancelled the call.
+    """
+    try:
+        arguments = check(Parameters.of_catalogue(TOOL), given)
+        async with asyncio.timeout(DEADLINE_S):
+            plan = await asyncio.to_thread(_plan, arguments["paths"], project, config)
+            is_dry = not arguments["confirm"]
+            outcome = await deliver(plan, link, sealing, is_dry=is_dry, progress=progress, is_wanted=is_wanted)
+    except TimeoutError:
+        return Answer("the import did not end in time; call it again: what was stored is not stored twice")
+    except ConfideError as error:
+        return Answer(error.with_hint)
+    structured = {"project": project.name, "confirmed": not is_dry, **outcome.as_json(plan)}
+    return Answer(_text(plan, outcome, is_dry=is_dry), structured)
+
+
+def _plan(paths: list[str], project: Project, config: ProxyConfig) -> Plan:
+    here = Path.cwd()
+    base = here if project.root in (here, *here.parents) else project.root
+    named = [allowed(path, base, project, Path.home()) for path in paths]
+    plan = Plan(stores_at(list(dict.fromkeys(named)), None), project, config)
+    failures = [survey.failure for survey in plan.survey() if survey.failure]
+    if failures and not plan.notes:
+        raise failures[0]
+    return plan
+
+
+def _text(plan: Plan, outcome: Outcome, *, is_dry: bool) -> str:
+    where = {"known": outcome.known_elsewhere}
+    counts = (
+        ", ".join(f"{count} {state}{where.get(state, '')}" for state, count in outcome.counts().items() if count)
+        or "nothing"
+    )
+    head = f"Imported: {counts}." if not is_dry else f"Preview, nothing is stored yet: {counts}."
+    lines = [f"{head} {NOTICE}" if plan.surveys else head, *(_line(survey) for survey in plan.surveys)]
+    if outcome.sealed:
+        lines.append(f"credentials {'sealed' if not is_dry else 'that would be sealed'}: {outcome.sealed}")
+    lines += [f"refused {one.origin}: {one.reason}" for one in outcome.refused[:5]]
+    lines += [f"the same as {other or 'another of these'}: {origin}" for origin, other in outcome.twins[:5]]
+    if is_dry and outcome.states["new"]:
+        lines.append("To store them, call memory_import again with the same paths and confirm: true.")
+    return "\n".join(lines)
+
+
+def _line(survey: Survey) -> str:
+    parts = [f"{survey.store.shown} ({survey.store.reader.name}): {survey.notes} notes"]
+    counted = {
+        "projects": survey.projects,
+        "categories": survey.categories,
+        "importance": survey.levels,
+        "tags": survey.tags,
+    }
+    for name, counter in counted.items():
+        if counter:
+            parts.append(f"{name} " + ", ".join(f"{value} {count}" for value, count in counter.most_common(4)))
+    return "; ".join([*parts, *survey.remarks])
+
+
+def allowed(text: str, base: Path, project: Project, home: Path) -> Path:
+    """The path that an agent has named, relative to `base` where it is not absolute.
+
+    Raises FolderError: it is outside of the project and of the home folder, leads through a symlink, or is hidden and no known store.
+    """
+    if "\0" in text:
+        raise FolderError("the path", "holds NUL characters")
+    try:
+        named = Path(os.path.normpath(base / Path(text).expanduser()))
+    except RuntimeError:
+        raise FolderError(text, "is in the home folder of nobody") from None
+    for root in (project.root, home):
+        for spelling in dict.fromkeys((root, root.resolve())):
+            if named == spelling and root == home and project.root != home:
+                raise FolderError(text, "is the whole home folder", hint="name a folder or a file in it")
+            if named == spelling or spelling in named.parents:
+                return _plain(text, spelling, named, home)
+    raise FolderError(text, "is neither below this project nor below the home folder", hint=_HINT)
+
+
+def _plain(text: str, root: Path, named: Path, home: Path) -> Path:
+    parts = named.relative_to(root).parts
+    stores = (place for reader in readers().values() for place in reader.places(home))
+    is_hidden = any(part.startswith(".") and part not in SHOWN_FOLDERS for part in parts)
+    if is_hidden and not any(named == store or store in named.parents for store in stores):
+        raise FolderError(text, "is hidden, and not where a known system keeps its memories", hint=_HINT)
+    path = root
+    for part in parts:
+        path = path / part
+        if path.is_symlink():
+            raise FolderError(text, "leads through a symlink", hint=_HINT)
+    if not path.exists():
+        raise FolderError(text, "is not there")
+    return path

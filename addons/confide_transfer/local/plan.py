@@ -1,0 +1,377 @@
+"""What is to be imported: stores with their readers, named or found, what a look at them shows, and the batches that are sent, sealed.
+
+A store is read anew for each of these, so that nothing of it has to be held: an export may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from confide_crypto.errors import ConfideError, printable
+from confide_crypto.sealing.placeholder import STANDIN
+from confide_memory.documents import composed
+from confide_proxy.config import ProxyConfig
+from confide_proxy.errors import BlockedError, ToolError, UnreadableError
+from confide_proxy.sealing import tool_calls
+from confide_proxy.sealing.detection import scanner
+from confide_proxy.sealing.sealer import Sealer, Secret
+from confide_proxy.sync.folder import Folder
+from confide_proxy.sync.project import Project
+from confide_transfer.local import files
+from confide_transfer.local.fields import as_json, fitted, project_of
+from confide_transfer.local.reader import MAX_RECORDS, Losses, Reader, Record, Skipped
+from confide_transfer.local.readers import readers
+from confide_transfer.local.readers.markdown import MarkdownReader, is_decision, is_template
+
+SOURCE: Final = "imports"
+_CALLED: Final = ("title", "type", "category", "entity", "source", "status")
+_TEXTS: Final = ("content", *_CALLED)
+_LISTS: Final = ("tags", "keywords")
+LEAST: Final = 0.6
+"""From which confidence on a word is no name."""
+_RUN: Final = 8
+"""So many letters and digits of a credential in a row tell of it."""
+BATCH_RECORDS = 200
+BATCH_BYTES = 4 * 1024 * 1024
+"""Both are what the daemon takes in one request."""
+_MAX_HELD_BYTES = 4 * BATCH_BYTES
+_PLAIN = frozenset({"markdown", "json"})
+"""Readers of forms that others are written in: they read what no other one knows."""
+MOST_NAMED = 5
+NOTES: Final = ("NOTES.md", "notes.md", "CLAUDE.md")
+FOLDERS: Final = (".", "docs", "doc")
+DECISION_FOLDERS: Final = ("adr", "adrs", "decisions", "architecture/decisions")
+MOST_FILES: Final = 500
+"""Of one folder that are looked at."""
+
+
+class Tellings:
+    """Parts of credentials. What a note is called is made of its text, cut off and without markup, so that nothing knows them for one."""
+
+    def __init__(self, credentials: Iterable[str]) -> None:
+        bare = list(map(_bare, credentials))
+        self._runs = {value[at : at + _RUN] for value in bare for at in range(max(1, len(value) - _RUN + 1))} - {""}
+        self._sizes = sorted({len(run) for run in self._runs})
+
+    def without(self, text: str) -> str | None:
+        """The text up to the first of them; None where nothing is left."""
+        masked = STANDIN.sub(lambda found: "\0" * len(found[0]), text)
+        places = [at for at, letter in enumerate(masked) if letter.isalnum() or letter == "\0"]
+        bare = "".join(masked[at].lower()[0] for at in places)
+        for begin, at in enumerate(places):
+            if any(bare[begin : begin + size] in self._runs for size in self._sizes):
+                return f"{text[:at]}…" if text[:at].strip() else None
+        return text
+
+
+def _bare(text: str) -> str:
+    return "".join(letter.lower()[0] for letter in text if letter.isalnum())
+
+
+def seal_record(record: Record, sealer: Sealer) -> tuple[Record, tuple[Secret, ...]]:
+    """The record with a stand-in for each credential in what it says: a text, a list of words, a value of its metadata; and those secrets.
+
+    Where its metadata says `sensitive: true`, all of its content is one secret.
+
+    Raises BlockedError, UnsealableError, KeyFileError: as `Sealer.seal`; ToolError: its metadata is nested too deep to be looked through.
+    """
+    said: dict[str, Any] = {name: getattr(record, name) for name in _TEXTS}
+    said |= {name: list(getattr(record, name)) for name in _LISTS}
+    said["metadata"] = as_json(record.metadata)
+    if not (tool_calls.gives_reason(said) or sealer.knows(said)) and record.metadata.get("sensitive") is not True:
+        return record, ()
+    whole = "content" if record.metadata.get("sensitive") is True else None
+    found: set[str] = set()
+    sealed, secrets = tool_calls.seal(said, sealer, SOURCE, whole=whole, found=found)
+    tellings = Tellings(found)
+    sealed |= {name: tellings.without(sealed[name]) for name in _CALLED if sealed[name]}
+    sealed |= {name: tuple(filter(None, map(tellings.without, sealed[name]))) for name in _LISTS}
+    if whole and _bare(record.title or "") in _bare(record.content):
+        sealed["title"] = None
+    named = id_of(record, is_told=sealed["entity"] == record.entity)
+    return replace(record, **sealed, id=named), secrets
+
+
+def seal_origin(note: dict[str, Any], sealer: Sealer) -> tuple[dict[str, Any], tuple[Secret, ...]]:
+    """The body of a note with what says where it comes from sealed too, as the address of an export may hold its key. Raises as `seal`."""
+    metadata = note.get("metadata") or {}
+    about = {name: metadata[name] for name in ("origin", "relations") if name in metadata}
+    if not (tool_calls.gives_reason(about) or sealer.knows(about)):
+        return note, ()
+    sealed, secrets = tool_calls.seal(about, sealer, SOURCE)
+    return {**note, "metadata": {**metadata, **sealed}}, secrets
+
+
+def id_of(record: Record, *, is_told: bool = True) -> str:
+    """The id of the note that a record becomes; its entity is in it unless that is a credential, or `is_told` is False."""
+    if record.entity is None or (is_told and not scanner.scan(record.entity, LEAST)):
+        return record.note_id
+    return replace(record, entity=None).note_id
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Something to be read, and by whom."""
+
+    path: Path
+    reader: Reader
+
+    @property
+    def shown(self) -> str:
+        """Its path as a person writes it, and as it is the same on other machines; without what steers a terminal."""
+        home = Path.home()
+        return printable(f"~/{self.path.relative_to(home)}" if home in self.path.parents else str(self.path))
+
+
+@dataclass(slots=True)
+class Survey:
+    """What one store holds: how many notes of each project, category, level and tag, and the titles of the first few. `failure` says why
+    it cannot be read, or not to its end."""
+
+    store: Store
+    notes: int = 0
+    failure: ConfideError | None = None
+    losses: Losses = field(default_factory=Losses)
+    projects: Counter[str] = field(default_factory=Counter)
+    categories: Counter[str] = field(default_factory=Counter)
+    levels: Counter[str] = field(default_factory=Counter)
+    tags: Counter[str] = field(default_factory=Counter)
+    titles: list[str] = field(default_factory=list)
+
+    @property
+    def problem(self) -> str | None:
+        """The failure as a part of a sentence, with its hint."""
+        if self.failure is None:
+            return None
+        sentence = f"it {self.failure.problem}" if isinstance(self.failure, UnreadableError) else str(self.failure)
+        return f"{sentence} ({self.failure.hint})" if self.failure.hint else sentence
+
+    @property
+    def remarks(self) -> list[str]:
+        """What went wrong, in parts of a line."""
+        skipped = [f"{self.losses.count} skipped"] if self.losses.count else []
+        return [*skipped, self.problem] if self.problem else skipped
+
+    def as_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "path": self.store.shown,
+            "system": self.store.reader.name,
+            "notes": self.notes,
+            "projects": dict(self.projects),
+            "categories": dict(self.categories.most_common(MOST_NAMED)),
+            "importance": dict(self.levels),
+            "tags": dict(self.tags.most_common(MOST_NAMED)),
+            "titles": self.titles,
+            "skippedCount": self.losses.count,
+            "skipped": [{"origin": one.origin, "reason": one.reason} for one in self.losses.named],
+        }
+        return found if self.problem is None else found | {"problem": self.problem}
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Notes of one project for one request, sealed; `origins` is what people know them by, in the same order. The daemon has to have the
+    records of `secrets` first; `refused` is what the policy does not let out."""
+
+    project: str
+    notes: list[dict[str, Any]] = field(default_factory=list)
+    origins: list[str] = field(default_factory=list)
+    secrets: dict[Secret, None] = field(default_factory=dict)
+    refused: list[Skipped] = field(default_factory=list)
+
+
+class Plan:
+    """Some stores, to be imported into one project."""
+
+    def __init__(self, stores: Sequence[Store], project: Project, config: ProxyConfig) -> None:
+        chosen = config.chosen(project.root)
+        folder = Folder(project.name, project.root, chosen.extra if chosen else config.extra)
+        self._project = project.name
+        self._reading = MarkdownReader(lambda file: _is_memory(folder, file))
+        self._ids: dict[tuple[str, str], str] = {}
+        self.stores = list(stores)
+        self.surveys: list[Survey] = []
+
+    @property
+    def ids(self) -> list[str]:
+        """Those of the notes that the records become, each once; after a survey."""
+        return list(dict.fromkeys(self._ids.values()))
+
+    @property
+    def notes(self) -> int:
+        return sum(survey.notes for survey in self.surveys)
+
+    def survey(self) -> list[Survey]:
+        """A look at every store, which also finds the ids that relations refer to. Blocks while it reads."""
+        self._ids.clear()
+        self.surveys = [self._survey(store) for store in self.stores]
+        return self.surveys
+
+    def batches(self, sealer: Sealer) -> Generator[Batch]:
+        """What is sent, after a survey; a store that breaks off was told of there. Blocks while it reads.
+
+        Raises UnsealableError: there is a credential in it, and this machine has no keys; KeyFileError: as `Sealer.seal`.
+        """
+        waiting: dict[str, Batch] = {}
+        sizes: Counter[str] = Counter()
+        for store in self.stores:
+            for record in self._records(store, Losses(), None):
+                project = project_of(record, self._project)
+                origin = f"{store.shown}: {printable(record.origin)}"
+                batch = waiting.get(project)
+                try:
+                    sealed, secrets = seal_record(record, sealer)
+                    note, more = seal_origin(fitted(sealed, self._ids, store.shown), sealer)
+                except (BlockedError, ToolError) as error:
+                    batch = waiting.setdefault(project, Batch(project))
+                    batch.refused.append(Skipped(origin, str(error)))
+                    continue
+                size = len(json.dumps(note, ensure_ascii=False).encode())
+                if batch and (len(batch.notes) >= BATCH_RECORDS or sizes[project] + size > BATCH_BYTES):
+                    yield waiting.pop(project)
+                    sizes[project] = 0
+                batch = waiting.setdefault(project, Batch(project))
+                batch.notes.append(note)
+                batch.origins.append(origin)
+                batch.secrets.update(dict.fromkeys((*secrets, *more)))
+                sizes[project] += size
+                if sizes.total() > _MAX_HELD_BYTES:
+                    yield from waiting.values()
+                    waiting.clear()
+                    sizes.clear()
+        yield from waiting.values()
+
+    def _survey(self, store: Store) -> Survey:
+        survey = Survey(store)
+        for record in self._records(store, survey.losses, survey):
+            self._ids[record.system, record.origin] = id_of(record)
+            survey.notes += 1
+            survey.projects[project_of(record, self._project)] += 1
+            if record.category:
+                survey.categories[_shown(record.category)] += 1
+            if isinstance(record.importance, str):
+                survey.levels[_shown(record.importance)] += 1
+            survey.tags.update(map(_shown, record.tags))
+            if record.title and len(survey.titles) < MOST_NAMED:
+                survey.titles.append(_shown(record.title))
+        return survey
+
+    def _records(self, store: Store, losses: Losses, survey: Survey | None) -> Iterator[Record]:
+        reader = self._reading if isinstance(store.reader, MarkdownReader) else store.reader
+        try:
+            records = reader.read(store.path, losses)
+            yield from islice(records, MAX_RECORDS)
+            if next(records, None) is not None:
+                raise UnreadableError(store.path, f"holds more than {MAX_RECORDS:,} memories")
+        except Exception as error:
+            # What is in there was made by others, and may be broken in ways that its reader has not thought of: the rest is read.
+            broken = UnreadableError(store.path, f"cannot be read any further ({type(error).__name__})")
+            if survey is not None:
+                survey.failure = error if isinstance(error, ConfideError) else broken
+
+
+def _shown(words: str) -> str:
+    """A title, tag or other name for people and agents, unless it holds a credential."""
+    return "(a credential)" if scanner.scan(words, LEAST) else printable(words)
+
+
+def stores_at(paths: Sequence[Path], name: str | None) -> list[Store]:
+    """What is to be read at these paths, by the reader of that name or by the one that recognises it. Raises UnreadableError: nothing is
+    there, or nobody or more than one recognises it; there is no reader of that name; a project keeps it back."""
+    known = readers()
+    if name is not None and name not in known:
+        raise UnreadableError(Path(name), "is no system that is known", hint=f"--from takes: {', '.join(known)}")
+    for path in paths:
+        if files.is_excluded(path):
+            raise UnreadableError(path, files.PROBLEM, hint="take it out of that file's exclude")
+    if name is not None:
+        return [Store(path, known[name]) for path in paths]
+    return [Store(each, reader_of(each)) for path in paths for each in databases_in(path) or [path]]
+
+
+_DATABASES: Final = (".db", ".sqlite", ".sqlite3")
+_MOST_LOOKED_AT: Final = 64
+
+
+def databases_in(path: Path) -> list[Path]:
+    """The stores of systems that a folder holds, which is none itself: people name `~/.claude-mem` for the database in it."""
+    special = [reader for reader in readers().values() if reader.name not in _PLAIN]
+    if not path.is_dir() or any(reader.recognises(path) for reader in special):
+        return []
+    names = [name for name in _names(path) if name.lower().endswith(_DATABASES)]
+    files_ = [path / name for name in names[:_MOST_LOOKED_AT] if not (path / name).is_symlink()]
+    return [file for file in files_ if sum(reader.recognises(file) for reader in special) == 1]
+
+
+def reader_of(path: Path) -> Reader:
+    """Who reads what is there. Raises UnreadableError where nobody does, or nobody knows who."""
+    if not path.exists():
+        raise UnreadableError(
+            path, "is not there", hint="name a file or a folder that exists: confide import notes/ export.json"
+        )
+    found = [reader for reader in readers().values() if reader.recognises(path)]
+    found = [reader for reader in found if reader.name not in _PLAIN] or found
+    if not found:
+        titles = ", ".join(reader.title for reader in readers().values())
+        raise UnreadableError(path, "is of no form that is known", hint=f"what can be read: {titles}")
+    if len(found) > 1:
+        names = " or ".join(f"--from {reader.name}" for reader in found)
+        raise UnreadableError(path, "may be of several systems", hint=f"say which: {names}")
+    return found[0]
+
+
+def _is_memory(folder: Folder, file: Path) -> bool:
+    try:
+        return folder.is_watched(composed(file.resolve().relative_to(folder.root.resolve()).as_posix()))
+    except ValueError:
+        return False
+
+
+def in_project(project: Project) -> list[Store]:
+    """The notes and decisions that people keep in a repository; what is living memory already is not among them."""
+    root, reader = project.root, readers()["markdown"]
+    paths = [path for name in NOTES if (path := root / name).is_file() and not path.is_symlink()]
+    paths += [root / ".claude" / name for name in _names(root / ".claude") if name.lower().endswith(".md")]
+    for folder in FOLDERS:
+        # By name alone: a folder of documents may hold a thousand, and this is asked while somebody waits.
+        names = [name for name in _names(root / folder) if is_decision(name, []) and not is_template(name)]
+        paths += [root / folder / name for name in names]
+        inner = [root / folder / decisions for decisions in DECISION_FOLDERS]
+        paths += [path for path in inner if any(name.lower().endswith(".md") for name in _names(path))]
+    by_file: dict[tuple[int, int], Path] = {}
+    for path in paths:
+        with suppress(OSError):
+            status = os.lstat(path)
+            # NOTES.md and notes.md are one file where the file system takes no notice of case.
+            by_file.setdefault((status.st_dev, status.st_ino), path)
+    return [Store(path, reader) for path in by_file.values() if not files.is_excluded(path)]
+
+
+def in_home(home: Path, name: str | None = None) -> list[Store]:
+    """The stores of other systems where these usually are; those of one system, if it is named."""
+    return [
+        Store(path, reader)
+        for reader in readers().values()
+        if name in (None, reader.name)
+        for path in reader.places(home)
+        if os.path.lexists(path) and reader.recognises(path)
+    ]
+
+
+def _names(folder: Path) -> list[str]:
+    if not files.is_folder(folder):
+        return []
+    try:
+        with os.scandir(folder) as entries:
+            found = (entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+            return sorted(islice(found, MOST_FILES))
+    except OSError:
+        return []

@@ -1,0 +1,22 @@
+"""The readers: each file in this folder is one, with its `READER` (`confide_transfer.local.reader`).
+
+Nothing else needs to know of a new one.
+
+The modules are imported when somebody imports, so what is heavy is imported in `read`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from confide_transfer.local.reader import Reader
+
+
+@cache
+def readers() -> dict[str, Reader]:
+    modules = (importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__))
+    return {reader.name: reader for reader in sorted((module.READER for module in modules), key=lambda one: one.name)}

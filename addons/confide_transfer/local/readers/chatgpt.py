@@ -1,0 +1,221 @@
+"""The export of a ChatGPT account: `conversations.json`, or the zip or folder that it is in.
+
+A conversation is a transcript rather than a memory. It becomes one note of the type `episodic`, of what the person wrote and what ChatGPT
+answered on the branch that was shown last; calls of tools, thoughts and hidden messages are left out, and one without text is no note.
+What ChatGPT remembered of the person (messages to its tool `bio`, and the list that some conversations begin with) and the person's custom
+instructions become notes of their own, which hold everywhere. OpenAI documents no format: this is what exports were seen to be up to 2026.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from confide_proxy.errors import UnreadableError
+from confide_transfer.local.fields import as_json, moment
+from confide_transfer.local.formats.account_export import (
+    CONVERSATIONS,
+    AccountExport,
+    dialogue,
+    first_line,
+    parted,
+    rows,
+    table,
+)
+from confide_transfer.local.reader import Losses, Reader, Record, screened
+
+_FEEDBACK = re.compile(r"message_feedback\.json")
+_SHOWN = {"user": "User", "assistant": "Assistant"}
+_MAPPED = frozenset({"mapping", "title", "create_time", "update_time", "current_node", "id", "conversation_id"})
+_CITATION = re.compile("\ue200[^\ue200\ue201]*\ue201|[\ue200-\ue206]")
+"""Marks that its own page shows as footnotes."""
+_REMEMBERED = re.compile(r"^\d{1,4}\. \[(\d{4}-\d{2}-\d{2})\]\. ", re.MULTILINE)
+_MAX_MEMORIES = 20_000
+_MAX_FEEDBACK = 10_000
+
+
+class ChatGpt(Reader):
+    """Conversations, what was remembered, and custom instructions."""
+
+    name = "chatgpt"
+    title = "ChatGPT (export of the account)"
+
+    def recognises(self, path: Path) -> bool:
+        try:
+            with AccountExport(path) as export:
+                return export.has_conversations(b"mapping")
+        except (UnreadableError, OSError, ValueError):
+            return False
+
+    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+        """Conversations in the order of the export, then what was remembered, then the instructions."""
+        with AccountExport(path) as export:
+            if not export.names(CONVERSATIONS):
+                raise UnreadableError(path, "holds no conversations.json", hint="name the zip that OpenAI sent")
+            yield from screened(_records(export, path, losses), losses)
+
+
+def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[Record]:
+    feedback: dict[str, list[Any]] = {}
+    for number, item in enumerate(export.elements(_FEEDBACK, losses)):
+        if number < _MAX_FEEDBACK and isinstance(item.get("conversation_id"), str):
+            feedback.setdefault(item["conversation_id"], []).append(
+                {key: value for key, value in item.items() if key not in ("conversation_id", "user_id") and value}
+            )
+    memories: dict[str, Record] = {}
+    instructions: tuple[str, Record] | None = None
+    count = 0
+    for count, conversation in enumerate(export.elements(CONVERSATIONS, losses), 1):
+        origin = conversation.get("conversation_id") or conversation.get("id")
+        if not isinstance(origin, str) or not isinstance(conversation.get("mapping"), dict):
+            losses.add(f"conversation {count}", "has no id or no messages")
+            continue
+        origin = as_json(origin)
+        nodes = {key: node for key, node in conversation["mapping"].items() if isinstance(node, dict)}
+        for memory in _memories(nodes, origin):
+            known = memories.get(memory.origin)
+            if (known is None and len(memories) < _MAX_MEMORIES) or (known and _rank(memory) < _rank(known)):
+                memories[memory.origin] = memory
+        found = _instructions(nodes, conversation)
+        if found is not None and (instructions is None or found[0] > instructions[0]):
+            instructions = found
+        yield from parted(_conversation(conversation, nodes, origin, feedback.get(origin, [])))
+    if not count and losses.named:
+        raise UnreadableError(path, losses.named[0].reason)
+    yield from memories.values()
+    if instructions is not None:
+        yield instructions[1]
+
+
+def _conversation(conversation: dict[str, Any], nodes: dict[str, Any], origin: str, feedback: list[Any]) -> Record:
+    turns = []
+    for message in _branch(nodes, conversation.get("current_node")):
+        who = _SHOWN.get(str(table(message, "author").get("role")))
+        is_hidden = table(message, "metadata").get("is_visually_hidden_from_conversation")
+        if who and message.get("recipient") in (None, "all") and not is_hidden:
+            turns.append((who, as_json(_text(message))))
+    content = dialogue(turns)
+    metadata = {key: value for key, value in conversation.items() if key not in _MAPPED and value}
+    if feedback:
+        metadata["message_feedback"] = feedback
+    title = conversation.get("title")
+    return Record(
+        ChatGpt.name,
+        f"conversation:{origin}",
+        content,
+        title=as_json(title) if isinstance(title, str) and title.strip() else first_line(content),
+        type="episodic",
+        created=moment(conversation.get("create_time")),
+        updated=moment(conversation.get("update_time")),
+        metadata=metadata,
+    )
+
+
+def _branch(nodes: dict[str, Any], last: Any) -> list[dict[str, Any]]:
+    """The messages from the first to the last, without the answers that were generated anew and the questions that were edited."""
+    if not isinstance(last, str) or last not in nodes:
+        leaves = [key for key, node in nodes.items() if not node.get("children") and table(node, "message")]
+        last = max(leaves, key=lambda key: _time(table(nodes[key], "message")), default=None)
+    found = []
+    seen = set()
+    while isinstance(last, str) and last in nodes and last not in seen:
+        seen.add(last)
+        found.append(table(nodes[last], "message"))
+        last = nodes[last].get("parent")
+    return [message for message in reversed(found) if message]
+
+
+def _time(message: dict[str, Any]) -> float:
+    time = message.get("create_time")
+    return time if isinstance(time, int | float) else 0
+
+
+def _text(message: dict[str, Any]) -> str:
+    """What is shown of a message, with names in place of pictures and files."""
+    content = table(message, "content")
+    if content.get("content_type") not in ("text", "multimodal_text"):
+        return ""
+    shown = []
+    parts = content.get("parts")
+    for part in parts if isinstance(parts, list) else []:
+        match part:
+            case str(text):
+                shown.append(_CITATION.sub("", text))
+            case {"content_type": "audio_transcription", "text": str(text)}:
+                shown.append(text)
+            case {"content_type": "image_asset_pointer"}:
+                shown.append("[image]")
+    attachments = rows(table(message, "metadata"), "attachments")
+    shown += [f"[file: {one['name']}]" for one in attachments if isinstance(one.get("name"), str)]
+    return "\n\n".join(text for text in shown if text.strip())
+
+
+def _memories(nodes: dict[str, Any], conversation: str) -> Iterator[Record]:
+    """What ChatGPT was told to keep, or kept by itself, in this conversation."""
+    for node in nodes.values():
+        message = table(node, "message")
+        content = table(message, "content")
+        listed = content.get("model_set_context")
+        if isinstance(listed, str):
+            # ["", date, text, date, text, ...]
+            found = _REMEMBERED.split(listed)
+            for date, text in zip(found[1::2], found[2::2], strict=False):
+                yield _memory(text, f"{date}T00:00:00Z", conversation, "model_set_context")
+        elif content and table(message, "author").get("role") == "assistant" and message.get("recipient") == "bio":
+            parts = content.get("parts")
+            text = "\n".join(part for part in parts if isinstance(part, str)) if isinstance(parts, list) else ""
+            text = text or str(content.get("text") or "")
+            yield _memory(text, moment(message.get("create_time")), conversation, "bio")
+
+
+def _memory(text: str, created: str | None, conversation: str, source: str) -> Record:
+    text = as_json(text).strip()
+    # It has no name of its own in an export; the same text in two conversations is one memory.
+    digest = hashlib.sha256(text.encode()).hexdigest()[:32]
+    return Record(
+        ChatGpt.name,
+        f"memory:{digest}",
+        text,
+        scope="global",
+        category="facts",
+        created=moment(created),
+        metadata={"conversation_id": conversation, "source": source},
+    )
+
+
+def _rank(memory: Record) -> tuple[bool, str]:
+    """How well its time is known, the best first: when it was kept, rather than the day in a list; and the first time of several."""
+    return memory.metadata["source"] == "model_set_context", memory.created or "~"
+
+
+def _instructions(nodes: dict[str, Any], conversation: dict[str, Any]) -> tuple[str, Record] | None:
+    """The custom instructions that this conversation began with, and when that was."""
+    for node in nodes.values():
+        content = table(table(node, "message"), "content")
+        if content.get("content_type") != "user_editable_context":
+            continue
+        said = [("About the person", content.get("user_profile")), ("How to answer", content.get("user_instructions"))]
+        parts = [
+            f"## {name}\n\n{as_json(text).strip()}" for name, text in said if isinstance(text, str) and text.strip()
+        ]
+        if parts:
+            time = moment(conversation.get("create_time")) or ""
+            text = "\n\n".join(parts)
+            # No time of creation, which would be another with each export, and so would be the note.
+            return time, Record(
+                ChatGpt.name,
+                "custom-instructions",
+                text,
+                title="Custom instructions for ChatGPT",
+                scope="global",
+                type="core_identity",
+                category="preferences",
+                updated=time or None,
+            )
+    return None
+
+
+READER = ChatGpt()

@@ -1,0 +1,195 @@
+"""The export of a Claude account (claude.ai): `conversations.json`, or the zip or folder that it is in.
+
+A conversation is a transcript rather than a memory. It becomes one note of the type `episodic`, of what the person wrote and what Claude
+answered; calls of tools and thoughts are left out, and one without text is no note. What Claude remembers of the person and of each
+project (`memories.json`), and the instructions and documents of projects, become notes of their own. Anthropic documents no format: this
+is what exports were seen to be up to 2026.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from confide_proxy.errors import UnreadableError
+from confide_transfer.local.fields import as_json, moment
+from confide_transfer.local.formats.account_export import (
+    CONVERSATIONS,
+    AccountExport,
+    dialogue,
+    first_line,
+    parted,
+    rows,
+    table,
+)
+from confide_transfer.local.reader import Losses, Reader, Record, screened
+
+_MEMORIES = re.compile(r"memories\.json|memories/[^/]+\.json")
+_PROJECTS = re.compile(r"projects\.json|projects/[^/]+\.json")
+_SHOWN = {"human": "User", "assistant": "Assistant"}
+_CONVERSATION = frozenset({"uuid", "name", "created_at", "updated_at", "chat_messages", "account"})
+_PROJECT = frozenset({"uuid", "name", "description", "prompt_template", "docs", "created_at", "updated_at", "creator"})
+_MOST_ATTACHED = 20_000
+"""Characters of a text that was attached to a message; a document has its place in a project."""
+
+
+class ClaudeAi(Reader):
+    """Conversations, memories, and projects with their documents."""
+
+    name = "claude-ai"
+    title = "Claude (export of the account)"
+
+    def recognises(self, path: Path) -> bool:
+        """By the first conversation, or by the memories where there is none."""
+        try:
+            with AccountExport(path) as export:
+                if export.has_conversations(b"chat_messages"):
+                    return True
+                return any(b'"conversations_memory"' in export.begin(name) for name in export.names(_MEMORIES)[:1])
+        except (UnreadableError, OSError, ValueError):
+            return False
+
+    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+        """Memories, then projects with their documents, then conversations; each in the order of the export."""
+        with AccountExport(path) as export:
+            if not any(export.names(wanted) for wanted in (CONVERSATIONS, _MEMORIES, _PROJECTS)):
+                raise UnreadableError(path, "holds no conversations.json", hint="name the zip that Anthropic sent")
+            yield from screened(_records(export, path, losses), losses)
+
+
+def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[Record]:
+    is_any = False
+    names: dict[str, str] = {}
+    for project in export.elements(_PROJECTS, losses):
+        # Only the names: the documents of all projects may be more than should be held.
+        if isinstance(project.get("uuid"), str) and _word(project, "name"):
+            names[project["uuid"]] = _word(project, "name")
+    for memory in export.elements(_MEMORIES, losses):
+        is_any = True
+        for record in _memories(memory, names):
+            yield from parted(record)
+    unheard = Losses()
+    for number, project in enumerate(export.elements(_PROJECTS, unheard), 1):
+        is_any = True
+        if not isinstance(project.get("uuid"), str):
+            losses.add(f"project {number}", "has no uuid")
+        elif not project.get("is_starter_project"):  # Anthropic's own example
+            for record in _project(project, losses):
+                yield from parted(record)
+    for number, conversation in enumerate(export.elements(CONVERSATIONS, losses), 1):
+        is_any = True
+        if isinstance(conversation.get("uuid"), str) and isinstance(conversation.get("chat_messages"), list):
+            yield from parted(_conversation(conversation))
+        else:
+            losses.add(f"conversation {number}", "has no uuid or no messages")
+    if not is_any and losses.named:
+        raise UnreadableError(path, losses.named[0].reason)
+
+
+def _memories(memory: dict[str, Any], names: dict[str, str]) -> Iterator[Record]:
+    account = _word(memory, "account_uuid")
+    text = memory.get("conversations_memory")
+    if isinstance(text, str) and text.strip():
+        yield Record(
+            ClaudeAi.name,
+            f"memory:{account}",
+            as_json(text).strip(),
+            title="What Claude remembers",
+            scope="global",
+            type="core_identity",
+            category="facts",
+        )
+    for project, text in table(memory, "project_memories").items():
+        if isinstance(text, str) and text.strip():
+            name = names.get(project)
+            yield Record(
+                ClaudeAi.name,
+                f"project-memory:{as_json(project)}",
+                as_json(text).strip(),
+                title=f"What Claude remembers of {name}" if name else "What Claude remembers of a project",
+                type="project_context",
+                category="projects",
+                entity=name,
+                relations=(("part_of", f"project:{project}"),) if name else (),
+            )
+
+
+def _project(project: dict[str, Any], losses: Losses) -> Iterator[Record]:
+    name, uuid = _word(project, "name"), as_json(project["uuid"])
+    about: dict[str, Any] = {"type": "project_context", "category": "projects", "entity": name or None}
+    said = [_word(project, "description")]
+    if instructions := _word(project, "prompt_template"):
+        said.append(f"## Instructions\n\n{instructions}")
+    yield Record(
+        ClaudeAi.name,
+        f"project:{uuid}",
+        # One that says nothing is what its documents are a part of.
+        "\n\n".join(part for part in said if part) or name,
+        title=name or None,
+        created=moment(project.get("created_at")),
+        updated=moment(project.get("updated_at")),
+        metadata={key: value for key, value in project.items() if key not in _PROJECT and value},
+        **about,
+    )
+    docs = project.get("docs")
+    for number, doc in enumerate(docs if isinstance(docs, list) else [], 1):
+        match doc:
+            case {"uuid": str(own), "content": str(content)}:
+                yield Record(
+                    ClaudeAi.name,
+                    f"doc:{as_json(own)}",
+                    as_json(content),
+                    title=_word(doc, "filename") or None,
+                    created=moment(doc.get("created_at")),
+                    relations=(("part_of", f"project:{uuid}"),),
+                    **about,
+                )
+            case _:
+                losses.add(f"document {number} of project {uuid}", "has no uuid or no content")
+
+
+def _conversation(conversation: dict[str, Any]) -> Record:
+    turns = []
+    for message in conversation["chat_messages"]:
+        if isinstance(message, dict) and (who := _SHOWN.get(_word(message, "sender"))):
+            turns.append((who, as_json(_text(message))))
+    content = dialogue(turns)
+    return Record(
+        ClaudeAi.name,
+        f"conversation:{as_json(conversation['uuid'])}",
+        content,
+        title=_word(conversation, "name") or first_line(content),
+        type="episodic",
+        created=moment(conversation.get("created_at")),
+        updated=moment(conversation.get("updated_at")),
+        metadata={key: value for key, value in conversation.items() if key not in _CONVERSATION and value},
+    )
+
+
+def _text(message: dict[str, Any]) -> str:
+    """What is shown of a message, with the texts that were attached to it and the names of other files."""
+    blocks = message.get("content")
+    shown = [
+        block["text"]
+        for block in rows(message, "content")
+        if block.get("type") in ("text", "voice_note") and isinstance(block.get("text"), str)
+    ]
+    # Old exports have the text alone.
+    parts = shown if any(text.strip() for text in shown) or blocks else [_word(message, "text")]
+    for attachment in rows(message, "attachments"):
+        text = _word(attachment, "extracted_content")
+        text = text if len(text) <= _MOST_ATTACHED else f"{text[:_MOST_ATTACHED]}\n[…]"
+        parts.append(f"[file: {_word(attachment, 'file_name') or 'pasted text'}]" + (f"\n\n{text}" if text else ""))
+    parts += [f"[file: {name}]" for file in rows(message, "files") if (name := _word(file, "file_name"))]
+    return "\n\n".join(part.strip() for part in parts if part.strip())
+
+
+def _word(item: dict[str, Any], key: str) -> str:
+    """A text of this name; "" if there is none."""
+    value = item.get(key)
+    return as_json(value).strip() if isinstance(value, str) else ""
+
+
+READER = ClaudeAi()

@@ -1,0 +1,165 @@
+"""JSON and JSONL of memories: an array, an object with an array of them, or an object a line.
+
+The text of one is its `content`, `text`, `memory`, `value`, `body` or `note`; its other fields are those of a note, in either spelling, and
+what is none of them is kept in the metadata. One that has an id keeps it as its origin, a short one with the place of its file, which
+alone makes it unique; others are known again by their text, and so are those that share an id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from confide_memory import note_names
+from confide_proxy.errors import UnreadableError
+from confide_transfer.local.fields import as_json, record_of
+from confide_transfer.local.files import head, name_of, open_plain, read_text
+from confide_transfer.local.reader import MAX_CONTENT_BYTES, MAX_STORE_BYTES, Losses, Reader, Record
+
+TEXTS = ("content", "text", "memory", "value", "body", "note")
+LISTS = ("memories", "notes", "records", "items", "results", "data")
+IDS = ("id", "uuid", "_id", "key", "hash")
+_ARRAYS = (".json",)
+_LINES = (".jsonl", ".ndjson")
+_MAX_LINE_BYTES = 2 * MAX_CONTENT_BYTES
+_UNIQUE_CHARS = 16
+"""An id at least this long is nobody else's; a shorter one means something in its own file alone."""
+_FORMS = 'memories are objects with a text in "content", in an array, in {"memories": [...]}, or one a line (.jsonl)'
+
+
+class JsonReader(Reader):
+    """`*.json`, `*.jsonl`, `*.ndjson`."""
+
+    name = "json"
+    title = "JSON and JSONL"
+
+    def recognises(self, path: Path) -> bool:
+        """By its name and its first character."""
+        suffix = path.suffix.lower()
+        if suffix not in (*_ARRAYS, *_LINES):
+            return False
+        begins = head(path).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+        return begins in ((b"{", b"[") if suffix in _ARRAYS else (b"{",))
+
+    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+        is_lines = path.suffix.lower() in _LINES
+        found = False
+        place = name_of(path)
+        seen: dict[str, str] = {}
+        for number, item in enumerate(_lines(path, losses) if is_lines else _array(path, losses), 1):
+            record = _record(place, number, item, losses)
+            if record is not None:
+                found = True
+                yield _told_apart(record, seen)
+        if not found:
+            raise UnreadableError(path, "holds no memories", hint=_FORMS)
+
+
+def _array(path: Path, losses: Losses) -> list[Any]:
+    text = read_text(path)
+    try:
+        value = json.loads(text)
+    except ValueError:
+        # Also where a file of lines is named .json, which is common.
+        try:
+            value = [json.loads(line) for line in text.splitlines() if line.strip()]
+        except (ValueError, RecursionError):
+            raise UnreadableError(path, "is not JSON") from None
+    except RecursionError:
+        raise UnreadableError(path, "is nested too deeply") from None
+    if isinstance(value, dict):
+        name = next((key for key in LISTS if isinstance(value.get(key), list)), None)
+        value = [value] if name is None else [*value[name], *_beside(value, name, losses)]
+    if not isinstance(value, list):
+        raise UnreadableError(path, "holds no memories", hint=_FORMS)
+    return value
+
+
+def _beside(value: dict[str, Any], name: str, losses: Losses) -> Iterator[Any]:
+    """What an export has beside its list of memories: mem0's relations, each as a memory about the one that it starts from; whatever else
+    has entries is told to `losses`."""
+    for key, others in value.items():
+        if key == name or not isinstance(others, list | dict) or not others:
+            continue
+        unread = len(others)
+        for one in others if key == "relations" and isinstance(others, list) else ():
+            said = one if isinstance(one, Mapping) else {}
+            words = [next((said[key] for key in keys if isinstance(said.get(key), str)), "") for keys in _RELATION]
+            if all(word.strip() for word in words):
+                unread -= 1
+                yield {
+                    "content": " ".join(word.strip() for word in words),
+                    "entity": words[0].strip(),
+                    "type": "relation",
+                }
+        if unread:
+            losses.add(
+                f"'{key[:80]}'", f"is not read: {unread} {'entry' if unread == 1 else 'entries'} beside '{name}'"
+            )
+
+
+_RELATION = (("source",), ("relationship", "relation"), ("target", "destination"))
+
+
+def _lines(path: Path, losses: Losses) -> Iterator[Any]:
+    """What stands on each line; lines that are not JSON are told to `losses`."""
+    with open_plain(path, limit=MAX_STORE_BYTES) as file:
+        number = 0
+        while line := file.readline(_MAX_LINE_BYTES + 1):
+            number += 1
+            if len(line) > _MAX_LINE_BYTES:
+                losses.add(f"line {number}", f"is longer than {_MAX_LINE_BYTES // 1000} kB")
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(_MAX_LINE_BYTES)
+                continue
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+                if text:
+                    yield json.loads(text)
+            except UnicodeDecodeError:
+                losses.add(f"line {number}", "is not UTF-8 text")
+            except (ValueError, RecursionError):
+                losses.add(f"line {number}", "is not JSON")
+
+
+def _record(file: str, number: int, item: Any, losses: Losses) -> Record | None:
+    if isinstance(item, str) and item.strip():
+        item = {"content": item}
+    said = item if isinstance(item, Mapping) else {}
+    key = next((key for key in TEXTS if isinstance(text := said.get(key), str) and text.strip()), None)
+    if key is None:
+        losses.add(f"record {number}", "has no text")
+        return None
+    text = str(as_json(item[key])).strip("\n")
+    if len(text.encode()) > MAX_CONTENT_BYTES:
+        losses.add(f"record {number}", f"is larger than {MAX_CONTENT_BYTES // 1000} kB")
+        return None
+    name = next((key for key in IDS if type(found := item.get(key)) in (str, int) and 0 < len(str(found)) <= 200), None)
+    origin = f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+    if name is not None:
+        origin = _origin(file, str(as_json(str(item[name]))))
+    fields = {field: value for field, value in item.items() if field not in (key, name)}
+    record = record_of("json", origin, text, fields, id=origin if note_names.ID.fullmatch(origin) else None)
+    if not origin.startswith(f"{file}#"):
+        return record
+    # Where its own id is short, so are those of the records that it names.
+    return replace(record, relations=tuple((kind, _origin(file, other)) for kind, other in record.relations))
+
+
+def _origin(file: str, identity: str) -> str:
+    return identity if len(identity) >= _UNIQUE_CHARS else f"{file}#{identity}"
+
+
+def _told_apart(record: Record, seen: dict[str, str]) -> Record:
+    """The record, with an origin of its own where another text of the file has the same: a key, say, that is no id."""
+    digest = hashlib.sha256(record.content.encode()).hexdigest()[:16]
+    if seen.setdefault(record.origin, digest) == digest:
+        return record
+    return replace(record, origin=f"{record.origin}#{digest}", id=None)
+
+
+READER = JsonReader()

@@ -1,0 +1,326 @@
+"""Markdown that people and agents wrote: one file, or a tree of them. Each section, each item of a plain list, and each decision record
+is a note.
+
+The origin of a section is its file and its headings, so an edited one is the note that is there already; that of an item is its own
+text, since items are inserted anywhere. Files are named from the top of their repository, or of the home folder, whichever path was given.
+
+Decision records are read in the forms of Michael Nygard's template (adr-tools) and of MADR (https://adr.github.io/madr/).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from confide_memory import front_matter, note_names
+from confide_memory.documents import iso
+from confide_proxy.errors import UnreadableError
+from confide_transfer.local.fields import record_of
+from confide_transfer.local.files import files_below, is_folder, name_of, read_text
+from confide_transfer.local.formats.sections import Section, plain, sections, title_of
+from confide_transfer.local.reader import MAX_CONTENT_BYTES, Losses, Reader, Record, slug
+
+MAX_FILE_BYTES = 2**22
+_WHOLE_CHARS = 4000
+"""A file whose front matter names it, and that is no longer, is one note."""
+_MAX_TITLE_CHARS = 120
+_MAX_TAGS = 4
+_DAY = re.compile(r"(?<!\d)(\d{4}-\d{2}-\d{2})(?!\d)")
+_CATEGORIES = {
+    **dict.fromkeys(("decision", "decisions"), "decisions"),
+    **dict.fromkeys(("preference", "preferences", "conventions", "style", "rules"), "preferences"),
+    **dict.fromkeys(("people", "team", "contacts"), "people"),
+    "facts": "facts",
+}
+"""By a word in a short heading."""
+_FOLDERS = frozenset({"adr", "adrs", "decisions", "decision-records", "architecture-decisions"})
+_NAMED = re.compile(r"adr[-_ ]?\d.*\.md|adr-.+\.md", re.IGNORECASE)
+_NUMBERED = re.compile(r"\d{2,8}[-_ ].+\.md", re.IGNORECASE)
+_STATUS_LINE = re.compile(r"^\s*(?:[-*+]\s+)?\**status\**\s*:\**\s*(.+)$", re.IGNORECASE | re.MULTILINE)
+_DATE_LINE = re.compile(r"^\s*(?:[-*+]\s+)?\**date\**\s*:\**\s*(\d{4}-\d{2}-\d{2})", re.IGNORECASE | re.MULTILINE)
+_WORDS = frozenset(
+    (
+        "accepted",
+        "proposed",
+        "superseded",
+        "deprecated",
+        "rejected",
+        "amended",
+        "implemented",
+        "approved",
+        "draft",
+        "done",
+    )
+)
+_LINKED = re.compile(
+    r"(superseded|replaced|supersedes|replaces)(?:\s+by)?\b[^\n(]{0,200}\(([^()\s]{1,200}\.md)\)", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file as its notes are made from it; `name` is where it is, as on every machine that has it."""
+
+    name: str
+    fields: dict[str, Any]
+    text: str
+    updated: str
+
+
+class MarkdownReader(Reader):
+    """Any `*.md`."""
+
+    name = "markdown"
+    title = "markdown files"
+
+    def __init__(self, is_kept: Callable[[Path], bool] = lambda _path: False) -> None:
+        """`is_kept` says which files of a tree are passed by, since they are memory as they are."""
+        self._is_kept = is_kept
+
+    def recognises(self, path: Path) -> bool:
+        """A markdown file, or a folder: what is in it is seen when it is read."""
+        return is_folder(path) or path.suffix.lower() in (".md", ".markdown")
+
+    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+        """See `Reader.read`. Decision records come last, since each may be about any other."""
+        yield from _told_apart(self._read(path, losses))
+
+    def _read(self, path: Path, losses: Losses) -> Iterator[Record]:
+        decisions: dict[str, tuple[Record, Decision]] = {}
+        if not is_folder(path):
+            yield from _records(path, decisions, losses)
+        else:
+            for file in files_below(path, lambda name: name.lower().endswith((".md", ".markdown")), losses):
+                if self._is_kept(file):
+                    continue
+                try:
+                    yield from _records(file, decisions, losses)
+                except UnreadableError as error:
+                    losses.add(file.relative_to(path).as_posix(), error.problem)
+        yield from _related(decisions)
+
+
+def _told_apart(records: Iterator[Record]) -> Iterator[Record]:
+    """The records, with where it stands in the title of one that says the same as another under other headings, or in a file of another
+    name: `Ann` owns billing, and `Ann` owns search. Copies of a file stay alike."""
+    places: dict[tuple[str | None, str], set[tuple[str, ...]]] = {}
+    for record in records:
+        headings = tuple(record.metadata.get("headings", ()))
+        place = (record.origin.partition("#")[0].rpartition("/")[2], *headings)
+        known = places.setdefault((record.title, record.content), set())
+        if known and place not in known and record.title:
+            parts = [part for part in (place[0].rpartition(".")[0], *headings) if part not in record.title]
+            yield replace(record, title=" / ".join([*parts, record.title])[:_MAX_TITLE_CHARS])
+        else:
+            yield record
+        known.add(place)
+
+
+def _records(path: Path, decisions: dict[str, tuple[Record, Decision]], losses: Losses) -> Iterator[Record]:
+    """The notes of a file; a decision record goes to `decisions`."""
+    text = read_text(path, limit=MAX_FILE_BYTES).replace("\r\n", "\n")
+    name = name_of(path)
+    fields, body, problem = front_matter.split_fields(text)
+    if problem:
+        losses.add(path.name, f"{problem}; its text is imported without its fields")
+    if is_template(name):
+        losses.add(path.name, "is a template")
+        return
+    try:
+        found = sections(body)
+    except ValueError:
+        raise UnreadableError(path, "is too long to be parsed", hint="split it") from None
+    updated = iso(path.stat().st_mtime)
+    file = _File(name, fields, body, updated)
+    if is_decision(name, found):
+        decisions[name] = _decided(file, found)
+        return
+    for record in _notes(file, found):
+        if len(record.content.encode("utf-8", "surrogatepass")) > MAX_CONTENT_BYTES:
+            losses.add(record.origin, f"is larger than {MAX_CONTENT_BYTES // 1000} kB")
+        else:
+            yield record
+
+
+def _notes(file: _File, found: list[Section]) -> Iterator[Record]:
+    if _is_one(file):
+        usual = _usual(file, _document_title(found))
+        identity = _note_id(file)
+        fields = {key: value for key, value in file.fields.items() if key != "id" or identity is None}
+        # Notes of ours state relations by their ids, so that is what they are known by.
+        yield record_of("markdown", identity or file.name, file.text.strip("\n"), fields, id=identity, **usual)
+    else:
+        yield from _sections(file, found)
+
+
+def _decided(file: _File, found: list[Section]) -> tuple[Record, Decision]:
+    said = decision_of(file.name, file.text, found, file.fields.get("status"))
+    fields = {key: value for key, value in file.fields.items() if key.lower() != "status"}
+    usual = _usual(file, _document_title(found))
+    usual |= {"category": "decisions", "importance": "high", "status": said.status}
+    if said.date:
+        usual["created"] = f"{said.date}T00:00:00Z"
+    return record_of("markdown", file.name, file.text.strip("\n"), fields, **usual), said
+
+
+def _related(decisions: dict[str, tuple[Record, Decision]]) -> Iterator[Record]:
+    """The decision records with what they say of each other, said by the later one; what is not among them is kept as metadata."""
+    succeeding: dict[str, set[str]] = {}
+    for other, (_, of_other) in decisions.items():
+        for name in of_other.superseded_by:
+            succeeding.setdefault(name, set()).add(other)
+    for name, (record, said) in decisions.items():
+        earlier = {other for other in said.supersedes if other in decisions} | succeeding.get(name, set())
+        unknown = {
+            "supersedes": [other for other in said.supersedes if other not in decisions],
+            "supersededBy": [other for other in said.superseded_by if other not in decisions],
+        }
+        relations = tuple(("supersedes", other) for other in sorted(earlier - {name}))
+        metadata = record.metadata | {key: others for key, others in unknown.items() if others}
+        yield replace(record, relations=(*record.relations, *relations), metadata=metadata)
+
+
+def _sections(file: _File, found: list[Section]) -> Iterator[Record]:
+    document = _document_title(found)
+    seen: dict[str, int] = {}
+    for section in found:
+        if not section.text:
+            continue
+        path = section.headings[1:] if document and section.headings[:1] == (document,) else section.headings
+        place = f"{file.name}#{' > '.join(section.headings)}"
+        usual = _usual(file, " / ".join(path) or document)
+        usual["metadata"] = {"headings": list(section.headings)} if section.headings else {}
+        usual |= _suggested(path or section.headings)
+        if section.items:
+            for item in section.items:
+                digest = hashlib.sha256(" ".join(item.text.split()).encode()).hexdigest()[:12]
+                origin = f"{place}: {digest}"
+                own = usual | {"title": title_of(item.text), "tags": _tags(path or section.headings)}
+                if item.is_done is not None:
+                    own["status"] = "done" if item.is_done else "open"
+                yield record_of("markdown", _numbered(origin, seen), item.text, _shared(file), **own)
+        else:
+            own = usual | {"tags": _tags(path[:-1])}
+            yield record_of("markdown", _numbered(place, seen), section.text, _shared(file), **own)
+
+
+def _is_one(file: _File) -> bool:
+    """Whether the file is a note as it is: one of ours, or a short one that its front matter names."""
+    keys = {key.lower() for key in file.fields}
+    is_ours = _note_id(file) is not None
+    is_named = bool(keys & {"title", "name", "id"}) and len(file.text) <= _WHOLE_CHARS
+    return bool(file.text.strip()) and (is_ours or is_named)
+
+
+def _note_id(file: _File) -> str | None:
+    identity = file.fields.get("id")
+    return identity if isinstance(identity, str) and note_names.ID.fullmatch(identity) else None
+
+
+def _usual(file: _File, title: str | None) -> dict[str, Any]:
+    stem = file.name.rpartition("/")[2].rpartition(".")[0]
+    usual: dict[str, Any] = {"title": (title or stem)[:_MAX_TITLE_CHARS], "updated": file.updated}
+    if day := _DAY.search(stem):
+        usual["created"] = f"{day[1]}T00:00:00Z"
+    return usual
+
+
+def _shared(file: _File) -> dict[str, Any]:
+    """What the front matter says of each part of the file: all but its name."""
+    return {key: value for key, value in file.fields.items() if key.lower() not in ("title", "name", "id")}
+
+
+def _suggested(headings: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for heading in headings:
+        words = heading.lower().split()
+        if len(words) <= 3 and (category := next((_CATEGORIES[word] for word in words if word in _CATEGORIES), None)):
+            found["category"] = category
+        if day := _DAY.search(heading):
+            found["created"] = f"{day[1]}T00:00:00Z"
+    return found
+
+
+def _tags(headings: tuple[str, ...]) -> tuple[str, ...]:
+    is_plain = [heading for heading in headings if not _DAY.search(heading)]
+    return tuple(dict.fromkeys(tag for heading in is_plain if (tag := slug(heading))))[-_MAX_TAGS:]
+
+
+def _document_title(found: list[Section]) -> str | None:
+    """The outermost heading that all others are below."""
+    outermost = {section.headings[0] for section in found if section.headings}
+    return next(iter(outermost)) if len(outermost) == 1 else None
+
+
+def _numbered(origin: str, seen: dict[str, int]) -> str:
+    """The origin with its number where it is not the first of that name."""
+    seen[origin] = seen.get(origin, 0) + 1
+    return origin if seen[origin] == 1 else f"{origin} ({seen[origin]})"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a decision record says of itself; the date is YYYY-MM-DD, other records are paths like its own."""
+
+    status: str | None
+    date: str | None
+    supersedes: tuple[str, ...]
+    superseded_by: tuple[str, ...]
+
+
+def is_decision(path: str, found: list[Section]) -> bool:
+    """Whether the file is a decision record, by its name or by its headings."""
+    *folders, name = path.split("/")
+    if is_template(path):
+        return False
+    if _NAMED.fullmatch(name) or (_NUMBERED.fullmatch(name) and folders and folders[-1].lower() in _FOLDERS):
+        return True
+    own = {section.headings[-1].lower() for section in found if section.headings}
+    has_context = any(heading.startswith("context") for heading in own)
+    has_decision = any(heading.startswith("decision") for heading in own)
+    return has_context and has_decision and ("status" in own or "consequences" in own or "considered options" in own)
+
+
+def is_template(path: str) -> bool:
+    """Whether the file is what decision records are begun from."""
+    *folders, name = path.lower().split("/")
+    return "template" in name and (bool(folders and folders[-1] in _FOLDERS) or name.startswith("adr"))
+
+
+def decision_of(path: str, text: str, found: list[Section], status: object) -> Decision:
+    """What the record at `path` says; `status` is what its front matter gives."""
+    stated = str(status) if isinstance(status, str) else ""
+    section = next((one.text for one in found if one.headings and one.headings[-1].lower() == "status"), "")
+    line = _STATUS_LINE.search(text[:2000])
+    about = "\n".join((stated, section, line[1] if line else ""))
+    date = _DATE_LINE.search(text[:2000])
+    supersedes: list[str] = []
+    superseded_by: list[str] = []
+    for word, target in _LINKED.findall(about):
+        named = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+        (superseded_by if word.lower().endswith("d") else supersedes).append(named)
+    return Decision(
+        _status(stated or section or (line[1] if line else "")),
+        date[1] if date else None,
+        tuple(dict.fromkeys(supersedes)),
+        tuple(dict.fromkeys(superseded_by)),
+    )
+
+
+def _status(text: str) -> str | None:
+    """One word where it is one of the usual ones; of several lines the last that says one, as adr-tools adds them."""
+    lines = [plain(line.strip().lstrip("-*+ ")) for line in text.split("\n")]
+    lines = [line for line in lines if line]
+    known = [line.split()[0].lower().strip(".,:;") for line in lines]
+    usual = [word for word in known if word in _WORDS]
+    if usual:
+        return "superseded" if "superseded" in usual else usual[0]
+    return lines[0][:60] if lines else None
+
+
+READER = MarkdownReader()

@@ -1,0 +1,1 @@
+"""A space goes to another daemon, with all that it holds."""

@@ -1,0 +1,274 @@
+"""Carries a space from one daemon to another: what is missing there is brought, until both ends hold the same.
+
+The space stays what it is: its devices, its keys, the names of its secrets. So nothing in any text changes, every device that opened a
+secret opens it still, and the two ends can be compared revision by revision. Each secret is opened on the way: one that does not open is
+told of, and stays behind. The daemon that the space comes from is only read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from confide_crypto.errors import RequestError, SealingError
+from confide_crypto.sealing.record import Record
+from confide_memory.answers import ask
+from confide_memory.documents import MAX_TEXT_BYTES, Asks, text_hash
+from confide_memory.errors import UnknownRequestError
+from confide_memory.forms import encoded
+from confide_proxy.devices import roster_client
+from confide_proxy.errors import MoveError
+from confide_proxy.sealing.context import batches
+from confide_transfer.move.local import holdings
+from confide_transfer.move.local.holdings import Holdings, Revision, held
+from confide_transfer.move.shared.moved import MAX_MOVED
+
+if TYPE_CHECKING:
+    from confide_crypto.sealing.roster import Roster
+    from confide_crypto.sealing.space_keys import SpaceKeys
+
+DEADLINE_S: Final = 60.0
+TAKE_DEADLINE_S: Final = 300.0
+"""Of one load: the daemon cuts its texts into pieces before it answers."""
+HOLD_DEADLINE_S: Final = 120.0
+"""The other sessions of the space end first."""
+CHECK_DEADLINE_S: Final = 1800.0
+"""The daemon reads every text that it was brought."""
+MAX_LOAD_BYTES: Final = 4 * 1024 * 1024
+MOST_RECORDS: Final = 128
+MOST_RECORD_BYTES: Final = 4 * 1024 * 1024
+_AT_ONCE: Final = 16
+_ROUNDS: Final = 5
+Progress = Callable[[float, float | None, str], None]
+
+
+@dataclass(slots=True)
+class Left:
+    """What could not be carried.
+
+    Attributes:
+        unreadable: revisions whose text is damaged where they come from.
+        unopened: ids of secrets that this machine cannot open, in hex.
+    """
+
+    unreadable: set[Revision] = field(default_factory=set)
+    unopened: set[str] = field(default_factory=set)
+
+
+class Carrier:
+    """One move. Its methods raise RequestError, ConnectionLost, TimeoutError from the links, UnfitAnswerError of nonsense."""
+
+    def __init__(self, source: Asks, target: Asks, keys: SpaceKeys, progress: Progress) -> None:
+        """`keys`: of the space; `progress` is told how much of how much, and of what."""
+        self._source = source
+        self._target = target
+        self._keys = keys
+        self._progress = progress
+        self.left = Left()
+        self.changes = 0
+        """That the space had seen when it was held still: its old daemon closes it where there were no more."""
+        self.space = ""
+        """The id that the other daemon gives it."""
+        self.tasks = 0
+        """How many there are, which follow once the space has left."""
+
+    async def begin(self, roster: Roster, *, with_tasks: bool = True) -> None:
+        """Have the other daemon take the space, and nothing else until it has all of it: its devices first, who may open its database.
+
+        Args:
+            with_tasks: whether its tasks are to follow.
+
+        Raises MoveError: it is too old; RequestError: `conflict` where there is memory already.
+        """
+        body = {"entries": [encoded(entry.encode()) for entry in roster.entries]}
+        try:
+            await ask(self._target, "move-roster", body, timeout_s=DEADLINE_S)
+        except RequestError as error:
+            if error.code not in ("invalid", "locked") and not isinstance(error, UnknownRequestError):
+                raise
+            problem = "the daemon that this memory is to be moved to is too old for that"
+            raise MoveError(problem, hint="update confided on its machine") from None
+        shown = await roster_client.roster(self._target, len(roster.entries))
+        self.space = shown.space
+        wanted = {epoch: self._keys.database_key(epoch) for epoch in shown.needs if epoch <= self._keys.epoch}
+        if wanted and await roster_client.unlock(self._target, wanted):
+            raise MoveError(
+                "the other daemon does not open the new space", hint="its operator may look: confided doctor"
+            )
+        if with_tasks:
+            await self._count_tasks()
+        await ask(self._target, "move-begin", {}, timeout_s=DEADLINE_S)
+
+    async def _count_tasks(self) -> None:
+        here, there = [await ask(link, "move-state", {}, timeout_s=DEADLINE_S) for link in (self._source, self._target)]
+        if here["tasks"] and there["tasks"] is None:
+            problem = "the daemon that this memory is to be moved to is too old to take its tasks"
+            raise MoveError(problem, hint="update confided on its machine, or leave them: --without-tasks")
+        self.tasks = here["tasks"] or 0
+
+    async def carry(self) -> Holdings:
+        """Bring what is missing now, while everybody goes on; what was held."""
+        here = await held(self._source)
+        await self._bring(here, await held(self._target))
+        return here
+
+    async def finish(self) -> Holdings:
+        """Hold the space still, bring what came meanwhile, and have both ends compared: from then on the other daemon has it.
+
+        Raises MoveError: the ends do not become the same.
+        """
+        self.changes = (await ask(self._source, "move-hold", {}, timeout_s=HOLD_DEADLINE_S))["changes"]
+        for _ in range(_ROUNDS):
+            here, there = await held(self._source), await held(self._target)
+            if self._is_same(here, there):
+                break
+            await self._bring(here, there)
+        else:
+            raise MoveError("the other daemon does not keep what it is brought", hint="nothing was changed here")
+        await self._check_secrets(here)
+        self._progress(0, None, "comparing every revision")
+        counts = {"revisions": len(there.revisions), "records": len(there.secrets)}
+        answer = await ask(self._target, "move-end", {**counts, "tasks": self.tasks > 0}, timeout_s=CHECK_DEADLINE_S)
+        if answer["damaged"]:
+            problem = f"{answer['damaged']:,} revisions did not arrive as they were"
+            raise MoveError(problem, hint="nothing was changed here; is the disk of the other daemon sound?")
+        return here
+
+    def _is_same(self, here: Holdings, there: Holdings) -> bool:
+        wanted = here.revisions.keys() - self.left.unreadable
+        is_sealed = all(there.secrets.get(one) == self._keys.epoch for one in here.secrets.keys() - self.left.unopened)
+        return (
+            wanted == there.revisions.keys()
+            and all(there.has(here, key) for key in wanted)
+            and is_sealed
+            and not there.secrets.keys() - here.secrets.keys()
+            and _known(here) == _known(there)
+            and here.sessions == there.sessions
+            and here.links == there.links
+        )
+
+    async def _bring(self, here: Holdings, there: Holdings) -> None:
+        # Secrets before the texts that name them, as ever.
+        await self._bring_secrets(here, there)
+        await self._bring_revisions(here, there)
+        gone = [
+            {"project": project, "path": path, "revision": number}
+            for project, path, number in there.revisions.keys() - here.revisions.keys()
+        ]
+        await self._load("dropped", gone)
+        known = _known(there)
+        await self._load("documents", [one for key, one in _known(here).items() if known.get(key) != one])
+        sessions = [one for key, one in here.sessions.items() if there.sessions.get(key) != one]
+        await self._load("sessions", sessions)
+        await self._load("links", [one for key, one in here.links.items() if there.links.get(key) != one])
+
+    async def _bring_revisions(self, here: Holdings, there: Holdings) -> None:
+        missing = [one for one, key in sorted(here.order.items()) if not there.has(here, key)]
+        wanted, done = set(missing), 0
+        at = 0
+        while at < len(missing):
+            # Pages that are there already are passed over.
+            async for page in holdings.revisions(self._source, missing[at] - 1, texts=True):
+                bringing = [one for one in page if one["id"] in wanted]
+                good = await asyncio.to_thread(self._readable, bringing)
+                for batch in batches(good, _size, most=MAX_MOVED, most_size=MAX_LOAD_BYTES):
+                    await self._load("revisions", [_wire(one) for one in batch])
+                done += len(bringing)
+                self._progress(done, len(missing), "revisions")
+                while at < len(missing) and missing[at] <= page[-1]["id"]:
+                    at += 1
+                break
+            else:
+                return  # what was missing is not there any more; it is compared again
+
+    def _readable(self, page: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        good = []
+        for one in page:
+            if one["hash"] and not _is_whole(one):
+                self.left.unreadable.add((one["project"], one["path"], one["revision"]))
+            else:
+                good.append(one)
+        return good
+
+    async def _load(self, name: str, things: Sequence[dict[str, Any]]) -> None:
+        empty: dict[str, Any] = {"revisions": [], "dropped": [], "documents": [], "sessions": [], "links": []}
+        for at in range(0, len(things), MAX_MOVED):
+            body = empty | {name: list(things[at : at + MAX_MOVED])}
+            await ask(self._target, "move-in", body, timeout_s=TAKE_DEADLINE_S, bulk=True)
+
+    async def _bring_secrets(self, here: Holdings, there: Holdings) -> None:
+        missing = sorted(one for one in here.secrets if there.secrets.get(one) != self._keys.epoch)
+        for at in range(0, len(missing), MOST_RECORDS):
+            self._progress(at, len(missing), "sealed secrets")
+            ids = missing[at : at + MOST_RECORDS]
+            found = [one for one in await self._opened(self._source, ids) if one is not None]
+            for batch in batches(found, len, most=MOST_RECORDS, most_size=MOST_RECORD_BYTES):
+                body = {"records": [encoded(one) for one in batch]}
+                await ask(self._target, "records", body, timeout_s=DEADLINE_S)
+
+    async def _opened(self, link: Asks, ids: Sequence[str]) -> list[bytes | None]:
+        found: list[bytes | None] = []
+        for at in range(0, len(ids), _AT_ONCE):
+            found += await asyncio.gather(*(self._record(link, one) for one in ids[at : at + _AT_ONCE]))
+        return found
+
+    async def _record(self, link: Asks, secret_id: str) -> bytes | None:
+        """A record under the newest epoch, which was opened; None where that cannot be."""
+        try:
+            answer = await ask(link, "record", {"id": secret_id}, timeout_s=DEADLINE_S)
+        except RequestError as error:
+            if error.code != "not_found":
+                raise
+            return None
+        again = await asyncio.to_thread(self._resealed, secret_id, answer["record"])
+        if again is None:
+            self.left.unopened.add(secret_id)
+        return again
+
+    def _resealed(self, secret_id: str, data: bytes) -> bytes | None:
+        try:
+            record = Record.parse(data)
+            if record.secret_id.hex() != secret_id:
+                return None
+            record.open(self._keys)
+            return record.reseal(self._keys).encode()
+        except (ValueError, SealingError):
+            return None
+
+    async def _check_secrets(self, here: Holdings) -> None:
+        """Open every secret as the other daemon has it. Raises MoveError: one does not open."""
+        ids = sorted(here.secrets.keys() - self.left.unopened)
+        for at in range(0, len(ids), MOST_RECORDS):
+            self._progress(at, len(ids), "opening every secret there")
+            if None in await self._opened(self._target, ids[at : at + MOST_RECORDS]):
+                raise MoveError("a sealed secret did not arrive as it was", hint="nothing was changed here; try again")
+
+
+def _known(one: Holdings) -> dict[tuple[str, str], dict[str, Any]]:
+    """What is known of documents; the rest of it where there are revisions is what these say."""
+    return {
+        key: known if known["bare"] else known | {"revision": 0, "author": "", "time": 0}
+        for key, known in one.documents.items()
+    }
+
+
+def _size(one: dict[str, Any]) -> int:
+    return len(one["packed"] or b"")
+
+
+def _wire(one: dict[str, Any]) -> dict[str, Any]:
+    packed = None if one["packed"] is None else encoded(one["packed"])
+    kept = ("project", "path", "revision", "hash", "author", "time", "made", "by", "doubted")
+    return {name: one[name] for name in kept if one[name] is not None} | {"packed": packed}
+
+
+def _is_whole(one: dict[str, Any]) -> bool:
+    unpacking = zlib.decompressobj()
+    try:
+        data = unpacking.decompress(one["packed"] or b"", MAX_TEXT_BYTES + 1)
+        return unpacking.eof and len(data) <= MAX_TEXT_BYTES and text_hash(data.decode()) == one["hash"]
+    except (zlib.error, ValueError):
+        return False

@@ -1,0 +1,1 @@
+"""What both ends know of a space that moves."""
