@@ -25,6 +25,7 @@ from confide_crypto.sealing.roster import Roster
 from confide_daemon.access.callers import Grants
 from confide_daemon.store.store import Store
 from confide_night.daemon import desk, watch
+from confide_night.daemon.queue.tables import queue
 from confide_night.daemon.slots import claims, planning
 from confide_night.daemon.slots.claims import Ending, Name, Runner
 from confide_night.order.order import ALWAYS_LASTS_S, Order
@@ -61,7 +62,7 @@ def fill(store: Store, identity: Identity, roster: Roster, *, slots: int, ended:
             signature = sign_order(identity, roster.space, data)
             desk.add(store, Grants("laptop"), roster, identity.public_key, data, signature, now=NOW - 86_400)
         for number in range(slots):
-            store.slots.add(f"{number % TASKS:016x}", NOW - 60 - number // TASKS)
+            queue(store).slots.add(f"{number % TASKS:016x}", NOW - 60 - number // TASKS)
         sql = "INSERT OR IGNORE INTO slot (task, at, state, next_try_at, ended_at) VALUES (?, ?, 'succeeded', 0, ?)"
         for number in range(ended):
             at = NOW - 86_400 * (2 + number // TASKS)

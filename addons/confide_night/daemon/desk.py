@@ -13,6 +13,7 @@ from confide_daemon.errors import GrantError
 from confide_daemon.store.store import Store
 from confide_memory.errors import NotFoundError, ToolError
 from confide_night.daemon.queue.runners import RunnerRow
+from confide_night.daemon.queue.tables import queue
 from confide_night.daemon.queue.tasks import LIVING, TaskRow
 from confide_night.daemon.slots import planning, restored
 from confide_night.daemon.slots.claims import NEEDS_APPROVAL, name_of, to_be_cancelled
@@ -59,16 +60,16 @@ def add(
         hint = "approve this machine on one that is: confide device approve"
         raise GrantError("only a device of the space can order a task", hint=hint)
     order = _brought(grants, roster, key, data, signature, now=now)
-    known = store.tasks.find(order.id)
+    known = queue(store).tasks.find(order.id)
     if known is not None:
         return _sent_again(store, known, order, data, signature), False
     schedule.check_zone(order.zone)
     if order.schedule is not None:
         schedule.check(order.schedule, order.zone, now=now)
-    if store.tasks.count_living() >= MAX_LIVING:
+    if queue(store).tasks.count_living() >= MAX_LIVING:
         hint = "confide task ls shows them; confide task cancel ID ends one"
         raise ToolError(f"there are {MAX_LIVING:,} tasks already", hint=hint)
-    needs = any(one.recipes.get(order.recipe) for one in store.runners.listed())
+    needs = any(one.recipes.get(order.recipe) for one in queue(store).runners.listed())
     state, why = (Task.PROPOSED, NEEDS_APPROVAL) if needs else (Task.ACTIVE, "")
     row = TaskRow(
         order.id,
@@ -86,10 +87,10 @@ def add(
         0.0,
         now,
     )
-    store.tasks.add(row)
+    queue(store).tasks.add(row)
     planning.plan(store, row, order, now)
     restored.note_order(store, row, order, now)
-    return store.tasks.find(row.id) or row, True
+    return queue(store).tasks.find(row.id) or row, True
 
 
 def _sent_again(store: Store, known: TaskRow, order: Order, data: bytes, signature: bytes) -> TaskRow:
@@ -138,10 +139,10 @@ def sign_anew(
 
 
 def _by_another(store: Store, known: TaskRow, order: Order, data: bytes, signature: bytes) -> TaskRow:
-    store.tasks.sign(known.id, data, signature, order.signer)
+    queue(store).tasks.sign(known.id, data, signature, order.signer)
     if known.approvals and known.state is Task.ACTIVE:
-        store.tasks.stand(known.id, Task.PROPOSED, NEEDS_APPROVAL)
-    return store.tasks.find(known.id) or known
+        queue(store).tasks.stand(known.id, Task.PROPOSED, NEEDS_APPROVAL)
+    return queue(store).tasks.find(known.id) or known
 
 
 _RESULT_PATH: Final = "memory/tasks/result.md"
@@ -152,7 +153,7 @@ def found(store: Store, grants: Grants, name: str) -> TaskRow:
     """The task of an id, which may be cut short, if the caller reaches its project. Raises NotFoundError, ToolError."""
     letters = name.strip().lower()
     is_id = len(letters) >= LEAST_LETTERS and all(letter in "0123456789abcdef" for letter in letters)
-    rows = store.tasks.beginning(letters, grants.projects, limit=2) if is_id else []
+    rows = queue(store).tasks.beginning(letters, grants.projects, limit=2) if is_id else []
     if not rows:
         raise NotFoundError("there is no task of that id", hint="confide task ls lists them")
     if len(rows) > 1:
@@ -176,18 +177,18 @@ def approve(store: Store, task: TaskRow, roster: Roster | None, approval: Approv
     if all(one.key != approval.key for one in kept):
         if len(kept) >= MAX_APPROVALS:
             raise OrderError(f"an order has at most {MAX_APPROVALS} approvals")
-        store.tasks.approve(task.id, (*kept, approval))
+        queue(store).tasks.approve(task.id, (*kept, approval))
     if task.state is Task.PROPOSED:
-        store.tasks.stand(task.id, Task.ACTIVE)
-    return store.tasks.find(task.id) or task
+        queue(store).tasks.stand(task.id, Task.ACTIVE)
+    return queue(store).tasks.find(task.id) or task
 
 
 def pause(store: Store, task: TaskRow, *, by: str) -> TaskRow:
     """The task, of which nothing is begun any more until it is resumed; what runs goes on. Raises RequestError: it is over."""
     _require_living(task)
     if task.state is not Task.PAUSED:
-        store.tasks.stand(task.id, Task.PAUSED, f"{by} paused it")
-    return store.tasks.find(task.id) or task
+        queue(store).tasks.stand(task.id, Task.PAUSED, f"{by} paused it")
+    return queue(store).tasks.find(task.id) or task
 
 
 def resume(store: Store, task: TaskRow, roster: Roster | None, *, now: float) -> TaskRow:
@@ -201,18 +202,18 @@ def resume(store: Store, task: TaskRow, roster: Roster | None, *, now: float) ->
         problem = f"its device, {name_of(roster, task.signer)}, is not among the devices of the space"
         raise RequestError("conflict", problem, "give the order again on one that is: confide task add")
     if task.state is Task.PAUSED:
-        store.tasks.stand(task.id, Task.ACTIVE)
-        store.tasks.refresh(task.id, now)
-        store.tasks.planned(task.id, max(task.planned_to, int(now)))
-    return store.tasks.find(task.id) or task
+        queue(store).tasks.stand(task.id, Task.ACTIVE)
+        queue(store).tasks.refresh(task.id, now)
+        queue(store).tasks.planned(task.id, max(task.planned_to, int(now)))
+    return queue(store).tasks.find(task.id) or task
 
 
 def cancel(store: Store, task: TaskRow, *, now: float, why: str = CANCELLED) -> tuple[bool, int]:
     """Ends a task for good: whether anything of it could still be ended, and how many runs are being killed."""
     if task.state in (Task.DONE, Task.CANCELLED):
         return False, 0
-    store.tasks.stand(task.id, Task.CANCELLED, why)
-    for slot in store.slots.waiting(task.id):
+    queue(store).tasks.stand(task.id, Task.CANCELLED, why)
+    for slot in queue(store).slots.waiting(task.id):
         step(store, slot, Event.CANCEL, now=now, reason=why)
     return True, len(to_be_cancelled(store, task.id, why))
 
@@ -224,7 +225,7 @@ def _require_living(task: TaskRow) -> None:
 
 def next_at(store: Store, task: TaskRow) -> int | None:
     """When it is due next; None: never, or not before tomorrow."""
-    waiting = store.slots.waiting(task.id)
+    waiting = queue(store).slots.waiting(task.id)
     return waiting[0].at if waiting else None
 
 
@@ -235,6 +236,6 @@ def shown_order(task: TaskRow) -> Order:
 
 def see(store: Store, task: TaskRow, at: int, *, now: float) -> None:
     """Somebody has been told how the slot ended."""
-    slot = store.slots.find(task.id, at)
+    slot = queue(store).slots.find(task.id, at)
     if slot is not None and slot.ended_at is not None and slot.seen_at is None:
-        store.slots.write(replace(slot, seen_at=now))
+        queue(store).slots.write(replace(slot, seen_at=now))

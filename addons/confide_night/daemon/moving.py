@@ -19,6 +19,7 @@ from confide_memory.forms import encoded
 from confide_night.daemon import desk
 from confide_night.daemon.queue.runners import RunnerRow
 from confide_night.daemon.queue.slots import SlotRow
+from confide_night.daemon.queue.tables import queue
 from confide_night.daemon.queue.tasks import TaskRow
 from confide_night.daemon.slots import restored
 from confide_night.daemon.slots.claims import LAST_FENCE
@@ -27,6 +28,7 @@ from confide_night.order.order import Order
 from confide_night.order.states import Slot, Task
 from confide_night.order.wire import LEASE_S, MAX_LOG_PART, MAX_MOVED, MAX_REASON_CHARS, approvals_of, is_log
 from confide_transfer.move.daemon.documents import AWAITED, LEFT
+from confide_transfer.move.daemon.table import MovingTable
 
 PAGE_BYTES: Final = 3 * 1024 * 1024
 """Of orders and logs in one page; one of each fits always."""
@@ -87,15 +89,15 @@ def page(store: Store, after: str) -> Page:
                 task, at, part = place.split(" ") if place else ("", "-1", "-1")
                 return _logs(store, task, int(at), int(part))
             case "spent":
-                spent = [one._asdict() for one in store.runners.all_spent(limit=MAX_MOVED)]
-                return Page(runners=[_runner(one) for one in store.runners.listed()[:MAX_MOVED]], spent=spent)
+                spent = [one._asdict() for one in queue(store).runners.all_spent(limit=MAX_MOVED)]
+                return Page(runners=[_runner(one) for one in queue(store).runners.listed()[:MAX_MOVED]], spent=spent)
     except ValueError:
         pass
     raise RequestError("invalid", "'after' is no place to go on from")
 
 
 def _tasks(store: Store, after: str) -> Page:
-    found = store.tasks.behind(after, limit=_MOST_ORDERS)
+    found = queue(store).tasks.behind(after, limit=_MOST_ORDERS)
     whole = [row for row in found if is_readable(row)]
     return Page(
         tasks=[_told(row) for row in whole],
@@ -130,7 +132,7 @@ def _noted(row: TaskRow) -> dict[str, Any]:
 
 
 def _slots(store: Store, task: str, at: int) -> Page:
-    found = store.slots.behind(task, at, limit=MAX_MOVED)
+    found = queue(store).slots.behind(task, at, limit=MAX_MOVED)
     known = _known(store, {row.task for row in found})
     told = [(known[row.task], _slot_told(row)) for row in found if row.task in known]
     return Page(
@@ -167,7 +169,7 @@ def _slot_told(row: SlotRow) -> dict[str, Any]:
 
 
 def _logs(store: Store, task: str, at: int, part: int) -> Page:
-    found = store.task_logs.behind(task, at, part, limit=_MOST_LOGS)
+    found = queue(store).logs.behind(task, at, part, limit=_MOST_LOGS)
     known = _known(store, {one.task for one in found})
     told = [
         (
@@ -187,7 +189,7 @@ def _logs(store: Store, task: str, at: int, part: int) -> Page:
 
 def _known(store: Store, tasks: set[str]) -> dict[str, bool]:
     """Those of these tasks that there are, and whether each can be read."""
-    found = (store.tasks.find(task) for task in tasks)
+    found = (queue(store).tasks.find(task) for task in tasks)
     return {row.id: is_readable(row) for row in found if row is not None}
 
 
@@ -207,31 +209,31 @@ def take(store: Store, page: Page) -> None:
     """
     if not store.marks.find(AWAITED):
         raise RequestError("conflict", "no tasks are awaited here")
-    store.moving.require_room()
+    store.tables(MovingTable).require_room()
     apart = page.unreadable or {}
     for one in page.tasks:
-        store.tasks.add(_task(one))
+        queue(store).tasks.add(_task(one))
     for one in apart.get("tasks", ()):
-        store.tasks.add(_unreadable(one))
+        queue(store).tasks.add(_unreadable(one))
     for one in (*page.slots, *apart.get("slots", ())):
-        if store.tasks.find(one["task"]) is None:
+        if queue(store).tasks.find(one["task"]) is None:
             raise RequestError("invalid", "a slot comes before its task")
-        store.slots.put(_slot(one))
+        queue(store).slots.put(_slot(one))
     for one in (*page.logs, *apart.get("logs", ())):
-        if store.tasks.find(one["task"]) is None:
+        if queue(store).tasks.find(one["task"]) is None:
             raise RequestError("invalid", "a log comes before its task")
-        store.task_logs.put(one["task"], one["at"], one["part"], one["record"], now=one["time"] / _MICRO)
+        queue(store).logs.put(one["task"], one["at"], one["part"], one["record"], now=one["time"] / _MICRO)
     for one in page.runners:
         recipes = {each["name"]: each["approval"] for each in one["recipes"]}
-        if store.runners.find(one["key"].hex()) is None:
-            store.runners.note(RunnerRow(one["key"].hex(), one["name"], recipes, one["seen"] / _MICRO))
+        if queue(store).runners.find(one["key"].hex()) is None:
+            queue(store).runners.note(RunnerRow(one["key"].hex(), one["name"], recipes, one["seen"] / _MICRO))
     for one in page.spent:
-        store.runners.had_spent(one["month"], one["runner"].hex(), one["microusd"], one["tokens"])
+        queue(store).runners.had_spent(one["month"], one["runner"].hex(), one["microusd"], one["tokens"])
 
 
 def give_up(store: Store, *, now: float) -> None:
     """The rest will not come. Of what has come nobody can say what was begun of it, so it ends here; and so with what is sent again."""
-    for task in store.tasks.living():
+    for task in queue(store).tasks.living():
         desk.cancel(store, task, now=now, why=GIVEN_UP)
     restored.forget(store, now)
     settle(store, now=now)
@@ -240,11 +242,11 @@ def give_up(store: Store, *, now: float) -> None:
 def settle(store: Store, *, now: float) -> None:
     """All are here: from now on they are looked after. Nobody could renew a lease meanwhile, so every one begins anew."""
     store.marks.put(AWAITED, 0.0)
-    held = store.slots.held()
+    held = queue(store).slots.held()
     for one in held:
-        store.slots.write(replace(one, lease_until=now + LEASE_S))
+        queue(store).slots.write(replace(one, lease_until=now + LEASE_S))
     # No slot gets a smaller fence than it had where it comes from.
-    store.marks.put(LAST_FENCE, max([store.marks.find(LAST_FENCE), float(store.slots.largest_fence())]))
+    store.marks.put(LAST_FENCE, max([store.marks.find(LAST_FENCE), float(queue(store).slots.largest_fence())]))
 
 
 def _task(one: Mapping[str, Any]) -> TaskRow:

@@ -13,6 +13,7 @@ from confide_daemon.access.callers import Grants
 from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.store.store import Store
 from confide_night.daemon.queue.slots import SlotRow
+from confide_night.daemon.queue.tables import queue
 from confide_night.daemon.queue.tasks import TaskRow
 from confide_night.daemon.service import Tasks
 from confide_night.daemon.slots.ledger import order_in
@@ -54,14 +55,16 @@ async def of(
 
     def work(store: Store) -> Report:
         projects = grants().projects
-        standing = store.tasks.listed(projects, states=(Task.PAUSED, Task.PROPOSED), limit=MOST_RUNS)
-        ended = store.slots.told(projects, since=begin, limit=MOST_RUNS)
-        held = [one for one in store.slots.held() if _reaches(store, one, projects)]
+        standing = queue(store).tasks.listed(projects, states=(Task.PAUSED, Task.PROPOSED), limit=MOST_RUNS)
+        ended = queue(store).slots.told(projects, since=begin, limit=MOST_RUNS)
+        held = [one for one in queue(store).slots.held() if _reaches(store, one, projects)]
         counts = _counted(standing, ended, held)
         is_open = bool(standing) or any(counts.get(state) for state in (Slot.LOST, Slot.MISSED))
         lines: tuple[str, ...] = ()
         if not is_brief:
-            named = {task.id: task for one in (*ended, *held) if (task := store.tasks.find(one.task)) is not None}
+            named = {
+                task.id: task for one in (*ended, *held) if (task := queue(store).tasks.find(one.task)) is not None
+            }
             lines = _whole(standing, ended, held, named, more if grants().reaches_all else (), now)
         return Report(lines, is_open, counts, tuple(one.id for one in standing[:MAX_IDS]))
 
@@ -69,7 +72,7 @@ async def of(
 
 
 def _reaches(store: Store, slot: SlotRow, projects: frozenset[str] | None) -> bool:
-    task = store.tasks.find(slot.task)
+    task = queue(store).tasks.find(slot.task)
     return task is not None and (projects is None or task.project in projects)
 
 

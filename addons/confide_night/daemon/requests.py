@@ -30,6 +30,7 @@ from confide_memory.documents import iso
 from confide_memory.forms import encoded
 from confide_night.daemon import desk, report
 from confide_night.daemon.queue.slots import SlotRow
+from confide_night.daemon.queue.tables import queue
 from confide_night.daemon.queue.tasks import TaskRow
 from confide_night.daemon.slots.claims import Ending, Lease, Name, Runner, name_of
 from confide_night.order.sealed import Approval
@@ -210,9 +211,9 @@ class TaskRequests:
             row = desk.found(store, self._grants(), task)
             if roster is not None:  # the list may have changed since tasks were looked after
                 row = replace(row, approvals=tuple(one for one in row.approvals if one.key in roster.devices))
-            listed = store.runners.listed()
+            listed = queue(store).runners.listed()
             runners = {one.key: one.name for one in listed}
-            slots = store.slots.of(row.id, limit=MAX_SLOTS)
+            slots = queue(store).slots.of(row.id, limit=MAX_SLOTS)
             return {
                 "task": row.id,
                 **_ordered(row),
@@ -229,7 +230,7 @@ class TaskRequests:
         projects = caller.grants.projects
 
         def work(store: Store) -> list[TaskRow]:
-            return store.tasks.bearing(key.hex(), after, limit=MAX_ORDERS)
+            return queue(store).tasks.bearing(key.hex(), after, limit=MAX_ORDERS)
 
         rows = await self._space.tasks.read(work)
         orders = [_ordered(one) for one in rows if projects is None or one.project in projects]
@@ -266,7 +267,7 @@ class TaskRequests:
 
         def work(store: Store) -> list[tuple[int, bytes]]:
             row = desk.found(store, self._grants(), task)
-            return store.task_logs.after(row.id, at, from_, limit=LOG_PARTS + 1)
+            return queue(store).logs.after(row.id, at, from_, limit=LOG_PARTS + 1)
 
         found = await self._space.tasks.read(work)
         parts = found[:LOG_PARTS]

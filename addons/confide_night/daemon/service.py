@@ -28,6 +28,7 @@ from confide_memory.documents import text_hash
 from confide_memory.errors import NotFoundError
 from confide_night.daemon import desk, moving, watch
 from confide_night.daemon.queue.slots import SlotRow
+from confide_night.daemon.queue.tables import queue
 from confide_night.daemon.queue.tasks import TaskRow
 from confide_night.daemon.slots import claims
 from confide_night.daemon.slots.claims import Ending, Lease, Name, Runner
@@ -117,7 +118,7 @@ class Tasks:
                 if moving.rests(store):
                     return None
                 watch.look(store, roster, now=now, draw=self._draw)
-            moment = store.slots.next_moment(now)
+            moment = queue(store).slots.next_moment(now)
             return max(0.0, min(LONGEST_SLEEP_S, (moment or now + LONGEST_SLEEP_S) - now))
 
         return await self._threads.maintain(work)
@@ -126,7 +127,7 @@ class Tasks:
         """What a daemon does for tasks that starts: nobody could renew a lease meanwhile, so every one gets one length more."""
 
         def work(store: Store) -> None:
-            if store.slots.held():
+            if queue(store).slots.held():
                 with store.writing():
                     if not moving.rests(store):
                         watch.begin(store, now=self._clock())
@@ -169,9 +170,9 @@ class Tasks:
             with store.writing():
                 store.marks.put(TIDIED_AT, now)
                 confirmed = store.marks.confirm_clock(now)
-                store.task_logs.forget(confirmed - LOGS_DAYS * DAY_S)
-                store.slots.forget(confirmed - KEPT_DAYS * DAY_S)
-                store.tasks.forget(confirmed - KEPT_DAYS * DAY_S)
+                queue(store).logs.forget(confirmed - LOGS_DAYS * DAY_S)
+                queue(store).slots.forget(confirmed - KEPT_DAYS * DAY_S)
+                queue(store).tasks.forget(confirmed - KEPT_DAYS * DAY_S)
 
         await self._threads.maintain(work)
 
@@ -199,7 +200,7 @@ class Tasks:
             with store.writing():
                 moving.require_here(store)
                 lease = watch.claim(store, runner, roster, monthly=self._monthly, now=now, draw=self._draw)
-            moment = store.slots.next_moment(now)
+            moment = queue(store).slots.next_moment(now)
             wait_s = MOST_WAIT_S if moment is None else int(min(MOST_WAIT_S, max(1.0, moment - now)))
             return lease, wait_s
 
@@ -209,7 +210,7 @@ class Tasks:
 
     async def take_over(self, earlier: Collection[str], runner: str) -> None:
         """A runner's machine has a new key, and it goes on with what it was given under an `earlier` one. Raises StorageError."""
-        if await self._threads.read(lambda store: any(one.runner in earlier for one in store.slots.held())):
+        if await self._threads.read(lambda store: any(one.runner in earlier for one in queue(store).slots.held())):
             await self._changed(lambda store, _now: claims.take_over(store, earlier, runner))
 
     async def started(self, name: Name, runner: str, *, is_repeatable: bool) -> None:
@@ -249,8 +250,8 @@ class Tasks:
 
     async def _noted(self, slot: SlotRow, path: str) -> SlotRow:
         def work(store: Store, _now: float) -> SlotRow:
-            found = replace(store.slots.find(slot.task, slot.at) or slot, note=path)
-            store.slots.write(found)
+            found = replace(queue(store).slots.find(slot.task, slot.at) or slot, note=path)
+            queue(store).slots.write(found)
             return found
 
         return await self._changed(work)
@@ -261,19 +262,19 @@ class Tasks:
         def run(store: Store) -> None:
             with store.writing():
                 claims.may_log(store, name, runner)
-                store.task_logs.put(name.task, name.at, part, record, now=self._clock())
+                queue(store).logs.put(name.task, name.at, part, record, now=self._clock())
 
         await self._threads.write(run)
 
     async def to_kill(self, runner: str) -> list[SlotRow]:
         """What a runner has that is to be killed."""
-        found = await self._threads.read(lambda store: store.slots.held())
+        found = await self._threads.read(lambda store: queue(store).slots.held())
         return [one for one in found if one.runner == runner and one.to_cancel is not None]
 
     async def is_ready(self) -> bool:
         """Whether anything is due that a runner could begin."""
         now = self._clock()
-        found = await self._threads.read(lambda store: store.slots.unended(due=int(now)))
+        found = await self._threads.read(lambda store: queue(store).slots.unended(due=int(now)))
         return any(one.state is Slot.READY and one.next_try_at <= now for one in found)
 
     # People and agents
@@ -287,7 +288,7 @@ class Tasks:
 
     async def task(self, identity: str) -> TaskRow:
         """A task by its whole id. Raises NotFoundError."""
-        found = await self.read(lambda store: store.tasks.find(identity))
+        found = await self.read(lambda store: queue(store).tasks.find(identity))
         if found is None:
             raise NotFoundError("there is no task of that id")
         return found
@@ -321,7 +322,7 @@ class Tasks:
 
     async def count(self) -> int:
         """How many tasks there are, over or not."""
-        return await self._threads.read(lambda store: store.tasks.count())
+        return await self._threads.read(lambda store: queue(store).tasks.count())
 
     async def leaving(self, after: str) -> moving.Page:
         """A page of them, for another daemon. Raises as `moving.page`."""

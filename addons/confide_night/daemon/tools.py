@@ -32,6 +32,7 @@ from confide_memory import front_matter
 from confide_memory.documents import iso
 from confide_night.daemon import desk
 from confide_night.daemon.queue.slots import SlotRow
+from confide_night.daemon.queue.tables import queue
 from confide_night.daemon.queue.tasks import TaskRow
 from confide_night.order.order import (
     LEAST_PRIORITY,
@@ -213,7 +214,7 @@ async def add(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         raise ToolError("the signature of a task is no base64") from None
     row, _ = await context.space.tasks.add(lambda: context.grants, context.key, data.encode(), signed)
     order = desk.shown_order(row)
-    at, runners = await context.space.tasks.read(lambda store: (_next(store, row), store.runners.listed()))
+    at, runners = await context.space.tasks.read(lambda store: (_next(store, row), queue(store).runners.listed()))
     warnings = [idle] if (idle := desk.nobody_for(row, runners)) else []
     if row.state is Task.PROPOSED:
         warnings.append(f"it waits for the approval of a second device: confide task approve {row.id}")
@@ -238,8 +239,8 @@ async def list_tasks(context: ToolContext, arguments: dict[str, Any]) -> ToolRes
     wanted = arguments["status"]
 
     def work(store: Store) -> list[_Listed]:
-        held = {one.task for one in store.slots.held()}
-        rows = store.tasks.listed(projects, since=since, limit=desk.MAX_LIVING)
+        held = {one.task for one in queue(store).slots.held()}
+        rows = queue(store).tasks.listed(projects, since=since, limit=desk.MAX_LIVING)
         listed = (_Listed.of(store, row, is_running=row.id in held) for row in rows)
         chosen = (one for one in listed if wanted in ("all", one.status))
         return [one for one, _ in zip(chosen, range(arguments["limit"]), strict=False)]
@@ -261,8 +262,8 @@ async def results(context: ToolContext, arguments: dict[str, Any]) -> ToolResult
 
     def work(store: Store) -> list[tuple[TaskRow, SlotRow]]:
         task = desk.found(store, grants, named).id if named else None
-        slots = store.slots.told(projects, task=task, since=since, limit=arguments["limit"])
-        return [(row, slot) for slot in slots if (row := store.tasks.find(slot.task)) is not None]
+        slots = queue(store).slots.told(projects, task=task, since=since, limit=arguments["limit"])
+        return [(row, slot) for slot in slots if (row := queue(store).tasks.find(slot.task)) is not None]
 
     found = await context.space.tasks.read(work)
     most = WHOLE_CHARS if named and len(found) == 1 else SUMMARY_CHARS
@@ -304,7 +305,7 @@ class _Listed:
             order.type,
             order.schedule,
             _next(store, row),
-            row.why or desk.nobody_for(row, store.runners.listed()),
+            row.why or desk.nobody_for(row, queue(store).runners.listed()),
         )
 
     def structured(self) -> dict[str, Any]:
@@ -336,7 +337,7 @@ def _status(store: Store, row: TaskRow, is_running: bool) -> str:
     if row.state in (Task.ACTIVE, Task.PROPOSED):
         return "pending"
     if row.state is Task.DONE:
-        last = store.slots.of(row.id, limit=1)
+        last = queue(store).slots.of(row.id, limit=1)
         ended = last[0].state if last else Slot.SUCCEEDED
         return {Slot.SUCCEEDED: "done", Slot.CANCELLED: "cancelled"}.get(ended, "failed")
     return str(row.state)

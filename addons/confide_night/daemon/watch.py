@@ -9,6 +9,7 @@ import random
 
 from confide_crypto.sealing.roster import Roster
 from confide_daemon.store.store import Store
+from confide_night.daemon.queue.tables import queue
 from confide_night.daemon.slots import claims, planning, restored
 from confide_night.daemon.slots.claims import Lease, Runner
 from confide_night.order.wire import LEASE_S
@@ -16,12 +17,12 @@ from confide_night.order.wire import LEASE_S
 
 def begin(store: Store, *, now: float) -> None:
     """What a daemon does that starts: nobody could renew a lease meanwhile, so every one gets one length more."""
-    store.slots.lengthen(now, LEASE_S)
+    queue(store).slots.lengthen(now, LEASE_S)
 
 
 def is_idle(store: Store) -> bool:
     """Whether there is nothing of tasks to look after."""
-    return not store.tasks.count_living() and not store.slots.held() and restored.is_noted(store)
+    return not queue(store).tasks.count_living() and not queue(store).slots.held() and restored.is_noted(store)
 
 
 def look(store: Store, roster: Roster | None, *, now: float, draw: random.Random) -> None:

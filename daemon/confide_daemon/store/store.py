@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import apsw
 
@@ -26,10 +27,8 @@ from confide_daemon.store.upkeep.integrity import BreachTable, Integrity, MarkTa
 from confide_daemon.store.upkeep.repair import Repair
 from confide_daemon.store.upkeep.replacement import Replacement
 from confide_daemon.store.upkeep.rewrite import RevisionTexts
-from confide_night.daemon.queue.runners import RunnerTable, TaskLogTable
-from confide_night.daemon.queue.slots import SlotTable
-from confide_night.daemon.queue.tasks import TaskTable
-from confide_transfer.move.daemon.table import MovingTable
+
+_Tables = TypeVar("_Tables")
 
 
 class Store(Database):
@@ -47,11 +46,6 @@ class Store(Database):
         self.lives = LifeTable(self)
         self.overview = OverviewTable(self)
         self.sealed_records = SealedRecordTable(self)
-        self.moving = MovingTable(self)
-        self.tasks = TaskTable(self)
-        self.slots = SlotTable(self)
-        self.runners = RunnerTable(self)
-        self.task_logs = TaskLogTable(self)
         self.notes = NoteTable(self)
         self.mentions = MentionTable(self)
         self.note_listing = NoteListing(self)
@@ -67,6 +61,14 @@ class Store(Database):
         self.repair = Repair(self, self.pieces, self.keywords, self.breaches)
         self.free_space = FreeSpace(self)
         self.replacement = Replacement(self)
+        self._of_addons: dict[Callable[[Database], Any], Any] = {}
+
+    def tables(self, kind: Callable[[Database], _Tables]) -> _Tables:
+        """Return an add-on's tables over this connection, made when they are first asked for."""
+        if kind not in self._of_addons:
+            self._of_addons[kind] = kind(self)
+        found: _Tables = self._of_addons[kind]
+        return found
 
     @classmethod
     def open(

@@ -24,6 +24,7 @@ from confide_memory.forms import encoded
 from confide_memory.requests import read
 from confide_night.daemon import desk, moving, report, watch
 from confide_night.daemon.queue.slots import SlotRow
+from confide_night.daemon.queue.tables import queue as tables
 from confide_night.daemon.queue.tasks import TaskRow
 from confide_night.daemon.slots import claims, ledger, restored
 from confide_night.daemon.slots.claims import Ending, Lease, Name, Runner
@@ -121,11 +122,11 @@ class Queue:
 
     def states(self, task: TaskRow) -> list[str]:
         """Of its slots that are due, the earliest first."""
-        rows = self.store.slots.of(task.id, limit=1000)
+        rows = queue(self.store).slots.of(task.id, limit=1000)
         return [str(one.state) for one in reversed(rows) if one.at <= self.now]
 
     def task(self, task: TaskRow) -> TaskRow:
-        found = self.store.tasks.find(task.id)
+        found = queue(self.store).tasks.find(task.id)
         assert found is not None
         return found
 
@@ -246,14 +247,14 @@ def test_a_run_that_takes_longer(queue: Queue, overlap: str, states: list[str], 
     for hour in (1, 2):
         with queue.store.writing():
             claims.renew(queue.store, named(lease), str(lease.slot.runner), now=queue.now + LEASE_S - 1)
-        row = queue.store.slots.find(task.id, lease.slot.at)
+        row = tables(queue.store).slots.find(task.id, lease.slot.at)
         assert row is not None
         with queue.store.writing():  # it renews all the time
-            queue.store.slots.write(replace(row, lease_until=NIGHT + (hour + 1) * HOUR))
+            tables(queue.store).slots.write(replace(row, lease_until=NIGHT + (hour + 1) * HOUR))
         queue.look(NIGHT + hour * HOUR + 301)
     assert queue.states(task) == states
     assert queue.claim("bb") is None, "no two of one task at once"
-    found = queue.store.slots.find(task.id, lease.slot.at)
+    found = tables(queue.store).slots.find(task.id, lease.slot.at)
     assert found is not None
     assert (found.to_cancel is not None) == is_killed
     assert queue.end(lease, "succeeded").state is (Slot.CANCELLED if is_killed else Slot.SUCCEEDED)
@@ -283,7 +284,7 @@ def test_a_lease_that_ends(queue: Queue) -> None:
     running = queue.begin(queue.claimed("bb"))
     repeated = queue.begin(queue.claimed("cc"), is_repeatable=True)
     queue.look(queue.now + LEASE_S - 1)
-    assert len(queue.store.slots.held()) == 3
+    assert len(tables(queue.store).slots.held()) == 3
     queue.look(queue.now + 1)
     assert [queue.states(task) for task in tasks] == [["ready"], ["lost"], ["ready"]]
     for lease in (leased, running, repeated):
@@ -349,7 +350,7 @@ def test_what_is_sent_again_to_a_folder_that_was_put_back_is_not_begun_again(que
     queue.look()
     assert queue.claim("bb") is None
     assert (queue.states(once), queue.states(nightly)) == (["lost"], ["lost"])
-    assert queue.store.slots.of(once.id, limit=1)[0].reason == restored.RESTORED
+    assert tables(queue.store).slots.of(once.id, limit=1)[0].reason == restored.RESTORED
     queue.now += 60
     queue.add(at=int(queue.now) + 60)
     queue.look(queue.now + 60)
@@ -396,7 +397,7 @@ def test_an_order_that_cannot_be_read_stops_its_own_task_alone(queue: Queue) -> 
 def test_an_approval_that_cannot_be_read_is_asked_for_again(queue: Queue, bit: int) -> None:
     task = queue.add(recipe="review")
     with queue.store.writing():
-        queue.store.tasks.approve(task.id, (Approval(DESKTOP.public_key, bytes(64)),))
+        tables(queue.store).tasks.approve(task.id, (Approval(DESKTOP.public_key, bytes(64)),))
     assert len(queue.task(task).approvals) == 1
     flip(queue, task, "approvals", 8 * 4 + bit)
     assert queue.task(task).approvals == ()
@@ -448,29 +449,29 @@ def test_what_is_damaged_goes_along_and_is_not_begun_again(queue: Queue, tmp_pat
     queue.look()
     assert {queue.run("succeeded").task for _ in range(5)} == {good.id, *(task.id for task in damaged)}
     record = Record.seal(KEYS, LOG_KIND, b"what it did").encode()
-    at = queue.store.slots.of(good.id, limit=1)[0].at
+    at = tables(queue.store).slots.of(good.id, limit=1)[0].at
     with queue.store.writing():
         for part, data in enumerate((record, bytes([record[0] ^ 1]) + record[1:])):
-            queue.store.task_logs.put(good.id, at, part, data, now=queue.now)
-        queue.store.task_logs.put(damaged[0].id, at, 0, record, now=queue.now)
+            tables(queue.store).logs.put(good.id, at, part, data, now=queue.now)
+        tables(queue.store).logs.put(damaged[0].id, at, 0, record, now=queue.now)
     # One of which nothing can be read, and three that say that they are another one's.
     flip(queue, damaged[0], "ordered", 7)
     with queue.store.writing():
         for task, field in zip(damaged[1:], ("id", "project", "signer"), strict=True):
-            queue.store.tasks.sign(task.id, swapped(task, field), task.signature, task.signer)
+            tables(queue.store).tasks.sign(task.id, swapped(task, field), task.signature, task.signer)
     there, pages = moved(queue, tmp_path / "there.db")
     try:
         assert [one["order"] for page in pages for one in page["tasks"]] == [encoded(good.ordered)]
         for task in (good, *damaged):
-            assert there.store.tasks.find(task.id) == queue.store.tasks.find(task.id)
-            assert there.store.slots.of(task.id, limit=9) == queue.store.slots.of(task.id, limit=9)
-        assert [one.record for one in there.store.task_logs.behind("", 0, 0, limit=9)] == [
-            one.record for one in queue.store.task_logs.behind("", 0, 0, limit=9)
+            assert tables(there.store).tasks.find(task.id) == tables(queue.store).tasks.find(task.id)
+            assert tables(there.store).slots.of(task.id, limit=9) == tables(queue.store).slots.of(task.id, limit=9)
+        assert [one.record for one in tables(there.store).logs.behind("", 0, 0, limit=9)] == [
+            one.record for one in tables(queue.store).logs.behind("", 0, 0, limit=9)
         ]
         for order in orders:
-            assert there.ordered(order) == there.store.tasks.find(order.id)
+            assert there.ordered(order) == tables(there.store).tasks.find(order.id)
         # Also with another key that its machine has by now.
-        assert there.ordered(orders[0], DESKTOP) == there.store.tasks.find(orders[0].id)
+        assert there.ordered(orders[0], DESKTOP) == tables(there.store).tasks.find(orders[0].id)
         there.look(there.now + HOUR)
         assert there.claim("bb") is None
         assert [there.states(task) for task in damaged] == [["succeeded"]] * 4
@@ -489,7 +490,7 @@ def test_tasks_that_are_given_up_on_their_way_are_not_begun_again(queue: Queue, 
         queue.store.marks.put(LEFT, queue.now)
         there.store.marks.put(AWAITED, there.now)
         for task in (come, nightly):
-            there.store.tasks.add(task)  # and none of their slots
+            tables(there.store).tasks.add(task)  # and none of their slots
         moving.give_up(there.store, now=there.now)
     try:
         for order in orders:
@@ -510,7 +511,7 @@ def test_what_an_older_version_leaves_behind_keeps_nothing_else_back(queue: Queu
     flip(queue, damaged, "ordered", 7)
     there, _ = moved(queue, tmp_path / "there.db", by_older=True)
     try:
-        assert [one.id for one in there.store.tasks.living()] == [good.id]
+        assert [one.id for one in tables(there.store).tasks.living()] == [good.id]
         assert there.claimed().task.id == good.id
     finally:
         there.store.close()
@@ -584,7 +585,7 @@ def test_what_cannot_be_read_takes_the_place_of_nothing(queue: Queue) -> None:
     with queue.store.writing():
         queue.store.marks.put(AWAITED, 0.0)
     queue.look()
-    assert (found := queue.store.tasks.find(NOTED["task"])) is not None
+    assert (found := tables(queue.store).tasks.find(NOTED["task"])) is not None
     assert (found.state, "damaged" in found.why) == (Task.PAUSED, True)
     assert queue.claimed().task.id == good.id
 
@@ -601,7 +602,7 @@ def test_the_month_has_its_limit_for_all_runners(queue: Queue) -> None:
     third = queue.claimed("cc", monthly=DOLLAR + 200_000)
     assert third.limit == DOLLAR + 200_000 - 300_000 - 200_000
     queue.end(second, "failed", microusd=200_000)
-    assert queue.store.runners.spent(claims.month_of(queue.now)) == 500_000
+    assert tables(queue.store).runners.spent(claims.month_of(queue.now)) == 500_000
 
 
 def test_what_costs_nothing_needs_no_money(queue: Queue) -> None:
@@ -614,10 +615,10 @@ def test_a_clock_that_jumps_makes_nothing_twice(queue: Queue) -> None:
     task = queue.add(schedule="0 * * * *")
     queue.look(NIGHT + 400)
     queue.run("succeeded")
-    seen = {one.at: one.state for one in queue.store.slots.of(task.id, limit=1000)}
+    seen = {one.at: one.state for one in tables(queue.store).slots.of(task.id, limit=1000)}
     for jump in (40 * DAY, -40 * DAY, -2 * HOUR, 5 * HOUR):
         queue.look(queue.now + jump)
-    after = {one.at: one.state for one in queue.store.slots.of(task.id, limit=10_000)}
+    after = {one.at: one.state for one in tables(queue.store).slots.of(task.id, limit=10_000)}
     assert set(seen) <= set(after)
     assert len(after) == len(queue.store.rows("SELECT DISTINCT at FROM slot WHERE task = ?", (task.id,)))
     assert all(after[at] is state for at, state in seen.items() if state is Slot.SUCCEEDED)
@@ -648,13 +649,13 @@ def test_what_ended_long_ago_goes(queue: Queue) -> None:
     task = queue.add()
     queue.run("succeeded")
     with queue.store.writing():
-        queue.store.slots.forget(queue.now - 1)
-        queue.store.tasks.forget(queue.now + 1)
-    assert queue.store.tasks.find(task.id) is not None
+        tables(queue.store).slots.forget(queue.now - 1)
+        tables(queue.store).tasks.forget(queue.now + 1)
+    assert tables(queue.store).tasks.find(task.id) is not None
     with queue.store.writing():
-        queue.store.slots.forget(queue.now + 1)
-        queue.store.tasks.forget(queue.now + 1)
-    assert queue.store.tasks.find(task.id) is None
+        tables(queue.store).slots.forget(queue.now + 1)
+        tables(queue.store).tasks.forget(queue.now + 1)
+    assert tables(queue.store).tasks.find(task.id) is None
 
 
 async def test_a_report_says_of_a_run_how_long_nobody_has_heard_of_it(queue: Queue) -> None:

@@ -28,6 +28,7 @@ from confide_daemon.store.store import Store
 from confide_memory.forms import encoded
 from confide_memory.requests import read
 from confide_night.daemon import desk, moving, watch
+from confide_night.daemon.queue.tables import queue
 from confide_night.daemon.queue.tasks import TaskRow
 from confide_night.daemon.slots import claims, restored
 from confide_night.daemon.slots.claims import Ending, Name, Runner
@@ -216,7 +217,7 @@ class World:
         """A second device approves what waits for that."""
         if self.store is None or moving.rests(self.store):
             return
-        waiting = [row for row in self.store.tasks.living() if row.state is Task.PROPOSED]
+        waiting = [row for row in queue(self.store).tasks.living() if row.state is Task.PROPOSED]
         machine = self.draw.choice(NAMES)
         if not waiting or not self.machines.are_on(machine):
             return
@@ -230,7 +231,7 @@ class World:
         if self.store is None or moving.rests(self.store) or not self.orders:
             return
         identity = self.draw.choice(list(self.orders))
-        row = self.store.tasks.find(identity)
+        row = queue(self.store).tasks.find(identity)
         if row is None:
             return  # it was added in the time that is lost
         with self.store.writing():
@@ -285,7 +286,7 @@ class World:
         with self.store.writing():
             match op:
                 case "task-orders":
-                    rows = self.store.tasks.bearing(said["key"].hex(), said["after"], limit=MAX_ORDERS)
+                    rows = queue(self.store).tasks.bearing(said["key"].hex(), said["after"], limit=MAX_ORDERS)
                     return {"orders": [_told(one) for one in rows], "next": rows[-1].id if rows else None}
                 case "task-resign":
                     order, signature = said["order"], said["signature"]
@@ -559,7 +560,7 @@ class World:
         if self.store is not None and not moving.rests(self.store):
             record = Record.seal(self.machines.keys, LOG_KIND, b"what it did").encode()
             with self.store.writing():
-                self.store.task_logs.put(name.task, name.at, 0, record, now=self.clock)
+                queue(self.store).logs.put(name.task, name.at, 0, record, now=self.clock)
 
     def spawn(self, run: Run) -> None:
         run.has_spawned = True
@@ -708,7 +709,7 @@ class World:
         while self.machines.leaving:
             self.finish_key(next(iter(self.machines.leaving)))
         with self.store.writing():
-            for row in self.store.tasks.living():
+            for row in queue(self.store).tasks.living():
                 if self.orders[row.id].schedule is not None:
                     desk.cancel(self.store, row, now=self.clock)
                 elif row.state is Task.PAUSED:
@@ -718,12 +719,12 @@ class World:
             self.pass_to(self.next_moment())
             if number % 10 == 0:
                 self.look()
-            if self.wrong or not self.store.slots.unended(due=2**40):
+            if self.wrong or not queue(self.store).slots.unended(due=2**40):
                 break
         self.now += ONCE_LASTS_S
         self.look()
         self.check()
-        left = self.store.slots.unended(due=2**40)
+        left = queue(self.store).slots.unended(due=2**40)
         if left and not self.wrong:
             self.wrong = f"{len(left)} slots never ended: {left[0]}"
 
@@ -737,10 +738,13 @@ class World:
         for place, count in self.effects.items():
             if count > 1:
                 self.wrong = self.wrong or f"{place} took effect {count} times"
-        held = [one.task for one in self.store.slots.held()]
+        held = [one.task for one in queue(self.store).slots.held()]
         if len(set(held)) < len(held):
             self.wrong = self.wrong or "two slots of one task are held"
-        if self.store.slots.reserved() + self.store.runners.spent(claims.month_of(self.clock)) > MONTHLY + 3_000_000:
+        if (
+            queue(self.store).slots.reserved() + queue(self.store).runners.spent(claims.month_of(self.clock))
+            > MONTHLY + 3_000_000
+        ):
             self.wrong = self.wrong or "more than the month's money is put aside"
 
     def close(self) -> None:

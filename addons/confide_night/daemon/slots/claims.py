@@ -15,6 +15,7 @@ from confide_daemon.store.store import Store
 from confide_memory.errors import NotFoundError
 from confide_night.daemon.queue.runners import RunnerRow
 from confide_night.daemon.queue.slots import SlotRow
+from confide_night.daemon.queue.tables import queue
 from confide_night.daemon.queue.tasks import TaskRow
 from confide_night.daemon.slots import ledger, planning
 from confide_night.daemon.slots.ledger import order_in, order_of
@@ -88,29 +89,29 @@ def claim(store: Store, runner: Runner, roster: Roster, *, monthly: int, now: fl
         monthly: what all runners of the space together may spend in a month.
     """
     seen = RunnerRow(runner.key, runner.name, {name: needs for name, (_, needs) in runner.recipes.items()}, now)
-    store.runners.note(seen)
+    queue(store).runners.note(seen)
     pause_removed(store, roster)
     _ask_for_approvals(store, runner)
-    mine = [one for one in store.slots.held() if one.runner == runner.key]
+    mine = [one for one in queue(store).slots.held() if one.runner == runner.key]
     if any(one.state is Slot.RUNNING for one in mine):
         return None  # one at once
     if mine and mine[0].to_cancel is None:
         # Its answer was lost: the same again, under a fence of its own.
         return _leased(store, mine[0], runner, mine[0].reserved, now)
-    left = min(runner.left, monthly - store.runners.spent(month_of(now)) - store.slots.reserved())
+    left = min(runner.left, monthly - queue(store).runners.spent(month_of(now)) - queue(store).slots.reserved())
     for _ in range(_LOOKS):
-        found = store.slots.claimable(runner.projects, runner.recipes, runner.busy, now=now, limit=_LOOKED_AT)
+        found = queue(store).slots.claimable(runner.projects, runner.recipes, runner.busy, now=now, limit=_LOOKED_AT)
         are_settled = False
         for slot in found:
             task = _task(store, slot)
             try:
                 order = order_of(task)
             except OrderError as error:
-                store.tasks.stand(task.id, Task.PAUSED, error.message)
+                queue(store).tasks.stand(task.id, Task.PAUSED, error.message)
                 are_settled = True
                 continue
             planning.settle_due(store, task, order, now)
-            if store.slots.find(slot.task, slot.at) != slot:
+            if queue(store).slots.find(slot.task, slot.at) != slot:
                 are_settled = True  # it is not to be begun any more
                 continue
             wanted = _price(runner, task, order)
@@ -118,7 +119,7 @@ def claim(store: Store, runner: Runner, roster: Roster, *, monthly: int, now: fl
                 claimed = ledger.step(store, slot, Event.CLAIM, now=now)
                 return _leased(store, claimed, runner, min(wanted, max(left, 0)), now)
             if slot.reason != NO_MONEY:
-                store.slots.write(replace(slot, reason=NO_MONEY))
+                queue(store).slots.write(replace(slot, reason=NO_MONEY))
         if not are_settled:
             break
     return None
@@ -134,14 +135,14 @@ def _leased(store: Store, slot: SlotRow, runner: Runner, limit: int, now: float)
     fence = max(int(store.marks.find(LAST_FENCE)) + 1, int(now * 1000))
     store.marks.put(LAST_FENCE, fence)
     given = replace(slot, runner=runner.key, fence=fence, lease_until=now + LEASE_S, reserved=limit)
-    store.slots.write(given)
+    queue(store).slots.write(given)
     return Lease(given, _task(store, given), limit)
 
 
 def _ask_for_approvals(store: Store, runner: Runner) -> None:
     needing = [name for name, (_, needs) in runner.recipes.items() if needs]
-    for identity in store.tasks.unapproved(needing, runner.projects) if needing else ():
-        store.tasks.stand(identity, Task.PROPOSED, NEEDS_APPROVAL)
+    for identity in queue(store).tasks.unapproved(needing, runner.projects) if needing else ():
+        queue(store).tasks.stand(identity, Task.PROPOSED, NEEDS_APPROVAL)
 
 
 def pause_removed(store: Store, roster: Roster) -> None:
@@ -149,27 +150,27 @@ def pause_removed(store: Store, roster: Roster) -> None:
 
     An approval of such a device counts no more; what has no other one is not active until it has.
     """
-    for task in store.tasks.approved():
+    for task in queue(store).tasks.approved():
         kept = tuple(one for one in task.approvals if one.key in roster.devices)
         if len(kept) < len(task.approvals):
-            store.tasks.approve(task.id, kept)
+            queue(store).tasks.approve(task.id, kept)
             if not kept and task.state is Task.ACTIVE:
-                store.tasks.stand(task.id, Task.PROPOSED, NEEDS_APPROVAL)
-    gone = [signer for signer in store.tasks.signers() if bytes.fromhex(signer) not in roster.devices]
-    for task in store.tasks.living() if gone else ():
+                queue(store).tasks.stand(task.id, Task.PROPOSED, NEEDS_APPROVAL)
+    gone = [signer for signer in queue(store).tasks.signers() if bytes.fromhex(signer) not in roster.devices]
+    for task in queue(store).tasks.living() if gone else ():
         if task.state is Task.PAUSED or task.signer not in gone:
             continue
         why = f"its device, {name_of(roster, task.signer)}, was removed from the space"
-        store.tasks.stand(task.id, Task.PAUSED, why)
+        queue(store).tasks.stand(task.id, Task.PAUSED, why)
         to_be_cancelled(store, task.id, why)
 
 
 def to_be_cancelled(store: Store, task: str, why: str) -> list[SlotRow]:
     """Has what runs of a task killed; those slots."""
-    found = [one for one in store.slots.held() if one.task == task]
+    found = [one for one in queue(store).slots.held() if one.task == task]
     for one in found:
         if one.to_cancel is None:
-            store.slots.write(replace(one, to_cancel=why))
+            queue(store).slots.write(replace(one, to_cancel=why))
     return found
 
 
@@ -181,11 +182,11 @@ def name_of(roster: Roster | None, key: str) -> str:
 
 def take_over(store: Store, earlier: Collection[str], runner: str) -> None:
     """What a runner has that was given to it under an earlier key of its machine: it is the same one, and goes on with it."""
-    for slot in store.slots.held():
+    for slot in queue(store).slots.held():
         if slot.runner is not None and slot.runner in earlier:
-            store.slots.write(replace(slot, runner=runner))
-            if (known := store.runners.find(slot.runner)) is not None:
-                store.runners.note(replace(known, key=runner))
+            queue(store).slots.write(replace(slot, runner=runner))
+            if (known := queue(store).runners.find(slot.runner)) is not None:
+                queue(store).runners.note(replace(known, key=runner))
 
 
 def begin(store: Store, name: Name, runner: str, *, is_repeatable: bool, now: float) -> None:
@@ -194,7 +195,7 @@ def begin(store: Store, name: Name, runner: str, *, is_repeatable: bool, now: fl
     if slot.to_cancel is not None:
         raise _stale()
     if slot.state is Slot.RUNNING:
-        store.slots.write(replace(slot, lease_until=now + LEASE_S))  # the answer was lost
+        queue(store).slots.write(replace(slot, lease_until=now + LEASE_S))  # the answer was lost
         return
     values = {"lease_until": now + LEASE_S, "started_at": now, "is_repeatable": is_repeatable}
     ledger.step(store, slot, Event.START, now=now, **values)
@@ -204,7 +205,7 @@ def renew(store: Store, name: Name, runner: str, *, now: float) -> bool:
     """Has the lease begin anew; whether the run is to be killed. Raises RequestError: it is not this runner's any more."""
     slot = _held(store, name, runner)
     if slot.to_cancel is None:
-        store.slots.write(replace(slot, lease_until=now + LEASE_S))
+        queue(store).slots.write(replace(slot, lease_until=now + LEASE_S))
     return slot.to_cancel is not None
 
 
@@ -215,7 +216,7 @@ def end(
 
     Raises RequestError: it is not this runner's any more.
     """
-    slot = store.slots.find(name.task, name.at)
+    slot = queue(store).slots.find(name.task, name.at)
     if slot is not None and slot.state in FINAL and _is(slot, name, runner) and slot.reason != LEASE_ENDED:
         return slot, True
     is_later = slot is not None and (slot.attempt - 1, slot.fence) == (name.attempt, name.fence)
@@ -224,7 +225,7 @@ def end(
     slot = _held(store, name, runner)
     task = _task(store, slot)
     if ending.microusd or ending.tokens_in or ending.tokens_out:
-        store.runners.spend(month_of(now), runner, ending.microusd, ending.tokens_in + ending.tokens_out)
+        queue(store).runners.spend(month_of(now), runner, ending.microusd, ending.tokens_in + ending.tokens_out)
     spent = {
         "microusd": slot.microusd + ending.microusd,
         "tokens_in": slot.tokens_in + ending.tokens_in,
@@ -246,14 +247,14 @@ def end(
 
 def may_log(store: Store, name: Name, runner: str) -> None:
     """Check that a part of this run's log may come. Raises RequestError."""
-    slot = store.slots.find(name.task, name.at)
+    slot = queue(store).slots.find(name.task, name.at)
     if slot is None or not _is(slot, name, runner) or not (slot.state in FINAL or slot.is_held):
         raise _stale()
 
 
 def end_leases(store: Store, *, now: float, draw: random.Random) -> None:
     """Ends what runners have not been heard of for the length of their lease."""
-    for slot in store.slots.held():
+    for slot in queue(store).slots.held():
         if slot.lease_until is not None and now < slot.lease_until:
             continue
         if slot.to_cancel is not None:
@@ -270,7 +271,7 @@ def month_of(now: float) -> str:
 
 
 def _task(store: Store, slot: SlotRow) -> TaskRow:
-    task = store.tasks.find(slot.task)
+    task = queue(store).tasks.find(slot.task)
     assert task is not None, "a slot refers to its task"
     return task
 
@@ -280,7 +281,7 @@ def _is(slot: SlotRow, name: Name, runner: str) -> bool:
 
 
 def _held(store: Store, name: Name, runner: str) -> SlotRow:
-    slot = store.slots.find(name.task, name.at)
+    slot = queue(store).slots.find(name.task, name.at)
     if slot is None:
         raise NotFoundError("there is no such slot of a task")
     if not slot.is_held or not _is(slot, name, runner):

@@ -13,6 +13,7 @@ from typing import Any, Final
 from confide_crypto.errors import OrderError
 from confide_daemon.store.store import Store
 from confide_night.daemon.queue.slots import SlotRow
+from confide_night.daemon.queue.tables import queue
 from confide_night.daemon.queue.tasks import TaskRow
 from confide_night.order.order import MAX_LASTS_S, Order
 from confide_night.order.states import FINAL, Event, Slot, Task, after
@@ -82,7 +83,7 @@ def step(store: Store, slot: SlotRow, event: Event, *, now: float, **changes: An
     if state in FINAL:
         changes = {"lease_until": None, "reserved": 0, "to_cancel": None, "ended_at": now, **changes}
     found = replace(slot, state=state, **changes)
-    store.slots.write(found)
+    queue(store).slots.write(found)
     if state in FINAL:
         _follow(store, found, now)
     return found
@@ -101,23 +102,23 @@ def again(store: Store, slot: SlotRow, order: Order, reason: str, *, now: float,
 
 def _follow(store: Store, slot: SlotRow, now: float) -> None:
     """What the end of a slot does to its task: one that fails again and again is paused, one of which nothing is left is done."""
-    task = store.tasks.find(slot.task)
+    task = queue(store).tasks.find(slot.task)
     if task is None or task.state in (Task.CANCELLED, Task.DONE):
         return
-    last = store.slots.last_ended(task.id, since=task.fresh_since, limit=FAILURES)
+    last = queue(store).slots.last_ended(task.id, since=task.fresh_since, limit=FAILURES)
     if task.state is Task.ACTIVE and len(last) == FAILURES and _BROKEN.issuperset(last):
-        store.tasks.stand(task.id, Task.PAUSED, f"{FAILURES} of its runs failed in a row")
+        queue(store).tasks.stand(task.id, Task.PAUSED, f"{FAILURES} of its runs failed in a row")
     elif is_over(store, task, now):
-        store.tasks.stand(task.id, Task.DONE)
+        queue(store).tasks.stand(task.id, Task.DONE)
 
 
 def is_over(store: Store, task: TaskRow, now: float) -> bool:
     """Whether nothing of a task is due any more."""
     order = order_in(task)
-    if store.slots.is_open(task.id):
+    if queue(store).slots.is_open(task.id):
         return False
     if now >= order.expires:
         return True
-    only = store.slots.find(task.id, order.at) if order.at is not None else None
+    only = queue(store).slots.find(task.id, order.at) if order.at is not None else None
     # One that stands still for a reason goes on telling it, unless it came to its end all the same.
     return only is not None and (task.state is not Task.PAUSED or only.state is Slot.SUCCEEDED)

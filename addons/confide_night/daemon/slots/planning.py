@@ -13,6 +13,7 @@ from typing import Final
 from confide_crypto.errors import ConfideError
 from confide_daemon.store.store import Store
 from confide_night.daemon.queue.slots import SlotRow
+from confide_night.daemon.queue.tables import queue
 from confide_night.daemon.queue.tasks import TaskRow
 from confide_night.daemon.slots.ledger import is_over, order_in, order_of, step
 from confide_night.order.order import Order
@@ -48,17 +49,17 @@ def plan(store: Store, task: TaskRow, order: Order, now: float) -> None:
     for at in islice(order.times(after=begin), _MOST_AT_ONCE):
         if at > to or at >= order.expires:
             break
-        store.slots.add(task.id, at)
-    store.tasks.planned(task.id, to)
+        queue(store).slots.add(task.id, at)
+    queue(store).tasks.planned(task.id, to)
 
 
 def settle_due(store: Store, task: TaskRow, order: Order, now: float) -> None:
     """Ends the slots of a task that are due and are not to be begun any more."""
-    due = store.slots.due(task.id, now=now)
+    due = queue(store).slots.due(task.id, now=now)
     if not due:
         return
-    ran_until = store.slots.ended_last(task.id)
-    held = [one for one in store.slots.held() if one.task == task.id]
+    ran_until = queue(store).slots.ended_last(task.id)
+    held = [one for one in queue(store).slots.held() if one.task == task.id]
     if held and task.state is Task.ACTIVE:
         due = _beside(store, order, held, due, now)
     elif order.overlap == "queue":
@@ -93,7 +94,7 @@ def _beside(store: Store, order: Order, held: list[SlotRow], due: list[SlotRow],
     if order.overlap == "replace" and fresh:
         for each in held:
             if each.to_cancel is None:
-                store.slots.write(replace(each, to_cancel=REPLACED))
+                queue(store).slots.write(replace(each, to_cancel=REPLACED))
         return due
     return []  # they queue, and are looked at when it has ended
 
@@ -105,14 +106,14 @@ def _miss(store: Store, slots: list[SlotRow], now: float) -> None:
 
 def look_after(store: Store, now: float) -> None:
     """Plans every task, ends what nobody is to begin any more, and sees which tasks are over."""
-    for task in store.tasks.living():
+    for task in queue(store).tasks.living():
         order = order_in(task)
         if task.state in (Task.ACTIVE, Task.PROPOSED):
             try:
                 plan(store, task, order_of(task), now)
             except ConfideError as error:
-                store.tasks.stand(task.id, Task.PAUSED, error.message)
+                queue(store).tasks.stand(task.id, Task.PAUSED, error.message)
                 continue
         settle_due(store, task, order, now)
         if is_over(store, task, now):
-            store.tasks.stand(task.id, Task.DONE)
+            queue(store).tasks.stand(task.id, Task.DONE)

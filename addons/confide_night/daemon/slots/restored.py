@@ -11,6 +11,7 @@ from typing import Final
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.store.store import Store
+from confide_night.daemon.queue.tables import queue
 from confide_night.daemon.queue.tasks import TaskRow
 from confide_night.daemon.slots import ledger, planning
 from confide_night.daemon.slots.ledger import order_of
@@ -39,10 +40,10 @@ def note(store: Store, now: float) -> None:
         return
     store.marks.put(RESTORES, restores)
     forget(store, now)
-    for task in store.tasks.living():
+    for task in queue(store).tasks.living():
         with contextlib.suppress(ConfideError):
             planning.plan(store, task, order_of(task), now)
-    for slot in store.slots.unended(due=int(now) + BEHIND_S):
+    for slot in queue(store).slots.unended(due=int(now) + BEHIND_S):
         ledger.step(store, slot, Event.LOSE, now=now, reason=RESTORED)
 
 
@@ -60,7 +61,7 @@ def note_order(store: Store, task: TaskRow, order: Order, now: float) -> None:
     is_new = order.added > restored_at and abs(now - order.added) <= CLOCK_SKEW_S
     if not restored_at or is_new or order.added > restored_at + BEHIND_S:
         return
-    for slot in store.slots.waiting(task.id):
+    for slot in queue(store).slots.waiting(task.id):
         if slot.at <= restored_at + BEHIND_S:
             ledger.step(store, slot, Event.LOSE, now=now, reason=RESTORED)
 

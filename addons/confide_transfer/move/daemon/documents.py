@@ -26,6 +26,7 @@ from confide_transfer.move.daemon.table import (
     MovedLink,
     MovedRevision,
     MovedSession,
+    MovingTable,
     text_of,
 )
 from confide_transfer.move.shared.moved import HAS_LEFT
@@ -102,26 +103,26 @@ class Moving:
 
         def work(store: Store) -> tuple[list[MovedRevision], int]:
             with store.reading():
-                found = store.moving.revisions(after, texts=texts, most=most, most_bytes=PAGE_BYTES)
-                return found, store.moving.revision_count()
+                found = store.tables(MovingTable).revisions(after, texts=texts, most=most, most_bytes=PAGE_BYTES)
+                return found, store.tables(MovingTable).revision_count()
 
         return await self._threads.read(work)
 
     async def revision_count(self) -> int:
         """How many revisions there are."""
-        return await self._threads.read(lambda store: store.moving.revision_count())
+        return await self._threads.read(lambda store: store.tables(MovingTable).revision_count())
 
     async def documents(self, after: int) -> list[MovedDocument]:
         """A page of what is known of documents beside their revisions."""
-        return await self._threads.read(lambda store: store.moving.documents(after, limit=PAGE_FACTS))
+        return await self._threads.read(lambda store: store.tables(MovingTable).documents(after, limit=PAGE_FACTS))
 
     async def sessions(self, after: int) -> list[MovedSession]:
         """A page of how far the transcripts are."""
-        return await self._threads.read(lambda store: store.moving.sessions(after, limit=PAGE_FACTS))
+        return await self._threads.read(lambda store: store.tables(MovingTable).sessions(after, limit=PAGE_FACTS))
 
     async def links(self) -> list[MovedLink]:
         """All links between projects."""
-        return await self._threads.read(lambda store: store.moving.links())
+        return await self._threads.read(lambda store: store.tables(MovingTable).links())
 
     def hold(self, session: str) -> None:
         """Nobody but this session uses the space from now on. Raises RequestError: another one holds it."""
@@ -210,20 +211,20 @@ class Moving:
 
     def _take(self, store: Store, load: Load) -> None:
         with store.writing():
-            store.moving.require_room()
+            store.tables(MovingTable).require_room()
             newest: dict[int, str | None] = {}
             for one, text in load.revisions:
                 origin = one.origin or provenance.unknown(one.project, one.path, text)
-                document, is_newest = store.moving.take(one, text, origin)
+                document, is_newest = store.tables(MovingTable).take(one, text, origin)
                 if is_newest:
                     newest[document] = text
                 if text is not None:
                     provenance.remark(store, document, one.path, text, origin)
             for dropped in load.dropped:
-                store.moving.drop(*dropped)
+                store.tables(MovingTable).drop(*dropped)
             trusting = [store.documents.find(known.project, known.path) for known in load.documents if known.trusted]
             for known in load.documents:
-                store.moving.take_document(known)
+                store.tables(MovingTable).take_document(known)
             for row in store.documents.by_id(list(newest)):
                 self._derive(store, row, newest[row.id], time.time())
             for row in store.documents.by_id([row.id for row in trusting if row is not None and row.id not in newest]):
@@ -231,7 +232,7 @@ class Moving:
                 found = store.documents.revision(row.id, row.revision)
                 self._derive(store, row, None if found is None else found.text, time.time())
             for session in load.sessions:
-                store.moving.take_session(session)
+                store.tables(MovingTable).take_session(session)
             for link in load.links:
                 store.projects.add_link(link.one, link.other, now=link.time / 1_000_000)
 
@@ -251,7 +252,7 @@ class Moving:
 
         def work(store: Store) -> None:
             with store.writing():
-                here = (store.moving.revision_count(), store.sealed_records.count())
+                here = (store.tables(MovingTable).revision_count(), store.sealed_records.count())
                 if here != (revisions, records):
                     problem = (
                         f"{here[0]:,} revisions and {here[1]:,} secrets are here, not {revisions:,} and {records:,}"
@@ -267,7 +268,7 @@ class Moving:
 
 
 def _check_empty(store: Store) -> None:
-    if not store.moving.is_empty():
+    if not store.tables(MovingTable).is_empty():
         hint = "a move goes into a new one: confided invite NAME; to merge: confide export, join, import"
         raise RequestError("conflict", "there is memory in this space already", hint)
 
