@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from confide_daemon.server.mcp.tool_calls import TOOLSETS, catalogue
+from confide_daemon.server.mcp.tool_calls import catalogue, toolsets
 from confide_memory.tools.call import catalogue_hash
 from confide_proxy.mcp import catalogue as catalogues
 
-GROUPS = [list(groups) for size in (1, 2, 3) for groups in combinations(TOOLSETS, size)]
+GROUPS = [list(groups) for size in (1, 2, 3) for groups in combinations(toolsets(), size)]
 
 
 def test_the_packaged_catalogue_is_the_daemons() -> None:
@@ -35,6 +35,6 @@ def test_a_session_shows_what_its_daemon_would(groups: list[str], tmp_path: Path
 
 
 def test_a_name_of_no_group_is_passed_over_and_told() -> None:
-    assert tuple(TOOLSETS) == catalogues.TOOLSETS
+    assert tuple(toolsets()) == catalogues.TOOLSETS
     assert catalogues.packaged(("nots",)).data == catalogue(["nots"]) == catalogue(["core"])
     assert catalogues.unknown_toolsets(("nots", "core", "all")) == ["nots"]

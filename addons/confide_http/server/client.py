@@ -20,12 +20,12 @@ from starlette.types import Receive, Scope, Send
 from confide_cluster.daemon.gateway.elsewhere import Elsewhere
 from confide_crypto.errors import ConfideError, RequestError
 from confide_daemon.access.callers import Caller, Grants
+from confide_daemon.documents.changes import Change
 from confide_daemon.documents.results import PutResult
 from confide_daemon.errors import FencedError, LockedError
 from confide_daemon.server.mcp.agent_server import AgentServer, nobody
 from confide_daemon.server.mcp.tool_calls import Origin, definitions
 from confide_daemon.server.rates import RECORD_BYTES, TokenBucket, price_of
-from confide_daemon.server.replicas import Change
 from confide_daemon.server.server import OPENED_AT_ONCE, Daemon
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ConnectionFacts, SealingFacts, ToolContext, WrittenBack
@@ -211,7 +211,7 @@ class Client:
     def _refusal(self) -> RequestError | None:
         if self.is_over.is_set():
             return RequestError("denied", "this client's access has ended")
-        return self._space.moving.why_closed("") if self._space is not None else None
+        return self._space.refusal("") if self._space is not None else None
 
     def _withheld(self) -> frozenset[str]:
         if self.grants.may_write:

@@ -9,7 +9,7 @@ from typing import Final
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.access.callers import Caller
-from confide_daemon.server.replicas import Change
+from confide_daemon.documents.changes import Change
 from confide_daemon.server.server import Daemon
 from confide_http.door.limits import MAX_STREAMS_EACH, Places
 from confide_http.server.admission import Bearer

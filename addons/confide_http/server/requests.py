@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from confide_crypto.errors import RequestError
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.enrollment import check_name, free_name
+from confide_daemon.addons import Operation, SessionHost, SessionPart
 from confide_daemon.errors import GrantError, NotFoundError
-from confide_daemon.sealing.rosters import RosterDesk
-from confide_daemon.server.requests import Operation
 from confide_http.server.access.sign_in import Granted, SignInScope, Waiting
 from confide_memory.documents import iso
 
@@ -26,23 +25,14 @@ MOST_GUESSES: Final = 10
 GUESSES_S: Final = 600.0
 
 
-class SignInRequests:
+class SignInRequests(SessionPart):
     """One connection's."""
 
-    def __init__(
-        self,
-        desk: RosterDesk,
-        caller: Callable[[], Caller],
-        is_device: Callable[[bytes], Awaitable[bool]],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`caller` is asked at each step, and raises GrantError once its access has ended; `is_device`: whether a key is on the roster."""
-        self._desk = desk
-        self._caller = caller
-        self._is_device = is_device
+    def __init__(self, session: SessionHost, clock: Callable[[], float] = time.monotonic) -> None:
+        self._session = session
         self._clock = clock
         self._wrong: deque[float] = deque(maxlen=MOST_GUESSES)
-        self.operations: dict[str, Operation] = {
+        self.early: dict[str, Operation] = {
             "sign-in": self._look,
             "sign-in-approve": self._approve,
             "gateway-end": self._end,
@@ -73,7 +63,7 @@ class SignInRequests:
         if projects is not None and not all(one and one.isprintable() for one in projects):
             raise RequestError("invalid", "a project's name cannot be shown")
         found = await self._found(words)
-        caller = self._caller()
+        caller = self._session.caller_now()
         granted = Granted(
             name or free_name(found.application.name, ()),
             scope,
@@ -82,14 +72,14 @@ class SignInRequests:
             days,
             caller.public_key.hex(),
         )
-        done = await asyncio.to_thread(self._desk.sign_ins.approve, found, granted)
+        done = await asyncio.to_thread(self._session.desk.sign_ins.approve, found, granted)
         if done is None:
             raise _unknown()
         return {"scope": done.scope, "days": done.days}
 
     async def _end(self, name: str) -> dict[str, Any]:
         caller = await self._deciding()
-        if not await asyncio.to_thread(self._desk.end_gateway_client, caller.space_id, name):
+        if not await asyncio.to_thread(self._session.desk.end_gateway_client, caller.space_id, name):
             raise NotFoundError(
                 "no program of this name reaches the space by HTTP", hint="confide gateway ls lists them"
             )
@@ -102,7 +92,7 @@ class SignInRequests:
             self._wrong.popleft()
         if len(self._wrong) == MOST_GUESSES:
             raise RequestError("busy", "there were too many wrong words", "come again in ten minutes")
-        found = await asyncio.to_thread(self._desk.sign_ins.of_words, words, caller.space)
+        found = await asyncio.to_thread(self._session.desk.sign_ins.of_words, words, caller.space)
         if found is None:
             self._wrong.append(now)
             raise _unknown()
@@ -110,13 +100,13 @@ class SignInRequests:
 
     async def _deciding(self) -> Caller:
         """Who decides for all of the space. Raises GrantError: the caller does not."""
-        caller = self._caller()
+        caller = self._session.caller_now()
         caller.grants.require_scope()
         if not caller.grants.reaches_all:
             raise GrantError("who reaches a space by HTTP is decided on a machine that reaches all of it")
-        if not await self._is_device(caller.public_key):
+        if not await self._session.epoch_for(caller.public_key) is not None:
             raise GrantError("this machine is not among the devices of its space")
-        return self._caller()
+        return self._session.caller_now()
 
 
 def _unknown() -> NotFoundError:

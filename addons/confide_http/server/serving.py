@@ -21,8 +21,8 @@ from confide_cluster.daemon.gateway.from_nodes import FromNode
 from confide_crypto.keys.files import read_private_file
 from confide_crypto.transport.open import Connection
 from confide_daemon.config import GatewayConfig, parse_listen
+from confide_daemon.documents.changes import Change
 from confide_daemon.errors import ListenError
-from confide_daemon.server.replicas import Change
 from confide_daemon.server.server import Daemon
 from confide_http.door.certificates import CertificateError, Renewal, good_until
 from confide_http.door.guard import Guard, Names

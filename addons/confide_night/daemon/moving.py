@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from confide_crypto.errors import RequestError
+from confide_daemon.spaces.part import PARTS_AWAITED, SPACE_LEFT
 from confide_daemon.store.store import Store
 from confide_memory.forms import encoded
 from confide_night.daemon import desk
@@ -27,8 +28,6 @@ from confide_night.daemon.slots.ledger import is_readable
 from confide_night.order.order import Order
 from confide_night.order.states import Slot, Task
 from confide_night.order.wire import LEASE_S, MAX_LOG_PART, MAX_MOVED, MAX_REASON_CHARS, approvals_of, is_log
-from confide_transfer.move.daemon.documents import AWAITED, LEFT
-from confide_transfer.move.daemon.table import MovingTable
 
 PAGE_BYTES: Final = 3 * 1024 * 1024
 """Of orders and logs in one page; one of each fits always."""
@@ -60,7 +59,7 @@ class Page:
 
 def rests(store: Store) -> bool:
     """Whether nothing of tasks is done here: they have gone to another daemon, or are still on their way from one."""
-    return store.marks.find(LEFT) > 0 or store.marks.find(AWAITED) > 0
+    return store.marks.find(SPACE_LEFT) > 0 or store.marks.find(PARTS_AWAITED) > 0
 
 
 def require_here(store: Store) -> None:
@@ -75,7 +74,7 @@ def page(store: Store, after: str) -> Page:
 
     Raises RequestError: the space has not left; there is no such place.
     """
-    if not store.marks.find(LEFT):
+    if not store.marks.find(SPACE_LEFT):
         raise RequestError("conflict", "tasks go last, once the space has left", "move-leave comes first")
     kind, _, place = after.partition(" ")
     try:
@@ -207,9 +206,9 @@ def take(store: Store, page: Page) -> None:
 
     Raises RequestError: nothing is awaited here, or it does not belong together; OrderError: an order is damaged; SpaceFullError.
     """
-    if not store.marks.find(AWAITED):
+    if not store.marks.find(PARTS_AWAITED):
         raise RequestError("conflict", "no tasks are awaited here")
-    store.tables(MovingTable).require_room()
+    store.require_room()
     apart = page.unreadable or {}
     for one in page.tasks:
         queue(store).tasks.add(_task(one))
@@ -241,7 +240,7 @@ def give_up(store: Store, *, now: float) -> None:
 
 def settle(store: Store, *, now: float) -> None:
     """All are here: from now on they are looked after. Nobody could renew a lease meanwhile, so every one begins anew."""
-    store.marks.put(AWAITED, 0.0)
+    store.marks.put(PARTS_AWAITED, 0.0)
     held = queue(store).slots.held()
     for one in held:
         queue(store).slots.write(replace(one, lease_until=now + LEASE_S))

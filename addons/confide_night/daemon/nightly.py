@@ -17,6 +17,7 @@ from typing import Final
 from confide_crypto.errors import ConfideError
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.notes.dedupe import Deduplication
+from confide_daemon.spaces.part import SpacePart
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
 
@@ -65,7 +66,7 @@ class Findings:
         return [f"The memory itself, {day}: {'; '.join(said)}."]
 
 
-class Nightly:
+class Nightly(SpacePart):
     """Of one open space."""
 
     def __init__(

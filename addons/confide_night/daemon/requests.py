@@ -3,6 +3,7 @@
     task-claim, task-started, task-renew, task-ended, task-log         a runner's
     task-show, task-approve, task-set, task-logs, task-report          a person's
     task-orders, task-resign                                           a machine's whose key was changed
+    move-tasks, move-tasks-in                                          a machine's that moves its space (9.8)
 
 A connection that has asked for a slot is told, from then on, when there may be another one, and what of its runs is to be killed.
 """
@@ -11,8 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -21,17 +21,21 @@ from confide_crypto.errors import ConfideError, ConnectionLost
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.access.callers import Caller, Grants
+from confide_daemon.addons import Operation, SessionHost, SessionPart
+from confide_daemon.documents.changes import Change
 from confide_daemon.errors import GrantError
-from confide_daemon.server.replicas import Change
-from confide_daemon.server.requests import Operation
+from confide_daemon.server.requests.whole_space import require_all, require_device
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.store import Store
 from confide_memory.documents import iso
 from confide_memory.forms import encoded
 from confide_night.daemon import desk, report
+from confide_night.daemon.moving import Page
+from confide_night.daemon.nightly import Nightly
 from confide_night.daemon.queue.slots import SlotRow
 from confide_night.daemon.queue.tables import queue
 from confide_night.daemon.queue.tasks import TaskRow
+from confide_night.daemon.service import Tasks
 from confide_night.daemon.slots.claims import Ending, Lease, Name, Runner, name_of
 from confide_night.order.sealed import Approval
 from confide_night.order.states import Slot, Task
@@ -42,37 +46,13 @@ log = logging.getLogger(__name__)
 NEWS_DEADLINE_S: Final = 10.0
 LOG_PARTS: Final = 16
 """In one answer: 4 MiB."""
-Ask = Callable[[str, dict[str, Any], float], Awaitable[dict[str, Any]]]
 
 
-class TaskRequests:
+class TaskRequests(SessionPart):
     """One connection's."""
 
-    def __init__(
-        self,
-        caller: Callable[[], Caller],
-        epoch_for: Callable[[bytes], Awaitable[int | None]],
-        ask: Ask,
-        publish: Callable[[Change], None],
-        following: Callable[[Callable[[], None]], AbstractContextManager[None]],
-        earlier_keys: Callable[[bytes], list[bytes]],
-    ) -> None:
-        """What they need.
-
-        Args:
-            caller: asked at each step.
-            epoch_for: gives the newest epoch for a key that is on the space's roster, else None.
-            ask: makes a request of the machine.
-            publish: tells the machines of the space of a new revision.
-            following: within what it gives, its argument is called when the devices of the space have changed.
-            earlier_keys: those that a caller had before its present one; it may take a moment.
-        """
-        self._caller = caller
-        self._epoch_for = epoch_for
-        self._ask = ask
-        self._publish = publish
-        self._following = following
-        self._earlier_keys = earlier_keys
+    def __init__(self, session: SessionHost) -> None:
+        self._session = session
         self._has_taken_over = False
         self._space: Space
         self._changed = asyncio.Event()
@@ -90,6 +70,8 @@ class TaskRequests:
             "task-set": self._set,
             "task-logs": self._logs,
             "task-report": self._report,
+            "move-tasks": self._leaving,
+            "move-tasks-in": self._arriving,
         }
 
     def use(self, space: Space) -> None:
@@ -101,13 +83,13 @@ class TaskRequests:
         """Tell a runner what there is for it, until cancelled: one request at a time, however much has changed meanwhile."""
         await self._is_runner.wait()
         # What a device ordered that was removed just now is killed at once.
-        with self._following(lambda: self._space.tasks.wake()):
+        with self._session.desk.following(self._session.caller_now().space_id, lambda: self._tasks.wake()):
             await self._tell_on()
 
     async def _tell_on(self) -> None:
         while True:
             # The space may have been closed since, and opened again: then this is told by `use`.
-            with self._space.tasks.following(self._changed.set):
+            with self._tasks.following(self._changed.set):
                 await self._changed.wait()
                 self._changed.clear()
                 try:
@@ -120,11 +102,11 @@ class TaskRequests:
                     log.info("a runner did not take news of tasks: %s", type(error).__name__)
 
     async def _tell(self) -> None:
-        tasks = self._space.tasks
+        tasks = self._tasks
         killed = await tasks.to_kill(self._key().hex())
         news = {"ready": await tasks.is_ready(), "cancelled": [_name(one) for one in killed[:MAX_CANCELLED]]}
         if news["ready"] or news["cancelled"]:
-            await self._ask(NOTICE, news, NEWS_DEADLINE_S)
+            await self._session.ask(NOTICE, news, NEWS_DEADLINE_S)
 
     # A runner's
 
@@ -138,18 +120,18 @@ class TaskRequests:
             frozenset(busy),
             left_microusd,
         )
-        lease, wait_s = await self._space.tasks.claim(runner)
+        lease, wait_s = await self._tasks.claim(runner)
         self._is_runner.set()
         return {"slot": _leased(lease) if lease is not None else None, "waitS": wait_s}
 
     async def _started(self, repeatable: bool, **name: int | str) -> dict[str, Any]:
         caller, slot = await self._runner_of(name)
-        await self._space.tasks.started(slot, caller.public_key.hex(), is_repeatable=repeatable)
+        await self._tasks.started(slot, caller.public_key.hex(), is_repeatable=repeatable)
         return {"leaseS": LEASE_S}
 
     async def _renew(self, **name: int | str) -> dict[str, Any]:
         caller, slot = await self._runner_of(name)
-        is_cancelled = await self._space.tasks.renew(slot, caller.public_key.hex())
+        is_cancelled = await self._tasks.renew(slot, caller.public_key.hex())
         return {"leaseS": LEASE_S, "cancelled": is_cancelled}
 
     async def _ended(
@@ -167,15 +149,17 @@ class TaskRequests:
     ) -> dict[str, Any]:
         caller, named = await self._runner_of(name)
         ending = Ending(state, reason, microusd, tokens_in, tokens_out, duration_ms, commit, checked)
-        tasks = self._space.tasks
+        tasks = self._tasks
         slot, project, stored = await tasks.ended(named, caller.public_key.hex(), ending, text, author=caller.alias)
         if stored is not None and stored.result is not None:
-            self._publish(Change.of(project, stored.row.path, stored.result, stored.result.previous_hash))
+            self._session.publish_here_too(
+                Change.of(project, stored.row.path, stored.result, stored.result.previous_hash)
+            )
         return {"state": slot.state, "effects": slot.state is Slot.SUCCEEDED, "path": slot.note}
 
     async def _log(self, part: int, record: bytes, **name: int | str) -> dict[str, Any]:
         caller, slot = await self._runner_of(name)
-        await self._space.tasks.log(slot, caller.public_key.hex(), part, record)
+        await self._tasks.log(slot, caller.public_key.hex(), part, record)
         return {}
 
     async def _runner(self) -> Caller:
@@ -183,9 +167,9 @@ class TaskRequests:
         caller = await self._device()
         if not self._has_taken_over:
             # Once: the first connection with a new key has ended those of the old one, which is given nothing more.
-            earlier = await asyncio.to_thread(self._earlier_keys, caller.public_key)
+            earlier = await asyncio.to_thread(self._session.registry.earlier_keys, caller.public_key)
             if earlier:
-                await self._space.tasks.take_over({key.hex() for key in earlier}, caller.public_key.hex())
+                await self._tasks.take_over({key.hex() for key in earlier}, caller.public_key.hex())
             self._has_taken_over = True
         return caller
 
@@ -195,8 +179,8 @@ class TaskRequests:
         # Also one that has connected again, and claims nothing while it runs something: it is told what to kill.
         self._is_runner.set()
         slot = Name(str(said["task"]), int(said["at"]), int(said["attempt"]), int(said["fence"]))
-        task = await self._space.tasks.task(slot.task)
-        caller = self._caller()
+        task = await self._tasks.task(slot.task)
+        caller = self._session.caller_now()
         caller.grants.require_scope()
         caller.grants.require_project(task.project)
         return caller, slot
@@ -205,7 +189,7 @@ class TaskRequests:
 
     async def _show(self, task: str) -> dict[str, Any]:
         self._grants().require_source("memory")
-        roster = await self._space.tasks.roster()
+        roster = await self._tasks.roster()
 
         def work(store: Store) -> dict[str, Any]:
             row = desk.found(store, self._grants(), task)
@@ -223,7 +207,7 @@ class TaskRequests:
                 "slots": [_shown(one, runners) for one in slots],
             }
 
-        return await self._space.tasks.read(work)
+        return await self._tasks.read(work)
 
     async def _orders(self, key: bytes, after: str) -> dict[str, Any]:
         caller = await self._device()
@@ -232,7 +216,7 @@ class TaskRequests:
         def work(store: Store) -> list[TaskRow]:
             return queue(store).tasks.bearing(key.hex(), after, limit=MAX_ORDERS)
 
-        rows = await self._space.tasks.read(work)
+        rows = await self._tasks.read(work)
         orders = [_ordered(one) for one in rows if projects is None or one.project in projects]
         return {"orders": orders, "next": rows[-1].id if rows else None}
 
@@ -242,7 +226,7 @@ class TaskRequests:
         def work(store: Store, roster: Roster | None, now: float) -> TaskRow:
             return desk.sign_anew(store, self._grants(), roster, caller.public_key, order, signature, now=now)
 
-        return {"state": (await self._space.tasks.change(work)).state}
+        return {"state": (await self._tasks.change(work)).state}
 
     async def _approve(self, task: str, signature: bytes) -> dict[str, Any]:
         caller = await self._device()
@@ -251,7 +235,7 @@ class TaskRequests:
         def work(store: Store, roster: Roster | None, _now: float) -> TaskRow:
             return desk.approve(store, desk.writable(store, self._grants(), task), roster, approval)
 
-        return {"state": (await self._space.tasks.change(work)).state}
+        return {"state": (await self._tasks.change(work)).state}
 
     async def _set(self, task: str, state: str) -> dict[str, Any]:
         by = self._grants().alias
@@ -260,7 +244,7 @@ class TaskRequests:
             row = desk.writable(store, self._grants(), task)
             return desk.pause(store, row, by=by) if state == Task.PAUSED else desk.resume(store, row, roster, now=now)
 
-        return {"state": (await self._space.tasks.change(work)).state}
+        return {"state": (await self._tasks.change(work)).state}
 
     async def _logs(self, task: str, at: int, from_: int) -> dict[str, Any]:
         self._grants().require_source("memory")
@@ -269,7 +253,7 @@ class TaskRequests:
             row = desk.found(store, self._grants(), task)
             return queue(store).logs.after(row.id, at, from_, limit=LOG_PARTS + 1)
 
-        found = await self._space.tasks.read(work)
+        found = await self._tasks.read(work)
         parts = found[:LOG_PARTS]
         return {
             "parts": [{"part": number, "record": encoded(record)} for number, record in parts],
@@ -279,28 +263,43 @@ class TaskRequests:
     async def _report(self, since: str | None, brief: bool) -> dict[str, Any]:
         self._grants().require_source("memory")
         begin = datetime.fromisoformat(since).timestamp() if since else None
-        night = None if brief else await self._space.nightly.newest()
+        night = None if brief else await self._space.part(Nightly).newest()
         more = night.lines() if night is not None else ()
-        found = await report.of(self._space.tasks, self._grants, since=begin, is_brief=brief, more=more)
+        found = await report.of(self._tasks, self._grants, since=begin, is_brief=brief, more=more)
         counts = [{"state": state, "count": count} for state, count in found.counts.items()]
         return {"lines": list(found.lines), "open": found.is_open, "counts": counts, "ids": list(found.ids)}
 
+    async def _leaving(self, after: str) -> dict[str, Any]:
+        await require_device(self._session, "a move")
+        page = await self._tasks.leaving(after)
+        require_all(self._session, "a move")
+        return page.told()
+
+    async def _arriving(self, is_last: bool, given_up: bool, **kinds: Any) -> dict[str, Any]:
+        await require_device(self._session, "a move")
+        await self._tasks.arrive(Page(**kinds), is_last=is_last, are_given_up=given_up)
+        return {}
+
+    @property
+    def _tasks(self) -> Tasks:
+        return self._space.part(Tasks)
+
     def _grants(self) -> Grants:
-        return self._caller().grants
+        return self._session.caller_now().grants
 
     async def _device(self) -> Caller:
         """The caller, which is a device of the space that may write. Raises GrantError."""
-        self._caller().grants.require_scope()
-        if await self._epoch_for(self._key()) is None:
+        self._session.caller_now().grants.require_scope()
+        if await self._session.epoch_for(self._key()) is None:
             hint = "approve it on one of them: confide device approve"
             raise GrantError("a runner is one of the devices of its space, and this machine is none", hint=hint)
-        caller = self._caller()
+        caller = self._session.caller_now()
         caller.grants.require_scope()
         caller.grants.require_source("memory")
         return caller
 
     def _key(self) -> bytes:
-        return self._caller().public_key
+        return self._session.caller_now().public_key
 
 
 def _name(slot: SlotRow) -> dict[str, Any]:

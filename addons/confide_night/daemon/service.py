@@ -10,7 +10,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -21,6 +21,7 @@ from confide_daemon.documents.writer import Operation
 from confide_daemon.errors import StorageError
 from confide_daemon.notes.edit import Draft
 from confide_daemon.notes.service import Notes, Stored
+from confide_daemon.spaces.part import SpacePart
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
 from confide_memory.classes import UNTRUSTED
@@ -50,7 +51,7 @@ RETRY_S: Final = 60.0
 TIDIED_AT: Final = "tasks_tidied_at"
 
 
-class Tasks:
+class Tasks(SpacePart):
     """Of one space. `start` begins to look at the time, `close` ends that."""
 
     def __init__(
@@ -320,9 +321,9 @@ class Tasks:
 
     # A space that moves
 
-    async def count(self) -> int:
-        """How many tasks there are, over or not."""
-        return await self._threads.read(lambda store: queue(store).tasks.count())
+    async def carried(self) -> Mapping[str, int]:
+        """Return how many tasks there are, over or not."""
+        return {"tasks": await self._threads.read(lambda store: queue(store).tasks.count())}
 
     async def leaving(self, after: str) -> moving.Page:
         """A page of them, for another daemon. Raises as `moving.page`."""

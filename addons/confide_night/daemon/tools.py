@@ -34,6 +34,7 @@ from confide_night.daemon import desk
 from confide_night.daemon.queue.slots import SlotRow
 from confide_night.daemon.queue.tables import queue
 from confide_night.daemon.queue.tasks import TaskRow
+from confide_night.daemon.service import Tasks
 from confide_night.order.order import (
     LEAST_PRIORITY,
     LEAST_TIMEOUT_MS,
@@ -212,9 +213,9 @@ async def add(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         signed = base64.b64decode(signature, validate=True)
     except (binascii.Error, ValueError):
         raise ToolError("the signature of a task is no base64") from None
-    row, _ = await context.space.tasks.add(lambda: context.grants, context.key, data.encode(), signed)
+    row, _ = await context.space.part(Tasks).add(lambda: context.grants, context.key, data.encode(), signed)
     order = desk.shown_order(row)
-    at, runners = await context.space.tasks.read(lambda store: (_next(store, row), queue(store).runners.listed()))
+    at, runners = await context.space.part(Tasks).read(lambda store: (_next(store, row), queue(store).runners.listed()))
     warnings = [idle] if (idle := desk.nobody_for(row, runners)) else []
     if row.state is Task.PROPOSED:
         warnings.append(f"it waits for the approval of a second device: confide task approve {row.id}")
@@ -245,7 +246,7 @@ async def list_tasks(context: ToolContext, arguments: dict[str, Any]) -> ToolRes
         chosen = (one for one in listed if wanted in ("all", one.status))
         return [one for one, _ in zip(chosen, range(arguments["limit"]), strict=False)]
 
-    found = await context.space.tasks.read(work)
+    found = await context.space.part(Tasks).read(work)
     structured = {"tasks": [one.structured() for one in found]}
     if not found:
         return ToolResult(structured, "No task is queued." if wanted == "all" else f"No task is {wanted}.")
@@ -265,7 +266,7 @@ async def results(context: ToolContext, arguments: dict[str, Any]) -> ToolResult
         slots = queue(store).slots.told(projects, task=task, since=since, limit=arguments["limit"])
         return [(row, slot) for slot in slots if (row := queue(store).tasks.find(slot.task)) is not None]
 
-    found = await context.space.tasks.read(work)
+    found = await context.space.part(Tasks).read(work)
     most = WHOLE_CHARS if named and len(found) == 1 else SUMMARY_CHARS
     told = [await _told(context, row, slot, most) for row, slot in found]
     structured = {"results": told}
@@ -276,7 +277,7 @@ async def results(context: ToolContext, arguments: dict[str, Any]) -> ToolResult
 
 async def cancel(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """End a task for good. Raises GrantError, NotFoundError, ToolError: it is not the caller's to end."""
-    row, could, killed = await context.space.tasks.cancel(lambda: context.grants, arguments["id"])
+    row, could, killed = await context.space.part(Tasks).cancel(lambda: context.grants, arguments["id"])
     structured = {"id": row.id, "cancelled": could, "killed": killed, "queued": False, "warnings": []}
     if not could:
         return ToolResult(structured, f"Task {row.id} was {row.state} already.")

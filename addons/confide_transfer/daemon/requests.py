@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.limits import MAX_MESSAGE
-from confide_daemon.access.callers import Grants
+from confide_daemon.addons import Operation, SessionHost, SessionPart
+from confide_daemon.documents.changes import Change
 from confide_daemon.errors import ToolError
 from confide_daemon.notes.edit import Draft
-from confide_daemon.server.replicas import Change
-from confide_daemon.server.requests import Operation
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import DocumentRow
 from confide_daemon.tools.note_fields import importance, one_line
@@ -66,33 +65,43 @@ _FIELDS = frozenset(
 )
 
 
-class TransferRequests:
-    def __init__(self, space: Space, grants: Callable[[], Grants], publish: Callable[[Change], None]) -> None:
-        """`grants` is asked at each step; `publish` tells the machines of the space, this one too, of a new document."""
-        self._space = space
-        self._grants = grants
-        self._publish = publish
+class TransferRequests(SessionPart):
+    """One connection's."""
+
+    changing = ("import", "refill")
+
+    def __init__(self, session: SessionHost) -> None:
+        self._session = session
+        self._space: Space
         self.operations: dict[str, Operation] = {"import": self._import, "export": self._export, "refill": self._refill}
+
+    def use(self, space: Space) -> None:
+        """Answer from this space from now on."""
+        self._space = space
 
     async def _import(self, project: str, dry_run: bool, again: bool, records: list[Any]) -> dict[str, Any]:
         size = sum(len(str(record.get("content", ""))) for record in records if isinstance(record, Mapping))
         if size > MAX_CHARACTERS:
             hint = f"the limit is {MAX_CHARACTERS:,}"
             raise RequestError("too_large", "the records have too much text together", hint)
-        grants = self._grants()
+        grants = self._session.grants
         grants.require_write(project, NOTES)
         read = [_read(record) for record in records]
         drafts = [draft for draft in read if isinstance(draft, Draft)]
         intake = Intake(project, grants.alias, grants.projects_among(None), again)
-        taken = iter(await self._space.notes.take(drafts, intake, is_dry=dry_run))
+        if dry_run:
+            became = await self._space.notes.read(lambda store: intake.try_out(store, drafts))
+        else:
+            became = await self._space.notes.write(lambda writer: intake.take(writer, drafts))
+        taken = iter(became)
         results = [next(taken) if isinstance(draft, Draft) else draft for draft in read]
         for one in results:
             if one.result is not None:
-                self._publish(Change.of(project, one.path, one.result, one.result.previous_hash))
+                self._session.publish_here_too(Change.of(project, one.path, one.result, one.result.previous_hash))
         return {"results": [_answer(one) for one in results]}
 
     async def _export(self, project: str, after: str) -> dict[str, Any]:
-        grants = self._grants()
+        grants = self._session.grants
         grants.require_project(project)
         following = await self._space.documents.following(
             frozenset((project,)), (project, after), sources=grants.sources, limit=PAGE_DOCUMENTS + 1
@@ -105,7 +114,7 @@ class TransferRequests:
             if found and size > PAGE_BYTES:
                 break
             found.append(document)
-        self._grants().require_project(project)
+        self._session.grants.require_project(project)
         return {"documents": found, "complete": len(found) == len(following)}
 
     async def _document(self, row: DocumentRow) -> dict[str, Any]:
@@ -130,7 +139,7 @@ class TransferRequests:
         path, text = (item.get("path"), item.get("text")) if isinstance(item, Mapping) else (None, None)
         if not isinstance(path, str) or not isinstance(text, str):
             raise RequestError("invalid", "a document has 'path' and 'text'")
-        grants = self._grants()
+        grants = self._session.grants
         try:
             grants.require_write(project, check_path(path))
             check_text(text)
@@ -138,7 +147,7 @@ class TransferRequests:
         except ConfideError as error:
             return {"state": "refused", "why": str(error)}
         if result is not None:
-            self._publish(Change.of(project, path, result, result.previous_hash))
+            self._session.publish_here_too(Change.of(project, path, result, result.previous_hash))
         return {"state": state}
 
 

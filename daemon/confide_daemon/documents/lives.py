@@ -58,6 +58,10 @@ class Lives:
     def __init__(self, threads: StoreThreads) -> None:
         self._threads = threads
 
+    async def is_empty(self) -> bool:
+        """Return whether nothing was ever stored or sealed in the space."""
+        return await self._threads.read(lambda store: store.lives.is_empty())
+
     async def standing(self, shown: str = "") -> Standing:
         """How the space stands, and a receipt of it. `shown`: the receipt that a machine had last, "" for none."""
         found = await self._threads.read(lambda store: _read(store, shown))

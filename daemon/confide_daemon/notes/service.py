@@ -34,7 +34,6 @@ from confide_memory.classes import DERIVED, TRUSTED, UNTRUSTED, lowest
 from confide_memory.documents import check_path, check_text
 from confide_memory.mentions import folded
 from confide_memory.note import Note
-from confide_transfer.daemon.bulk_import import Intake, Taken
 
 # Below that two names have little in common but letters.
 LEAST = 60.0
@@ -160,11 +159,13 @@ class Notes:
             return False
         return await self._threads.read(lambda store: store.operations.find(operation.id) is not None)
 
-    async def take(self, drafts: Sequence[Draft], intake: Intake, *, is_dry: bool = False) -> list[Taken]:
-        """Takes in notes from elsewhere, which bring their ids, in one transaction; a dry run writes nothing. Raises StorageError."""
-        if is_dry:
-            return await self._threads.read(lambda store: intake.try_out(store, drafts))
-        return await self._written(lambda _store: intake.take(self._writer, drafts))
+    async def read(self, work: Callable[[Store], T]) -> T:
+        """Return what `work` finds, in a thread that reads."""
+        return await self._threads.read(work)
+
+    async def write(self, work: Callable[[Writer], T]) -> T:
+        """Return what `work` came to, which writes notes, in the thread that writes. Raises StorageError: nothing was written."""
+        return await self._written(lambda _store: work(self._writer))
 
     async def get(self, identity: str, projects: frozenset[str] | None) -> FullNote:
         """A note by its id, where it and those related with it may lie (None: anywhere).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from confide_crypto.transport.open import Connection
-from confide_daemon.server.replicas import Change
+from confide_daemon.documents.changes import Change
 
 MOST_FILES: Final = 640
 """Of this process, that whoever comes there holds at once."""

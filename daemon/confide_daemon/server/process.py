@@ -20,6 +20,7 @@ from confide_cluster.daemon.spaces.leases import Leases
 from confide_daemon.access.jobs import Kind
 from confide_daemon.access.registry import State, create, open_state
 from confide_daemon.access.revocations import Revocations
+from confide_daemon.addons import installed
 from confide_daemon.config import FEWEST_OPEN, DaemonConfig, parse_listen
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding.memory import heaps
@@ -148,6 +149,7 @@ async def _serve(
             config_file=config_file,
             is_on_demand=on_demand,
             beside=beside,
+            addons=installed(),
         )
         await daemon.run(where)
 
@@ -198,6 +200,7 @@ def _spaces(state: State, config: DaemonConfig, *, on_demand: bool) -> Spaces:
         close_after_s=config.spaces.close_after_s,
         most_open=config.spaces.max_open_spaces,
         pages=pages,
+        parts=[partial(addon.space, config=config) for addon in installed()],
         vault=Vault.open(config.vault) if config.vault.url else None,
         leases=Leases.configured(config.store, state.folder, address=config.node.address),
     )

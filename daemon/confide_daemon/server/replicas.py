@@ -17,6 +17,7 @@ from typing import Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_daemon.access.callers import Grants
+from confide_daemon.documents.changes import Change
 from confide_daemon.documents.results import PutResult
 from confide_daemon.errors import GrantError
 from confide_daemon.spaces.space import Space
@@ -51,22 +52,6 @@ class Held:
 
     revision: int
     hash: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A new revision of a document."""
-
-    project: str
-    path: str
-    revision: int
-    hash: str
-    before: str | None  # hash of the revision before it, None if there was none
-    text: str | None  # None says that the document was removed
-
-    @classmethod
-    def of(cls, project: str, path: str, result: PutResult, before: str | None) -> Change:
-        return cls(project, path, result.revision, result.hash, before, result.text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,9 +28,11 @@ from confide_daemon.access.audit import PAUSE_S, SHARED_PAUSE_S, AuditLog
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.registry import Registry, State
 from confide_daemon.access.revocations import Revocations
+from confide_daemon.addons import Addon
 from confide_daemon.config import DaemonConfig, parse_listen
 from confide_daemon.datadir import instance
 from confide_daemon.datadir.identity import LiveKeys
+from confide_daemon.documents.changes import Change
 from confide_daemon.errors import FencedError, LockedError, OvertakenError
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.server.beside import Beside
@@ -42,7 +44,6 @@ from confide_daemon.server.operator.desk import OperatorDesk
 from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.jobs import Work
 from confide_daemon.server.rates import Rate
-from confide_daemon.server.replicas import Change
 from confide_daemon.server.session import Session
 from confide_daemon.spaces.maintenance import LOOK_S
 from confide_daemon.spaces.pool import Spaces
@@ -88,6 +89,7 @@ class Daemon:
         config_file: Path | None = None,
         is_on_demand: bool = False,
         beside: Callable[[Daemon], Beside] | None = None,
+        addons: Sequence[Addon] = (),
     ) -> None:
         """What it serves, and how.
 
@@ -97,12 +99,14 @@ class Daemon:
             config_file: goes into backups.
             is_on_demand: it was started by the machine that it serves.
             beside: makes what is served beside the machines.
+            addons: that have something in each session.
         """
         self._state = state
         self.config = config
         self.spaces = spaces
         self._sessions: set[Session] = set()
         self._explained: set[Connection] = set()
+        self._addons = addons
         self._stop = asyncio.Event()
         self._keys = LiveKeys(state.folder, state.keys)
         self._keys_complaint = self._registry_complaint = ""
@@ -344,6 +348,7 @@ class Daemon:
                 min_score=self.config.search.min_score,
                 max_age_s=self.config.server.max_session_s,
                 beside=self._beside,
+                addons=self._addons,
             )
         )
 

@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import anyio
@@ -27,7 +27,9 @@ from confide_crypto.transport.task_group import TaskGroup
 from confide_daemon import __version__
 from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.access.registry import Registry
+from confide_daemon.addons import Addon, Operation
 from confide_daemon.documents import transcripts
+from confide_daemon.documents.changes import Change
 from confide_daemon.errors import GrantError, LockedError, StorageError
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.server.beside import Beside
@@ -43,8 +45,7 @@ from confide_daemon.server.mcp.tool_calls import (
     unknown,
 )
 from confide_daemon.server.rates import Rate
-from confide_daemon.server.replicas import Change, ConnectedMachine, Copies
-from confide_daemon.server.requests import Operation
+from confide_daemon.server.replicas import ConnectedMachine, Copies
 from confide_daemon.server.requests.classes import ClassRequests
 from confide_daemon.server.requests.devices import RosterRequests
 from confide_daemon.server.requests.overview import OverviewRequests
@@ -54,15 +55,11 @@ from confide_daemon.server.requests.sync import SyncRequests
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ConnectionFacts, ToolContext
-from confide_http.server.requests import SignInRequests
 from confide_memory.answers import read_of_machine
 from confide_memory.documents import GLOBAL_PROJECT, MAX_TEXT_BYTES, iso, receive_text, send_text
 from confide_memory.forms import project as project_of
 from confide_memory.requests import read
 from confide_memory.versions import UNKNOWN, parsed
-from confide_night.daemon.requests import TaskRequests
-from confide_transfer.daemon.requests import TransferRequests
-from confide_transfer.move.daemon.requests import ALONE, BESIDE, MovingRequests
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +72,7 @@ MAX_PROJECTS = 8
 DRAIN_DEADLINE_S = 5.0
 FINISH_DEADLINE_S = 60.0
 """For changes whose connection is gone. Beyond, the other machines are told by their next comparison."""
-CHANGING = frozenset({"compare", "put", "remove", "restore", "import", "refill"})
+CHANGING = frozenset({"compare", "put", "remove", "restore"})
 """The requests that change documents of which the other machines are told; of a class (`trust`, `lower`) they are not."""
 _OF_TOOLS = frozenset({"call", "lookup"})
 _CHANGING_DEVICES = frozenset({"extend", "pair", "pair-answer", "invite"})
@@ -103,10 +100,12 @@ class Session:
         min_score: float,
         max_age_s: float,
         beside: Beside | None = None,
+        addons: Sequence[Addon] = (),
     ) -> None:
         """What it needs of the daemon.
 
         Args:
+            addons: that answer requests of it.
             beside: who is told of changes beside the machines.
             space: None while it is locked; then all that needs it is refused, until a machine has brought its key.
             sessions: all that the daemon has now, this one among them.
@@ -114,9 +113,9 @@ class Session:
         self.connection = connection
         self.caller = caller
         self._space: Space | None = None
-        self._desk = desk
+        self.desk = desk
         self._spaces = spaces
-        self._registry = registry
+        self.registry = registry
         self._sessions = sessions
         self._beside = beside
         self._rate = rate
@@ -139,17 +138,11 @@ class Session:
         self.ended_by: str | None = None
         """Why the caller is shut out, once it is; from then on it may do nothing."""
         # By these a machine comes to its keys, so they are answered while the space is locked.
-        self._rosters = RosterRequests(desk, spaces, self._caller_now, self._ask)
-        self._sign_ins = SignInRequests(desk, self._caller_now, self._is_device)
-        self._tasks = TaskRequests(
-            self._caller_now,
-            self._rosters.epoch_for,
-            self._ask,
-            self._publish_here_too,
-            lambda wake: desk.following(caller.space_id, wake),
-            registry.earlier_keys,
-        )
-        self._copies = Copies(self._ask, self._held, lambda: self.grants, self._publish)
+        self._rosters = RosterRequests(desk, spaces, self.caller_now, self.ask)
+        self._parts = [part for addon in addons for part in addon.session(self)]
+        self._early = {op: answer for part in self._parts for op, answer in part.early.items()}
+        self._changing = CHANGING.union(*(part.changing for part in self._parts))
+        self._copies = Copies(self.ask, self._held, lambda: self.grants, self._publish)
         self._requests: dict[str, Operation] = {}
         if space is not None:
             self._use(space)
@@ -180,29 +173,25 @@ class Session:
         """Answer from it what is asked from now on."""
         self._space = space
         self._sync = SyncRequests(space, self._copies, lambda: self.grants, self._publish)
-        projects = ProjectRequests(space, lambda: self.grants, self._publish_here_too)
+        projects = ProjectRequests(space, lambda: self.grants, self.publish_here_too)
         overview = OverviewRequests(space, lambda: self.grants)
-        transfer = TransferRequests(space, lambda: self.grants, self._publish_here_too)
-        sealed = SealedRequests(space, self._caller_now, self._rosters.epoch_for, self._desk.unsealed)
+        sealed = SealedRequests(space, self.caller_now, self._rosters.epoch_for, self.desk.unsealed)
         session_id = self.connection.session_id
-        moving = MovingRequests(space, self._caller_now, self._desk, session_id, self._close_others)
-        classes = ClassRequests(space, self._caller_now, self._desk, self._registry, session_id)
-        self._tasks.use(space)
-        for family in (self._sync, projects, overview, transfer, sealed, moving, classes, self._tasks):
+        classes = ClassRequests(space, self.caller_now, self.desk, self.registry, session_id)
+        of_addons: dict[str, Operation] = {}
+        for part in self._parts:
+            part.use(space)
+            of_addons |= part.operations
+        for family in (self._sync, projects, overview, sealed, classes):
             self._requests |= family.operations
+        self._requests |= of_addons
         # Of more projects than a machine attaches, or of the space as a whole.
-        operations = {
-            *overview.operations,
-            *transfer.operations,
-            *sealed.operations,
-            *moving.operations,
-            *classes.operations,
-            *self._tasks.operations,
-        }
+        operations = {*overview.operations, *sealed.operations, *classes.operations, *of_addons}
         self._unattached = {"transcript", "receipt", "documents", "changes", "forget", *operations}
 
-    async def _is_device(self, key: bytes) -> bool:
-        return await self._rosters.epoch_for(key) is not None
+    async def epoch_for(self, key: bytes) -> int | None:
+        """Return the newest epoch of the space's devices for a key that is among them, else None. Raises StorageError."""
+        return await self._rosters.epoch_for(key)
 
     @property
     def grants(self) -> Grants:
@@ -213,7 +202,8 @@ class Session:
         """What a line of the log for programs has beside its text, or, as `event`, in its place: there a machine's name is none of it."""
         return {"session": self.connection.session_id, "space": self.caller.space_id, **more}
 
-    def _caller_now(self) -> Caller:
+    def caller_now(self) -> Caller:
+        """Return the caller as it is now. Raises GrantError: its access has ended."""
         if self.ended_by:
             raise GrantError("this machine's access has ended")
         return self.caller
@@ -238,7 +228,7 @@ class Session:
                     group.create_task(self._forward()),
                     group.create_task(self._serve_space()),
                     group.create_task(self._rosters.run()),
-                    group.create_task(self._tasks.run()),
+                    *(group.create_task(part.run()) for part in self._parts),
                     group.create_task(self._expire()),
                 ]
                 await self.connection.serve(
@@ -257,7 +247,7 @@ class Session:
             log.info("session %s: ended after %.1f s", self.connection.session_id, lasted_s, extra=ended)
             await self._finish()
             if self._space is not None:
-                self._space.moving.release(self.connection.session_id)
+                self._space.session_ended(self.connection.session_id)
             self.ended.set()
 
     async def _serve_space(self) -> None:
@@ -325,7 +315,7 @@ class Session:
 
     async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
         if op == "catalogue":
-            return catalogue(**read(op, body))
+            return catalogue(read(op, body)["toolsets"])
         if op == "ping":
             return {}
         if op == "rotate":
@@ -333,8 +323,8 @@ class Session:
         if op in _CHANGING_DEVICES and self._space is not None:
             async with self._held():
                 self._require_settled()
-        if op in self._sign_ins.operations:
-            return await self._tracked(_answer(self._sign_ins.operations, op, body))
+        if op in self._early:
+            return await self._tracked(_answer(self._early, op, body))
         if op in self._rosters.operations:
             answered = await self._tracked(_answer(self._rosters.operations, op, body))
             if op == "unlock" and self._space is None and not answered["isLocked"]:
@@ -361,20 +351,18 @@ class Session:
             if project not in self._copies.projects:
                 raise RequestError("invalid", "the project is not attached to this connection", "attach comes first")
         answer = _answer(self._requests, op, body)
-        return await self._tracked(self._finished(answer) if op in CHANGING else answer)
+        return await self._tracked(self._finished(answer) if op in self._changing else answer)
 
     def _require_unlocked(self) -> None:
         if self._space is None:
             raise RequestError.of(LockedError())
 
     def _require_settled(self, op: str = "") -> None:
-        """Refuse what is not of a move while the space is on its way to another daemon, or from one (PROTOCOL.md 9.8)."""
-        if self._space is None or op in ALONE or (op in BESIDE and self._space.moving.is_arriving):
-            return
-        if (refusal := self._space.moving.why_closed(self.connection.session_id)) is not None:
+        """Refuse what an add-on keeps the space from, as while it is on its way to another daemon (PROTOCOL.md 9.8)."""
+        if self._space is not None and (refusal := self._space.refusal(self.connection.session_id, op)) is not None:
             raise refusal
 
-    async def _close_others(self) -> None:
+    async def close_others(self) -> None:
         """End the other sessions of the space, and wait until nothing of them runs. Raises RequestError: one does not end."""
         space_id = self.caller.space_id
         others = [one for one in self._sessions if one is not self and one.caller.space_id == space_id]
@@ -443,21 +431,21 @@ class Session:
         if parsed(version) is None or version == self.caller.proxy_version:
             return
         with contextlib.suppress(StorageError):
-            await asyncio.to_thread(self._registry.note_proxy_version, self.connection.peer_key, version)
+            await asyncio.to_thread(self.registry.note_proxy_version, self.connection.peer_key, version)
 
     async def _rotate(self, body: dict[str, Any]) -> dict[str, Any]:
         """Note the caller's new key, which is in force from its first handshake on (PROTOCOL.md 7.10)."""
         old_key, session_id = self.connection.peer_key, self.connection.session_id
         new_key = verify_rotation(body, old_key, session_id)
         try:
-            await asyncio.to_thread(self._registry.name_successor, old_key, new_key, session=session_id)
+            await asyncio.to_thread(self.registry.name_successor, old_key, new_key, session=session_id)
         except ConfideError as error:
             raise RequestError.of(error) from error
         extra = self._facts(event="machine will have a new key")
         log.info("session %s: %s will have a new key", session_id, self.caller.alias, extra=extra)
         return {}
 
-    async def _ask(self, op: str, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    async def ask(self, op: str, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         """The machine's answer, read. Raises RequestError: it refuses, or its answer is none; ConnectionLost, TimeoutError."""
         answer = await self._asked(op, body, timeout_s)
         try:
@@ -483,7 +471,7 @@ class Session:
             return RequestError("unavailable", "the daemon is stopping; this call was not run", "try again in a moment")
         if self._space is None:
             return RequestError.of(LockedError())
-        if (refusal := self._space.moving.why_closed(self.connection.session_id)) is not None:
+        if (refusal := self._space.refusal(self.connection.session_id)) is not None:
             return refusal
         if len(self._running) >= MAX_CALLS_AT_ONCE:
             problem = f"{MAX_CALLS_AT_ONCE} calls of this connection are running already"
@@ -575,7 +563,7 @@ class Session:
         if self._beside is not None:
             self._beside.changed(self.caller.space_id, change)
 
-    def _publish_here_too(self, change: Change) -> None:
+    def publish_here_too(self, change: Change) -> None:
         """For a revision that the caller's machine has not got, though it asked for it."""
         self._publish(change)
         self._copies.announce(change)

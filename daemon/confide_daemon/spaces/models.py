@@ -15,7 +15,6 @@ from confide_daemon.embedding.settings import AUTO, RemoteSettings
 from confide_daemon.retrieval.indexing.generations import Patience
 from confide_daemon.retrieval.search.ranking import ORIGINAL, Weights
 from confide_daemon.store.tables.pieces import Generation
-from confide_night.order.order import microusd
 
 if TYPE_CHECKING:
     from confide_daemon.embedding.reranker import Reranker
@@ -31,8 +30,6 @@ class IndexSettings:
     reranker: Reranker | None = None
     # what a note must have in common with another one, at least, to be told of as its duplicate
     duplicate_similarity: float = 0.9
-    # what all runners of a space together may spend in a month, in millionths of a dollar; 0: as much as each may by itself
-    monthly_microusd: int = 0
     # a model for questions on the vectors of a generation that another one of the same provider is to follow
     former: Callable[[Generation], Model | None] | None = field(default=None, compare=False)
 
@@ -44,7 +41,6 @@ def index_settings(config: DaemonConfig) -> IndexSettings:
         weights=_weights(config.search),
         reranker=_reranker(config),
         duplicate_similarity=config.notes.duplicate_similarity,
-        monthly_microusd=microusd(config.tasks.monthly_usd),
         former=partial(former, config.embedding),
     )
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from confide_daemon.spaces.custodian import Custodian, sweep
 from confide_daemon.spaces.entry import Entry, Follow, Standing, StandingFile, Stilled
 from confide_daemon.spaces.maintenance import OPEN, Turns
 from confide_daemon.spaces.models import IndexSettings
+from confide_daemon.spaces.part import SpacePart
 from confide_daemon.spaces.room import CLOSE_AFTER_S, MOST_OPEN, Room
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.migrations import migrations
@@ -74,6 +75,7 @@ class Spaces:
         pages: PageBudget | None = None,
         vault: Vault | None = None,
         leases: Leases | None = None,
+        parts: Sequence[Callable[[Space], Iterable[SpacePart]]] = (),
     ) -> None:
         """What all spaces have in common.
 
@@ -88,9 +90,11 @@ class Spaces:
             pages: what all of them may keep of what was read.
             vault: what keeps the sealed records of all of them; closed with them.
             leases: of their logs, whose copies the files are; None: the files are all there is. Closed with them.
+            parts: make what add-ons have in each of them.
         """
         self._began_at = time.time()
         self._leases = leases
+        self._parts = parts
         self._ahead = set(state.folder.spaces.glob(_AHEAD)) if leases is not None else set()
         self._renewing: set[asyncio.Task[None]] = set()
         self._vault = vault
@@ -519,6 +523,7 @@ class Spaces:
             around=lambda: self.around(space_id),
             held=held,
             is_known=await asyncio.to_thread(self._is_known, space_id),
+            parts=self._parts,
         )
 
     def _is_known(self, space_id: str) -> bool:

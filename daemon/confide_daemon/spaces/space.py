@@ -12,13 +12,14 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from confide_cluster.daemon.spaces.leases import Lease, discard
 from confide_cluster.daemon.spaces.shipping import Shipping
+from confide_crypto.errors import RequestError
 from confide_crypto.sealing.roster import Roster
 from confide_daemon.datadir.disk import Disk
 from confide_daemon.documents.history import DELETED_DAYS, History
@@ -50,6 +51,7 @@ from confide_daemon.sealing.vault_records import VaultRecords
 from confide_daemon.spaces import maintenance
 from confide_daemon.spaces.maintenance import Health, Turns, Upkeep, mark_closed
 from confide_daemon.spaces.models import IndexSettings
+from confide_daemon.spaces.part import SpacePart
 from confide_daemon.store.database import Damage, Outbox
 from confide_daemon.store.page_budget import PageBudget
 from confide_daemon.store.quota import UNLIMITED, Quota
@@ -58,12 +60,10 @@ from confide_daemon.store.store import Store
 from confide_daemon.store.tables.vector_scan import VectorScan
 from confide_daemon.store.threads import StoreThreads
 from confide_daemon.store.upkeep import salvage
-from confide_night.daemon.nightly import Nightly
-from confide_night.daemon.service import Tasks
-from confide_night.daemon.slots.claims import UNLIMITED as ANY_MONEY
-from confide_transfer.move.daemon.documents import Moving
 
 log = logging.getLogger(__name__)
+
+_Part = TypeVar("_Part", bound=SpacePart)
 
 
 # More are not told of, so that status stays small.
@@ -132,39 +132,42 @@ class Space:
         outbox: Outbox | None,
     ):
         """`scan`: its vectors in memory; `damage`: what its connections cannot read; `crashed`: it was not closed the last time;
-        `roster`: its devices now; `around`: as `Nightly` has it."""
+        `roster` and `around`: as `open` has them."""
         self.space_id = space_id
+        self.clock = clock
+        self.roster = roster
+        self.around = around
+        self.parts: list[SpacePart] = []
         self._outbox = outbox
         self._held = held
         self._damage = damage
         self._scan = scan
-        self._threads = threads
+        self.threads = threads
         self._writer = writer
-        self._derivation = derivation
+        self.derivation = derivation
         self._budget = Budget(clock)
         self._providers = [Provider(handle, self._budget) for handle in embedders]
-        self._indexer = Indexer(threads.write, self._providers, self._budget, derivation, settings.patience, disk)
+        self.indexer = Indexer(threads.write, self._providers, self._budget, derivation, settings.patience, disk)
         self.shipping = Shipping(
-            threads, outbox, computed=lambda: self._indexer.computed, is_at_rest=lambda: self.is_at_rest
+            threads, outbox, computed=lambda: self.indexer.computed, is_at_rest=lambda: self.is_at_rest
         )
         self.searcher = Searcher(
             threads,
             self._providers,
             self._budget,
-            self._indexer,
+            self.indexer,
             damage,
             weights=settings.weights,
             reranker=settings.reranker,
             former=settings.former,
         )
-        self.documents = Documents(threads, writer, self._indexer.changed)
-        self.transcripts = Transcripts(threads, derivation.keep, derivation.extend, self._indexer.changed)
+        self.documents = Documents(threads, writer, self.indexer.changed)
+        self.transcripts = Transcripts(threads, derivation.keep, derivation.extend, self.indexer.changed)
         self.listing = Listing(threads)
         self.overview = Overview(threads)
         self.history = History(threads, deleted_days=deleted_days, clock=clock)
         self.lives = Lives(threads)
         self.projects = Projects(threads)
-        self.moving = Moving(threads, derivation.keep, self._indexer.changed)
         self.records = SealedRecords(threads, clock) if vault is None else VaultRecords(threads, vault, space_id, clock)
         self.usage = Usage(threads, clock)
         self.duplicates = Duplicates(
@@ -172,17 +175,13 @@ class Space:
             self._providers,
             self._budget,
             settings.chunks,
-            self._indexer.wake,
+            self.indexer.wake,
             self.searcher.warm,
             similarity=settings.duplicate_similarity,
         )
         self.notes = Notes(threads, writer, self.documents.change)
-        self.tasks = Tasks(
-            threads, self.notes, roster=roster, monthly=settings.monthly_microusd or ANY_MONEY, clock=clock
-        )
         self.deduplication = Deduplication(threads, self.notes)
-        self.nightly = Nightly(threads, self.deduplication, waiting=lambda: self.waiting, around=around, clock=clock)
-        self.stored_texts = StoredTexts(threads, derivation.keep, self._indexer.changed, self.searcher.forget_texts)
+        self.stored_texts = StoredTexts(threads, derivation.keep, self.indexer.changed, self.searcher.forget_texts)
         self.upkeep = Upkeep(
             threads,
             damage,
@@ -215,6 +214,7 @@ class Space:
         around: Callable[[], tuple[int | None, bool | None]] = lambda: (None, None),
         held: Lease | None = None,
         is_known: bool = False,
+        parts: Sequence[Callable[[Space], Iterable[SpacePart]]] = (),
     ) -> Space:
         """Opens the space, making it when the file is not there, and takes up the indexing and the upkeep.
 
@@ -234,6 +234,7 @@ class Space:
                 while.
             held: the lease of its log, of which the file is a copy; None: the file is all there is.
             is_known: machines have used the space before, so a file that is missing is a loss, which is noted.
+            parts: make what add-ons have in it.
 
         Raises StorageError: wrong key, damaged beyond repair, newer schema, not writable, disk full.
         """
@@ -271,18 +272,21 @@ class Space:
                 if behind:
                     await threads.maintain(lambda store: derivation.follow_all(store, behind))
                 await space.projects.open()
-                await space.moving.open()
+                for make in parts:
+                    space.parts.extend(make(space))
+                for part in space.parts:
+                    await part.open()
                 await threads.read(space._budget.load)
                 await space.searcher.open()
             except BaseException:
                 await threads.close()
                 raise
-            space._indexer.start()
+            space.indexer.start()
             space.history.start()
             space.upkeep.start()
             space.records.start()
-            space.tasks.start()
-            space.nightly.start()
+            for part in space.parts:
+                part.start()
             space.shipping.start()
             return space
 
@@ -318,8 +322,8 @@ class Space:
         """
         if self._outbox is not None:
             self._outbox.custody = custody
-        await self._threads.change_key(key, follow)
-        if kept := await self._threads.read(lambda store: salvage.damaged_copies(store.path)):
+        await self.threads.change_key(key, follow)
+        if kept := await self.threads.read(lambda store: salvage.damaged_copies(store.path)):
             log.warning(
                 "beside space %s, %d former files with damage are under its old key until they are removed",
                 self.space_id,
@@ -328,27 +332,27 @@ class Space:
 
     async def close(self) -> None:
         """Ends the indexing after its current batch and closes the database."""
-        await self.nightly.close()
-        await self.tasks.close()
+        for part in reversed(self.parts):
+            await part.close()
         await self.records.close()
         await self.upkeep.close()
         await self.history.close()
         await self.duplicates.close()
-        await self._indexer.close()
+        await self.indexer.close()
         await self.searcher.close()
         await self.usage.close()
         await self.shipping.close()
         with contextlib.suppress(StorageError):
-            await self._threads.maintain(mark_closed)
-        await self._threads.close()
+            await self.threads.maintain(mark_closed)
+        await self.threads.close()
 
     async def _renew_foreign(self) -> int:
         """Has vectors computed anew that their model, which has another one's name, does not give; of how many that was seen."""
         for provider in self._providers:
             name = provider.name
-            texts, vectors = await self._threads.examine(lambda store: model.sample(store, name))  # noqa: B023
+            texts, vectors = await self.threads.examine(lambda store: model.sample(store, name))  # noqa: B023
             if await model.is_foreign(provider, texts, vectors):
-                self._indexer.renew()
+                self.indexer.renew()
                 return len(texts)
         return 0
 
@@ -357,8 +361,8 @@ class Space:
         cut_now = 0
         after: int | None = 0
         while after is not None:
-            work = functools.partial(self._derivation.retry, after=after, limit=RETRIED)
-            more, after = await self._threads.maintain(work)
+            work = functools.partial(self.derivation.retry, after=after, limit=RETRIED)
+            more, after = await self.threads.maintain(work)
             cut_now += more
         return cut_now
 
@@ -367,16 +371,16 @@ class Space:
         if vectors_changed:
             self._scan.forget()
             self.searcher.forget()
-        self._indexer.wake()
+        self.indexer.wake()
 
     async def status(self, projects: frozenset[str] | None) -> SpaceStatus:
         """How the space is; counts for the given projects only (None: all)."""
-        return await self._threads.read(lambda store: self._status(store, projects))
+        return await self.threads.read(lambda store: self._status(store, projects))
 
     def _status(self, store: Store, projects: frozenset[str] | None) -> SpaceStatus:
-        outlook = self._indexer.outlook()
+        outlook = self.indexer.outlook()
         with store.reading():
-            state = self._indexer.progress(store, outlook)
+            state = self.indexer.progress(store, outlook)
             sources = store.documents.counts(projects)
             held = holdings(store)
             total = state.total
@@ -393,7 +397,7 @@ class Space:
             clashes = store.documents.clashing(projects, limit=MAX_CLASHES)
         p50_ms, p95_ms = self.searcher.latencies()
         warnings = generations.warnings(self._providers, live)
-        warnings += [*self._indexer.warnings(), *self.upkeep.warnings()]
+        warnings += [*self.indexer.warnings(), *self.upkeep.warnings()]
         if self._held is not None:
             warnings += self._held.warnings()
         return SpaceStatus(
@@ -432,7 +436,7 @@ class Space:
                     return sum(count.chunks for count in store.documents.counts(projects).values())
                 return store.vectors.waiting_among(live.id, projects)
 
-        return await self._threads.read(work)
+        return await self.threads.read(work)
 
     async def wait_indexed(self, *, timeout_s: float, progress: Callable[[int, int], None] | None = None) -> bool:
         """Waits until every piece has its vector; False when that cannot be (no model, a failure) or takes longer than `timeout_s`."""
@@ -440,31 +444,31 @@ class Space:
         has_retried = False
         rested_at = -1
         while True:
-            state = await self._threads.read(self._progress)
+            state = await self.threads.read(self._progress)
             if progress is not None:
                 progress(state.done, state.total)
             if state.complete:
                 return True
             # At rest twice in a row, and in between: what was committed meanwhile was heard of by now, and did not wake it.
-            moves = self._indexer.moves if self.is_at_rest else -1
+            moves = self.indexer.moves if self.is_at_rest else -1
             is_stuck = moves == rested_at >= 0
             left = deadline - time.monotonic()
-            if is_stuck and (self._indexer.failure is not None or self._indexer.uncuttable) and not has_retried:
+            if is_stuck and (self.indexer.failure is not None or self.indexer.uncuttable) and not has_retried:
                 # What stopped it may be over by now, as when room was made on the disk.
                 has_retried, is_stuck, moves = True, False, -1
                 if await self._cut_again():
                     self.upkeep.look()
-                self._indexer.wake()
+                self.indexer.wake()
             if left <= 0 or is_stuck:
                 return False
             rested_at = moves
             # A model that becomes ready wakes the indexer, which tells us; the cap is for a change missed between the two lines above.
-            await self._indexer.wait_move(min(left, 0.25))
+            await self.indexer.wait_move(min(left, 0.25))
 
     def _progress(self, store: Store) -> Progress:
-        outlook = self._indexer.outlook()
+        outlook = self.indexer.outlook()
         with store.reading():
-            return self._indexer.progress(store, outlook)
+            return self.indexer.progress(store, outlook)
 
     async def rebuild(
         self,
@@ -477,7 +481,7 @@ class Space:
 
         One transaction a document, so that others write meanwhile; cancelled, it ends between two.
         """
-        documents = await self._threads.read(
+        documents = await self.threads.read(
             lambda store: [row.id for row in store.documents.listed(None) if not row.deleted]
         )
         added = kept = removed = 0
@@ -486,12 +490,28 @@ class Space:
                 return PieceChanges(added, kept, removed)
             if progress is not None:
                 progress(number, len(documents))
-            one = await self._threads.write(lambda _store: self._writer.recut(document))  # noqa: B023 - awaited here
+            one = await self.threads.write(lambda _store: self._writer.recut(document))  # noqa: B023 - awaited here
             added, kept, removed = added + one.added, kept + one.kept, removed + one.removed
         if reembed:
-            self._indexer.renew()
-        self._indexer.forgive()
+            self.indexer.renew()
+        self.indexer.forgive()
         return PieceChanges(added, kept, removed)
+
+    def part(self, kind: type[_Part]) -> _Part:
+        """Return an add-on's part of this space. Raises LookupError: the add-on has none here."""
+        for part in self.parts:
+            if isinstance(part, kind):
+                return part
+        raise LookupError(f"{kind.__name__} is no part of this space")
+
+    def refusal(self, session_id: str, op: str = "") -> RequestError | None:
+        """Return why a session may not use the space now, as `SpacePart.refusal`."""
+        return next((found for part in self.parts if (found := part.refusal(session_id, op)) is not None), None)
+
+    def session_ended(self, session_id: str) -> None:
+        """Let go of what a session had of the space."""
+        for part in self.parts:
+            part.session_ended(session_id)
 
     @property
     def lease(self) -> int | None:
@@ -501,35 +521,35 @@ class Space:
     @property
     def is_at_rest(self) -> bool:
         """Whether nothing is being indexed: all is done, or cannot be now."""
-        return self._indexer.idle and not self._indexer.is_loading
+        return self.indexer.idle and not self.indexer.is_loading
 
     @property
     def is_held(self) -> bool:
-        """Whether a session keeps it still, to carry it to another daemon: nobody but this object knows of that."""
-        return self.moving.is_held
+        """Whether it must stay open though nobody uses it, since only an add-on's part knows of something (`SpacePart.is_held`)."""
+        return any(part.is_held for part in self.parts)
 
     @property
     def has_file(self) -> bool:
         """Whether the file that it has open is still at its path."""
-        return self._threads.has_file
+        return self.threads.has_file
 
     @property
     def waiting(self) -> int:
         """How many pieces wait for their vectors, as last seen by who makes them."""
-        return self._indexer.waiting
+        return self.indexer.waiting
 
     async def answer(self) -> None:
         """Return once its writer's thread is free, and alive."""
-        await self._threads.answer()
+        await self.threads.answer()
 
     def ailments(self) -> set[str]:
         """What of it does not work as it should, in words that tell nothing of what it holds: storage, index, embedding."""
         state = self.upkeep.health().state
-        is_lost = state == "damaged" or self._threads.refused is not None
+        is_lost = state == "damaged" or self.threads.refused is not None
         found = {"storage"} if is_lost else {"index"} if state == "healing" else set()
-        if self._indexer.failure is not None or self._indexer.uncuttable:
+        if self.indexer.failure is not None or self.indexer.uncuttable:
             found.add("index")
-        if all(one.condition in (Condition.DOWN, Condition.REFUSED) for one in self._indexer.standings()):
+        if all(one.condition in (Condition.DOWN, Condition.REFUSED) for one in self.indexer.standings()):
             found.add("embedding")
         return found
 

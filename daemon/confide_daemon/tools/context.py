@@ -430,3 +430,22 @@ def record(properties: dict[str, Any], *, optional: tuple[str, ...] = ()) -> dic
         "required": [name for name in properties if name not in optional],
         "additionalProperties": False,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool: how it is described, and what carries it out."""
+
+    definition: Definition
+    call: Callable[[ToolContext, dict[str, Any]], Coroutine[Any, Any, ToolResult]]
+    """Gets arguments that were checked against the definition. Raises ConfideError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a person chooses from a client's menu: how it is described there, and what makes its text."""
+
+    definition: Mapping[str, Any]
+    """`name`, `title`, `description` and `arguments`, as MCP lists them."""
+    text: Callable[[ToolContext, Mapping[str, str]], Coroutine[Any, Any, str]]
+    """Gets the arguments as they came. Raises ConfideError."""

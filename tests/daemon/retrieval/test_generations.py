@@ -194,7 +194,7 @@ async def test_calls_are_as_large_and_as_many_at_once_as_the_model_takes(tmp_pat
     async with opened(tmp_path / "s.db", [Model.none()]) as space:
         await fill(space, 60)
     async with opened(tmp_path / "s.db", [handle(model, pause_s=60)]) as space:
-        status = await until(space, lambda status: status.providers[0].state == "down" and space._indexer.idle)
+        status = await until(space, lambda status: status.providers[0].state == "down" and space.indexer.idle)
         assert status.queued == 60 - len(model.embedded)
     assert model.most == 4
     assert model.largest == 5
@@ -487,10 +487,10 @@ async def test_no_write_waits_for_a_provider_and_none_of_its_vectors_is_lost_whe
                     if not one.live:
                         store.vectors.drop(one.id, now=time.time())
 
-        await space._threads.write(drop)
+        await space.threads.write(drop)
         model.open.set()
-        await until(space, lambda status: space._indexer.idle)
-        kept = await space._threads.read(
+        await until(space, lambda status: space.indexer.idle)
+        kept = await space.threads.read(
             lambda store: store.vectors.known(store.vectors.generations()[0], _hashes(store))
         )
         assert len(kept) == 4
@@ -568,7 +568,7 @@ async def test_vectors_of_what_was_deleted_are_bounded_in_size_and_in_time(
         for days in (0, 8, 91):
             now[0] = time.time() + days * 86_400
             await space.history.sweep()
-            held.append(await space._threads.read(_cached))
+            held.append(await space.threads.read(_cached))
     assert held == [20, 5, 0]
 
 

@@ -121,7 +121,7 @@ async def test_documents_are_not_cut_again_on_the_last_room(tmp_path: Path, monk
     settings = IndexSettings(chunks=ChunkSettings.named("original"))
     async with opened(tmp_path / "s.db", [Model.none()], settings=settings) as space:
         assert not await space.wait_indexed(timeout_s=DEADLINE_S)
-        waiting = await space._threads.read(lambda store: store.documents.cut_otherwise(settings.chunks.name, limit=10))
+        waiting = await space.threads.read(lambda store: store.documents.cut_otherwise(settings.chunks.name, limit=10))
         assert len(waiting) == 3
         assert (await space.searcher.search(SearchQuery("number1"))).hits
         await fill(space, 1, start=3)

@@ -127,7 +127,7 @@ async def test_a_whole_check_reads_every_record(path: Path) -> None:
     space = await open_space(path)
     assert (await space.upkeep.check())[integrity.RECORDS_DAMAGED] == 3
     assert integrity.RECORDS_DAMAGED not in await space.upkeep.check()
-    assert {one.what for one in await space._threads.read(lambda store: store.breaches.listed(limit=10))} >= {
+    assert {one.what for one in await space.threads.read(lambda store: store.breaches.listed(limit=10))} >= {
         integrity.RECORDS_DAMAGED,
         integrity.LOST_ROWS,
     }

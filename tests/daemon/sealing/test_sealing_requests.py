@@ -776,7 +776,7 @@ async def test_the_daemons_folder_and_memory_of_it_hold_no_secret(tmp_path: Path
         with registry.reading() as database:
             stored = everything(database.execute("SELECT * FROM roster_entries"))
         space = await daemon.daemon.spaces.get(registry.spaces()["home"])
-        stored += await space._threads.read(lambda store: everything(store.rows("SELECT * FROM sealed_record")))
+        stored += await space.threads.read(lambda store: everything(store.rows("SELECT * FROM sealed_record")))
         await leave(laptop)
     assert kept.secret_id in stored
     for needle in (value, value.hex().encode(), *keys.epochs):

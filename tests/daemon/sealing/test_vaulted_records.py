@@ -129,7 +129,7 @@ async def test_the_bytes_are_in_the_vault_and_the_list_is_here(
         for one in kept:
             assert await space.records.get(one.secret_id) == one
         assert await space.records.places() == (41, 0)
-        found = await space._threads.examine(
+        found = await space.threads.examine(
             lambda store: [breach for slice in store.integrity.examine() for breach in slice]
         )
         assert found == []

@@ -7,7 +7,7 @@ import sys
 
 UNUSED = (
     "confide_cluster.shared.speaking",
-    "confide_http.server",
+    "confide_http.server.serving",
     "confide_cluster.daemon.nodes",
     "confide_cluster.daemon.relay",
     "confide_cluster.daemon.spaces.joining",

@@ -109,7 +109,7 @@ async def test_a_writer_that_hangs_stops_the_signs_of_life_until_it_goes_on(daem
         await other.attach()
         await asyncio.to_thread(systemd.next, "WATCHDOG")
         space = await daemon.daemon.spaces.get(daemon.state.registry.spaces()["stuck"])
-        hanging = asyncio.create_task(space._threads.maintain(lambda _store: hang()))
+        hanging = asyncio.create_task(space.threads.maintain(lambda _store: hang()))
         await asyncio.to_thread(held.wait, DEADLINE_S)
         try:
             systemd.drain()

@@ -60,7 +60,7 @@ async def healed(space: Space) -> None:
 
 async def healed_breaches(space: Space) -> set[str]:
     """What was found and put right, as it is written down."""
-    noted = await space._threads.read(lambda store: store.breaches.listed(limit=10))
+    noted = await space.threads.read(lambda store: store.breaches.listed(limit=10))
     assert all(one.rows > 0 for one in noted)
     return {one.what for one in noted if one.healed_at is not None}
 
@@ -398,7 +398,7 @@ async def test_a_deleted_space_gives_its_room_back_while_it_is_searched(tmp_path
     before = path.stat().st_size
     for number in range(12):
         await space.documents.remove("p", f"big{number}.md", base=1, author="a")
-    await space._threads.write(lambda store: store.documents.forget_deleted(9e12, limit=1000))
+    await space.threads.write(lambda store: store.documents.forget_deleted(9e12, limit=1000))
     giving: asyncio.Task[int] = asyncio.create_task(space.upkeep.give_back())
     while not giving.done():
         assert await found(space, 3)
@@ -477,7 +477,7 @@ async def test_room_that_a_reader_holds_back_is_given_back_when_it_is_done(tmp_p
     await space.upkeep.give_back()
     for number in range(12):
         await space.documents.remove("p", f"big{number}.md", base=1, author="a")
-    await space._threads.write(lambda store: store.documents.forget_deleted(9e12, limit=1000))
+    await space.threads.write(lambda store: store.documents.forget_deleted(9e12, limit=1000))
     before = path.stat().st_size
     reader = damaging.connect(path, damaging.KEY, writer=False)
     reader.execute("BEGIN")
@@ -600,21 +600,21 @@ async def test_a_file_that_was_replaced_ends_no_reader_and_no_process(path: Path
     await space.documents.put("p", "new.md", "a text\n", base=0, author="a")
     shutil.copy(path, path.with_name("other"))
     path.with_name("other").rename(path)
-    await space._threads.rest()  # who examines opens the file anew
+    await space.threads.rest()  # who examines opens the file anew
     with pytest.raises(StorageError, match="replaced by another file while it was open"):
-        await space._threads.examine(lambda store: store.rows("SELECT count(*) FROM document"))
+        await space.threads.examine(lambda store: store.rows("SELECT count(*) FROM document"))
     await space.close()
 
 
 async def test_a_write_that_was_refused_is_known_until_one_is_made(path: Path) -> None:
     """Reads go on meanwhile. The upkeep tries by itself, so that nobody has to store something to see that all is well again."""
     space = await open_space(path)
-    await space._threads.maintain(lambda store: store.rows("PRAGMA query_only = ON"))
+    await space.threads.maintain(lambda store: store.rows("PRAGMA query_only = ON"))
     with pytest.raises(StorageError, match="not writable"):
         await space.documents.put("p", "new.md", "a text\n", base=0, author="a")
     assert "storage" in space.ailments()
     assert (await space.documents.read("p", "3.md")).text == text_of(3)
-    await space._threads.maintain(lambda store: store.rows("PRAGMA query_only = OFF"))
+    await space.threads.maintain(lambda store: store.rows("PRAGMA query_only = OFF"))
     space.upkeep.look()
     async with asyncio.timeout(DEADLINE_S):
         while "storage" in space.ailments():  # noqa: ASYNC110 - as /health asks

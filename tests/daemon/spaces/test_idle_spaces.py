@@ -21,6 +21,7 @@ from tests.support.sealing.founder import Device
 from confide_crypto.errors import RequestError
 from confide_daemon.embedding import Model
 from confide_daemon.spaces import room
+from confide_transfer.move.daemon.documents import Moving
 
 SOON_S = 0.02
 
@@ -129,13 +130,13 @@ async def test_a_space_that_a_move_holds_still_stays_open(tmp_path: Path) -> Non
     async with serving(tmp_path / "data", close_after_s=SOON_S) as daemon, machine(daemon) as one:
         await remember(one)
         async with daemon.daemon.spaces.held(daemon.state.registry.spaces()["laptop"]) as space:
-            space.moving.hold("a session")
+            space.part(Moving).hold("a session")
         spare = daemon.enroll("spare")
         async with Machine(await daemon.connect(spare)) as other:
             await remember(other)
             await closed(daemon, "spare")
         assert is_open(daemon)
-        space.moving.release("a session")
+        space.session_ended("a session")
         await closed(daemon)
 
 
@@ -167,7 +168,7 @@ async def test_of_a_closed_space_nothing_is_kept(tmp_path: Path) -> None:
         async with machine(daemon) as one:
             await remember(one)
         async with daemon.daemon.spaces.held(daemon.state.registry.spaces()["laptop"]) as space:
-            left = weakref.ref(space._threads)
+            left = weakref.ref(space.threads)
         await closed(daemon)
         del space
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.clock import Clock
+from tests.support.daemon.parts import parts
 from tests.support.deadline import DEADLINE_S
 from tests.support.providers.likeness import LikenessEmbedder
 
@@ -19,7 +20,7 @@ from confide_daemon.spaces.space import Space
 from confide_memory.classes import AGENT
 from confide_memory.note import Relation
 from confide_night.daemon import nightly
-from confide_night.daemon.nightly import DAY_S, Findings
+from confide_night.daemon.nightly import DAY_S, Findings, Nightly
 
 NOON = datetime(2026, 11, 25, 12).astimezone().timestamp()
 
@@ -39,6 +40,7 @@ async def space(tmp_path: Path, clock: Clock) -> AsyncIterator[Space]:
         embedder=Model.ready(LikenessEmbedder()),
         clock=clock,
         around=lambda: (3, False),
+        parts=parts(),
     )
     yield found
     await found.close()
@@ -57,7 +59,7 @@ async def test_everything_is_counted_and_nothing_changed(space: Space, clock: Cl
     await note(space, "Another thing entirely.", created=new, to="mem_nobody_1700000000_0f0f0f0f")
     await space.wait_indexed(timeout_s=DEADLINE_S)
     before = await space.status(None)
-    found = await space.nightly.look()
+    found = await space.part(Nightly).look()
     assert (found.duplicates, found.unused, found.strays, found.clashes, found.vectors) == (1, 1, 1, 0, 0)
     (line,) = found.lines()
     for said in (
@@ -70,9 +72,9 @@ async def test_everything_is_counted_and_nothing_changed(space: Space, clock: Cl
         assert said in line
     after = await space.status(None)
     assert (after.files, after.sources, after.clashes) == (before.files, before.sources, before.clashes)
-    assert await space.nightly.newest() == found
+    assert await space.part(Nightly).newest() == found
     clock.now += DAY_S
-    assert await space.nightly.look() == await space.nightly.newest()
+    assert await space.part(Nightly).look() == await space.part(Nightly).newest()
 
 
 async def test_a_night_without_findings_says_nothing() -> None:
@@ -90,10 +92,10 @@ async def test_it_is_looked_once_a_night_and_not_by_day(space: Space, clock: Clo
     assert not nightly.is_due(half_past + 60, half_past)
     assert nightly.is_due(half_past + nightly.LATE_S - 1, 0)
     assert not nightly.is_due(half_past + nightly.LATE_S, 0)
-    assert await space.nightly.newest() is None
-    await space.nightly.close()
+    assert await space.part(Nightly).newest() is None
+    await space.part(Nightly).close()
     clock.now = half_past
-    space.nightly.start()
+    space.part(Nightly).start()
     async with asyncio.timeout(DEADLINE_S):
-        while await space.nightly.newest() is None:
+        while await space.part(Nightly).newest() is None:
             pass  # each look at the database lets the others go on

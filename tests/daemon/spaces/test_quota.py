@@ -30,7 +30,7 @@ async def limited(daemon: Serving, name: str, quota: Quota) -> None:
     def limit(_: None = None) -> None:
         space._writer.store.quota = quota
 
-    await space._threads.write(limit)
+    await space.threads.write(limit)
 
 
 async def refused(box: Machine, path: str, text: str, base: int = 0) -> RequestError:

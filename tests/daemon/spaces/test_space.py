@@ -375,7 +375,7 @@ async def test_a_store_that_nobody_waits_for_any_more_is_indexed_too(
     with pytest.raises(asyncio.CancelledError):
         await storing
     may_go_on.set()
-    await space._threads.write(lambda _store: None)
+    await space.threads.write(lambda _store: None)
     assert "memory/a.md" in await found(space, "postgres")
     assert await space.wait_indexed(timeout_s=DEADLINE_S)
 

@@ -330,7 +330,7 @@ async def test_what_is_cut_off_in_the_middle_of_a_look_is_closed_like_all_else(t
         store.interrupt()
         return rows
 
-    unread = await space._threads.examine(look)
+    unread = await space.threads.examine(look)
     await space.close()
     assert unread is not None
     assert not path.with_name("s.db-wal").exists()

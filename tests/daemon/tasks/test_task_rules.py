@@ -18,6 +18,7 @@ from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.record import Record
 from confide_daemon.access.callers import Grants
 from confide_daemon.spaces import maintenance
+from confide_daemon.spaces.part import PARTS_AWAITED, SPACE_LEFT
 from confide_daemon.store.store import Store
 from confide_memory.errors import NotFoundError, ToolError
 from confide_memory.forms import encoded
@@ -33,7 +34,6 @@ from confide_night.order.order import ALWAYS_LASTS_S, Order
 from confide_night.order.sealed import MAX_ORDER_BYTES, Approval, sign_order
 from confide_night.order.states import Slot, Task
 from confide_night.order.wire import LEASE_S, LOG_KIND, MAX_LOG_RECORD
-from confide_transfer.move.daemon.documents import AWAITED, LEFT
 
 KEY = b"\x23" * 32
 ROSTER, _ = shared()
@@ -122,11 +122,11 @@ class Queue:
 
     def states(self, task: TaskRow) -> list[str]:
         """Of its slots that are due, the earliest first."""
-        rows = queue(self.store).slots.of(task.id, limit=1000)
+        rows = tables(self.store).slots.of(task.id, limit=1000)
         return [str(one.state) for one in reversed(rows) if one.at <= self.now]
 
     def task(self, task: TaskRow) -> TaskRow:
-        found = queue(self.store).tasks.find(task.id)
+        found = tables(self.store).tasks.find(task.id)
         assert found is not None
         return found
 
@@ -417,9 +417,9 @@ def moved(queue: Queue, path: Path, *, by_older: bool = False) -> tuple[Queue, l
     there = Queue(path)
     there.now = queue.now
     with queue.store.writing():
-        queue.store.marks.put(LEFT, queue.now)
+        queue.store.marks.put(SPACE_LEFT, queue.now)
     with there.store.writing():
-        there.store.marks.put(AWAITED, there.now)
+        there.store.marks.put(PARTS_AWAITED, there.now)
     pages: list[dict[str, Any]] = []
 
     def taken(op: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -487,8 +487,8 @@ def test_tasks_that_are_given_up_on_their_way_are_not_begun_again(queue: Queue, 
     there = Queue(tmp_path / "there.db")
     there.now = queue.now + 60
     with queue.store.writing(), there.store.writing():
-        queue.store.marks.put(LEFT, queue.now)
-        there.store.marks.put(AWAITED, there.now)
+        queue.store.marks.put(SPACE_LEFT, queue.now)
+        there.store.marks.put(PARTS_AWAITED, there.now)
         for task in (come, nightly):
             tables(there.store).tasks.add(task)  # and none of their slots
         moving.give_up(there.store, now=there.now)
@@ -568,7 +568,7 @@ def test_what_cannot_be_read_takes_the_place_of_nothing(queue: Queue) -> None:
     """A task that is there stays as it is, a log comes behind its task, and a page may be without all of it."""
     good = queue.add()
     with queue.store.writing():
-        queue.store.marks.put(AWAITED, queue.now)
+        queue.store.marks.put(PARTS_AWAITED, queue.now)
 
     def take(**apart: Any) -> None:
         said = read("move-tasks-in", {**NOTHING, "unreadable": {"tasks": [], "slots": [], "logs": [], **apart}})
@@ -583,7 +583,7 @@ def test_what_cannot_be_read_takes_the_place_of_nothing(queue: Queue) -> None:
         take(logs=[LOG])
     take(tasks=[{**NOTED, "created": int(queue.now * 1e6), "signer": LAPTOP.public_key.hex()}], logs=[LOG])
     with queue.store.writing():
-        queue.store.marks.put(AWAITED, 0.0)
+        queue.store.marks.put(PARTS_AWAITED, 0.0)
     queue.look()
     assert (found := tables(queue.store).tasks.find(NOTED["task"])) is not None
     assert (found.state, "damaged" in found.why) == (Task.PAUSED, True)

@@ -65,7 +65,7 @@ async def lose_text(daemon: Serving, path: str) -> None:
         sql = "UPDATE revision SET text = x'00' WHERE document = (SELECT id FROM document WHERE path = ?)"
         store.connection.execute(sql, (path,))
 
-    await space._threads.write(work)
+    await space.threads.write(work)
 
 
 async def test_the_last_copy_of_what_the_daemon_lost_stays(laptop: Machine, daemon: Serving, into: Path) -> None:

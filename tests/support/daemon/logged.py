@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.daemon.parts import parts
 from tests.support.daemon.postgres import Postgres
 
 from confide_cluster.daemon.log.truths import rows_of, truths
@@ -69,7 +70,7 @@ class Node:
                     found[row.path] = revision.text
             return found
 
-        return await (await self.space())._threads.read(work)
+        return await (await self.space()).threads.read(work)
 
 
 @dataclass
@@ -109,7 +110,7 @@ class Store:
             config = StoreConfig(url=self.url if url is None else url, lease_s=lease_s)
             leases = Leases.configured(config, folder)
             embedder = options.pop("embedder", None) or Model(HashedEmbedder if self.embeds else _none, name="hashed")
-            spaces = Spaces(state, IndexSettings(), embedder, keeper=keeper, leases=leases, **options)
+            spaces = Spaces(state, IndexSettings(), embedder, keeper=keeper, leases=leases, parts=parts(), **options)
             try:
                 yield Node(state, spaces, leases)
             finally:

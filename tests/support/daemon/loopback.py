@@ -17,6 +17,7 @@ import mcp_types
 from mcp.client.client import Client
 from mcp.shared.message import SessionMessage
 from tests.support.daemon import everywhere
+from tests.support.daemon.parts import parts
 from tests.support.deadline import DEADLINE_S
 from tests.support.structured import StructuredClient
 
@@ -30,6 +31,7 @@ from confide_daemon.access.callers import Grants, Scope
 from confide_daemon.access.enrollment import Rights, make_invite
 from confide_daemon.access.registry import State, create, open_state
 from confide_daemon.access.revocations import Revocations
+from confide_daemon.addons import installed
 from confide_daemon.config import DaemonConfig, StoreConfig
 from confide_daemon.datadir.key_state import Keeper
 from confide_daemon.datadir.paths import DataFolder
@@ -145,12 +147,21 @@ async def serving(
         close_after_s=close_after_s,
         most_open=most_open,
         vault=vault,
+        parts=parts(config),
         leases=Leases.configured(StoreConfig(url=everywhere.url(data), lease_s=3), data),
     )
     revocations = Revocations.configured(config, state)
     if revocations is not None:
         revocations.apply(state.registry)
-    daemon = Daemon(state, config, spaces, timers=timers, revocations=revocations, exposition=exposition)
+    daemon = Daemon(
+        state,
+        config,
+        spaces,
+        timers=timers,
+        revocations=revocations,
+        exposition=exposition,
+        addons=installed(),
+    )
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     run = asyncio.create_task(daemon.run(Listen("127.0.0.1", 0, idle_exit_s), on_ready=ready.set_result))
     try:

@@ -24,6 +24,7 @@ from confide_crypto.sealing.record import Record
 from confide_daemon.access.callers import Grants
 from confide_daemon.errors import GrantError
 from confide_daemon.spaces import maintenance
+from confide_daemon.spaces.part import PARTS_AWAITED, SPACE_LEFT
 from confide_daemon.store.store import Store
 from confide_memory.forms import encoded
 from confide_memory.requests import read
@@ -38,7 +39,6 @@ from confide_night.order.order import ALWAYS_LASTS_S, MISSED, ONCE_LASTS_S, OVER
 from confide_night.order.sealed import Approval, approve_order, sign_order
 from confide_night.order.states import FINAL, Slot, Task
 from confide_night.order.wire import LEASE_S, LOG_KIND, MARGIN_S, MAX_ORDERS, RENEW_S
-from confide_transfer.move.daemon.documents import AWAITED, LEFT
 
 KEY: Final = b"\x17" * 32
 MONTHLY: Final = 400_000_000
@@ -149,7 +149,7 @@ class World:
         if not self.machines.are_on(runner.label):
             raise GrantError("this machine is none of the devices")
         with store.writing():
-            if store.marks.find(LEFT):
+            if store.marks.find(SPACE_LEFT):
                 runner.has_heard = True
             if moving.rests(store):
                 raise OutOfReach  # `unavailable`: it is asked again
@@ -309,12 +309,12 @@ class World:
             self.back_up()
         self.kept[len(self.left)], self.backup = self.backup[0], None
         with self.store.writing():
-            self.store.marks.put(LEFT, self.now)
+            self.store.marks.put(SPACE_LEFT, self.now)
         self.left.append(self.store)
         self.offset = self.draw.choice((-7_200.0, -60.0, 0.0, 0.0, 90.0, 3_600.0))
         self.store = Store.open(self.path, KEY, writer=True, now=self.clock)
         with self.store.writing():
-            self.store.marks.put(AWAITED, self.now)
+            self.store.marks.put(PARTS_AWAITED, self.now)
         self.kill_daemon()
         self.open_daemon()
         self.is_carried = True
@@ -354,7 +354,7 @@ class World:
 
         async def finish() -> bool:
             # As `confide move` does it: a daemon that was put back meanwhile goes on with its own (9.8), and one may be gone for good.
-            if self.left[-1].marks.find(LEFT) and self.draw.random() > 0.05:
+            if self.left[-1].marks.find(SPACE_LEFT) and self.draw.random() > 0.05:
                 await bring(source, target)
             else:
                 self.tried["given up"] += 1
@@ -427,7 +427,7 @@ class World:
 
     def claim(self, runner: PlayedRunner) -> None:
         store = self.daemon_of(runner)
-        if runner.has_heard and store is not None and not store.marks.find(LEFT):
+        if runner.has_heard and store is not None and not store.marks.find(SPACE_LEFT):
             self.tried["nothing claimed where it was left"] += 1
             return  # `confide_night.runner.books.left`
         said = Runner(

@@ -151,7 +151,7 @@ async def run(task: dict[str, Any]) -> None:
             await asyncio.sleep(0.05)
     assert await space.wait_indexed(timeout_s=DEADLINE_S)
     await search(space)
-    await space._threads.read(lambda store: every_vector_is_of_its_model(store, both))
+    await space.threads.read(lambda store: every_vector_is_of_its_model(store, both))
     tell("done", model=status.model, steps=crash.step())
     await space.close()
 

@@ -120,7 +120,7 @@ async def change(store: Store, told: int) -> None:
         for number in range(ROUNDS * WRITES):
             space = await node.space()
             if number == WRITES:
-                await space._threads.maintain(lambda store: store.outbox.take_snapshot())  # type: ignore[union-attr]
+                await space.threads.maintain(lambda store: store.outbox.take_snapshot())  # type: ignore[union-attr]
             if number == 2 * WRITES:
                 await node.spaces.renew(node.space_id, lambda _done, _total: None)
             space.usage.count([1])
@@ -166,7 +166,7 @@ async def look(store: Store, acknowledged: list[int]) -> list[str]:
 async def look_at(node: Node, acknowledged: list[int], where: str) -> list[str]:
     try:
         texts = await node.texts()
-        breaches = await (await node.space())._threads.read(lambda store: Integrity(store).glance())
+        breaches = await (await node.space()).threads.read(lambda store: Integrity(store).glance())
     except ConfideError as error:
         return [f"{where}: {error}"]
     lines = texts.get("log.md", "").split("\n")

@@ -18,6 +18,7 @@ from typing import Final
 from confide_crypto.errors import RequestError
 from confide_daemon.documents import provenance
 from confide_daemon.documents.writer import Derive
+from confide_daemon.spaces.part import PARTS_AWAITED, SPACE_LEFT, SpacePart
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
 from confide_memory.documents import MAX_TEXT_BYTES, text_hash
@@ -39,9 +40,14 @@ PAGE_NAMES: Final = 5000
 PAGE_FACTS: Final = 500
 ARRIVING: Final = "move: arriving"
 ARRIVED: Final = "move: arrived"
-LEFT: Final = "move: left"
-AWAITED: Final = "move: tasks awaited"
-"""The space is here, and its tasks are still to come (confide_night.daemon.moving)."""
+ALONE: Final = frozenset(
+    {
+        *("move-state", "move-out", "move-facts", "move-hold", "move-leave"),
+        *("move-begin", "move-in", "move-end", "move-tasks", "move-tasks-in"),
+    }
+)
+"""What is answered while the space is on its way; and these, to the machine that carries it:"""
+BESIDE: Final = frozenset({"records", "record", "record-list"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,7 @@ class Load:
     links: Sequence[MovedLink] = ()
 
 
-class Moving:
+class Moving(SpacePart):
     """The way of one space; `derive` and `wake` as those of its documents."""
 
     def __init__(self, threads: StoreThreads, derive: Derive, wake: Callable[[], None]) -> None:
@@ -77,13 +83,15 @@ class Moving:
 
         def work(store: Store) -> tuple[float, float]:
             with store.reading():
-                return store.marks.find(ARRIVING), store.marks.find(LEFT)
+                return store.marks.find(ARRIVING), store.marks.find(SPACE_LEFT)
 
         arriving, self.left_at = await self._threads.read(work)
         self.is_arriving = arriving > 0
 
-    def why_closed(self, session: str) -> RequestError | None:
-        """Why a session may not use the space now, the move's own requests excepted; None: it may."""
+    def refusal(self, session_id: str, op: str = "") -> RequestError | None:
+        """Return why a session may not use the space now, the move's own requests excepted; None where it may."""
+        if op in ALONE or (op in BESIDE and self.is_arriving):
+            return None
         if self.left_at:
             day = time.strftime("%Y-%m-%d", time.localtime(self.left_at))
             hint = "ask for an invite on the machine that moved it: confide device invite NAME"
@@ -91,7 +99,7 @@ class Moving:
         if self.is_arriving:
             hint = "run the same confide move again on the machine that began it"
             return RequestError("unavailable", "this memory is being moved here, which is not complete", hint)
-        if self._held_by and self._held_by != session:
+        if self._held_by and self._held_by != session_id:
             return RequestError("unavailable", "this memory is being moved to another daemon", "try again in a moment")
         return None
 
@@ -130,9 +138,9 @@ class Moving:
             raise RequestError("conflict", "another machine is moving this memory", "wait until it has ended")
         self._held_by = session
 
-    def release(self, session: str) -> None:
-        """The session is over, and what it held is free."""
-        if self._held_by == session:
+    def session_ended(self, session_id: str) -> None:
+        """What the session held is free."""
+        if self._held_by == session_id:
             self._held_by = ""
 
     async def changes(self) -> int:
@@ -148,7 +156,7 @@ class Moving:
 
         def work(store: Store) -> None:
             with store.writing():
-                if store.marks.find(AWAITED):
+                if store.marks.find(PARTS_AWAITED):
                     hint = "confide move alone brings them; confide move --without-tasks gives them up"
                     raise RequestError("conflict", "tasks are still at the daemon that this memory came from", hint)
                 more = store.lives.changes() - changes
@@ -158,21 +166,12 @@ class Moving:
                 if more and not self.left_at:
                     hint = "the machine that made them can write them to a folder: confide export"
                     raise RequestError("conflict", f"{more:,} changes were made here since the move", hint)
-                store.marks.put(LEFT, now)
+                store.marks.put(SPACE_LEFT, now)
 
         await self._threads.write(work)
         self.left_at = now
 
     # Where it arrives
-
-    async def require_empty(self) -> None:
-        """Raises RequestError: something is here."""
-
-        def work(store: Store) -> None:
-            with store.reading():
-                _check_empty(store)
-
-        await self._threads.read(work)
 
     async def begin(self) -> None:
         """Take a space, from now on and nothing else; a move that was broken off goes on.
@@ -211,7 +210,7 @@ class Moving:
 
     def _take(self, store: Store, load: Load) -> None:
         with store.writing():
-            store.tables(MovingTable).require_room()
+            store.require_room()
             newest: dict[int, str | None] = {}
             for one, text in load.revisions:
                 origin = one.origin or provenance.unknown(one.project, one.path, text)
@@ -259,7 +258,7 @@ class Moving:
                     )
                     raise RequestError("conflict", problem, "run confide move again")
                 store.marks.put(ARRIVING, 0.0)
-                store.marks.put(AWAITED, time.time() if awaits_tasks else 0.0)
+                store.marks.put(PARTS_AWAITED, time.time() if awaits_tasks else 0.0)
                 store.marks.put(ARRIVED, float(_count(store)))
 
         await self._threads.write(work)
@@ -268,7 +267,7 @@ class Moving:
 
 
 def _check_empty(store: Store) -> None:
-    if not store.tables(MovingTable).is_empty():
+    if not store.lives.is_empty():
         hint = "a move goes into a new one: confided invite NAME; to merge: confide export, join, import"
         raise RequestError("conflict", "there is memory in this space already", hint)
 

@@ -3,7 +3,7 @@
     move-state                                     at either end
     move-out, move-facts, move-hold, move-leave    where it leaves
     move-begin, move-in, move-end                  where it arrives, its devices first (`move-roster`, in `devices`)
-    move-tasks, move-tasks-in                      the tasks, last of all: out where it has left, in where it has arrived
+    move-tasks, move-tasks-in                      last of all the tasks, which answer for themselves
 
 What is sealed goes with `record-list`, `record` and `records`, as ever. All of it is only for a device of the space that may write in
 all of it: authors and times are believed as they come.
@@ -12,56 +12,29 @@ all of it: authors and times are believed as they come.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from confide_crypto.errors import RequestError
-from confide_daemon.access.callers import Caller
-from confide_daemon.sealing.rosters import RosterDesk
-from confide_daemon.server.requests import Operation
+from confide_daemon.addons import Operation, SessionHost, SessionPart
+from confide_daemon.server.requests.whole_space import require_all, require_device
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import Origin
-from confide_memory.documents import MAX_TEXT_BYTES, SOURCES, check_text, text_hash, unsafe
+from confide_memory.documents import MAX_TEXT_BYTES, check_text, text_hash, unsafe
 from confide_memory.forms import encoded_or_none
-from confide_night.daemon.moving import Page
-from confide_transfer.move.daemon.documents import Load
+from confide_transfer.move.daemon.documents import Load, Moving
 from confide_transfer.move.daemon.table import MovedDocument, MovedLink, MovedRevision, MovedSession, text_of
 
 MAX_LOAD_BYTES: Final = 8 * 1024 * 1024
 """Of packed texts in one request: they are written in one transaction."""
-ALONE: Final = frozenset(
-    {
-        *("move-state", "move-out", "move-facts", "move-hold", "move-leave"),
-        *("move-begin", "move-in", "move-end", "move-tasks", "move-tasks-in"),
-    }
-)
-"""What is answered while the space is on its way; and these, to the machine that carries it:"""
-BESIDE: Final = frozenset({"records", "record", "record-list"})
 
 
-class MovingRequests:
+class MovingRequests(SessionPart):
     """One connection's. None of them names a project."""
 
-    def __init__(
-        self,
-        space: Space,
-        caller: Callable[[], Caller],
-        desk: RosterDesk,
-        session: str,
-        close_others: Callable[[], Awaitable[None]],
-    ) -> None:
-        """What they need.
-
-        Args:
-            caller: asked at each step.
-            session: the id of this one, which may hold the space.
-            close_others: ends all other sessions of the space; returns once nothing of them runs.
-        """
-        self._space = space
-        self._caller = caller
-        self._desk = desk
+    def __init__(self, session: SessionHost) -> None:
         self._session = session
-        self._close_others = close_others
+        self._space: Space
         self.operations: dict[str, Operation] = {
             "move-state": self._state,
             "move-out": self._out,
@@ -71,38 +44,34 @@ class MovingRequests:
             "move-begin": self._begin,
             "move-in": self._in,
             "move-end": self._end,
-            "move-tasks": self._tasks,
-            "move-tasks-in": self._tasks_in,
         }
 
-    def _require_all(self) -> Caller:
-        caller = self._caller()
-        caller.grants.require_scope()
-        caller.grants.require_every_project("a move")
-        for source in SOURCES:
-            caller.grants.require_source(source)
-        return caller
+    def use(self, space: Space) -> None:
+        """Answer from this space from now on."""
+        self._space = space
 
-    async def _require_device(self) -> Caller:
-        caller = self._require_all()
-        roster = await asyncio.to_thread(self._desk.rosters.current, caller.space_id)
-        if roster is None or caller.public_key not in roster.devices:
-            hint = "a device of the space approves this machine"
-            raise RequestError("denied", "this machine is not among the devices of its space", hint)
-        return self._require_all()
+    def _require_all(self) -> None:
+        require_all(self._session, "a move")
+
+    async def _require_device(self) -> None:
+        await require_device(self._session, "a move")
+
+    @property
+    def _moving(self) -> Moving:
+        return self._space.part(Moving)
 
     async def _state(self) -> dict[str, Any]:
         self._require_all()
-        moving = self._space.moving
+        moving = self._moving
         state = "left" if moving.left_at else "arriving" if moving.is_arriving else "settled"
         revisions, records = await moving.revision_count(), await self._space.records.count()
-        tasks = await self._space.tasks.count()
+        carried = {kind: count for part in self._space.parts for kind, count in (await part.carried()).items()}
         self._require_all()
-        return {"state": state, "revisions": revisions, "records": records, "tasks": tasks}
+        return {"state": state, "revisions": revisions, "records": records, "tasks": carried.get("tasks", 0)}
 
     async def _out(self, after: Callable[[], int], texts: bool) -> dict[str, Any]:
         await self._require_device()
-        found, total = await self._space.moving.revisions(after(), texts=texts)
+        found, total = await self._moving.revisions(after(), texts=texts)
         self._require_all()
         return {
             "revisions": [
@@ -129,7 +98,7 @@ class MovingRequests:
 
     async def _facts(self, kind: str, after: Callable[[], int]) -> dict[str, Any]:
         await self._require_device()
-        moving = self._space.moving
+        moving = self._moving
         empty: dict[str, Any] = {"documents": [], "sessions": [], "links": [], "next": None}
         if kind == "links":
             found = {"links": [one._asdict() for one in await moving.links()]}
@@ -144,20 +113,20 @@ class MovingRequests:
 
     async def _hold(self) -> dict[str, Any]:
         await self._require_device()
-        self._space.moving.hold(self._session)
-        await self._close_others()
-        return {"changes": await self._space.moving.changes()}
+        self._moving.hold(self._session.connection.session_id)
+        await self._session.close_others()
+        return {"changes": await self._moving.changes()}
 
     async def _leave(self, changes: int) -> dict[str, Any]:
         await self._require_device()
-        self._space.moving.hold(self._session)
-        await self._space.moving.leave(changes)
-        await self._close_others()
+        self._moving.hold(self._session.connection.session_id)
+        await self._moving.leave(changes)
+        await self._session.close_others()
         return {}
 
     async def _begin(self) -> dict[str, Any]:
         await self._require_device()
-        await self._space.moving.begin()
+        await self._moving.begin()
         return {}
 
     async def _in(
@@ -169,7 +138,7 @@ class MovingRequests:
         links: list[dict[str, Any]],
     ) -> dict[str, Any]:
         await self._require_device()
-        self._space.moving.require_arriving()
+        self._moving.require_arriving()
         if sum(len(one["packed"] or b"") for one in revisions) > MAX_LOAD_BYTES and len(revisions) > 1:
             hint = f"the limit is {MAX_LOAD_BYTES:,} bytes"
             raise RequestError("too_large", "the texts are too large together", hint)
@@ -184,28 +153,17 @@ class MovingRequests:
         for named in (*documents, *dropped):
             _check_path(named["path"])
         self._require_all()
-        self._space.moving.require_arriving()
-        await self._space.moving.take(load)
+        self._moving.require_arriving()
+        await self._moving.take(load)
         return {"taken": len(read)}
 
     async def _end(self, revisions: int, records: int, tasks: bool) -> dict[str, Any]:
         await self._require_device()
-        self._space.moving.require_arriving()
-        damaged = await self._space.moving.end(revisions, records, awaits_tasks=tasks)
+        self._moving.require_arriving()
+        damaged = await self._moving.end(revisions, records, awaits_tasks=tasks)
         if not damaged:
             await self._space.projects.open()
         return {"damaged": damaged}
-
-    async def _tasks(self, after: str) -> dict[str, Any]:
-        await self._require_device()
-        page = await self._space.tasks.leaving(after)
-        self._require_all()
-        return page.told()
-
-    async def _tasks_in(self, is_last: bool, given_up: bool, **kinds: Any) -> dict[str, Any]:
-        await self._require_device()
-        await self._space.tasks.arrive(Page(**kinds), is_last=is_last, are_given_up=given_up)
-        return {}
 
 
 def _next(found: list[Any]) -> dict[str, Any]:

@@ -109,11 +109,6 @@ class MovingTable(Table):
         """How many revisions there are."""
         return int(self._one("SELECT count(*) FROM revision") or 0)
 
-    def is_empty(self) -> bool:
-        """Whether nothing was ever stored or sealed here."""
-        sql = "SELECT EXISTS (SELECT 1 FROM document) OR EXISTS (SELECT 1 FROM sealed_record)"
-        return not self._one(sql)
-
     def take(self, one: MovedRevision, text: str | None, origin: Origin) -> tuple[int, bool]:
         """Keeps a revision as it was: the id of its document, and whether it is its newest now. One that is there is put right.
 
@@ -225,10 +220,6 @@ class MovingTable(Table):
         sql = """SELECT a.name, b.name, l.made_at FROM project_link l JOIN project a ON a.id = l.one
                  JOIN project b ON b.id = l.other ORDER BY a.name, b.name"""
         return [MovedLink(min(row[:2]), max(row[:2]), micros(row[2])) for row in self._rows(sql)]
-
-    def require_room(self) -> None:
-        """Raises SpaceFullError: the space may hold no more."""
-        self._database.require_room()
 
 
 def text_of(packed: bytes, most: int) -> str:

@@ -18,6 +18,7 @@ import mcp_types
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.transport.task_group import raise_if_cancelled
+from confide_daemon.documents.changes import Change
 from confide_daemon.server.mcp import prompts, resources, tool_calls
 from confide_daemon.server.mcp.sdk import (
     InMemorySubscriptionBus,
@@ -30,7 +31,6 @@ from confide_daemon.server.mcp.sdk import (
     serve_dual_era_loop,
 )
 from confide_daemon.server.mcp.tool_calls import MODERN_VERSIONS, Origin, catalogue
-from confide_daemon.server.replicas import Change
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ToolContext
 from confide_memory.documents import is_note
@@ -294,7 +294,7 @@ class AgentServer:
 
     async def _list_prompts(self, context: Any, _params: Any) -> mcp_types.ListPromptsResult:
         self._saw(context)
-        return mcp_types.ListPromptsResult.model_validate({"prompts": list(prompts.PROMPTS)})
+        return mcp_types.ListPromptsResult.model_validate({"prompts": prompts.listed()})
 
     async def _get_prompt(self, context: Any, params: Any) -> mcp_types.GetPromptResult:
         self._saw(context)

@@ -19,17 +19,18 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import mcp_types
 
 from confide_crypto.errors import ConfideError, RequestError, printable
 from confide_daemon import __version__, figures
 from confide_daemon.access.callers import Grants
+from confide_daemon.addons import installed
 from confide_daemon.errors import StorageError
 from confide_daemon.server.mcp import prompts, resources
 from confide_daemon.server.mcp.sdk import MCPError
@@ -48,7 +49,7 @@ from confide_daemon.tools import (
     update,
 )
 from confide_daemon.tools import list as listing
-from confide_daemon.tools.context import Definition, ToolContext, ToolResult
+from confide_daemon.tools.context import Definition, Tool, ToolContext, ToolResult
 from confide_memory.classes import AGENT, lowest
 from confide_memory.classes import CLASSES as ALL_CLASSES
 from confide_memory.tools.arguments import check
@@ -67,7 +68,6 @@ from confide_memory.tools.call import (
     WITHIN,
     catalogue_hash,
 )
-from confide_night.daemon import tools as tasks
 
 log = logging.getLogger(__name__)
 
@@ -82,15 +82,6 @@ _MAX_SAID_CHARS = 40
 MAX_PROJECTS = 64
 """Of the bounds of a call."""
 _MAX_PROJECT_CHARS = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """One tool: how it is described, and what carries it out."""
-
-    definition: Definition
-    # gets arguments that were checked against the definition. Raises ConfideError.
-    call: Callable[[ToolContext, dict[str, Any]], Coroutine[Any, Any, ToolResult]]
 
 
 SERVER_NAME = "confide"
@@ -116,7 +107,7 @@ CAPABILITIES: dict[str, Any] = {
 _CORRECTING = (Tool(update.DEFINITION, update.call), Tool(delete.DEFINITION, delete.call))
 _SECRET_GET = Tool(machine_tools.SECRET_GET, machine_tools.secret_get)
 
-TOOLSETS: dict[str, tuple[Tool, ...]] = {
+CORE: Final[Mapping[str, tuple[Tool, ...]]] = {
     "core": (
         Tool(search.DEFINITION, search.call),
         Tool(read.DEFINITION, read.call),
@@ -143,21 +134,21 @@ TOOLSETS: dict[str, tuple[Tool, ...]] = {
         Tool(entities.LIST, entities.list_entities),
         Tool(entities.SEARCH, entities.find_entities),
     ),
-    "tasks": (
-        Tool(tasks.ADD, tasks.add),
-        Tool(tasks.LIST, tasks.list_tasks),
-        Tool(tasks.RESULTS, tasks.results),
-        Tool(tasks.CANCEL, tasks.cancel),
-    ),
 }
 
-CHANGING = frozenset(
-    tool.definition.name
-    for group in TOOLSETS.values()
-    for tool in group
-    if not (tool.definition.read_only or tool.definition.is_long)
-)
-"""The tools that may change documents, and are soon done with it."""
+
+@cache
+def toolsets() -> Mapping[str, tuple[Tool, ...]]:
+    """Return all groups of tools by their names, those of add-ons last."""
+    of_addons = {name: tuple(tools) for addon in installed() for name, tools in addon.toolsets.items()}
+    return {**CORE, **of_addons}
+
+
+@cache
+def changing() -> frozenset[str]:
+    """Return the names of the tools that may change documents, and are soon done with it."""
+    known = [tool.definition for group in toolsets().values() for tool in group]
+    return frozenset(one.name for one in known if not (one.read_only or one.is_long))
 
 
 def _is_name(project: Any) -> bool:
@@ -246,25 +237,35 @@ class Origin:
         )
 
 
-def definitions(toolsets: Sequence[str]) -> tuple[Definition, ...]:
-    """How the tools of these groups are described."""
-    return tuple(tool.definition for tool in tools(toolsets))
+def definitions(names: Sequence[str]) -> tuple[Definition, ...]:
+    """Return how the tools of these groups are described."""
+    return _definitions(groups(names))
 
 
-def tools(toolsets: Sequence[str]) -> tuple[Tool, ...]:
-    """The tools of these groups, each once, in the order of the catalogue."""
-    named = {tool.definition.name: tool for group in TOOLSETS.values() for tool in group}
-    shown = {tool.definition.name for group in groups(toolsets) for tool in TOOLSETS[group]}
+def tools(names: Sequence[str]) -> tuple[Tool, ...]:
+    """Return the tools of these groups, each once, in the order of the catalogue."""
+    return _tools(groups(names))
+
+
+@cache
+def _definitions(groups: tuple[str, ...]) -> tuple[Definition, ...]:
+    return tuple(tool.definition for tool in _tools(groups))
+
+
+@cache
+def _tools(groups: tuple[str, ...]) -> tuple[Tool, ...]:
+    named = {tool.definition.name: tool for group in toolsets().values() for tool in group}
+    shown = {tool.definition.name for group in groups for tool in toolsets()[group]}
     return tuple(tool for name, tool in named.items() if name in shown)
 
 
-def groups(toolsets: Sequence[str]) -> tuple[str, ...]:
-    """The groups that these names mean, in the order of the catalogue; `all` stands for every group.
+def groups(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the groups that these names mean, in the order of the catalogue; `all` stands for every group.
 
     A name of none counts for nothing, and `core` is there where nothing else is: a slip in somebody's configuration must not take the
     memory away. `unknown` tells of it.
     """
-    return tuple(group for group in TOOLSETS if group in toolsets or "all" in toolsets) or ("core",)
+    return tuple(group for group in toolsets() if group in names or "all" in names) or ("core",)
 
 
 def may_be_asked_again(data: bytes, *, has_operation: bool = True) -> bool:
@@ -287,24 +288,24 @@ def may_be_asked_again(data: bytes, *, has_operation: bool = True) -> bool:
     return False
 
 
-def unknown(toolsets: Sequence[str]) -> tuple[str, ...]:
+def unknown(names: Sequence[str]) -> tuple[str, ...]:
     """The names that are of no group."""
-    return tuple(name for name in toolsets if name != "all" and name not in TOOLSETS)
+    return tuple(name for name in names if name != "all" and name not in toolsets())
 
 
-def catalogue(toolsets: Sequence[str]) -> dict[str, Any]:
+def catalogue(names: Sequence[str]) -> dict[str, Any]:
     """What `initialize`, `server/discover` and the lists of tools, prompts and kinds of resources answer, as JSON on the wire; the
     resources that every caller has; and the schemas of structured results, which no client is told."""
     return {
         "serverInfo": {"name": SERVER_NAME, "title": SERVER_TITLE, "version": __version__},
         "capabilities": CAPABILITIES,
         "instructions": INSTRUCTIONS,
-        "tools": [tool.wire(groups(toolsets)) for tool in definitions(toolsets)],
-        "outputs": {tool.name: tool.output for tool in definitions(toolsets)},
-        "prompts": list(prompts.PROMPTS),
+        "tools": [tool.wire(groups(names)) for tool in definitions(names)],
+        "outputs": {tool.name: tool.output for tool in definitions(names)},
+        "prompts": prompts.listed(),
         "resourceTemplates": list(resources.TEMPLATES),
         "resources": list(resources.FIXED),
-        "toolsets": {group: [tool.definition.name for tool in TOOLSETS[group]] for group in groups(toolsets)},
+        "toolsets": {group: [tool.definition.name for tool in toolsets()[group]] for group in groups(names)},
         "protocolVersions": list(HANDSHAKE_VERSIONS),
         "discover": {
             "supportedVersions": list(MODERN_VERSIONS),
@@ -314,9 +315,9 @@ def catalogue(toolsets: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def catalogue_digest(toolsets: Sequence[str]) -> str:
+def catalogue_digest(names: Sequence[str]) -> str:
     """Its `catalogue_hash`, with which every `attach` is answered: the same for as long as the process runs, so it is counted once."""
-    return _digest(groups(toolsets))
+    return _digest(groups(names))
 
 
 @cache
@@ -328,18 +329,18 @@ async def run(
     name: str,
     arguments: Mapping[str, Any] | None,
     context: ToolContext,
-    toolsets: Sequence[str],
+    names: Sequence[str],
     *,
     is_structured: bool,
     withheld: Collection[str] = (),
 ) -> mcp_types.CallToolResult:
-    """Call a tool of these toolsets; what goes wrong in it is a result too. Raises MCPError where there is no such tool.
+    """Call a tool of the groups `names`; what goes wrong in it is a result too. Raises MCPError where there is no such tool.
 
     Args:
         is_structured: the caller has asked for the structured form beside the text.
         withheld: tools that there are none of for this caller.
     """
-    tool = _tool(name, toolsets, withheld)
+    tool = _tool(name, names, withheld)
     try:
         result = await _call(tool, arguments, context)
     except ConfideError as error:
@@ -418,7 +419,7 @@ async def _call(tool: Tool, arguments: Mapping[str, Any] | None, context: ToolCo
     try:
         async with asyncio.timeout(LONG_DEADLINE_S if tool.definition.is_long else CALL_DEADLINE_S):
             work = tool.call(context, check(tool.definition.parameters, arguments))
-            result = await (context.finished(work) if name in CHANGING else work)
+            result = await (context.finished(work) if name in changing() else work)
         outcome = "done"
         return result
     except ConfideError as error:
@@ -447,8 +448,8 @@ def protocol_code(error: ConfideError) -> int:
     return codes.get(error.code, mcp_types.INTERNAL_ERROR)
 
 
-def _tool(name: str, toolsets: Sequence[str], withheld: Collection[str]) -> Tool:
-    known = {tool.definition.name: tool for tool in tools(toolsets) if tool.definition.name not in withheld}
+def _tool(name: str, names: Sequence[str], withheld: Collection[str]) -> Tool:
+    known = {tool.definition.name: tool for tool in tools(names) if tool.definition.name not in withheld}
     if name in known:
         return known[name]
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)

@@ -12,8 +12,8 @@ from typing import Any
 from confide_crypto.errors import RequestError
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.registry import Registry
+from confide_daemon.addons import Operation
 from confide_daemon.sealing.rosters import RosterDesk
-from confide_daemon.server.requests import Operation
 from confide_daemon.spaces.space import Space
 from confide_memory.documents import check_stored_path, source_of
 

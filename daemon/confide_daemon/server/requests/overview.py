@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from confide_daemon.access.callers import Grants
-from confide_daemon.server.requests import Operation
+from confide_daemon.addons import Operation
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import HitRow
 from confide_memory import front_matter

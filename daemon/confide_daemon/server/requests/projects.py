@@ -11,10 +11,10 @@ from datetime import datetime
 from typing import Any
 
 from confide_daemon.access.callers import Grants
+from confide_daemon.addons import Operation
+from confide_daemon.documents.changes import Change
 from confide_daemon.documents.history import EVERYTHING, MOST_FORGOTTEN_LISTED
 from confide_daemon.documents.service import MAX_LISTED
-from confide_daemon.server.replicas import Change
-from confide_daemon.server.requests import Operation
 from confide_daemon.spaces.space import Space
 from confide_memory.classes import OWNER
 from confide_memory.documents import check_stored_path, iso

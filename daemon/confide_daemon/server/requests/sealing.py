@@ -21,10 +21,10 @@ from typing import Any, Final
 from confide_crypto.errors import RecordError, RequestError
 from confide_crypto.sealing.record import MAX_RECORD, Record
 from confide_daemon.access.callers import Caller
+from confide_daemon.addons import Operation
 from confide_daemon.errors import GrantError, NotFoundError, ToolError
 from confide_daemon.sealing.records import unknown
 from confide_daemon.sealing.rescan import Unsealed, UnsealedCounts
-from confide_daemon.server.requests import Operation
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import StoredText
 from confide_memory.documents import MAX_TEXT_BYTES, SOURCES, check_text, iso

@@ -12,10 +12,11 @@ from typing import Any
 
 from confide_crypto.errors import RequestError
 from confide_daemon.access.callers import Grants
+from confide_daemon.addons import Operation
 from confide_daemon.documents import transcripts
+from confide_daemon.documents.changes import Change
 from confide_daemon.errors import GrantError, NotFoundError
-from confide_daemon.server.replicas import Change, Copies
-from confide_daemon.server.requests import Operation
+from confide_daemon.server.replicas import Copies
 from confide_daemon.server.requests.projects import queued_for
 from confide_daemon.spaces.space import Space
 from confide_memory.documents import GLOBAL_PROJECT, bucket_of, check_text, text_hash

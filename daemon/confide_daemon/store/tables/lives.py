@@ -39,6 +39,10 @@ class Life:
 class LifeTable(Table):
     """The lives of the database, and the key of its receipts."""
 
+    def is_empty(self) -> bool:
+        """Return whether nothing was ever stored or sealed here."""
+        return not self._one("SELECT EXISTS (SELECT 1 FROM document) OR EXISTS (SELECT 1 FROM sealed_record)")
+
     def begin(self, *, now: float) -> None:
         """The database is opened, by its one writer."""
         if not self._rows("SELECT 1 FROM receipt_key"):

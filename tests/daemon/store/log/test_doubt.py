@@ -25,6 +25,7 @@ from confide_daemon.documents.writer import Operation
 from confide_daemon.errors import EngineError, FencedError, StorageError
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.store.tables.pieces import PieceTable
+from confide_night.daemon.service import Tasks
 
 OPERATION = Operation("0f" * 16, "asked")
 
@@ -76,7 +77,7 @@ async def test_what_is_not_answered_for_is_made_once(
     async with store.node() as node:
         await append(node, "first\n")
         first = await node.space()
-        await first.tasks._looked.wait()  # what a space writes by itself once it is open
+        await first.part(Tasks)._looked.wait()  # what a space writes by itself once it is open
         if is_stored:
             monkeypatch.setattr(Appending, "is_stored", unanswered)
         else:
@@ -107,7 +108,7 @@ async def test_what_waited_for_an_entry_waits_on_where_that_is_lost(
     async with store.node() as node:
         await append(node, "first\n")
         space = await node.space()
-        await space.tasks._looked.wait()
+        await space.part(Tasks)._looked.wait()
         space.usage.count([1])
         await space.usage._write()
         with monkeypatch.context() as away:
@@ -142,7 +143,7 @@ async def test_what_cannot_be_derived_once_it_is_sent_is_made_once(
     async with store.node() as node:
         await append(node, "first\n")
         first = await node.space()
-        await first.tasks._looked.wait()
+        await first.part(Tasks)._looked.wait()
         first.usage.count([1])
         await first.usage._write()  # it waits for the next entry
         before = entries_of(store, node)
@@ -322,7 +323,7 @@ async def test_a_snapshot_whose_parts_another_node_has_removed_meanwhile_is_none
     async with store.node() as node:
         await append(node, "first\n")
         space = await node.space()
-        await space.tasks._looked.wait()
+        await space.part(Tasks)._looked.wait()
         outbox = space._outbox
         assert isinstance(outbox, Outbox)
         monkeypatch.setattr(Log, "bring_part", slow)

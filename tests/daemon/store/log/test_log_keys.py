@@ -114,7 +114,7 @@ async def test_the_engine_has_nothing_that_can_be_read(store: Store) -> None:
         space = await node.space()
         await space.searcher.search(SearchQuery(CANARIES[3]))
         assert space._outbox is not None
-        await space._threads.maintain(lambda store: store.outbox.take_snapshot())  # type: ignore[union-attr]
+        await space.threads.maintain(lambda store: store.outbox.take_snapshot())  # type: ignore[union-attr]
         await node.put(f"memory/{CANARIES[0]}2.md", f"{CANARIES[2]}\n")
     keys = [node.key, node.state.folder.identity.read_bytes().strip(), node.state.folder.master.read_bytes()]
     store.sql("CHECKPOINT")
@@ -183,7 +183,7 @@ async def test_a_copy_that_took_a_step_before_the_log_is_fetched_anew(
     speak(newest=True)
     async with store.node("two") as two:
         space = await two.space()
-        found = await space._threads.read(
+        found = await space.threads.read(
             lambda one: one.connection.execute("SELECT path, colour FROM document ORDER BY path").fetchall()
         )
     assert found == [("memory/a.md", "of memory/a.md"), ("memory/b.md", "of memory/b.md")]

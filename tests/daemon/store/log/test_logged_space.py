@@ -16,6 +16,7 @@ from confide_daemon.errors import StorageError
 from confide_daemon.retrieval.indexing.indexer import Derivation
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.store.upkeep.integrity import UNCUT
+from confide_night.daemon.service import Tasks
 
 
 async def test_a_space_is_fetched_anew_where_its_file_is_lost(store: Store) -> None:
@@ -76,8 +77,8 @@ async def test_a_truth_that_changes_with_what_is_derived_goes_with_the_next_entr
     async with store.node() as node:
         await node.put("memory/a.md", "read often\n")
         space = await node.space()
-        await space.tasks._looked.wait()  # what a space writes by itself once it is open
-        await space._threads.write(write)
+        await space.part(Tasks)._looked.wait()  # what a space writes by itself once it is open
+        await space.threads.write(write)
         assert space._outbox.has_pending
         ((before,),) = store.sql("SELECT head FROM log")
         await node.put("memory/b.md", "and this\n")
@@ -147,7 +148,7 @@ async def test_what_waits_is_tried_again_where_the_disk_was_full(store: Store) -
                 database.connection.set_commit_hook(None)
             assert database.outbox.has_pending
 
-        await space._threads.write(refuse)
+        await space.threads.write(refuse)
 
 
 async def test_a_snapshot_is_brought_by_itself_where_the_tail_is_long(
@@ -188,7 +189,7 @@ async def test_a_snapshot_is_brought_for_vectors_too(store: Store, monkeypatch: 
         await node.put("memory/a.md", text)
         space = await node.space()
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
-        assert space._indexer.computed >= 20
+        assert space.indexer.computed >= 20
         async with asyncio.timeout(DEADLINE_S):
             while not store.sql("SELECT base FROM log WHERE base > 0"):  # noqa: ASYNC110 - it is told of nowhere
                 await asyncio.sleep(0.02)
@@ -196,4 +197,4 @@ async def test_a_snapshot_is_brought_for_vectors_too(store: Store, monkeypatch: 
     async with store.node("two") as two:
         space = await two.space()
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
-        assert space._indexer.computed == 0
+        assert space.indexer.computed == 0

@@ -1,0 +1,30 @@
+"""Who may ask for what concerns a space as a whole, believed as it comes: a device of it that may write in all of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from confide_crypto.errors import RequestError
+from confide_daemon.access.callers import Caller
+from confide_daemon.addons import SessionHost
+from confide_memory.documents import SOURCES
+
+
+def require_all(session: SessionHost, what: str) -> Caller:
+    """Return the caller, which may write in every project and source. Raises GrantError: it may not. `what` it asks for, for people."""
+    caller = session.caller_now()
+    caller.grants.require_scope()
+    caller.grants.require_every_project(what)
+    for source in SOURCES:
+        caller.grants.require_source(source)
+    return caller
+
+
+async def require_device(session: SessionHost, what: str) -> Caller:
+    """Return the caller, which is a device of the space besides. Raises GrantError as `require_all`; RequestError: it is none."""
+    caller = require_all(session, what)
+    roster = await asyncio.to_thread(session.desk.rosters.current, caller.space_id)
+    if roster is None or caller.public_key not in roster.devices:
+        hint = "a device of the space approves this machine"
+        raise RequestError("denied", "this machine is not among the devices of its space", hint)
+    return require_all(session, what)
