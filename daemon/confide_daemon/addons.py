@@ -7,18 +7,22 @@ An add-on is a capability in a folder of its own, which the core never names. Th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Protocol
 
 from confide_crypto.transport.open import Connection
 from confide_daemon.access.callers import Caller, Grants
-from confide_daemon.access.registry import Registry
+from confide_daemon.access.registry import Registry, State
 from confide_daemon.config import DaemonConfig
+from confide_daemon.datadir.paths import DataFolder, Paths
 from confide_daemon.documents.changes import Change
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.spaces.part import SpacePart
+from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import Prompt, Tool
 
@@ -82,6 +86,130 @@ class SessionPart:
         """Do what lasts as long as the session, until cancelled."""
 
 
+class Verbs(Protocol):
+    """What commands may ask of the running daemon (`confide_daemon.datadir.control`)."""
+
+    def add(
+        self, name: str, answer: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]], *, deadline_s: float = ...
+    ) -> None:
+        """Answer `name` from now on; whoever asked is told after `deadline_s` that it takes too long."""
+
+
+class Gauges(Protocol):
+    """The daemon's metrics."""
+
+    def add(self, name: str, says: str, value: Callable[[], float | None]) -> None:
+        """Show one series more, a gauge without labels; `name` is without the prefix."""
+
+
+class DaemonHost(Protocol):
+    """The running daemon, as an add-on sees it."""
+
+    @property
+    def state(self) -> State:
+        """The data folder, opened."""
+
+    @property
+    def config(self) -> DaemonConfig:
+        """What daemon.toml says."""
+
+    @property
+    def config_file(self) -> Path | None:
+        """Where that is, or would be; None: nobody said."""
+
+    @property
+    def is_on_demand(self) -> bool:
+        """Whether the machine that it serves has started it."""
+
+    @property
+    def spaces(self) -> Spaces:
+        """All spaces."""
+
+    @property
+    def registry(self) -> Registry:
+        """Who may connect."""
+
+    @property
+    def verbs(self) -> Verbs:
+        """What commands may ask of it."""
+
+    @property
+    def gauges(self) -> Gauges:
+        """Its metrics."""
+
+    async def is_cut_off(self) -> bool:
+        """Return whether what others have changed may not be known here: then nobody new is let in."""
+
+    def announce(self, space_id: str, change: Change) -> None:
+        """Tell all machines of a space, and all services, of a revision that none of the machines made."""
+
+
+class Service:
+    """Base of what an add-on does beside the sessions for as long as the daemon runs.
+
+    Attributes:
+        answers_callers: it answers callers that another node passes on (PROTOCOL.md 12.5).
+    """
+
+    answers_callers = False
+
+    async def open(self) -> None:
+        """Begin. Raises ConfideError: then the daemon does not start."""
+
+    async def close(self) -> None:
+        """End what was begun, before the spaces are closed."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is under way that an end of the daemon would cut off."""
+        return False
+
+    @property
+    def is_backed_up(self) -> bool | None:
+        """Whether there is a proven backup that is young enough; None: it knows nothing of that."""
+        return None
+
+    def ailments(self) -> set[str]:
+        """Return what of it does not work as it should, in words for `/health`."""
+        return set()
+
+    def changed(self, space_id: str, change: Change) -> None:
+        """A document of the space has a new revision."""
+
+    def elsewhere(self, space_id: str) -> None:
+        """Another node holds the space from now on: whoever waits for its news has to ask anew."""
+
+    def revocations_written(self, files: Sequence[Path]) -> None:
+        """The keys of machines that may not connect any more were written into these files."""
+
+    async def settle(self, space_id: str) -> None:
+        """Wait until nothing runs in the space that was begun before; the space takes no more meanwhile."""
+
+    async def serve(self, connection: Connection) -> None:
+        """Answer what another node passes on for the caller of this channel, until it ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a look at one thing came to (`confided doctor`).
+
+    Attributes:
+        name: the same at every look.
+        problem: what is wrong with it, and `hint` what to do; None where nothing is.
+        detail: how it stands.
+    """
+
+    name: str
+    problem: str | None = None
+    hint: str | None = None
+    detail: str | None = None
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether nothing is wrong with it."""
+        return self.problem is None
+
+
 class Addon:
     """Base of an add-on's half in the daemon. A subclass overrides what it has.
 
@@ -99,6 +227,23 @@ class Addon:
 
     def session(self, session: SessionHost) -> Iterable[SessionPart]:
         """Return what it has in a session that begins."""
+        return ()
+
+    def service(self, daemon: DaemonHost) -> Service | None:
+        """Return what it does beside the sessions, None where nothing is configured."""
+
+    def files(self, config: DaemonConfig) -> int:
+        """Return how many files its service may hold at once: who comes there must not keep a space from being opened."""
+        return 0
+
+    def snapshot(self, folder: DataFolder, config: DaemonConfig, config_file: Path) -> str | None:
+        """Copy the data folder as it is, before it is upgraded; return the copy's name, None: it copies nothing.
+
+        Nobody serves the folder meanwhile. Raises ConfideError: it cannot be copied.
+        """
+
+    def checks(self, paths: Paths, follow: Callable[[str], None]) -> Iterable[Check]:
+        """Look at what it has on this machine, where the configuration and the data folder can be read. `follow`: told of each step."""
         return ()
 
 

@@ -15,9 +15,8 @@ from typing import Any, Final
 from confide_backup.daemon.service import WHATS, Asked, Backups, Standing
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.transport.task_group import raise_if_cancelled
+from confide_daemon.addons import Gauges, Service, Verbs
 from confide_daemon.datadir.disk import Disk
-from confide_daemon.server.operator.control import Control
-from confide_daemon.server.operator.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +42,10 @@ class _Task:
         self.step, self.done, self.total = step, done, total
 
 
-class BackupDesk:
+class BackupDesk(Service):
     """Takes what commands ask for, and does by itself what is configured."""
 
-    def __init__(self, backups: Backups, control: Control, metrics: Metrics, disk: Disk) -> None:
+    def __init__(self, backups: Backups, verbs: Verbs, gauges: Gauges, disk: Disk) -> None:
         """`disk`: the data folder's; while it has little room, nothing is copied unasked."""
         self._backups = backups
         self._disk = disk
@@ -59,20 +58,20 @@ class BackupDesk:
         self._is_working = False
         self._looked_at = 0.0
         self._complaint = ""
-        control.add("backup", self._begin)
-        control.add("backup task", self._tell)
-        metrics.add(
+        verbs.add("backup", self._begin)
+        verbs.add("backup task", self._tell)
+        gauges.add(
             "backup_last_proven_timestamp_seconds",
             "When the newest snapshot was taken that is proven as a whole; absent where none is.",
             lambda: self._standing.proven_at or None,
         )
-        metrics.add(
+        gauges.add(
             "backup_spaces_unproven",
             "Spaces of the newest snapshot that are not proven.",
             lambda: self._standing.unproven if self._standing.newest else None,
         )
 
-    def start(self) -> None:
+    async def open(self) -> None:
         """Begins to look at the clock, where a target is configured."""
         if self._backups.has_target:
             self._alone = asyncio.create_task(self._go_on(), name="confide-nightly")
@@ -83,7 +82,7 @@ class BackupDesk:
         return self._is_working or any(one.task is not None and not one.task.done() for one in self._tasks.values())
 
     @property
-    def is_proven(self) -> bool | None:
+    def is_backed_up(self) -> bool | None:
         """Whether there is a proven snapshot that is young enough; None where no target is configured."""
         return not self.ailments() if self._backups.has_target else None
 
@@ -91,7 +90,7 @@ class BackupDesk:
         """`backup`, where a space has no proven snapshot that is young enough, or the target is not there."""
         return {"backup"} if self._standing.late or not self._is_there else set()
 
-    def revocations_changed(self, files: Sequence[Path]) -> None:
+    def revocations_written(self, files: Sequence[Path]) -> None:
         """Brings the file beside the snapshots to where the operator's program brings those, at once."""
         for path in files:
             task = asyncio.create_task(self._tell_elsewhere(path), name="confide-revoked")

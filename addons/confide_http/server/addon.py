@@ -1,16 +1,68 @@
-"""Memory over HTTP, as the daemon sees it: what each session answers."""
+"""Memory over HTTP, as the daemon sees it: the gateway, what each session answers, and what doctor says."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
 
-from confide_daemon.addons import Addon, SessionHost, SessionPart
+from confide_daemon import config as configuration
+from confide_daemon.access.registry import open_state
+from confide_daemon.addons import Addon, Check, DaemonHost, Service, SessionHost, SessionPart
+from confide_daemon.config import DaemonConfig
+from confide_daemon.datadir.paths import Paths
 from confide_http.server.requests import SignInRequests
+from confide_http.server.room import MOST_FILES
 
 
-class Gateway(Addon):
+class Http(Addon):
     """Programs reach a space by HTTP, as far as its devices let them."""
 
     def session(self, session: SessionHost) -> Iterable[SessionPart]:
         """Return the requests by which a device decides who reaches its space."""
         return (SignInRequests(session),)
+
+    def service(self, daemon: DaemonHost) -> Service | None:
+        """Return what listens, where `[gateway]` says so."""
+        if not daemon.config.gateway.listen or daemon.is_on_demand:
+            return None
+        # A web server, which a daemon without a gateway never loads.
+        from confide_http.server.serving import Gateway
+
+        return Gateway(daemon.config.gateway, daemon)
+
+    def files(self, config: DaemonConfig) -> int:
+        """Return how many files whoever comes by HTTP may hold at once."""
+        return MOST_FILES if config.gateway.listen else 0
+
+    def checks(self, paths: Paths, follow: Callable[[str], None]) -> Iterable[Check]:
+        """Look at what `[gateway]` names."""
+        return _gateway(paths)
+
+
+def _gateway(found: Paths) -> Iterator[Check]:
+    """What `[gateway]` names: a certificate, and a space for programs that describe themselves."""
+    said = configuration.load(found.config).gateway
+    if said.cert:
+        from confide_http.door.certificates import SOON_S, CertificateError, good_until
+
+        what, hint = (
+            "certificate of the gateway",
+            "is it renewed? the daemon reads new files by itself, as its own user",
+        )
+        try:
+            left_s = good_until(Path(said.cert).expanduser(), Path(said.key).expanduser()) - time.time()
+        except CertificateError as error:
+            yield Check(what, f"it cannot be used: {error}", hint)
+        else:
+            days = f"{abs(left_s) / 86_400:.0f} days"
+            if left_s < SOON_S:
+                yield Check(what, f"it is over since {days}" if left_s < 0 else f"it ends in {days}", hint)
+            else:
+                yield Check(what, detail=f"good for {days}")
+    with closing(open_state(found.data)) as state:
+        known = state.registry.spaces()
+    if said.client_space and said.client_space not in known:
+        problem = f"client_space is '{said.client_space}', and there is no space of that name"
+        yield Check("programs that describe themselves", problem, f"the spaces are: {', '.join(known) or 'none yet'}")

@@ -20,13 +20,14 @@ from starlette.types import Receive, Scope, Send
 from confide_cluster.daemon.gateway.elsewhere import Elsewhere
 from confide_crypto.errors import ConfideError, RequestError
 from confide_daemon.access.callers import Caller, Grants
+from confide_daemon.addons import DaemonHost
 from confide_daemon.documents.changes import Change
 from confide_daemon.documents.results import PutResult
 from confide_daemon.errors import FencedError, LockedError
 from confide_daemon.server.mcp.agent_server import AgentServer, nobody
 from confide_daemon.server.mcp.tool_calls import Origin, definitions
 from confide_daemon.server.rates import RECORD_BYTES, TokenBucket, price_of
-from confide_daemon.server.server import OPENED_AT_ONCE, Daemon
+from confide_daemon.server.server import OPENED_AT_ONCE
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ConnectionFacts, SealingFacts, ToolContext, WrittenBack
 from confide_http.door.limits import MAX_BODY_BYTES, MAX_STREAMS_EACH, replayed
@@ -51,7 +52,7 @@ T = TypeVar("T")
 class Client:
     """What stands behind one token while it is good; `run` for as long as it is used."""
 
-    def __init__(self, caller: Caller, daemon: Daemon) -> None:
+    def __init__(self, caller: Caller, daemon: DaemonHost) -> None:
         self.caller = caller
         self.used = time.monotonic()
         self.ended = asyncio.Event()

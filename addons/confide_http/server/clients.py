@@ -9,8 +9,8 @@ from typing import Final
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.access.callers import Caller
+from confide_daemon.addons import DaemonHost
 from confide_daemon.documents.changes import Change
-from confide_daemon.server.server import Daemon
 from confide_http.door.limits import MAX_STREAMS_EACH, Places
 from confide_http.server.admission import Bearer
 from confide_http.server.client import SESSION_IDLE_S, Client
@@ -24,7 +24,7 @@ KEEP_USED_S: Final = 60.0
 
 
 class Clients:
-    def __init__(self, daemon: Daemon, by_token: Bearer) -> None:
+    def __init__(self, daemon: DaemonHost, by_token: Bearer) -> None:
         self._daemon = daemon
         self._by_token = by_token
         self._clients: dict[bytes, tuple[Client, asyncio.Task[None]]] = {}

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from confide_daemon.access.callers import Caller
-from confide_daemon.server.server import Daemon
+from confide_daemon.addons import DaemonHost
 from confide_http.door.limits import body_of
 from confide_http.door.refusals import RefusalError
 from confide_http.door.serving import KNOWN
@@ -28,7 +28,7 @@ _NO_MESSAGE: Final = "the body is no message of JSON-RPC: it is one object, and 
 class Endpoint:
     """An ASGI application, since the SDK's is one."""
 
-    def __init__(self, daemon: Daemon, clients: Clients, by_token: Bearer) -> None:
+    def __init__(self, daemon: DaemonHost, clients: Clients, by_token: Bearer) -> None:
         self._daemon = daemon
         self._clients = clients
         self._by_token = by_token

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from confide_daemon.server.beside import MOST_FILES
 from confide_http.door.serving import MOST_HANDSHAKES
+from confide_http.server.room import MOST_FILES
 
 BODY_S: Final = 30.0
 """Within which a body has come, however slowly."""

@@ -8,8 +8,6 @@ import errno
 import logging
 import socket
 import ssl
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,10 +18,10 @@ from starlette.routing import Route
 from confide_cluster.daemon.gateway.from_nodes import FromNode
 from confide_crypto.keys.files import read_private_file
 from confide_crypto.transport.open import Connection
+from confide_daemon.addons import DaemonHost, Service
 from confide_daemon.config import GatewayConfig, parse_listen
 from confide_daemon.documents.changes import Change
 from confide_daemon.errors import ListenError
-from confide_daemon.server.server import Daemon
 from confide_http.door.certificates import CertificateError, Renewal, good_until
 from confide_http.door.guard import Guard, Names
 from confide_http.door.pacing import Turns
@@ -49,10 +47,12 @@ _WHERE: Final = "for the gateway"
 _HINT: Final = "choose another listen of [gateway] in daemon.toml"
 
 
-class Gateway:
-    """What a daemon with `[gateway]` serves beside its machines (`server/beside.py`)."""
+class Gateway(Service):
+    """What a daemon with `[gateway]` serves beside its machines (`confide_daemon.addons.Service`)."""
 
-    def __init__(self, config: GatewayConfig, daemon: Daemon) -> None:
+    answers_callers = True
+
+    def __init__(self, config: GatewayConfig, daemon: DaemonHost) -> None:
         self._config = config
         self._daemon = daemon
         self._clients: Clients | None = None
@@ -60,11 +60,6 @@ class Gateway:
         self._from_nodes: set[FromNode] = set()
         self._server: Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
-
-    @classmethod
-    def beside(cls, config: GatewayConfig) -> Callable[[Daemon], Gateway]:
-        """Makes it for a daemon."""
-        return partial(cls, config)
 
     async def open(self) -> None:
         """Listen. Raises ListenError: the address, or the certificate, cannot be used; KeyFileError: its key is open to others."""
@@ -102,7 +97,7 @@ class Gateway:
         if renewal is not None:
             self._tasks.append(asyncio.create_task(renewal.run()))
             says = "When the certificate of the gateway ends."
-            self._daemon.operator.metrics.add(CERTIFICATE_ENDS, says, lambda: renewal.until)
+            self._daemon.gauges.add(CERTIFICATE_ENDS, says, lambda: renewal.until)
         if (space := self._config.client_space) and space not in registry.spaces():
             log.warning(
                 "client_space of [gateway]: there is no space of that name, so no described program can sign in"

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_daemon import __version__, config
 from confide_daemon.access.registry import State, open_state
+from confide_daemon.addons import Check, installed
 from confide_daemon.cli.console import spaces_of
 from confide_daemon.datadir import instance
 from confide_daemon.datadir.disk import least_free
@@ -36,8 +37,6 @@ from confide_memory.versions import WINDOW, is_behind
 
 HEALTH_DEADLINE_S = 2.0
 MAX_ANSWER = 4096
-# A tenth of what nodes allow each other (PROTOCOL.md 12.2).
-MOST_APART_S = 60.0
 # Looked through for one that is not healed; more are not kept.
 BREACHES = 1000
 LOST_HINT = (
@@ -51,18 +50,6 @@ STRANDED_HINT = (
 UNSEALED_HINT = "on one of the space's machines: confide secrets rescan"
 
 Follow = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    name: str  # the same at every look
-    problem: str | None = None  # what is wrong with it, and `hint` what to do; None where nothing is
-    hint: str | None = None
-    detail: str | None = None  # how it stands
-
-    @property
-    def is_ok(self) -> bool:
-        return self.problem is None
 
 
 def answers(address_file: Path) -> bool:
@@ -132,8 +119,6 @@ def examine(
         checks.append(_room(found))
         checks.append(_check_versions(found))
         checks += _gateway_clients(found, space)
-        if checks[0].is_ok:
-            checks += _gateway(found)
         for name, space_id in spaces_of(found, space).items():
             follow(f"{name}: checking", 0, 0)
             checks += _database(found, name, space_id)
@@ -146,12 +131,9 @@ def examine(
         if config.load(found.config).vault.url:
             follow("trying the vault", 0, 0)
             checks.append(_check("vault for sealed records", lambda: try_out(config.load(found.config).vault)))
-        if config.load(found.config).store.url:
-            follow("trying the store", 0, 0)
-            checks += _store(found)
         if checks[1].is_ok:
-            follow("looking at the backups", 0, 0)
-            checks += _backups(found)
+            for addon in installed():
+                checks += addon.checks(found, lambda step: follow(step, 0, 0))
     said = answer(found.data.address)
     if said is None:
         checks.append(Check("daemon", detail="not running; that is no fault: confided serve starts it"))
@@ -195,33 +177,6 @@ def _gateway_clients(found: Paths, space: str | None) -> Iterator[Check]:
             what = "reads and writes" if one.grants.may_write else "reads"
             said = f"{what} {one.space} by HTTP, {one.gateway}; its vendor reads what it asks and finds"
             yield Check(f"gateway client {one.alias}", detail=said)
-
-
-def _gateway(found: Paths) -> Iterator[Check]:
-    """What `[gateway]` names: a certificate, and a space for programs that describe themselves."""
-    said = config.load(found.config).gateway
-    if said.cert:
-        from confide_http.door.certificates import SOON_S, CertificateError, good_until
-
-        what, hint = (
-            "certificate of the gateway",
-            "is it renewed? the daemon reads new files by itself, as its own user",
-        )
-        try:
-            left_s = good_until(Path(said.cert).expanduser(), Path(said.key).expanduser()) - time.time()
-        except CertificateError as error:
-            yield Check(what, f"it cannot be used: {error}", hint)
-        else:
-            days = f"{abs(left_s) / 86_400:.0f} days"
-            if left_s < SOON_S:
-                yield Check(what, f"it is over since {days}" if left_s < 0 else f"it ends in {days}", hint)
-            else:
-                yield Check(what, detail=f"good for {days}")
-    with closing(open_state(found.data)) as state:
-        known = state.registry.spaces()
-    if said.client_space and said.client_space not in known:
-        problem = f"client_space is '{said.client_space}', and there is no space of that name"
-        yield Check("programs that describe themselves", problem, f"the spaces are: {', '.join(known) or 'none yet'}")
 
 
 def _database(found: Paths, name: str, space_id: str) -> Iterator[Check]:
@@ -304,96 +259,6 @@ def _models(found: Paths) -> Iterator[Check]:
     for place, name in enumerate(models.order(settings)):
         what = "embedding model" if place == 0 else f"embedding model in its place: {name}"
         yield _check(what, lambda name=name: models.try_out(settings, name))  # type: ignore[misc]
-
-
-def _backups(found: Paths) -> Iterator[Check]:
-    """Whether every space has a proven snapshot that is young enough, and where the snapshots are."""
-    from confide_backup.daemon.history import History
-    from confide_backup.daemon.service import target_of
-
-    settings = config.load(found.config).backup
-    if not settings.to:
-        hint = "confided backup init --to DIR; a copy that is made otherwise is known to nobody here"
-        yield Check("backups", detail=f"no folder for them is configured ({hint})")
-        return
-    target = target_of(settings, "")
-    try:
-        with closing(open_state(found.data)) as state:
-            history = History.read(target, state)
-            spaces = {one: name for name, one in state.registry.spaces().items() if found.data.space(one).exists()}
-        late = [spaces[one] for one in history.unproven(spaces, now=time.time(), max_age_s=settings.max_age_s)]
-    except ConfideError as error:
-        yield Check("backups", str(error), error.hint)
-        return
-    newest = history.newest
-    said = "none yet" if newest is None else f"the newest is {newest.id}: {newest.said}"
-    if late:
-        hint = "confided backup, then confided backup verify; one that is locked is proven when a machine next connects"
-        yield Check("backups", f"without a proven one of the last {settings.max_age}: {', '.join(late)}", hint, said)
-    else:
-        yield Check("backups", detail=f"{len(history.whole)}; {said}")
-    for name, trouble in history.strange.items():
-        yield Check(f"snapshot {name}", trouble.problem, trouble.hint or "if it is of no use to you, move it away")
-    if target.folder.stat().st_dev == found.data.root.stat().st_dev:
-        yield Check(
-            "disk of the backups",
-            "it is the data folder's own: one fault takes both",
-            "name a folder on another disk: confided backup init --to DIR",
-        )
-
-
-def _store(found: Paths) -> Iterator[Check]:
-    """Whether the database that holds the logs answers, how safe its commits are, and what it has lost."""
-    from confide_cluster.cli.store import durability
-    from confide_cluster.daemon.log.postgres.configured import open_engine
-    from confide_cluster.daemon.spaces.leases import standing_of
-
-    try:
-        with closing(open_engine(config.load(found.config).store)) as engine:
-            engine.ready()
-            standing = standing_of(engine)
-            standby, is_forced, version, is_copy, commit, connected = standing["settings"]
-    except ConfideError as error:
-        yield Check("store", str(error), error.hint)
-        return
-    safe = durability(standby=standby, is_forced=is_forced, commit=commit, connected=connected)
-    said = f"PostgreSQL {version}: {safe}"
-    if is_copy:
-        yield Check(
-            "store", "url leads to a standby, which takes no writes", "say target_session_attrs=read-write in url"
-        )
-    elif not is_forced:
-        yield Check("store", said, "set fsync = on in postgresql.conf")
-    elif standby and commit == "local":
-        yield Check("store", said, "ALTER ROLE ... RESET synchronous_commit, or the same of the database")
-    elif standby and not connected:
-        yield Check("store", said, "is the standby running? until it is, nothing new is acknowledged")
-    else:
-        yield Check("store", detail=said)
-    if abs(standing["ahead_s"]) > MOST_APART_S:
-        yield Check(
-            "clock",
-            f"that of PostgreSQL is {standing['ahead_s']:+.0f} s off this machine's",
-            "set both right: nodes take each other's sessions only where their clocks agree within ten minutes",
-        )
-    if had := sorted(path.name for path in found.data.root.glob("registry.db.ahead*")):
-        yield Check(
-            "what the store has lost of the registry",
-            f"it was put back to an earlier state, and nobody new is let in; kept in the data folder: {', '.join(had[:3])}",
-            "see with confided callers and confided audit what is missing; then: confided store accept",
-        )
-    if back := sorted(path.name for path in found.data.spaces.glob("*.db.put-back")):
-        yield Check(
-            "spaces that the store was put back for",
-            f"{len(back)} are not opened, since this machine has more of them",
-            "find out who has put PostgreSQL back; confided store accept goes on from what it has",
-        )
-    if kept := sorted(path.name for path in found.data.spaces.glob("*.db.ahead*")):
-        yield Check(
-            "what the store has lost",
-            f"{len(kept)} kept in the folder of the spaces: {', '.join(kept[:3])}",
-            "machines send what they have when they next compare (confide sync); then move these files away",
-        )
 
 
 def _check(name: str, look: Callable[[], object]) -> Check:

@@ -103,12 +103,6 @@ def serve(
     if not on_demand and sys.stderr.isatty():
         say(f"confided serves at {listen or settings.server.listen}; Ctrl-C stops it")
         say("Next, in another terminal: confided invite laptop --url confide://THIS-HOST:PORT")
-    beside = None
-    if settings.gateway.listen and not on_demand:
-        # A web server, which a daemon without a gateway never loads.
-        from confide_http.server.serving import Gateway
-
-        beside = Gateway.beside(settings.gateway)
     process.run(
         found.data,
         settings,
@@ -117,7 +111,6 @@ def serve(
         idle_exit_s=idle_exit,
         on_demand=on_demand,
         wants_snapshot=not no_snapshot,
-        beside=beside,
     )
     lock.release()
 

@@ -14,7 +14,7 @@ from confide_daemon.cli.jobs import Space, work
 
 if TYPE_CHECKING:
     from confide_daemon.access.audit import Entry
-    from confide_daemon.cli.health import Check
+    from confide_daemon.addons import Check
 
 
 @command

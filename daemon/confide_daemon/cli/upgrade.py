@@ -79,7 +79,7 @@ def _upgraded(here: Here, *, wants_snapshot: bool) -> Output:
     try:
         done = upgrading.upgrade(
             folder,
-            config.backup,
+            config,
             config_file=here.paths.config,
             on_demand=False,
             wants_snapshot=wants_snapshot,

@@ -26,7 +26,6 @@ from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding.memory import heaps
 from confide_daemon.errors import BadNameError, DataFolderError, DescriptorsError, LockedError
 from confide_daemon.sealing.vault import Vault
-from confide_daemon.server.beside import MOST_FILES, Beside
 from confide_daemon.server.listening.strangers import MAX_STRANGERS
 from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.jobs import carry_out
@@ -63,14 +62,12 @@ def run(
     idle_exit_s: int | None,
     on_demand: bool,
     wants_snapshot: bool = True,
-    beside: Callable[[Daemon], Beside] | None = None,
 ) -> None:
     """Serve until told to stop; on demand, on a free port of this machine and until nobody is connected.
 
     Args:
         config_file: where the configuration is, or would be.
         wants_snapshot: whether a folder of an older version is changed only after a snapshot of it.
-        beside: makes what is served beside the machines.
 
     Raises ConfideError: what keeps the daemon from serving.
     """
@@ -86,7 +83,7 @@ def run(
     if not folder.identity.exists():
         _join(folder, config)
     if folder.identity.exists():
-        upgrade(folder, config.backup, config_file=config_file, on_demand=on_demand, wants_snapshot=wants_snapshot)
+        upgrade(folder, config, config_file=config_file, on_demand=on_demand, wants_snapshot=wants_snapshot)
         _join(folder, config)
     heaps.share_heaps()
     if on_demand:
@@ -95,7 +92,7 @@ def run(
         where = Listen(LOOPBACK, 0, float(idle_exit_s or config.server.idle_exit_s))
     else:
         where = Listen(*_listen(listen or config.server.listen), idle_exit_s=idle_exit_s)
-    asyncio.run(_serve(folder, config, where, config_file=config_file, on_demand=on_demand, beside=beside))
+    asyncio.run(_serve(folder, config, where, config_file=config_file, on_demand=on_demand))
 
 
 def _join(folder: DataFolder, config: DaemonConfig) -> None:
@@ -112,7 +109,6 @@ async def _serve(
     *,
     config_file: Path,
     on_demand: bool,
-    beside: Callable[[Daemon], Beside] | None,
 ) -> None:
     with closing(open_state(folder, store=config.store)) as state:
         exposition = Exposition.configured(config.metrics)
@@ -125,7 +121,7 @@ async def _serve(
             config.server.max_sessions,
             config.spaces.max_open_spaces,
             per_session=per_session,
-            beside=MOST_FILES if beside is not None else 0,
+            beside=0 if on_demand else sum(addon.files(config) for addon in installed()),
         )
         if not on_demand:
             _grow_table(sessions + PER_SPACE * open_spaces)
@@ -148,7 +144,6 @@ async def _serve(
             exposition=exposition,
             config_file=config_file,
             is_on_demand=on_demand,
-            beside=beside,
             addons=installed(),
         )
         await daemon.run(where)

@@ -15,8 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confide_backup.daemon.operator import BackupDesk
-from confide_backup.daemon.service import Backups
 from confide_cluster.daemon.spaces.leases import Leases
 from confide_crypto.errors import ConfideError, RequestError, where
 from confide_crypto.keys.identity import format_daemon_key
@@ -28,14 +26,13 @@ from confide_daemon.access.audit import PAUSE_S, SHARED_PAUSE_S, AuditLog
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.registry import Registry, State
 from confide_daemon.access.revocations import Revocations
-from confide_daemon.addons import Addon
+from confide_daemon.addons import Addon, Gauges, Verbs
 from confide_daemon.config import DaemonConfig, parse_listen
 from confide_daemon.datadir import instance
 from confide_daemon.datadir.identity import LiveKeys
 from confide_daemon.documents.changes import Change
 from confide_daemon.errors import FencedError, LockedError, OvertakenError
 from confide_daemon.sealing.rosters import RosterDesk
-from confide_daemon.server.beside import Beside
 from confide_daemon.server.listening.admission import Admission
 from confide_daemon.server.listening.answers import Answers
 from confide_daemon.server.listening.listener import Listener
@@ -88,7 +85,6 @@ class Daemon:
         exposition: Exposition | None = None,
         config_file: Path | None = None,
         is_on_demand: bool = False,
-        beside: Callable[[Daemon], Beside] | None = None,
         addons: Sequence[Addon] = (),
     ) -> None:
         """What it serves, and how.
@@ -98,11 +94,12 @@ class Daemon:
             exposition: where metrics are had over TCP; opened and closed with the daemon.
             config_file: goes into backups.
             is_on_demand: it was started by the machine that it serves.
-            beside: makes what is served beside the machines.
-            addons: that have something in each session.
+            addons: that have something in each session, or beside them.
         """
-        self._state = state
+        self.state = state
         self.config = config
+        self.config_file = config_file
+        self.is_on_demand = is_on_demand
         self.spaces = spaces
         self._sessions: set[Session] = set()
         self._explained: set[Connection] = set()
@@ -127,13 +124,6 @@ class Daemon:
             exposition=exposition,
             is_on_demand=is_on_demand,
         )
-        self._backups = BackupDesk(
-            Backups(state, spaces, config.backup, config_file),
-            self.operator.control,
-            self.operator.metrics,
-            spaces.disk,
-        )
-        self.operator.also(self._backups.ailments)
         self.operator.also(lambda: {"storage"} if self._registry_complaint else set())
         self.desk = RosterDesk(state.registry, spaces.rosters)
         spaces.on_news = self.desk.announce
@@ -155,7 +145,9 @@ class Daemon:
             refusals=self._refusals,
             answer=Answers(self.operator.ailments, self._why_unready),
         )
-        self._beside = beside(self) if beside else None
+        self.services = [found for addon in addons if (found := addon.service(self)) is not None]
+        for service in self.services:
+            self.operator.also(service.ailments)
         self._overtaken: OvertakenError | None = None
         self._following: Following | None = None
         if state.registry.shared is not None:
@@ -180,7 +172,10 @@ class Daemon:
             if self._following is not None:
                 self._contact = Contact(spaces.leases, self._following, lease_s=config.store.lease_s)
             self._door = Door(
-                self._keys.in_force, self._callers, is_stopping=is_stopping, has_gateway=self._beside is not None
+                self._keys.in_force,
+                self._callers,
+                is_stopping=is_stopping,
+                has_gateway=any(one.answers_callers for one in self.services),
             )
             self._nodes = Listener(
                 self._door,
@@ -193,20 +188,32 @@ class Daemon:
 
     @property
     def registry(self) -> Registry:
-        return self._state.registry
+        """Who may connect."""
+        return self.state.registry
+
+    @property
+    def verbs(self) -> Verbs:
+        """What commands may ask of it."""
+        return self.operator.control
+
+    @property
+    def gauges(self) -> Gauges:
+        """Its metrics."""
+        return self.operator.metrics
 
     def announce(self, space_id: str, change: Change) -> None:
-        """Tell all machines of a space, and whoever is served beside them, of a revision that none of the machines made."""
+        """Tell all machines of a space, and all services, of a revision that none of the machines made."""
         for session in self._sessions:
             if session.caller.space_id == space_id:
                 session.announce(change)
-        if self._beside is not None:
-            self._beside.changed(space_id, change)
+        for service in self.services:
+            service.changed(space_id, change)
 
     def _around(self, space_id: str) -> tuple[int | None, bool | None]:
         """Credentials in clear in a space, and whether it has a proven backup, as far as either is known."""
         counted = self.desk.unsealed.of(space_id)
-        return None if counted is None else counted.findings, self._backups.is_proven
+        known = [one.is_backed_up for one in self.services if one.is_backed_up is not None]
+        return None if counted is None else counted.findings, any(known) if known else None
 
     def stop(self) -> None:
         """Ask the daemon to end in good order."""
@@ -223,7 +230,7 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT, *hang_up):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         # Before anybody is let in, whose rights could change unseen.
-        self._seen = (self._state.registry.version(), self._state.registry.last_change())
+        self._seen = (self.state.registry.version(), self.state.registry.last_change())
         if self._relays is not None and self.spaces.leases is not None:
             await self.spaces.leases.confirm()  # until then nobody is let in
         await self._listener.open(listen.host, listen.port)
@@ -233,13 +240,12 @@ class Daemon:
         if self._following is not None:
             self._following.start()
         self._work.begin()
-        self._backups.start()
         try:
             if self._nodes is not None:
                 await self._nodes.open(*parse_listen(self.config.node.listen))
             await self.operator.open()
-            if self._beside is not None:
-                await self._beside.open()
+            for service in self.services:
+                await service.open()
             await self._write_address(url)
             log.info("confided %s listens on %s", __version__, instance.bound(url, self._bound))
             self.operator.began()
@@ -248,16 +254,15 @@ class Daemon:
             await self._until_stopped(url, listen.idle_exit_s)
         finally:
             self._stop.set()  # whoever is between its welcome and its session sees it, and goes no further
-            instance.remove(self._state.folder.address)
+            instance.remove(self.state.folder.address)
             await self.operator.close()
-            if self._beside is not None:
-                await self._beside.close()
+            for service in reversed(self.services):
+                await service.close()
             self._listener.shut()
             await self._close_sessions()
             await self._listener.close()
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
-            await self._backups.close()
             await self._work.close()
             await self.spaces.close()
             if self._nodes is not None:  # until here it has told others that its spaces are about to be free
@@ -290,8 +295,8 @@ class Daemon:
     async def _let_in_node(self, connection: Connection) -> None:
         assert self._door is not None
         if self._door.stand_for_caller(connection):
-            assert self._beside is not None
-            await self._admission.let_in_node(connection, self._beside.serve)
+            answering = next(one for one in self.services if one.answers_callers)
+            await self._admission.let_in_node(connection, answering.serve)
             return
         await self._admission.let_in(connection, partial(self._serve, is_passed_on=True))
 
@@ -342,12 +347,12 @@ class Daemon:
                 space,
                 desk=self.desk,
                 spaces=self.spaces,
-                registry=self._state.registry,
+                registry=self.state.registry,
                 sessions=self._sessions,
                 rate=rate,
                 min_score=self.config.search.min_score,
                 max_age_s=self.config.server.max_session_s,
-                beside=self._beside,
+                services=self.services,
                 addons=self._addons,
             )
         )
@@ -393,7 +398,7 @@ class Daemon:
         key = format_daemon_key(self._keys.in_force().current.static_key)
         await asyncio.to_thread(
             instance.write,
-            self._state.folder.address,
+            self.state.folder.address,
             instance.Address(url, key, os.getpid(), __version__, self._bound),
         )
 
@@ -413,7 +418,7 @@ class Daemon:
             self._refusals.report()
             if self._keys.is_stale():
                 await self._follow_keys(url)
-            if self._admission.is_anybody_in or self._work.is_busy or self._backups.is_busy:
+            if self._admission.is_anybody_in or self._work.is_busy or any(one.is_busy for one in self.services):
                 busy_at = time.monotonic()
             elif idle_exit_s is not None and time.monotonic() - busy_at >= idle_exit_s:
                 log.info("nobody connected for %.0f s", idle_exit_s)
@@ -425,7 +430,7 @@ class Daemon:
         A registry that cannot be read is read again at the next poll. Until then new machines are refused, and connected ones stay.
         """
         try:
-            now = self._state.registry.version()
+            now = self.state.registry.version()
             if now == version:
                 self._registry_complaint = ""
                 return version, change
@@ -478,8 +483,9 @@ class Daemon:
     async def _note_revocations(self) -> None:
         if self._revocations is not None:
             try:
-                changed = await asyncio.to_thread(self._revocations.keep, self._state.registry)
-                self._backups.revocations_changed(changed)
+                changed = await asyncio.to_thread(self._revocations.keep, self.state.registry)
+                for service in self.services:
+                    service.revocations_written(changed)
             except ConfideError as error:
                 log.error("%s", error)
 
@@ -507,7 +513,7 @@ class Daemon:
         return newest
 
     def _end_expired(self) -> None:
-        now = self._state.registry.clock()
+        now = self.state.registry.clock()
         for session in self._sessions:
             if session.caller.closed(now) == "expired":
                 self._shut_out(session, "expired")
@@ -535,8 +541,8 @@ class Daemon:
         for session in self._sessions:
             if session.caller.space_id == space_id and session.ended_by is None:
                 self._in_background(session.close("restart"))
-        if self._beside is not None:
-            self._beside.elsewhere(space_id)
+        for service in self.services:
+            service.elsewhere(space_id)
 
     def _be_overtaken(self, error: OvertakenError) -> None:
         """What nodes of a newer version change is not known here from now on: nobody is let in, and all goes to one of them."""

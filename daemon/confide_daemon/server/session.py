@@ -27,12 +27,11 @@ from confide_crypto.transport.task_group import TaskGroup
 from confide_daemon import __version__
 from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.access.registry import Registry
-from confide_daemon.addons import Addon, Operation
+from confide_daemon.addons import Addon, Operation, Service
 from confide_daemon.documents import transcripts
 from confide_daemon.documents.changes import Change
 from confide_daemon.errors import GrantError, LockedError, StorageError
 from confide_daemon.sealing.rosters import RosterDesk
-from confide_daemon.server.beside import Beside
 from confide_daemon.server.mcp.agent_server import AgentServer, Incoming, nobody
 from confide_daemon.server.mcp.sdk import SessionMessage
 from confide_daemon.server.mcp.tool_calls import (
@@ -99,14 +98,14 @@ class Session:
         rate: Rate,
         min_score: float,
         max_age_s: float,
-        beside: Beside | None = None,
+        services: Sequence[Service] = (),
         addons: Sequence[Addon] = (),
     ) -> None:
         """What it needs of the daemon.
 
         Args:
             addons: that answer requests of it.
-            beside: who is told of changes beside the machines.
+            services: that are told of changes beside the machines.
             space: None while it is locked; then all that needs it is refused, until a machine has brought its key.
             sessions: all that the daemon has now, this one among them.
         """
@@ -117,7 +116,7 @@ class Session:
         self._spaces = spaces
         self.registry = registry
         self._sessions = sessions
-        self._beside = beside
+        self._services = services
         self._rate = rate
         self._min_score = min_score
         self._max_age_s = max_age_s
@@ -370,8 +369,8 @@ class Session:
             async with asyncio.timeout(FINISH_DEADLINE_S + 2 * DRAIN_DEADLINE_S):
                 await asyncio.gather(*(one.close("restart") for one in others))
                 await asyncio.gather(*(one.ended.wait() for one in others))
-                if self._beside is not None:
-                    await self._beside.settle(space_id)
+                for service in self._services:
+                    await service.settle(space_id)
         except TimeoutError:
             raise RequestError("busy", "another machine of this space is still busy", "try again") from None
 
@@ -560,8 +559,8 @@ class Session:
         for session in self._sessions:
             if session is not self and session.caller.space_id == self.caller.space_id:
                 session.announce(change)
-        if self._beside is not None:
-            self._beside.changed(self.caller.space_id, change)
+        for service in self._services:
+            service.changed(self.caller.space_id, change)
 
     def publish_here_too(self, change: Change) -> None:
         """For a revision that the caller's machine has not got, though it asked for it."""

@@ -22,7 +22,6 @@ from confide_crypto.transport.open import connect
 from confide_daemon.config import DaemonConfig, ServerConfig
 from confide_daemon.errors import StorageError
 from confide_daemon.server import process
-from confide_daemon.server.beside import MOST_FILES
 from confide_daemon.server.listening.refusals import Refusals
 from confide_daemon.server.listening.strangers import MAX_STRANGERS
 from confide_daemon.server.rates import REQUESTS_PER_S, Rates
@@ -219,7 +218,7 @@ def test_files_are_left_for_those_who_come_to_a_gateway(monkeypatch: pytest.Monk
     """Or a flood of connections there would keep spaces from being opened, and machines from coming in."""
     allowed = 1700
     monkeypatch.setattr(process, "_raise_to", lambda _wanted: allowed)
-    for beside in (0, MOST_FILES):
+    for beside in (0, 640):
         sessions, open_spaces = process.make_room(4096, 256, beside=beside)
         taken = sessions + open_spaces * process.PER_SPACE + MAX_STRANGERS + process.RESERVE + beside
         assert allowed - 2 * process.PER_SPACE * SPARE < taken <= allowed

@@ -7,22 +7,19 @@ is for: without one nobody comes back. So whoever keeps memories of others has o
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from confide_backup.daemon.closed import ClosedSpaces
-from confide_backup.daemon.service import target_of
-from confide_backup.daemon.snapshot import Source, take
 from confide_crypto.errors import ConfideError
 from confide_daemon import __version__
 from confide_daemon.access.history.upgrades import Pending
 from confide_daemon.access.registry import State, look_at_upgrade, open_state
-from confide_daemon.config import BackupConfig
+from confide_daemon.addons import installed
+from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.errors import LockedError, UpgradeNeededError
+from confide_daemon.errors import DataFolderError, LockedError, UpgradeNeededError
 from confide_daemon.spaces.custodian import Custodian
 from confide_daemon.store.store import Store
 
@@ -38,7 +35,7 @@ class Upgraded:
 
 
 def upgrade(
-    folder: DataFolder, config: BackupConfig, *, config_file: Path, on_demand: bool, wants_snapshot: bool
+    folder: DataFolder, config: DaemonConfig, *, config_file: Path, on_demand: bool, wants_snapshot: bool
 ) -> Upgraded | None:
     """Bring a folder to this version as far as its registry goes, which lets every space follow when it is opened; None: nothing to do.
 
@@ -70,11 +67,12 @@ def upgrade(
     return Upgraded(before, snapshot)
 
 
-def _snapshot(folder: DataFolder, config: BackupConfig, config_file: Path) -> str:
-    """The name of one of the folder as it is. Raises ConfideError: it cannot be made."""
-    target = target_of(config, "")
-    with closing(open_state(folder, as_it_is=True)) as state:
-        return asyncio.run(take(Source(state, ClosedSpaces(state), config_file), target)).id
+def _snapshot(folder: DataFolder, config: DaemonConfig, config_file: Path) -> str:
+    """Return the name of one of the folder as it is. Raises ConfideError: it cannot be made."""
+    for addon in installed():
+        if (name := addon.snapshot(folder, config, config_file)) is not None:
+            return name
+    raise DataFolderError(folder.root, "cannot be copied", hint="what takes snapshots is not installed")
 
 
 def upgrade_spaces(folder: DataFolder, *, now: float) -> dict[str, bool]:

@@ -1,0 +1,79 @@
+"""Backups, as the daemon sees them: what is done at night, a copy before an upgrade, and what doctor says of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+from confide_crypto.errors import ConfideError
+from confide_daemon import config as configuration
+from confide_daemon.access.registry import open_state
+from confide_daemon.addons import Addon, Check, DaemonHost, Service
+from confide_daemon.config import DaemonConfig
+from confide_daemon.datadir.paths import DataFolder, Paths
+
+
+class Backup(Addon):
+    """Snapshots of the data folder: taken, proven, let go, and brought back."""
+
+    def service(self, daemon: DaemonHost) -> Service:
+        """Return what takes snapshots at their hour, and when a command asks."""
+        from confide_backup.daemon.operator import BackupDesk
+        from confide_backup.daemon.service import Backups
+
+        backups = Backups(daemon.state, daemon.spaces, daemon.config.backup, daemon.config_file)
+        return BackupDesk(backups, daemon.verbs, daemon.gauges, daemon.spaces.disk)
+
+    def snapshot(self, folder: DataFolder, config: DaemonConfig, config_file: Path) -> str:
+        """Take a snapshot of the folder as it is, into the folder that is configured. Raises ConfideError: it cannot be taken."""
+        from confide_backup.daemon.closed import ClosedSpaces
+        from confide_backup.daemon.service import target_of
+        from confide_backup.daemon.snapshot import Source, take
+
+        target = target_of(config.backup, "")
+        with closing(open_state(folder, as_it_is=True)) as state:
+            return asyncio.run(take(Source(state, ClosedSpaces(state), config_file), target)).id
+
+    def checks(self, paths: Paths, follow: Callable[[str], None]) -> Iterable[Check]:
+        """Look whether every space has a proven snapshot that is young enough."""
+        follow("looking at the backups")
+        return _backups(paths)
+
+
+def _backups(found: Paths) -> Iterator[Check]:
+    """Whether every space has a proven snapshot that is young enough, and where the snapshots are."""
+    from confide_backup.daemon.history import History
+    from confide_backup.daemon.service import target_of
+
+    settings = configuration.load(found.config).backup
+    if not settings.to:
+        hint = "confided backup init --to DIR; a copy that is made otherwise is known to nobody here"
+        yield Check("backups", detail=f"no folder for them is configured ({hint})")
+        return
+    target = target_of(settings, "")
+    try:
+        with closing(open_state(found.data)) as state:
+            history = History.read(target, state)
+            spaces = {one: name for name, one in state.registry.spaces().items() if found.data.space(one).exists()}
+        late = [spaces[one] for one in history.unproven(spaces, now=time.time(), max_age_s=settings.max_age_s)]
+    except ConfideError as error:
+        yield Check("backups", str(error), error.hint)
+        return
+    newest = history.newest
+    said = "none yet" if newest is None else f"the newest is {newest.id}: {newest.said}"
+    if late:
+        hint = "confided backup, then confided backup verify; one that is locked is proven when a machine next connects"
+        yield Check("backups", f"without a proven one of the last {settings.max_age}: {', '.join(late)}", hint, said)
+    else:
+        yield Check("backups", detail=f"{len(history.whole)}; {said}")
+    for name, trouble in history.strange.items():
+        yield Check(f"snapshot {name}", trouble.problem, trouble.hint or "if it is of no use to you, move it away")
+    if target.folder.stat().st_dev == found.data.root.stat().st_dev:
+        yield Check(
+            "disk of the backups",
+            "it is the data folder's own: one fault takes both",
+            "name a folder on another disk: confided backup init --to DIR",
+        )

@@ -1,0 +1,80 @@
+"""Nodes over PostgreSQL, as the daemon sees them: what doctor says of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from typing import Final
+
+from confide_crypto.errors import ConfideError
+from confide_daemon import config as configuration
+from confide_daemon.addons import Addon, Check
+from confide_daemon.datadir.paths import Paths
+
+# A tenth of what nodes allow each other (PROTOCOL.md 12.2).
+MOST_APART_S: Final = 60.0
+
+
+class Cluster(Addon):
+    """Spaces whose logs are in PostgreSQL, and several daemons over it."""
+
+    def checks(self, paths: Paths, follow: Callable[[str], None]) -> Iterable[Check]:
+        """Look whether the store answers, how safe its commits are, and what it has lost."""
+        if not configuration.load(paths.config).store.url:
+            return ()
+        follow("trying the store")
+        return _store(paths)
+
+
+def _store(found: Paths) -> Iterator[Check]:
+    """Whether the database that holds the logs answers, how safe its commits are, and what it has lost."""
+    from confide_cluster.cli.store import durability
+    from confide_cluster.daemon.log.postgres.configured import open_engine
+    from confide_cluster.daemon.spaces.leases import standing_of
+
+    try:
+        with closing(open_engine(configuration.load(found.config).store)) as engine:
+            engine.ready()
+            standing = standing_of(engine)
+            standby, is_forced, version, is_copy, commit, connected = standing["settings"]
+    except ConfideError as error:
+        yield Check("store", str(error), error.hint)
+        return
+    safe = durability(standby=standby, is_forced=is_forced, commit=commit, connected=connected)
+    said = f"PostgreSQL {version}: {safe}"
+    if is_copy:
+        yield Check(
+            "store", "url leads to a standby, which takes no writes", "say target_session_attrs=read-write in url"
+        )
+    elif not is_forced:
+        yield Check("store", said, "set fsync = on in postgresql.conf")
+    elif standby and commit == "local":
+        yield Check("store", said, "ALTER ROLE ... RESET synchronous_commit, or the same of the database")
+    elif standby and not connected:
+        yield Check("store", said, "is the standby running? until it is, nothing new is acknowledged")
+    else:
+        yield Check("store", detail=said)
+    if abs(standing["ahead_s"]) > MOST_APART_S:
+        yield Check(
+            "clock",
+            f"that of PostgreSQL is {standing['ahead_s']:+.0f} s off this machine's",
+            "set both right: nodes take each other's sessions only where their clocks agree within ten minutes",
+        )
+    if had := sorted(path.name for path in found.data.root.glob("registry.db.ahead*")):
+        yield Check(
+            "what the store has lost of the registry",
+            f"it was put back to an earlier state, and nobody new is let in; kept in the data folder: {', '.join(had[:3])}",
+            "see with confided callers and confided audit what is missing; then: confided store accept",
+        )
+    if back := sorted(path.name for path in found.data.spaces.glob("*.db.put-back")):
+        yield Check(
+            "spaces that the store was put back for",
+            f"{len(back)} are not opened, since this machine has more of them",
+            "find out who has put PostgreSQL back; confided store accept goes on from what it has",
+        )
+    if kept := sorted(path.name for path in found.data.spaces.glob("*.db.ahead*")):
+        yield Check(
+            "what the store has lost",
+            f"{len(kept)} kept in the folder of the spaces: {', '.join(kept[:3])}",
+            "machines send what they have when they next compare (confide sync); then move these files away",
+        )
