@@ -22,6 +22,7 @@ from bench.scale.plan import Plan
 from bench.scale.registries import registries
 from bench.scale.weighing import Cost, Scales
 from confide_cluster.daemon.log.entry import Sealing
+from confide_cluster.daemon.log.postgres.configured import open_engine
 from confide_cluster.daemon.log.postgres.engine import Engine
 from confide_cluster.daemon.log.shared import REGISTRY
 from confide_cluster.daemon.nodes import FOLLOW_S
@@ -93,7 +94,7 @@ class Simulation:
         for number in range(self.plan.nodes):
             folder = DataFolder(self.root / f"node{number}")
             folder.root.mkdir(mode=0o700)
-            leases = Leases.configured(config, folder)
+            leases = Leases(config, folder, open_engine(config))
             assert leases is not None
             self._nodes.append(Node(leases, ids[number :: self.plan.nodes], self.plan.open_each, self.written))
         try:

@@ -7,6 +7,7 @@ An add-on is a capability in a folder of its own, which the core never names. Th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -14,10 +15,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Protocol
 
-from confide_crypto.transport.open import Connection
+from confide_crypto.errors import ConfideError
+from confide_crypto.limits import Timers
+from confide_crypto.transport.inbox import Toll
+from confide_crypto.transport.open import Authorize, Connection
+from confide_daemon.access.authorization import Callers
 from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.access.registry import Registry, State
+from confide_daemon.access.revocations import Revocations
 from confide_daemon.config import DaemonConfig
+from confide_daemon.datadir.identity import Keys
 from confide_daemon.datadir.paths import DataFolder, Paths
 from confide_daemon.documents.changes import Change
 from confide_daemon.sealing.rosters import RosterDesk
@@ -130,6 +137,10 @@ class DaemonHost(Protocol):
         """Who may connect."""
 
     @property
+    def peers(self) -> Peers:
+        """Other daemons that serve the same spaces, once it runs."""
+
+    @property
     def verbs(self) -> Verbs:
         """What commands may ask of it."""
 
@@ -142,6 +153,130 @@ class DaemonHost(Protocol):
 
     def announce(self, space_id: str, change: Change) -> None:
         """Tell all machines of a space, and all services, of a revision that none of the machines made."""
+
+
+class Listening(Protocol):
+    """A socket of the daemon's."""
+
+    async def open(self, host: str, port: int) -> None:
+        """Take connections from now on. Raises ListenError."""
+
+    async def close(self) -> None:
+        """Take none any more."""
+
+
+class PeersHost(DaemonHost, Protocol):
+    """The running daemon, as it is seen by what knows of other daemons."""
+
+    @property
+    def callers(self) -> Callers:
+        """Who may come in."""
+
+    @property
+    def timers(self) -> Timers:
+        """Of its channels."""
+
+    @property
+    def revocations(self) -> Revocations | None:
+        """What is noted beside the data folder of keys that have ended."""
+
+    @property
+    def answers_callers(self) -> bool:
+        """Whether a service answers callers that another node passes on."""
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether nothing is to be begun any more."""
+
+    def keys(self) -> Keys:
+        """Return those that are in force."""
+
+    def listener(self, authorize: Authorize, on_open: Callable[[Connection], Awaitable[None]]) -> Listening:
+        """Return a socket of its own, for whom `authorize` lets in."""
+
+    async def let_in(self, connection: Connection, *, is_passed_on: bool = False, is_by_http: bool = False) -> None:
+        """Serve a channel until its end, for the caller that it is of by now."""
+
+    def stop(self) -> None:
+        """Ask the daemon to end in good order."""
+
+
+class Far(Protocol):
+    """A channel to the node that holds a space, for one caller."""
+
+    @property
+    def connection(self) -> Connection:
+        """The channel."""
+
+    @property
+    def node(self) -> int:
+        """The number of that node."""
+
+
+class Ways(Protocol):
+    """The ways to nodes that hold spaces of callers who come to this one by HTTP."""
+
+    async def reach_by_http(self, caller: Caller, session_id: str) -> Far | None:
+        """Return a channel to whoever holds the caller's space; None: this node is to serve it.
+
+        Raises EngineError: nobody can be asked who that is; DeniedError, ConnectionLost: that node takes nothing.
+        """
+
+    def relying_on(self, far: Any) -> AbstractContextManager[None]:
+        """Within this the channel is cut where its node does not hold the space any more; behind it in any case."""
+
+
+class Peers:
+    """Base of what knows of other daemons that serve the same spaces. This one knows of none.
+
+    Attributes:
+        goodbye: the word that sessions hear when the daemon ends.
+        ways: to other nodes; None: there are none.
+        failure: what the daemon ends with, so that others go on in its place; None: nothing.
+    """
+
+    goodbye = "shutdown"
+    ways: Ways | None = None
+    failure: ConfideError | None = None
+
+    async def confirm(self) -> None:
+        """Find out, before anybody is let in, what others have changed."""
+
+    async def open(self) -> None:
+        """Take connections of other nodes, and follow what these change. Raises ListenError."""
+
+    async def leave(self) -> None:
+        """End what is passed on to others."""
+
+    async def close(self) -> None:
+        """End all; the spaces are closed by now."""
+
+    async def is_cut_off(self) -> bool:
+        """Return whether what others have changed may not be known here: then nobody new is let in."""
+        return False
+
+    def why_unready(self) -> str | None:
+        """Return a word for why nobody should be sent here; None: they may."""
+
+    def ailments(self) -> set[str]:
+        """Return what of it does not work as it should, in words for `/health`."""
+        return set()
+
+    async def pass_on(self, connection: Connection, space_id: str, toll: Toll) -> bool:
+        """Pass a caller's session on to whoever holds its space, until it ends; return False where this node is to serve it."""
+        return False
+
+    @property
+    def passed_on(self) -> set[bytes]:
+        """The keys of those whose sessions are passed on."""
+        return set()
+
+    def shut_out(self, key: bytes, word: str) -> None:
+        """End the sessions of a caller that are passed on."""
+
+    def is_live(self, public_key: bytes, session_id: str) -> bool:
+        """Return whether a session of a caller with this id is passed on."""
+        return False
 
 
 class Service:
@@ -231,6 +366,9 @@ class Addon:
 
     def service(self, daemon: DaemonHost) -> Service | None:
         """Return what it does beside the sessions, None where nothing is configured."""
+
+    def peers(self, daemon: PeersHost) -> Peers | None:
+        """Return what knows of other daemons that serve the same spaces, None where nothing is configured."""
 
     def files(self, config: DaemonConfig) -> int:
         """Return how many files its service may hold at once: who comes there must not keep a space from being opened."""

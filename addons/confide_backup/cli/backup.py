@@ -190,12 +190,12 @@ def _do(here: Here, asked: Asked, bar: Bar) -> dict[str, Any]:
 
     from confide_backup.daemon.closed import ClosedSpaces
     from confide_backup.daemon.service import Backups
-    from confide_cluster.daemon.spaces.leases import Leases
     from confide_daemon.config import ChunkSettings
+    from confide_daemon.store.logs import log_store
 
     async def done() -> dict[str, Any]:
         store = here.store()
-        leases = None if store is None else Leases.configured(store, here.paths.data)
+        leases = None if store is None else log_store().leases(store, here.paths.data)
         try:
             chunks = ChunkSettings.named(here.config().index.chunks)
             spaces = ClosedSpaces(state, leases=leases, chunks=chunks)

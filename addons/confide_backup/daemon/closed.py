@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
-from confide_cluster.daemon.spaces.leases import Leases
 from confide_crypto.errors import ConfideError
 from confide_daemon.access.registry import State
 from confide_daemon.config import ChunkSettings
@@ -21,6 +20,7 @@ from confide_daemon.errors import EngineError, LockedError, WrongKeyError
 from confide_daemon.retrieval.indexing.indexer import Derivation
 from confide_daemon.spaces.custodian import Custodian
 from confide_daemon.spaces.entry import Stilled
+from confide_daemon.store.logs import Leases
 from confide_daemon.store.store import Store
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,6 @@ from confide_backup.daemon.manifest import LOG, Database, File, Manifest
 from confide_backup.daemon.sealed_keys import BackupKey, DaemonKeys
 from confide_backup.daemon.target import MANIFEST, Target, write
 from confide_backup.daemon.worker.client import RefusedError, Worker, working
-from confide_cluster.daemon.spaces.leases import Leases
 from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_crypto.keys.identity import KEY_LENGTH, Identity
@@ -32,6 +31,7 @@ from confide_daemon.config import ChunkSettings
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import SnapshotError, StorageError, TargetError, WrongKeyError
 from confide_daemon.spaces.entry import Stilled
+from confide_daemon.store.logs import Leases
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ def store_status(here: Here) -> Output:
     """Show the nodes of the store, who holds which space, what a new holder has to apply, and how safe commits are."""
     from confide_cluster.daemon.log.postgres.configured import open_engine
     from confide_cluster.daemon.log.snapshot import PUT_BACK
-    from confide_cluster.daemon.spaces.leases import standing_of
+    from confide_cluster.daemon.spaces.leases import durability, standing_of
 
     config = here.config().store
     _require(config.url)
@@ -175,30 +175,6 @@ def store_release(
         count, _ = engine.run(freed, {"id": known[space]})
     said = f"released: {space}" if count else f"nobody holds {space}"
     return Output({"space": space, "released": bool(count)}, [said])
-
-
-def durability(*, standby: bool, is_forced: bool, commit: str, connected: int) -> str:
-    """Say how safe an acknowledged write is.
-
-    Args:
-        standby: synchronous_standby_names is set.
-        is_forced: fsync is on.
-        commit: synchronous_commit as it holds for our own connection.
-        connected: how many standbys are connected now.
-    """
-    if not is_forced:
-        return "it does not force writes to its disk (fsync is off): a power cut loses what was acknowledged"
-    if not standby:
-        return "one server has each write on its disk; if that disk is lost, so is what no standby had yet"
-    if commit == "local":
-        return (
-            "one server has each write on its disk: synchronous_commit is local for this user or database, so no write "
-            "waits for a standby"
-        )
-    where = "on one server's disk and in the memory of another" if commit == "remote_write" else "on two servers"
-    if not connected:
-        return f"each write is {where} before it is acknowledged; no standby is connected now, so writes wait for one"
-    return f"each write is {where} before it is acknowledged"
 
 
 def _require(url: str) -> None:

@@ -1,4 +1,4 @@
-"""Nodes over PostgreSQL, as the daemon sees them: what doctor says of the store."""
+"""Nodes over PostgreSQL, as the daemon sees them: other nodes, what each space brings to its log, and what doctor says."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Final
 
 from confide_crypto.errors import ConfideError
 from confide_daemon import config as configuration
-from confide_daemon.addons import Addon, Check
+from confide_daemon.addons import Addon, Check, Peers, PeersHost
+from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.paths import Paths
+from confide_daemon.spaces.part import SpacePart
+from confide_daemon.spaces.space import Space
 
 # A tenth of what nodes allow each other (PROTOCOL.md 12.2).
 MOST_APART_S: Final = 60.0
@@ -17,6 +20,28 @@ MOST_APART_S: Final = 60.0
 
 class Cluster(Addon):
     """Spaces whose logs are in PostgreSQL, and several daemons over it."""
+
+    def space(self, space: Space, config: DaemonConfig) -> Iterable[SpacePart]:
+        """Return what brings to the log of a space what is written beside its changes."""
+        if space.outbox is None:
+            return ()
+        from confide_cluster.daemon.spaces.shipping import Shipping
+
+        indexer = space.indexer
+        shipping = Shipping(
+            space.threads, space.outbox, computed=lambda: indexer.computed, is_at_rest=lambda: space.is_at_rest
+        )
+        return (shipping,)
+
+    def peers(self, daemon: PeersHost) -> Peers | None:
+        """Return the other nodes, where `[store]` is set."""
+        if daemon.spaces.leases is None:
+            return None
+        from confide_cluster.daemon.nodes import Nodes
+        from confide_cluster.daemon.spaces.leases import Leases
+
+        assert isinstance(daemon.spaces.leases, Leases)
+        return Nodes(daemon, daemon.spaces.leases)
 
     def checks(self, paths: Paths, follow: Callable[[str], None]) -> Iterable[Check]:
         """Look whether the store answers, how safe its commits are, and what it has lost."""
@@ -28,9 +53,8 @@ class Cluster(Addon):
 
 def _store(found: Paths) -> Iterator[Check]:
     """Whether the database that holds the logs answers, how safe its commits are, and what it has lost."""
-    from confide_cluster.cli.store import durability
     from confide_cluster.daemon.log.postgres.configured import open_engine
-    from confide_cluster.daemon.spaces.leases import standing_of
+    from confide_cluster.daemon.spaces.leases import durability, standing_of
 
     try:
         with closing(open_engine(configuration.load(found.config).store)) as engine:

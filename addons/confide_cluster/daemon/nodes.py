@@ -1,7 +1,7 @@
 """What a daemon does because it is one node of several: it follows the registry that all of them write to, and knows whom other nodes
 speak for.
 
-Loaded where `[store]` is set.
+Loaded where `[store]` is set. `Nodes` is what the daemon asks (`confide_daemon.addons.Peers`).
 """
 
 from __future__ import annotations
@@ -11,21 +11,27 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from confide_cluster.daemon.spaces import joining
 from confide_cluster.daemon.spaces.leases import Leases
 from confide_cluster.shared.speaking import Speaker
 from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.keys.identity import fingerprint_words
+from confide_crypto.transport.inbox import Toll
 from confide_crypto.transport.open import Connection
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.access import space_removal
 from confide_daemon.access.authorization import Callers, denied
 from confide_daemon.access.registry import State
 from confide_daemon.access.revocations import Revocations
+from confide_daemon.addons import Listening, Peers, PeersHost
+from confide_daemon.config import parse_listen
 from confide_daemon.datadir.identity import Keys
 from confide_daemon.errors import EngineError, OvertakenError
+
+if TYPE_CHECKING:
+    from confide_cluster.daemon.relay.sessions import Relays
 
 log = logging.getLogger(__name__)
 
@@ -190,3 +196,120 @@ class Door:
             return await self._callers.admit_by_http(speaker.caller)
         asked = {} if speaker.replaces is None else {"replaces": speaker.replaces}
         return await self._callers.admit(speaker.caller, asked, None)
+
+
+class Nodes(Peers):
+    """The other nodes over one store."""
+
+    def __init__(self, daemon: PeersHost, leases: Leases) -> None:
+        self._daemon = daemon
+        self._leases = leases
+        self._following: Following | None = None
+        self._contact: Contact | None = None
+        self._relays: Relays | None = None
+        self._listening: Listening | None = None
+        self._ending: asyncio.Task[None] | None = None
+        if daemon.registry.shared is not None:
+            self._following = Following(daemon.state, on_overtaken=self._be_overtaken, revocations=daemon.revocations)
+        if daemon.config.node.listen:
+            self._begin_to_pass_on()
+
+    def _begin_to_pass_on(self) -> None:
+        from confide_cluster.daemon.relay.holders import Holders
+        from confide_cluster.daemon.relay.sessions import Relays
+
+        daemon, leases = self._daemon, self._leases
+        self.goodbye = "restart"  # whoever comes again is served by another one
+        self.ways = holders = Holders(leases, daemon.keys, daemon.timers, is_stopping=lambda: daemon.is_stopping)
+        self._relays = Relays(holders)
+        if self._following is not None:
+            self._contact = Contact(leases, self._following, lease_s=daemon.config.store.lease_s)
+        self._door = Door(
+            daemon.keys,
+            daemon.callers,
+            is_stopping=lambda: daemon.is_stopping,
+            has_gateway=daemon.answers_callers,
+        )
+        self._listening = daemon.listener(self._door, self._let_in)
+
+    async def _let_in(self, connection: Connection) -> None:
+        is_by_http = self._door.stand_for_caller(connection)
+        await self._daemon.let_in(connection, is_passed_on=True, is_by_http=is_by_http)
+
+    async def confirm(self) -> None:
+        """Ask whether the spaces are still this node's."""
+        if self._relays is not None:
+            await self._leases.confirm()
+
+    async def open(self) -> None:
+        """Take connections of other nodes, and follow the registry. Raises ListenError."""
+        if self._following is not None:
+            self._following.start()
+        if self._listening is not None:
+            await self._listening.open(*parse_listen(self._daemon.config.node.listen))
+
+    async def leave(self) -> None:
+        """End what is passed on, each as soon as nothing of it is under way."""
+        if self._relays is not None:
+            await self._relays.close()
+
+    async def close(self) -> None:
+        """Take no connections any more, and follow nothing."""
+        if self._listening is not None:
+            await self._listening.close()
+        if self._following is not None:
+            await self._following.close()
+        if self._ending is not None:
+            self._ending.cancel()
+            await asyncio.gather(self._ending, return_exceptions=True)
+
+    async def is_cut_off(self) -> bool:
+        """Return whether what other nodes have changed may not be known here, after a look."""
+        return self._contact is not None and await self._contact.stays_lost()
+
+    def why_unready(self) -> str | None:
+        """Return `version` where a newer node has written the registry, `store` where the store does not answer."""
+        if self.failure is not None:
+            return "version"
+        return "store" if self._contact is not None and self._contact.is_lost else None
+
+    def ailments(self) -> set[str]:
+        """Return as `Following.ailments`."""
+        return set() if self._following is None else self._following.ailments()
+
+    async def pass_on(self, connection: Connection, space_id: str, toll: Toll) -> bool:
+        """Return as `Relays.serve`."""
+        return self._relays is not None and await self._relays.serve(connection, space_id, toll)
+
+    @property
+    def passed_on(self) -> set[bytes]:
+        """The keys of those whose sessions are passed on."""
+        return set() if self._relays is None else self._relays.callers
+
+    def shut_out(self, key: bytes, word: str) -> None:
+        """End the sessions of a caller that are passed on."""
+        if self._relays is not None:
+            self._relays.shut_out(key, word)
+
+    def is_live(self, public_key: bytes, session_id: str) -> bool:
+        """Return whether a session of a caller with this id is passed on."""
+        return self._relays is not None and self._relays.is_live(public_key, session_id)
+
+    def _be_overtaken(self, error: OvertakenError) -> None:
+        """What nodes of a newer version change is not known here from now on: nobody is let in, and all goes to one of them."""
+        log.error("this node ends: %s", error)
+        self.failure = error
+        self._ending = asyncio.create_task(self._stop_for_successor())
+
+    async def _stop_for_successor(self) -> None:
+        """Stop, as soon as a node of another version serves; and in time, since nobody knows here who is revoked."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._daemon.config.store.lease_s):
+                while not await self._is_succeeded():  # noqa: ASYNC110 - some times, once in a run
+                    await asyncio.sleep(FOLLOW_S)
+        self._daemon.stop()
+
+    async def _is_succeeded(self) -> bool:
+        with contextlib.suppress(ConfideError):
+            return await self._leases.is_succeeded()
+        return False

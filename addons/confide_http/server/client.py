@@ -17,7 +17,6 @@ from typing import Any, Final, TypeVar
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
 
-from confide_cluster.daemon.gateway.elsewhere import Elsewhere
 from confide_crypto.errors import ConfideError, RequestError
 from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.addons import DaemonHost
@@ -33,6 +32,7 @@ from confide_daemon.tools.context import ConnectionFacts, SealingFacts, ToolCont
 from confide_http.door.limits import MAX_BODY_BYTES, MAX_STREAMS_EACH, replayed
 from confide_http.door.refusals import RefusalError
 from confide_http.server.limits import MAX_SESSIONS_EACH
+from confide_http.server.nodes.elsewhere import Elsewhere
 from confide_memory.classes import AGENT, UNTRUSTED
 
 TOOLSETS: Final = ("core",)
@@ -59,7 +59,7 @@ class Client:
         """Set when the token is good no more, the gateway ends or the space is elsewhere: streams end with it."""
         self.is_over = asyncio.Event()
         """Set when the token is good no more: requests end with it too."""
-        self._elsewhere = Elsewhere(daemon.holders, lambda: self.caller) if daemon.holders is not None else None
+        self._elsewhere = Elsewhere(daemon.peers.ways, lambda: self.caller) if daemon.peers.ways is not None else None
         self._under_way = 0
         self._is_quiet = asyncio.Event()
         self._is_quiet.set()

@@ -17,7 +17,7 @@ from confide_daemon.access.callers import Caller
 from confide_daemon.access.enrollment import check_name, free_name
 from confide_daemon.addons import Operation, SessionHost, SessionPart
 from confide_daemon.errors import GrantError, NotFoundError
-from confide_http.server.access.sign_in import Granted, SignInScope, Waiting
+from confide_http.server.access.sign_in import Granted, SignIns, SignInScope, Waiting
 from confide_memory.documents import iso
 
 MOST_GUESSES: Final = 10
@@ -30,6 +30,7 @@ class SignInRequests(SessionPart):
 
     def __init__(self, session: SessionHost, clock: Callable[[], float] = time.monotonic) -> None:
         self._session = session
+        self._sign_ins = SignIns(session.registry)
         self._clock = clock
         self._wrong: deque[float] = deque(maxlen=MOST_GUESSES)
         self.early: dict[str, Operation] = {
@@ -72,7 +73,7 @@ class SignInRequests(SessionPart):
             days,
             caller.public_key.hex(),
         )
-        done = await asyncio.to_thread(self._session.desk.sign_ins.approve, found, granted)
+        done = await asyncio.to_thread(self._sign_ins.approve, found, granted)
         if done is None:
             raise _unknown()
         return {"scope": done.scope, "days": done.days}
@@ -92,7 +93,7 @@ class SignInRequests(SessionPart):
             self._wrong.popleft()
         if len(self._wrong) == MOST_GUESSES:
             raise RequestError("busy", "there were too many wrong words", "come again in ten minutes")
-        found = await asyncio.to_thread(self._session.desk.sign_ins.of_words, words, caller.space)
+        found = await asyncio.to_thread(self._sign_ins.of_words, words, caller.space)
         if found is None:
             self._wrong.append(now)
             raise _unknown()

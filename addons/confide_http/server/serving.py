@@ -15,7 +15,6 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from confide_cluster.daemon.gateway.from_nodes import FromNode
 from confide_crypto.keys.files import read_private_file
 from confide_crypto.transport.open import Connection
 from confide_daemon.addons import DaemonHost, Service
@@ -34,6 +33,7 @@ from confide_http.server.admission import PATH, Bearer, resource_of
 from confide_http.server.client import FINISH_S
 from confide_http.server.clients import Clients
 from confide_http.server.endpoint import Endpoint
+from confide_http.server.from_nodes import FromNode
 from confide_http.server.limits import MAX_CONNECTIONS
 from confide_http.server.names import hosts_of, origin_of
 from confide_http.server.oauth.documents import Documents

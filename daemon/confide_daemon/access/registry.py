@@ -20,7 +20,7 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import apsw
 
@@ -54,9 +54,7 @@ from confide_daemon.datadir.identity import load as load_keys
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import DataFolderError, StorageError, TakenError, UpgradeNeededError
 from confide_daemon.store.database import connect, is_copy, stand_alone, storage_errors, transaction
-
-if TYPE_CHECKING:
-    from confide_cluster.daemon.log.shared import SharedLog
+from confide_daemon.store.logs import RegistryLog, log_store
 
 _T = TypeVar("_T")
 
@@ -69,7 +67,7 @@ class Registry:
         writer: apsw.Connection,
         reader: apsw.Connection,
         clock: Callable[[], float],
-        shared: SharedLog | None = None,
+        shared: RegistryLog | None = None,
     ) -> None:
         self.shared = shared
         """Its log in a store; None: the file is all there is, or may only be read here."""
@@ -130,7 +128,7 @@ class Registry:
     # Its log in a store
 
     def join_store(self) -> str | None:
-        """Have the file and its log be one, before it is used; what was done (`SharedLog.begin`), None where there is no log.
+        """Have the file and its log be one, before it is used; what was done (`RegistryLog.begin`), None where there is no log.
 
         Raises StorageError, EngineError: as that.
         """
@@ -527,14 +525,9 @@ class Registry:
             return rows[0] if rows else None
 
 
-def _shared(store: StoreConfig, path: Path, key: bytes, clock: Callable[[], float]) -> SharedLog:
-    from confide_cluster.daemon.log.postgres.configured import open_engine
-
-    engine = open_engine(store, most=2)
-    from confide_cluster.daemon.log.shared import SharedLog  # which needs the driver, as this line has found out by now
-
-    return SharedLog(
-        engine,
+def _shared(store: StoreConfig, path: Path, key: bytes, clock: Callable[[], float]) -> RegistryLog:
+    return log_store().registry(
+        store,
         path,
         key,
         schema=upgrades.newest(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -42,14 +43,18 @@ def key_rotate(
     keep: Annotated[str, typer.Option("--keep", help="How long the old key goes on answering; at most 30d.")] = "30d",
 ) -> Output:
     """Make a new key; machines that connect while the old one still answers follow by themselves."""
-    from confide_cluster.daemon.spaces import joining
     from confide_crypto.keys.identity import format_daemon_key
     from confide_daemon.access.enrollment import parse_ttl
+    from confide_daemon.datadir import identity
+    from confide_daemon.store.logs import log_store
 
     folder = _folder(here)
-    keys = joining.rotate(folder, here.store(), keep_s=parse_ttl(keep))
+    keep_s = parse_ttl(keep)
+    store = here.store()
+    rotate = identity.rotate if store is None else partial(log_store().rotate, config=store)
+    keys = rotate(folder, keep_s=keep_s)
     assert keys.rotation is not None
-    new, old = (format_daemon_key(identity.static_key) for identity in (keys.current, keys.rotation.old))
+    new, old = (format_daemon_key(one.static_key) for one in (keys.current, keys.rotation.old))
     until = keys.rotation.until
     is_taken_up = _is_taken_up(folder, new)
     notes = ["Back up identity.key again. Machines that do not connect until then have to join again."]
@@ -64,9 +69,11 @@ def key_rotate(
 @command
 def key_retire(here: Here) -> Output:
     """End the old key of a rotation now; machines that know only that one have to join again."""
-    from confide_cluster.daemon.spaces import joining
+    from confide_daemon.datadir import identity
+    from confide_daemon.store.logs import log_store
 
-    old = joining.retire(_folder(here), here.store())
+    folder, store = _folder(here), here.store()
+    old = identity.retire(folder) if store is None else log_store().retire(folder, store)
     return Output({"retired": old}, [f"retired: {old or 'a damaged old key'}"])
 
 

@@ -119,7 +119,7 @@ def _formatter(wanted: LogFormat) -> logging.Formatter:
     if wanted is LogFormat.TEXT:
         return logging.Formatter(LOG_FORMAT)
     # Imported late: hardly anybody asks for it, and a daemon that is started on demand is to be there at once.
-    from confide_cluster.cli.log_objects import LogObjects
+    from confide_daemon.cli.log_objects import LogObjects
 
     return LogObjects()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 import typer
@@ -57,20 +58,14 @@ def remove(
         error = ConfideError("nothing was removed", hint=f"with --yes nobody is asked: confided space rm {name} --yes")
         error.exit_code = EXIT_INPUT
         raise error
-    config = here.config().store
-    engine = None
-    if config.url:
-        from confide_cluster.daemon.log.postgres.configured import open_engine
+    from confide_daemon.store.logs import log_store
 
-        engine = open_engine(config)
-        engine.ready()  # before anything is removed
-    with here.opened() as state:
+    config = here.config().store
+    # Where the log cannot be asked, nothing is removed.
+    with log_store().forgetting(config) if config.url else nullcontext() as forget, here.opened() as state:
         space_id = state.registry.spaces().get(name, "")
         freed = space_removal.remove(state, name)
-    if engine is not None:
-        from confide_cluster.daemon import relocation
-
-        relocation.forget(engine, space_id)
-        engine.close()
+        if forget is not None:
+            forget(space_id)
     notes = ["note: snapshots and backups that were made before still have it"]
     return Output({"space": name, "bytes": freed}, [f"removed: {name}, {freed / _MB:.1f} MB"], notes)

@@ -26,7 +26,6 @@ from confide_daemon.access.invites import Invites
 from confide_daemon.access.registry import Registry
 from confide_daemon.errors import StorageError
 from confide_daemon.sealing.rescan import UnsealedCounts
-from confide_http.server.access.sign_in import SignIns
 
 MAX_REMEMBERED: Final = 256
 """Verified rosters in memory, of those used last: some 20 kB each, 8 MiB at most."""
@@ -179,7 +178,6 @@ class RosterDesk:
         self.rosters = rosters
         self.pairings = Pairings(registry)
         self.invites = Invites(registry)
-        self.sign_ins = SignIns(registry)
         self.unsealed = UnsealedCounts(registry)
         self._registry = registry
         self._followers: dict[str, set[Follower]] = {}

@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from confide_cluster.daemon.spaces.leases import Leases
 from confide_daemon.access.jobs import Kind
 from confide_daemon.access.registry import State, create, open_state
 from confide_daemon.access.revocations import Revocations
@@ -34,6 +33,7 @@ from confide_daemon.server.server import Daemon, Listen
 from confide_daemon.spaces import models
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.room import SPARE
+from confide_daemon.store.logs import log_store
 from confide_daemon.store.page_budget import PageBudget
 from confide_daemon.store.quota import Quota
 
@@ -97,9 +97,7 @@ def run(
 
 def _join(folder: DataFolder, config: DaemonConfig) -> None:
     if config.store.url:
-        from confide_cluster.daemon.spaces import joining
-
-        joining.join(folder, config.store)
+        log_store().join(folder, config.store)
 
 
 async def _serve(
@@ -197,7 +195,9 @@ def _spaces(state: State, config: DaemonConfig, *, on_demand: bool) -> Spaces:
         pages=pages,
         parts=[partial(addon.space, config=config) for addon in installed()],
         vault=Vault.open(config.vault) if config.vault.url else None,
-        leases=Leases.configured(config.store, state.folder, address=config.node.address),
+        leases=log_store().leases(config.store, state.folder, address=config.node.address)
+        if config.store.url
+        else None,
     )
 
 

@@ -7,31 +7,30 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from confide_cluster.daemon.spaces.leases import Leases
 from confide_crypto.errors import ConfideError, RequestError, where
 from confide_crypto.keys.identity import format_daemon_key
 from confide_crypto.limits import Timers
-from confide_crypto.transport.open import Connection
+from confide_crypto.transport.open import Authorize, Connection
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon import __version__
 from confide_daemon.access.audit import PAUSE_S, SHARED_PAUSE_S, AuditLog
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.registry import Registry, State
 from confide_daemon.access.revocations import Revocations
-from confide_daemon.addons import Addon, Gauges, Verbs
-from confide_daemon.config import DaemonConfig, parse_listen
+from confide_daemon.addons import Addon, Gauges, Peers, Verbs
+from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir import instance
-from confide_daemon.datadir.identity import LiveKeys
+from confide_daemon.datadir.identity import Keys, LiveKeys
 from confide_daemon.documents.changes import Change
-from confide_daemon.errors import FencedError, LockedError, OvertakenError
+from confide_daemon.errors import FencedError, LockedError
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.server.listening.admission import Admission
 from confide_daemon.server.listening.answers import Answers
@@ -45,11 +44,6 @@ from confide_daemon.server.session import Session
 from confide_daemon.spaces.maintenance import LOOK_S
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
-
-if TYPE_CHECKING:
-    from confide_cluster.daemon.nodes import Contact, Door, Following
-    from confide_cluster.daemon.relay.holders import Holders
-    from confide_cluster.daemon.relay.sessions import Relays
 
 log = logging.getLogger(__name__)
 
@@ -107,8 +101,8 @@ class Daemon:
         self._stop = asyncio.Event()
         self._keys = LiveKeys(state.folder, state.keys)
         self._keys_complaint = self._registry_complaint = ""
-        self._revocations = revocations
-        self._timers = timers or Timers.every(config.server.keepalive_s)
+        self.revocations = revocations
+        self.timers = timers or Timers.every(config.server.keepalive_s)
         self._refusals = Refusals()
         pause_s = PAUSE_S if state.registry.shared is None else SHARED_PAUSE_S
         self._audit = AuditLog(state.registry.transaction, pause_s=pause_s)
@@ -136,60 +130,44 @@ class Daemon:
             is_live=self._is_live,
             on_refused=self._audit.refused,
         )
-        self._callers = self._admission.callers
+        self.callers = self._admission.callers
         self._listener = Listener(
-            self._callers,
-            self._let_in,
+            self.callers,
+            self.let_in,
             keys=self._keys.in_force,
-            timers=self._timers,
+            timers=self.timers,
             refusals=self._refusals,
             answer=Answers(self.operator.ailments, self._why_unready),
         )
         self.services = [found for addon in addons if (found := addon.service(self)) is not None]
         for service in self.services:
             self.operator.also(service.ailments)
-        self._overtaken: OvertakenError | None = None
-        self._following: Following | None = None
-        if state.registry.shared is not None:
-            from confide_cluster.daemon.nodes import Following
-
-            self._following = Following(state, on_overtaken=self._be_overtaken, revocations=revocations)
-            self.operator.also(self._following.ailments)
-        self.holders: Holders | None = None
-        """The way to other nodes; None: there are none."""
-        self._relays: Relays | None = None
-        self._contact: Contact | None = None
-        self._door: Door | None = None
-        self._nodes: Listener | None = None
-        if config.node.listen and spaces.leases is not None:
-            from confide_cluster.daemon.nodes import Contact, Door
-            from confide_cluster.daemon.relay.holders import Holders
-            from confide_cluster.daemon.relay.sessions import Relays
-
-            is_stopping = self._stop.is_set
-            self.holders = Holders(spaces.leases, self._keys.in_force, self._timers, is_stopping=is_stopping)
-            self._relays = Relays(self.holders)
-            if self._following is not None:
-                self._contact = Contact(spaces.leases, self._following, lease_s=config.store.lease_s)
-            self._door = Door(
-                self._keys.in_force,
-                self._callers,
-                is_stopping=is_stopping,
-                has_gateway=any(one.answers_callers for one in self.services),
-            )
-            self._nodes = Listener(
-                self._door,
-                self._let_in_node,
-                keys=self._keys.in_force,
-                timers=self._timers,
-                refusals=self._refusals,
-            )
-            spaces.on_elsewhere = self._send_elsewhere
+        self.peers = next((peers for addon in addons if (peers := addon.peers(self)) is not None), Peers())
+        self.operator.also(self.peers.ailments)
+        spaces.on_elsewhere = self._send_elsewhere
 
     @property
     def registry(self) -> Registry:
         """Who may connect."""
         return self.state.registry
+
+    @property
+    def answers_callers(self) -> bool:
+        """Whether a service answers callers that another node passes on."""
+        return any(service.answers_callers for service in self.services)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether nothing is to be begun any more."""
+        return self._stop.is_set()
+
+    def keys(self) -> Keys:
+        """Return those that are in force."""
+        return self._keys.in_force()
+
+    def listener(self, authorize: Authorize, on_open: Callable[[Connection], Awaitable[None]]) -> Listener:
+        """Return a socket of its own, for whom `authorize` lets in."""
+        return Listener(authorize, on_open, keys=self.keys, timers=self.timers, refusals=self._refusals)
 
     @property
     def verbs(self) -> Verbs:
@@ -231,18 +209,14 @@ class Daemon:
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         # Before anybody is let in, whose rights could change unseen.
         self._seen = (self.state.registry.version(), self.state.registry.last_change())
-        if self._relays is not None and self.spaces.leases is not None:
-            await self.spaces.leases.confirm()  # until then nobody is let in
+        await self.peers.confirm()
         await self._listener.open(listen.host, listen.port)
         url, (self._bound, _) = self._listener.url, self._listener.bound
         auditing = asyncio.create_task(self._audit.run())
         looking = asyncio.create_task(self._look_at_spaces())
-        if self._following is not None:
-            self._following.start()
         self._work.begin()
         try:
-            if self._nodes is not None:
-                await self._nodes.open(*parse_listen(self.config.node.listen))
+            await self.peers.open()
             await self.operator.open()
             for service in self.services:
                 await service.open()
@@ -265,40 +239,32 @@ class Daemon:
             await asyncio.gather(looking, return_exceptions=True)
             await self._work.close()
             await self.spaces.close()
-            if self._nodes is not None:  # until here it has told others that its spaces are about to be free
-                await self._nodes.close()
+            await self.peers.close()  # until here it has told others that its spaces are about to be free
             auditing.cancel()
             await asyncio.gather(auditing, *self._leaving, return_exceptions=True)
             await self._audit.flush()
-            if self._following is not None:
-                await self._following.close()
             self._reading.shutdown()
             self._refusals.report(is_last=True)
             log.info("confided ended")
-        if self._overtaken is not None:
-            raise self._overtaken
+        if self.peers.failure is not None:
+            raise self.peers.failure
 
     def _why_unready(self) -> str | None:
         if self._stop.is_set():
             return "stopping"
-        if self._overtaken is not None:
-            return "version"
-        return "store" if self._contact is not None and self._contact.is_lost else None
+        return self.peers.why_unready()
 
     async def is_cut_off(self) -> bool:
         """Whether what other nodes have changed may not be known here: then nobody new is let in."""
-        return self._contact is not None and await self._contact.stays_lost()
+        return await self.peers.is_cut_off()
 
-    async def _let_in(self, connection: Connection) -> None:
-        await self._admission.let_in(connection, partial(self._serve, is_passed_on=False))
-
-    async def _let_in_node(self, connection: Connection) -> None:
-        assert self._door is not None
-        if self._door.stand_for_caller(connection):
+    async def let_in(self, connection: Connection, *, is_passed_on: bool = False, is_by_http: bool = False) -> None:
+        """Serve a channel until its end, for the caller that it is of."""
+        if is_by_http:
             answering = next(one for one in self.services if one.answers_callers)
             await self._admission.let_in_node(connection, answering.serve)
             return
-        await self._admission.let_in(connection, partial(self._serve, is_passed_on=True))
+        await self._admission.let_in(connection, partial(self._serve, is_passed_on=is_passed_on))
 
     async def _serve(self, connection: Connection, caller: Caller, rate: Rate, *, is_passed_on: bool) -> None:
         try:
@@ -313,15 +279,14 @@ class Daemon:
         """At this node, or at the one that holds the space. Raises StorageError where it cannot be opened."""
         for _ in range(OPENED_AT_ONCE):
             # What a node has passed on is not passed on again: two that take each other for the holder would do so without end.
-            relays = None if is_passed_on else self._relays
-            if relays is not None and await relays.serve(connection, caller.space_id, rate):
+            if not is_passed_on and await self.peers.pass_on(connection, caller.space_id, rate):
                 return
             try:
                 with self.spaces.used(caller.space_id):
                     await self._serve_caller(connection, caller, rate)
                 return
             except FencedError:
-                if self._relays is None:
+                if self.peers.ways is None:
                     raise
         await connection.close("restart")
 
@@ -332,10 +297,10 @@ class Daemon:
             async with self.spaces.held(caller.space_id) as space:
                 pass
         # Whoever was revoked while the space was being opened had no session yet that could be closed.
-        current = self._callers.current(connection.peer_key)
+        current = self.callers.current(connection.peer_key)
         if current is None or current.space_id != caller.space_id:
             # It may have been given another space as well: this one is not its own any more.
-            await connection.close(self._callers.why_closed(connection.peer_key))
+            await connection.close(self.callers.why_closed(connection.peer_key))
             return
         if self._stop.is_set():
             await connection.close("shutdown")
@@ -481,9 +446,9 @@ class Daemon:
                 log.error("the key files cannot be used, so the keys stay as they were: %s", error)
 
     async def _note_revocations(self) -> None:
-        if self._revocations is not None:
+        if self.revocations is not None:
             try:
-                changed = await asyncio.to_thread(self._revocations.keep, self.state.registry)
+                changed = await asyncio.to_thread(self.revocations.keep, self.state.registry)
                 for service in self.services:
                     service.revocations_written(changed)
             except ConfideError as error:
@@ -492,24 +457,23 @@ class Daemon:
     async def _apply_registry(self, number: int) -> int:
         """Give every session its caller's rights as they are now, where these changed behind that change; the number of the newest."""
         connected = {session.connection.peer_key for session in self._sessions}
-        passed_on = self._relays.callers if self._relays is not None else set()
+        passed_on = self.peers.passed_on
         newest, changed = await asyncio.get_running_loop().run_in_executor(
-            self._reading, self._callers.changed_since, number, connected | passed_on
+            self._reading, self.callers.changed_since, number, connected | passed_on
         )
-        if self._relays is not None:
-            for key in passed_on:
-                if key in changed and changed[key] is None:
-                    self._relays.shut_out(key, self._callers.why_closed(key))
+        for key in passed_on:
+            if key in changed and changed[key] is None:
+                self.peers.shut_out(key, self.callers.why_closed(key))
         for session in self._sessions:
             key = session.connection.peer_key
             if key in connected and key not in changed:
                 continue
             # Of one that came meanwhile, nobody knows whether that was before the change.
-            caller = changed[key] if key in changed else self._callers.current(key)
+            caller = changed[key] if key in changed else self.callers.current(key)
             if caller is not None and caller.space_id == session.caller.space_id:
                 session.caller = caller
             else:
-                self._shut_out(session, self._callers.why_closed(session.connection.peer_key))
+                self._shut_out(session, self.callers.why_closed(session.connection.peer_key))
         return newest
 
     def _end_expired(self) -> None:
@@ -534,7 +498,7 @@ class Daemon:
             and session.ended_by is None
             for session in self._sessions
         )
-        return is_here or (self._relays is not None and self._relays.is_live(public_key, session_id))
+        return is_here or self.peers.is_live(public_key, session_id)
 
     def _send_elsewhere(self, space_id: str) -> None:
         """Another node holds the space: its sessions have to go there, by coming again."""
@@ -544,21 +508,6 @@ class Daemon:
         for service in self.services:
             service.elsewhere(space_id)
 
-    def _be_overtaken(self, error: OvertakenError) -> None:
-        """What nodes of a newer version change is not known here from now on: nobody is let in, and all goes to one of them."""
-        log.error("this node ends: %s", error)
-        self._overtaken = error
-        self._in_background(self._stop_for_successor())
-
-    async def _stop_for_successor(self) -> None:
-        """Stop, as soon as a node of another version serves; and in time, since nobody knows here who is revoked."""
-        leases = self.spaces.leases
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self.config.store.lease_s):
-                while leases is not None and not await _is_succeeded(leases):  # noqa: ASYNC110 - some times, once in a run
-                    await asyncio.sleep(REGISTRY_POLL_S)
-        self._stop.set()
-
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Begin what nobody waits for before the end."""
         task = asyncio.create_task(work)
@@ -566,21 +515,13 @@ class Daemon:
         task.add_done_callback(self._leaving.discard)
 
     async def _close_sessions(self) -> None:
-        # Where there are other nodes, whoever comes again is served.
-        word = "shutdown" if self._relays is None else "restart"
+        word = self.peers.goodbye
         goodbyes = [session.close(word) for session in self._sessions]
         goodbyes += [connection.close(word) for connection in self._explained]
-        if self._relays is not None:
-            goodbyes.append(self._relays.close())
+        goodbyes.append(self.peers.leave())
         closing = [asyncio.create_task(goodbye) for goodbye in goodbyes]
         if not closing:
             return
         _, late = await asyncio.wait(closing, timeout=STOP_DEADLINE_S)
         for task in late:
             task.cancel()
-
-
-async def _is_succeeded(leases: Leases) -> bool:
-    with suppress(ConfideError):
-        return await leases.is_succeeded()
-    return False

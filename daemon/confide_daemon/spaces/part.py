@@ -25,6 +25,9 @@ class SpacePart:
     async def close(self) -> None:
         """End what `start` began. The database is still open."""
 
+    async def finish(self) -> None:
+        """Do what comes last: all else of the space is closed, and its database is still open."""
+
     @property
     def is_held(self) -> bool:
         """Whether the space must stay open though nobody uses it, since only this object knows of something."""

@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from confide_cluster.daemon.spaces.leases import Lease, Leases
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.access import space_removal
@@ -35,6 +34,7 @@ from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.part import SpacePart
 from confide_daemon.spaces.room import CLOSE_AFTER_S, MOST_OPEN, Room
 from confide_daemon.spaces.space import Space
+from confide_daemon.store.logs import Lease, Leases
 from confide_daemon.store.migrations import migrations
 from confide_daemon.store.page_budget import PageBudget
 from confide_daemon.store.quota import UNLIMITED, Quota

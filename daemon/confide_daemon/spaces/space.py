@@ -17,8 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from confide_cluster.daemon.spaces.leases import Lease, discard
-from confide_cluster.daemon.spaces.shipping import Shipping
 from confide_crypto.errors import RequestError
 from confide_crypto.sealing.roster import Roster
 from confide_daemon.datadir.disk import Disk
@@ -53,6 +51,7 @@ from confide_daemon.spaces.maintenance import Health, Turns, Upkeep, mark_closed
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.part import SpacePart
 from confide_daemon.store.database import Damage, Outbox
+from confide_daemon.store.logs import Lease
 from confide_daemon.store.page_budget import PageBudget
 from confide_daemon.store.quota import UNLIMITED, Quota
 from confide_daemon.store.rows import PieceChanges, SourceCount
@@ -138,7 +137,7 @@ class Space:
         self.roster = roster
         self.around = around
         self.parts: list[SpacePart] = []
-        self._outbox = outbox
+        self.outbox = outbox
         self._held = held
         self._damage = damage
         self._scan = scan
@@ -148,9 +147,6 @@ class Space:
         self._budget = Budget(clock)
         self._providers = [Provider(handle, self._budget) for handle in embedders]
         self.indexer = Indexer(threads.write, self._providers, self._budget, derivation, settings.patience, disk)
-        self.shipping = Shipping(
-            threads, outbox, computed=lambda: self.indexer.computed, is_at_rest=lambda: self.is_at_rest
-        )
         self.searcher = Searcher(
             threads,
             self._providers,
@@ -287,7 +283,6 @@ class Space:
             space.records.start()
             for part in space.parts:
                 part.start()
-            space.shipping.start()
             return space
 
         is_missing = is_known and held is None and not path.exists()
@@ -300,7 +295,7 @@ class Space:
         except DamagedError:
             if held is not None:
                 # What the log has is whole, and what can be read here may not be.
-                await asyncio.to_thread(discard, path)
+                await asyncio.to_thread(held.discard, path)
                 return await begin()
             # Something that nothing can begin without. Whatever else is damaged, the upkeep meets.
             lost = await asyncio.to_thread(salvage.salvage, path, key)
@@ -320,8 +315,8 @@ class Space:
 
         `custody`: who keeps it then, for the log of the space.
         """
-        if self._outbox is not None:
-            self._outbox.custody = custody
+        if self.outbox is not None:
+            self.outbox.custody = custody
         await self.threads.change_key(key, follow)
         if kept := await self.threads.read(lambda store: salvage.damaged_copies(store.path)):
             log.warning(
@@ -341,7 +336,8 @@ class Space:
         await self.indexer.close()
         await self.searcher.close()
         await self.usage.close()
-        await self.shipping.close()
+        for part in reversed(self.parts):
+            await part.finish()
         with contextlib.suppress(StorageError):
             await self.threads.maintain(mark_closed)
         await self.threads.close()
@@ -516,7 +512,7 @@ class Space:
     @property
     def lease(self) -> int | None:
         """The number of its lease; None: it has no log."""
-        return None if self._outbox is None else self._outbox.lease
+        return None if self.outbox is None else self.outbox.lease
 
     @property
     def is_at_rest(self) -> bool:

@@ -12,12 +12,12 @@ from starlette.types import Receive, Scope, Send
 from tests.support.crypto.channels import LAPTOP, Door, dial, hosting, no_request
 from tests.support.deadline import DEADLINE_S
 
-from confide_cluster.daemon.gateway import from_nodes
-from confide_cluster.daemon.gateway.carried import REQUEST
-from confide_cluster.daemon.gateway.from_nodes import FromNode
 from confide_crypto.transport.inbox import Body
 from confide_crypto.transport.open import Connection
 from confide_http.server.endpoint import Endpoint
+from confide_http.server.from_nodes import FromNode
+from confide_http.server.nodes import from_nodes
+from confide_http.server.nodes.carried import REQUEST
 
 
 class Hall:

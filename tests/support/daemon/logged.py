@@ -26,6 +26,7 @@ from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.database import connect
+from confide_daemon.store.logs import log_store
 from confide_daemon.store.upkeep.integrity import CLOCK_CONFIRMED, CLOCK_SEEN
 from confide_night.daemon.service import TIDIED_AT
 
@@ -108,7 +109,7 @@ class Store:
         folder = self.folder(name)
         with closing(open_state(folder)) as state:
             config = StoreConfig(url=self.url if url is None else url, lease_s=lease_s)
-            leases = Leases.configured(config, folder)
+            leases = log_store().leases(config, folder) if config.url else None
             embedder = options.pop("embedder", None) or Model(HashedEmbedder if self.embeds else _none, name="hashed")
             spaces = Spaces(state, IndexSettings(), embedder, keeper=keeper, leases=leases, parts=parts(), **options)
             try:

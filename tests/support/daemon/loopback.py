@@ -21,7 +21,6 @@ from tests.support.daemon.parts import parts
 from tests.support.deadline import DEADLINE_S
 from tests.support.structured import StructuredClient
 
-from confide_cluster.daemon.spaces.leases import Leases
 from confide_crypto.errors import ConfideError, DeniedError, RequestError
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.identity import Identity
@@ -43,6 +42,7 @@ from confide_daemon.server.server import Daemon, Listen
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import LOCK_AFTER_S, Spaces
 from confide_daemon.spaces.room import CLOSE_AFTER_S, MOST_OPEN
+from confide_daemon.store.logs import log_store
 
 
 def text_hash(text: str) -> str:
@@ -148,7 +148,7 @@ async def serving(
         most_open=most_open,
         vault=vault,
         parts=parts(config),
-        leases=Leases.configured(StoreConfig(url=everywhere.url(data), lease_s=3), data),
+        leases=log_store().leases(StoreConfig(url=url, lease_s=3), data) if (url := everywhere.url(data)) else None,
     )
     revocations = Revocations.configured(config, state)
     if revocations is not None:

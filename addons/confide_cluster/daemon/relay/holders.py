@@ -21,6 +21,7 @@ from confide_crypto.keys.identity import Identity
 from confide_crypto.limits import Timers
 from confide_crypto.transport.open import Connection, connect
 from confide_crypto.transport.task_group import raise_if_cancelled
+from confide_daemon.access.callers import Caller
 from confide_daemon.config import parse_listen
 from confide_daemon.datadir.identity import Keys
 from confide_daemon.errors import EngineError
@@ -105,6 +106,14 @@ class Holders:
                 raise ConnectionLost(truncated=False, problem="the node that holds the space cannot be reached")
             await asyncio.sleep(LOOK_S)
         return None
+
+    async def reach_by_http(self, caller: Caller, session_id: str) -> Far | None:
+        """As `reach`, for a caller who comes by HTTP, whose request was taken in already."""
+        return await self.reach(
+            caller.space_id,
+            lambda node: Speaker(node, caller.public_key, session_id, is_by_http=True),
+            is_begun=True,
+        )
 
     @contextmanager
     def relying_on(self, far: Far) -> Iterator[None]:

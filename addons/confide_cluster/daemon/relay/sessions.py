@@ -15,11 +15,10 @@ from typing import Any, Final
 from confide_cluster.daemon.relay.holders import LOOK_S, Far, Holders
 from confide_cluster.shared.speaking import Speaker
 from confide_crypto.errors import ConnectionLost, DeniedError, ProtocolViolation
-from confide_crypto.transport.inbox import Body
+from confide_crypto.transport.inbox import Body, Toll
 from confide_crypto.transport.open import Connection
 from confide_daemon import figures
 from confide_daemon.server.mcp.tool_calls import may_be_asked_again
-from confide_daemon.server.rates import Rate
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +61,7 @@ class Relays:
         """Whether a session of a caller with this id is passed on."""
         return any(one.near.session_id == session_id and one.near.peer_key == public_key for one in self._passed)
 
-    async def serve(self, connection: Connection, space_id: str, rate: Rate) -> bool:
+    async def serve(self, connection: Connection, space_id: str, toll: Toll) -> bool:
         """Pass a caller's session on to whoever holds its space, until it ends; False: this node is to serve it.
 
         Raises EngineError: nobody can be asked who that is, or that node takes no sessions of others.
@@ -81,7 +80,7 @@ class Relays:
         if far is None:
             return False
         with self._holders.relying_on(far):
-            await self._pass(connection, far, rate)
+            await self._pass(connection, far, toll)
         return True
 
     def shut_out(self, key: bytes, word: str) -> None:
@@ -97,7 +96,7 @@ class Relays:
         """End all, each as soon as nothing of it is under way, or after some seconds."""
         await asyncio.gather(*(self._drain(one) for one in list(self._passed)), return_exceptions=True)
 
-    async def _pass(self, near: Connection, to: Far, rate: Rate) -> None:
+    async def _pass(self, near: Connection, to: Far, toll: Toll) -> None:
         """Pass on what comes on either, until one of them ends; then the other one ends as it did."""
         far = to.connection
         passed = _Passed(near, far)
@@ -116,7 +115,7 @@ class Relays:
             await near.send_message(data)
 
         ends = (
-            asyncio.create_task(_serve(near, far, up, toll=rate)),
+            asyncio.create_task(_serve(near, far, up, toll=toll)),
             asyncio.create_task(_serve(far, near, down)),
         )
         try:

@@ -76,16 +76,14 @@ def leave(folder: DataFolder, store: StoreConfig) -> None:
             database.execute("DELETE FROM daemon_keys")
 
 
-def rotate(folder: DataFolder, store: StoreConfig | None, *, keep_s: float) -> identity.Keys:
+def rotate(folder: DataFolder, store: StoreConfig, *, keep_s: float) -> identity.Keys:
     """As `identity.rotate`, on all nodes. Raises RotationError, KeyFileError, EngineError."""
-    if store is None:
-        return identity.rotate(folder, keep_s=keep_s)
     return _changed(folder, store, lambda copy: identity.rotate(copy, keep_s=keep_s))
 
 
-def retire(folder: DataFolder, store: StoreConfig | None) -> str | None:
+def retire(folder: DataFolder, store: StoreConfig) -> str | None:
     """As `identity.retire`, on all nodes. Raises RotationError, KeyFileError, EngineError."""
-    return identity.retire(folder) if store is None else _changed(folder, store, identity.retire)
+    return _changed(folder, store, identity.retire)
 
 
 def follow_keys(registry: Registry, folder: DataFolder) -> bool:

@@ -114,6 +114,12 @@ class Lease:
             # Entries before a migration cannot be applied behind it: what follows begins with a snapshot that is migrated.
             outbox.take_snapshot()
 
+    def discard(self, path: Path) -> None:
+        """Have a damaged copy fetched anew by whoever opens it next."""
+        from confide_cluster.daemon.log import snapshot
+
+        snapshot.discarded(path).touch(mode=0o600)
+
     def keep_custody(self, custody: Custody) -> None:
         """Have the log know who keeps the key, where it does not. Raises EngineError."""
         if self.standing.custody is None:
@@ -145,15 +151,6 @@ class Leases:
         self.failure: ConfideError | None = None
         """Why the engine could not be asked the last time, if it could not."""
         self._failed_at = 0.0
-
-    @classmethod
-    def configured(cls, config: StoreConfig, folder: DataFolder, *, address: str = "") -> Leases | None:
-        """None: no store is. Raises StorageError."""
-        if not config.url:
-            return None
-        from confide_cluster.daemon.log.postgres.configured import open_engine
-
-        return cls(config, folder, open_engine(config), address=address)
 
     def start(self) -> None:
         """Begin to be seen, and go on until `close`, also where the engine does not answer yet."""
@@ -353,13 +350,6 @@ class Leases:
         return [(space_id, holder, is_alive) for space_id, holder, is_alive in rows]
 
 
-def discard(path: Path) -> None:
-    """Have a damaged copy fetched anew by whoever opens it next."""
-    from confide_cluster.daemon.log import snapshot
-
-    snapshot.discarded(path).touch(mode=0o600)
-
-
 def begin_node(engine: Engine, folder: DataFolder, address: str = "") -> int:
     """A node of its own for this process, in the place of the one that the last process of this data folder was.
 
@@ -408,3 +398,27 @@ def standing_of(engine: Engine) -> dict[str, Any]:
         "registry": registry[0] if registry else None,
         "ahead_s": clock[0][0] - (asked_at + time.time()) / 2,
     }
+
+
+def durability(*, standby: bool, is_forced: bool, commit: str, connected: int) -> str:
+    """Say how safe an acknowledged write is.
+
+    Args:
+        standby: synchronous_standby_names is set.
+        is_forced: fsync is on.
+        commit: synchronous_commit as it holds for our own connection.
+        connected: how many standbys are connected now.
+    """
+    if not is_forced:
+        return "it does not force writes to its disk (fsync is off): a power cut loses what was acknowledged"
+    if not standby:
+        return "one server has each write on its disk; if that disk is lost, so is what no standby had yet"
+    if commit == "local":
+        return (
+            "one server has each write on its disk: synchronous_commit is local for this user or database, so no write "
+            "waits for a standby"
+        )
+    where = "on one server's disk and in the memory of another" if commit == "remote_write" else "on two servers"
+    if not connected:
+        return f"each write is {where} before it is acknowledged; no standby is connected now, so writes wait for one"
+    return f"each write is {where} before it is acknowledged"

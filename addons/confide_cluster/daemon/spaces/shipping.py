@@ -14,6 +14,7 @@ from typing import Final
 from confide_crypto.errors import where
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.errors import EngineError, StorageError
+from confide_daemon.spaces.part import SpacePart
 from confide_daemon.store.database import Outbox
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
@@ -29,13 +30,13 @@ RETRY_S: Final = 60.0
 """After what could not be brought: a snapshot copies all of the space before it is sent."""
 
 
-class Shipping:
-    """One for each open space; it does nothing where there is no log."""
+class Shipping(SpacePart):
+    """One for each open space that has a log."""
 
     def __init__(
         self,
         threads: StoreThreads,
-        outbox: Outbox | None,
+        outbox: Outbox,
         *,
         computed: Callable[[], int],
         is_at_rest: Callable[[], bool],
@@ -55,19 +56,18 @@ class Shipping:
         self._snapshot: asyncio.Future[None] | None = None
 
     def start(self) -> None:
-        if self._outbox is not None:
-            self._task = asyncio.create_task(self._run(self._outbox), name="confide-shipping")
+        """Begin to bring what waits, every few seconds."""
+        self._task = asyncio.create_task(self._run(self._outbox), name="confide-shipping")
 
-    async def close(self) -> None:
+    async def finish(self) -> None:
         """Bring what waits, and a snapshot where whoever opens the space next would have much to apply."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         if self._snapshot is not None:
             await asyncio.gather(self._snapshot, return_exceptions=True)
-        if self._outbox is not None:
-            with contextlib.suppress(StorageError):
-                await self._bring(self._outbox, at_rest=True)
+        with contextlib.suppress(StorageError):
+            await self._bring(self._outbox, at_rest=True)
 
     async def _run(self, outbox: Outbox) -> None:
         pause_s = EVERY_S

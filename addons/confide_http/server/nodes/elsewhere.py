@@ -16,15 +16,14 @@ from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
 
-from confide_cluster.daemon.gateway.carried import ANSWER, LEFT, REQUEST, headers_of, number_of, request_of, status_of
-from confide_cluster.daemon.relay.holders import Far, Holders
-from confide_cluster.shared.speaking import Speaker
 from confide_crypto.errors import ConfideError, ConnectionLost, DeniedError, RequestError
 from confide_crypto.transport.inbox import Body
 from confide_daemon import figures
 from confide_daemon.access.callers import Caller
+from confide_daemon.addons import Far, Ways
 from confide_daemon.server.mcp.tool_calls import may_be_asked_again
 from confide_http.door.refusals import RefusalError
+from confide_http.server.nodes.carried import ANSWER, LEFT, REQUEST, headers_of, number_of, request_of, status_of
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +39,8 @@ GOODBYE_S: Final = 5.0
 class Elsewhere:
     """The way of one client's requests to the holder of its space; channels are opened as they are needed."""
 
-    def __init__(self, holders: Holders, caller: Callable[[], Caller]) -> None:
-        self._holders = holders
+    def __init__(self, ways: Ways, caller: Callable[[], Caller]) -> None:
+        self._ways = ways
         self._caller = caller
         self._channel: _Channel | None = None
         self._opening = asyncio.Lock()
@@ -104,18 +103,14 @@ class Elsewhere:
             caller = self._caller()
             session_id = secrets.token_hex(16)
             try:
-                far = await self._holders.reach(
-                    caller.space_id,
-                    lambda node: Speaker(node, caller.public_key, session_id, is_by_http=True),
-                    is_begun=True,
-                )
+                far = await self._ways.reach_by_http(caller, session_id)
             except (DeniedError, ConnectionLost) as error:
                 log.warning("gateway: the holder of space %s takes no request: %s", caller.space_id, _why(error))
                 raise _unreachable() from error
             if far is None:
                 return None
             figures.RELAYED.inc()
-            self._channel = _Channel(far, self._holders)
+            self._channel = _Channel(far, self._ways)
             return self._channel
 
     def _let_go(self, channel: _Channel) -> None:
@@ -151,9 +146,9 @@ class _Answering:
 class _Channel:
     """One that is open, and what it passes on."""
 
-    def __init__(self, far: Far, holders: Holders) -> None:
+    def __init__(self, far: Far, ways: Ways) -> None:
         self._far = far
-        self._holders = holders
+        self._ways = ways
         self._numbers = itertools.count(1)
         self._answers: dict[int, _Answering] = {}
         self._telling: set[asyncio.Task[None]] = set()
@@ -213,7 +208,7 @@ class _Channel:
         await asyncio.gather(self._serving, return_exceptions=True)
 
     async def _serve(self) -> None:
-        with self._holders.relying_on(self._far):
+        with self._ways.relying_on(self._far):
             try:
                 await self._far.connection.serve(on_request=_refuse, on_stream=self._answered)
             except ConfideError as error:
