@@ -113,7 +113,7 @@ async def compare(logged: Store, alone: Store, texts: list[str], count: int) -> 
 async def open_elsewhere(logged: Store, texts: list[str]) -> None:
     """The first write in a folder that has nothing of the space, from the moment that its lease is free."""
     async with logged.node() as node:
-        outbox = (await node.space())._outbox
+        outbox = (await node.space()).outbox
         assert outbox is not None
         took = await timed(lambda: asyncio.to_thread(outbox.take_snapshot))
         print(f"a snapshot of {node.path.stat().st_size / 1e6:.0f} MB: {took / 1e3:.1f} s, beside the writes")

@@ -10,6 +10,7 @@ import pytest
 from tests.support.clock import Clock
 from tests.support.deadline import DEADLINE_S
 
+from confide_daemon.addons import Peers
 from confide_daemon.config import GatewayConfig
 from confide_daemon.server.listening.listener import where_of
 from confide_daemon.server.rates import TokenBucket
@@ -118,7 +119,7 @@ def test_an_ipv4_address_is_one_holder_on_a_socket_of_both_families() -> None:
 
 async def test_who_asks_too_fast_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     nobody: Any = None
-    daemon: Any = SimpleNamespace(holders=None)
+    daemon: Any = SimpleNamespace(peers=Peers())
     client = Client(nobody, daemon)
     client._bucket = TokenBucket(20.0, 2.5, clock=lambda: 0.0)
     monkeypatch.setattr(clients, "MAX_WAIT_S", 0.0)
@@ -132,7 +133,7 @@ async def test_who_asks_too_fast_is_told_to_come_again(monkeypatch: pytest.Monke
 async def test_who_owes_for_what_it_has_sent_is_read_no_further() -> None:
     """A body costs by its size: it is as dear to parse as many small ones."""
     nobody: Any = None
-    daemon: Any = SimpleNamespace(holders=None)
+    daemon: Any = SimpleNamespace(peers=Peers())
     client, now = Client(nobody, daemon), Clock(0.0)
     client._bucket = TokenBucket(20.0, 200.0, clock=now)
     client.require_credit()

@@ -81,7 +81,7 @@ async def test_what_is_read_of_a_log_is_of_one_moment(store: Store, monkeypatch:
     entries = Log.entries
     async with store.node("two") as two, store.node() as one:
         await one.put("memory/a.md", "the heron fishes\n")
-        outbox = (await one.space())._outbox
+        outbox = (await one.space()).outbox
         assert outbox is not None
 
         def late(self: Log, after: int) -> Any:

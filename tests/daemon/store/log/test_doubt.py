@@ -324,7 +324,7 @@ async def test_a_snapshot_whose_parts_another_node_has_removed_meanwhile_is_none
         await append(node, "first\n")
         space = await node.space()
         await space.part(Tasks)._looked.wait()
-        outbox = space._outbox
+        outbox = space.outbox
         assert isinstance(outbox, Outbox)
         monkeypatch.setattr(Log, "bring_part", slow)
         bringing = asyncio.create_task(asyncio.to_thread(outbox.take_snapshot))
@@ -347,7 +347,7 @@ async def test_a_node_that_stood_still_removes_no_part_of_what_another_has_broug
     """It has taken the space and opens it, while another one holds it by now and has brought a snapshot."""
     async with store.node() as node:
         await append(node, "first\n")
-        outbox = (await node.space())._outbox
+        outbox = (await node.space()).outbox
         assert isinstance(outbox, Outbox)
         there = outbox._log
         stood_still = there.take(anew=True)

@@ -33,7 +33,7 @@ async def written(store: Store, *, with_snapshot: bool = False) -> Path:
 
 
 async def snapshot_of(node: Node) -> None:
-    outbox = (await node.space())._outbox
+    outbox = (await node.space()).outbox
     assert outbox is not None
     await asyncio.to_thread(outbox.take_snapshot)
 
@@ -182,7 +182,7 @@ async def test_a_damaged_copy_is_fetched_anew_and_never_salvaged(store: Store) -
     async with store.node() as node:
         assert sorted(await node.texts()) == ["memory/first.md", SECOND, "memory/third.md"]
         first = await node.space()
-        await first._threads.maintain(lambda store: store.outbox.discard())  # type: ignore[union-attr]
+        await first.threads.maintain(lambda store: store.outbox.discard())  # type: ignore[union-attr]
         entry = node.spaces._entries[node.space_id]
         await until("it to be closed", lambda: entry.space is not first)
         assert sorted(await node.texts()) == ["memory/first.md", SECOND, "memory/third.md"]

@@ -113,7 +113,7 @@ async def test_the_engine_has_nothing_that_can_be_read(store: Store) -> None:
         await node.put(f"memory/{CANARIES[0]}.md", f"# {CANARIES[1]}\n\nthe {CANARIES[2]} is green\n")
         space = await node.space()
         await space.searcher.search(SearchQuery(CANARIES[3]))
-        assert space._outbox is not None
+        assert space.outbox is not None
         await space.threads.maintain(lambda store: store.outbox.take_snapshot())  # type: ignore[union-attr]
         await node.put(f"memory/{CANARIES[0]}2.md", f"{CANARIES[2]}\n")
     keys = [node.key, node.state.folder.identity.read_bytes().strip(), node.state.folder.master.read_bytes()]

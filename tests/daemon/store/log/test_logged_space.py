@@ -34,7 +34,7 @@ async def test_a_space_is_fetched_anew_where_its_file_is_lost(store: Store) -> N
         space = await node.space()
         found = await space.searcher.search(SearchQuery("parrot"))
         assert "grey parrot" in str(found)
-        space._outbox.take_snapshot()
+        space.outbox.take_snapshot()
         await node.put("memory/c.md", "and a dog\n")
     for table, rows in before.items():
         if table not in ("life", "given"):
@@ -79,10 +79,10 @@ async def test_a_truth_that_changes_with_what_is_derived_goes_with_the_next_entr
         space = await node.space()
         await space.part(Tasks)._looked.wait()  # what a space writes by itself once it is open
         await space.threads.write(write)
-        assert space._outbox.has_pending
+        assert space.outbox.has_pending
         ((before,),) = store.sql("SELECT head FROM log")
         await node.put("memory/b.md", "and this\n")
-        assert not space._outbox.has_pending
+        assert not space.outbox.has_pending
         assert store.sql("SELECT head FROM log") == [(before + 1,)]
     async with store.node("two") as two:
         await two.space()

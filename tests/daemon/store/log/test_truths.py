@@ -103,7 +103,7 @@ async def test_after_drawn_operations_two_copies_have_the_same_truths(store: Sto
     """
     draw = random.Random(seed)
     async with store.node() as node:
-        outbox: Any = (await node.space())._outbox
+        outbox: Any = (await node.space()).outbox
         for number in range(60):
             before = outbox._number
             with suppress(ConfideError):  # what is not there cannot be deleted
