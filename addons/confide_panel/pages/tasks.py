@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
+import confide_night.order.wire  # noqa: F401 - adds the requests that are asked here
 from confide_crypto.errors import ConfideError
 from confide_http.door.refusals import RefusalError
 from confide_memory.forms import encoded

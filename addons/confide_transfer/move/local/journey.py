@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import confide_transfer.move.shared.moved  # noqa: F401 - adds the requests that are asked here
 from confide_crypto.errors import ConfideError, RequestError
 from confide_memory.answers import ask
 from confide_memory.errors import UnknownRequestError
