@@ -1,0 +1,138 @@
+"""The seam between the core and what it does not know: add-ons, found where they are installed.
+
+An add-on names what it brings in one `Addon`, by places (`module:attribute`) that are imported when
+they are first needed, and tells of it by an entry point of the group `confide.addons.proxy`. So one
+that is not installed costs nothing, and one that nobody uses next to nothing. To look for them takes
+some tens of milliseconds and a megabyte, once a process: never before an agent's first answer, in a
+hook, or for a command of the core that does without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+from confide_memory.commands.entries import Command
+from confide_memory.commands.spelling import OtherWords
+
+GROUP: Final = "confide.addons.proxy"
+
+
+class Tool(NamedTuple):
+    """What becomes of the calls of one tool on this machine; "" where nothing does.
+
+    Attributes:
+        sent: `(arguments, *, identity, space, project, operation, said) -> arguments`, as they go up; the
+            core knows the tools of which that is so (`sealing/tool_calls.py`). Blocks, and raises ToolError.
+        queued: `(arguments, operation) -> (structured, sentence)`, for a call that waits for the daemon.
+        answered: `async (arguments, project, config, link, sealing, *, progress, is_wanted) -> Answer`,
+            for a tool that is about files of this machine and never goes up.
+    """
+
+    sent: str = ""
+    queued: str = ""
+    answered: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Addon:
+    """What an add-on brings to `confide`. Places are "" where it has nothing to say.
+
+    Attributes:
+        name: what it is called, and its folder `confide_NAME`.
+        commands: where each stands in the help.
+        other_words: what people type for them.
+        tools: by the names of the tools.
+        beside: `(paths, config) -> {name: async work}`, what goes on beside a session from its first link
+            on, until it is cancelled; the name begins the sentence that tells of its trouble.
+        key_changed: `async (link, roster, identity, old)`, this machine has a new key, and both are on the
+            roster still. Raises as a request.
+        devices_removed: `async (link, keys) -> Told`, these have just left the roster.
+        status: `async (link) -> Told`, for `confide status`; a heading is before its rows.
+        doctor: `async (link) -> [Finding]`, for `confide doctor`, where the daemon is another machine's.
+        briefing: `async (link) -> line or None`, what a session is told first. Raises as a request.
+        joining: `(here)`, this machine is about to join a daemon.
+        set_up: `(here, folder)`, a client was given its entry for this project.
+    """
+
+    name: str
+    commands: Sequence[Command] = ()
+    other_words: OtherWords = field(default_factory=dict)
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    beside: str = ""
+    key_changed: str = ""
+    devices_removed: str = ""
+    status: str = ""
+    doctor: str = ""
+    briefing: str = ""
+    joining: str = ""
+    set_up: str = ""
+
+
+class Told(NamedTuple):
+    """What a command tells of an add-on's.
+
+    Attributes:
+        data: fields of its `--json`.
+        rows: for a person, as they are printed.
+        remarks: the same on stderr.
+        heading: of the rows, where the command shows one.
+    """
+
+    data: Mapping[str, Any]
+    rows: Sequence[str] = ()
+    remarks: Sequence[str] = ()
+    heading: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check of `confide doctor` found.
+
+    Attributes:
+        check: its name.
+        state: "ok", "problem", or "hint": nothing is wrong, and something could be better.
+        detail: a sentence.
+        hint: what to do; "" where there is nothing.
+        isFixed: `--fix` has put it right.
+    """
+
+    check: str
+    state: str
+    detail: str
+    hint: str = ""
+    isFixed: bool = False  # noqa: N815 - a name of --json
+
+
+@cache
+def installed() -> tuple[Addon, ...]:
+    """All that are installed, by name. The first look blocks: in a loop, ask for it in a thread."""
+    return tuple(named(GROUP).values())
+
+
+def named(group: str) -> dict[str, Any]:
+    """What the entry points of a group lead to, by their names, in the order of these. Blocks."""
+    from importlib.metadata import entry_points  # 33 ms and a megabyte, which only who looks for add-ons pays
+
+    points = {point.name: point for point in entry_points(group=group)}
+    return {name: points[name].load() for name in sorted(points)}
+
+
+def each(moment: str) -> list[Any]:
+    """What the add-ons have for a moment, an attribute of `Addon`. The first look blocks."""
+    return [loaded(place) for addon in installed() if (place := getattr(addon, moment))]
+
+
+def of_tool(tool: str, moment: str) -> Any | None:
+    """What an add-on has for the calls of a tool, an attribute of `Tool`; None where none has. The first look blocks."""
+    places = (getattr(addon.tools[tool], moment) for addon in installed() if tool in addon.tools)
+    return next((loaded(place) for place in places if place), None)
+
+
+def loaded(place: str) -> Any:
+    """What stands at a place. Blocks."""
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module), attribute)

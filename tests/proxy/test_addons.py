@@ -1,0 +1,98 @@
+"""The seam of the proxy: what add-ons bring is found where they are installed, and costs nothing where nobody asks for it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from confide_memory.commands.entries import Command, Entry, placed
+from confide_proxy import addons
+from confide_proxy.addons import Addon
+from confide_proxy.cli import app as frame
+
+ROOT = Path(__file__).parents[2]
+
+
+def places(addon: Addon) -> Iterator[str]:
+    """All places that an add-on names."""
+    yield from (value for each in fields(addon) if isinstance(value := getattr(addon, each.name), str) and ":" in value)
+    yield from (place for tool in addon.tools.values() for place in tool if place)
+    yield from (command.entry.place for command in addon.commands)
+
+
+def test_all_that_are_here_are_found_by_their_names() -> None:
+    folders = {path.parent.name.removeprefix("confide_") for path in (ROOT / "addons").glob("*/addon.py")}
+    folders |= {path.parents[1].name.removeprefix("confide_") for path in (ROOT / "addons").glob("*/local/addon.py")}
+    assert [addon.name for addon in addons.installed()] == sorted(folders)
+
+
+@pytest.mark.parametrize("addon", addons.installed(), ids=lambda addon: addon.name)
+def test_what_one_names_is_there(addon: Addon) -> None:
+    named = list(places(addon))
+    assert named
+    for place in named:
+        assert place.startswith(f"confide_{addon.name}.")
+        assert addons.loaded(place)
+
+
+def loaded_by(script: str, folder: Path) -> set[str]:
+    """The modules that a process has loaded at the end of a script."""
+    script = f"{script}\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=folder)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_a_command_of_the_core_looks_for_none(tmp_path: Path) -> None:
+    run = "from confide_proxy.cli.app import app\napp({}, standalone_mode=False)"
+    own = loaded_by(run.format(["search", "--help"]), tmp_path)
+    assert not own & {"confide_proxy.addons", "importlib.metadata"}
+    other = loaded_by(run.format(["report", "--help"]), tmp_path)
+    assert {"confide_proxy.addons", "confide_night.cli.tasks"} <= other
+
+
+def test_to_look_for_them_loads_no_library_and_none_of_their_work(tmp_path: Path) -> None:
+    look = "from confide_proxy import addons\naddons.installed()"
+    plain = loaded_by("import importlib.metadata, dataclasses, confide_memory.forms", tmp_path)
+    loaded = {name for name in loaded_by(look, tmp_path) - plain if name.startswith("confide_")}
+    assert {name for name in loaded if name.count(".") == 2} <= {
+        "confide_memory.commands.entries",
+        "confide_memory.commands.spelling",
+        *(f"confide_{addon.name}.local.addon" for addon in addons.installed()),
+    }
+
+
+def test_without_any_the_core_has_its_own_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(addons, "installed", tuple)
+    core = [entry.name for entries in frame.COMMANDS.values() for entry in entries]
+    assert list(typer.main.get_command(frame.app).commands) == core  # type: ignore[attr-defined]
+
+
+def entry(name: str) -> Entry:
+    return Entry(name, f"{name}:{name}", f"{name}.")
+
+
+def names(groups: dict[str, list[Entry]]) -> dict[str, list[str]]:
+    return {heading: [each.name for each in entries] for heading, entries in groups.items()}
+
+
+def test_each_stands_behind_the_first_that_there_is() -> None:
+    core = {"One": [entry("a"), entry("b")], "Two": [entry("c")]}
+    more = [
+        Command("One", ("nobody", "a"), entry("x")),
+        Command("One", ("x",), entry("y")),
+        Command("One", ("nobody",), entry("z")),
+        Command("New", ("b",), entry("n")),
+        Command("New", ("n",), entry("m")),
+        Command("Last", ("nobody",), entry("l")),
+    ]
+    found = placed(core, more)
+    assert names(dict(found)) == {"One": ["a", "x", "y", "b", "z"], "New": ["n", "m"], "Two": ["c"], "Last": ["l"]}  # type: ignore[arg-type]
+    assert list(found) == ["One", "New", "Two", "Last"]
+    assert [each.name for each in core["One"]] == ["a", "b"]
