@@ -46,8 +46,9 @@ class Addon:
         commands: where each stands in the help.
         other_words: what people type for them.
         tools: by the names of the tools.
-        beside: `(paths, config) -> {name: async work}`, what goes on beside a session from its first link
-            on, until it is cancelled; the name begins the sentence that tells of its trouble.
+        beside: `(paths, config, connect) -> {name: async work}`, what goes on beside a session from its
+            first link on, until it is cancelled; `connect(project)` is a client of its own, and the name
+            begins the sentence that tells of its trouble.
         key_changed: `async (link, roster, identity, old)`, this machine has a new key, and both are on the
             roster still. Raises as a request.
         devices_removed: `async (link, keys) -> Told`, these have just left the roster.

@@ -34,5 +34,6 @@ _COMMANDS: Final = (
 ADDON: Final = Addon(
     "learn",
     commands=_COMMANDS,
+    beside="confide_learn.local.learner:beside",
     other_words={"suggestions": "learned", "learnings": "learned"},
 )
