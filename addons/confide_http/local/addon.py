@@ -53,5 +53,8 @@ _COMMANDS: Final = (
 ADDON: Final = Addon(
     "http",
     commands=_COMMANDS,
+    devices_removed="confide_http.local.devices:end_with",
+    status="confide_http.local.devices:status",
+    doctor="confide_http.local.devices:findings",
     other_words={"server": "serve", "http": "serve", "rest": "serve", "tokens": "token"},
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from confide_memory.commands.entries import Command, Entry
-from confide_proxy.addons import Addon
+from confide_proxy.addons import Addon, Tool
 
 _COMMANDS: Final = (
     Command(
@@ -64,5 +64,14 @@ _COMMANDS: Final = (
 ADDON: Final = Addon(
     "night",
     commands=_COMMANDS,
+    tools={
+        "task_add": Tool(
+            sent="confide_night.local.orders:ordered",
+            queued="confide_night.local.orders:queued_order",
+        ),
+        "task_cancel": Tool(queued="confide_night.local.orders:queued_end"),
+    },
+    key_changed="confide_night.local.devices:sign_anew",
+    briefing="confide_night.local.briefing:briefing",
     other_words={"tasks": "task", "cron": "task", "schedule": "task", "morning": "report"},
 )
