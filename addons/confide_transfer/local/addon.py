@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from confide_memory.commands.entries import Command, Entry
-from confide_proxy.addons import Addon
+from confide_proxy.addons import Addon, Tool
 
 _COMMANDS: Final = (
     Command(
@@ -43,5 +43,8 @@ _COMMANDS: Final = (
 ADDON: Final = Addon(
     "transfer",
     commands=_COMMANDS,
+    tools={"memory_import": Tool(answered="confide_transfer.local.memory_import:answer")},
+    joining="confide_transfer.cli.move:hint_of_move",
+    set_up="confide_transfer.cli.transfer:offer",
     other_words={"backup": "export", "dump": "export", "migrate": "move", "transfer": "move"},
 )
