@@ -28,4 +28,5 @@ _COMMANDS: Final = (
 ADDON: Final = Addon(
     "panel",
     commands=_COMMANDS,
+    rooms="confide_panel.room:room",
 )

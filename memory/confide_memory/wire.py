@@ -17,6 +17,8 @@ Fields = Mapping[str, Kind]
 
 REQUESTS: Final[dict[str, Fields]] = {}
 ANSWERS: Final[dict[str, Fields]] = {}
+HAS_LEFT: Final = "this memory was moved to another daemon"
+"""So the sentence begins with which a daemon that was left refuses what is not of a move."""
 _NONE: Final[Mapping[str, Fields]] = MappingProxyType({})
 
 

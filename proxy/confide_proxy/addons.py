@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from confide_memory.commands.entries import Command
@@ -37,6 +38,23 @@ class Tool(NamedTuple):
     answered: str = ""
 
 
+class Pages(NamedTuple):
+    """Pages for whatever add-on shows the memory in a browser.
+
+    Attributes:
+        path, title: of the one that the list of pages names.
+        after: behind which path it stands there: the first of these that there is; at the end where there is none.
+        routes: path, place and method of each; a page is `async (desk) -> response`.
+        templates: the folder of what they are drawn with.
+    """
+
+    path: str
+    title: str
+    after: Sequence[str]
+    routes: Sequence[tuple[str, str, str]]
+    templates: Path
+
+
 @dataclass(frozen=True, slots=True)
 class Addon:
     """What an add-on brings to `confide`. Places are "" where it has nothing to say.
@@ -57,6 +75,15 @@ class Addon:
         briefing: `async (link) -> line or None`, what a session is told first. Raises as a request.
         joining: `(here)`, this machine is about to join a daemon.
         set_up: `(here, folder)`, a client was given its entry for this project.
+
+    And what add-ons are to each other, which know no other's name:
+        rooms: `(gateway) -> Room`, routes beside those of `confide serve`.
+        pages: of the panel.
+        bring: `async (file, project, config, link, sealing, *, is_dry) -> data`, memories in a file become
+            notes, or would. Raises UnreadableError: it holds none.
+        moved: `async (source, target) -> count`, the space has gone from one daemon to the other, and what
+            is the add-on's there follows. Raises as a request.
+        given_up: `async (target)`, nothing of it will come. Raises as a request.
     """
 
     name: str
@@ -71,6 +98,11 @@ class Addon:
     briefing: str = ""
     joining: str = ""
     set_up: str = ""
+    rooms: str = ""
+    pages: Pages | None = None
+    bring: str = ""
+    moved: str = ""
+    given_up: str = ""
 
 
 class Told(NamedTuple):
@@ -111,15 +143,10 @@ class Finding:
 @cache
 def installed() -> tuple[Addon, ...]:
     """All that are installed, by name. The first look blocks: in a loop, ask for it in a thread."""
-    return tuple(named(GROUP).values())
-
-
-def named(group: str) -> dict[str, Any]:
-    """What the entry points of a group lead to, by their names, in the order of these. Blocks."""
     from importlib.metadata import entry_points  # 33 ms and a megabyte, which only who looks for add-ons pays
 
-    points = {point.name: point for point in entry_points(group=group)}
-    return {name: points[name].load() for name in sorted(points)}
+    points = {point.name: point for point in entry_points(group=GROUP)}
+    return tuple(points[name].load() for name in sorted(points))
 
 
 def each(moment: str) -> list[Any]:

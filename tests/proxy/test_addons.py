@@ -25,6 +25,7 @@ def places(addon: Addon) -> Iterator[str]:
     yield from (value for each in fields(addon) if isinstance(value := getattr(addon, each.name), str) and ":" in value)
     yield from (place for tool in addon.tools.values() for place in tool if place)
     yield from (command.entry.place for command in addon.commands)
+    yield from (place for _, place, _ in (addon.pages.routes if addon.pages else ()))
 
 
 def test_all_that_are_here_are_found_by_their_names() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from confide_memory.commands.entries import Command, Entry
-from confide_proxy.addons import Addon
+from confide_proxy.addons import Addon, Pages
 
 _COMMANDS: Final = (
     Command(
@@ -35,5 +36,16 @@ ADDON: Final = Addon(
     "learn",
     commands=_COMMANDS,
     beside="confide_learn.local.learner:beside",
+    pages=Pages(
+        "learned",
+        "Learned",
+        after=("timeline",),
+        routes=(
+            ("learned", "confide_learn.local.page:show", "GET"),
+            ("learned/accept", "confide_learn.local.page:accept", "POST"),
+            ("learned/refuse", "confide_learn.local.page:refuse", "POST"),
+        ),
+        templates=Path(__file__).parent / "templates",
+    ),
     other_words={"suggestions": "learned", "learnings": "learned"},
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from confide_memory.commands.entries import Command, Entry
-from confide_proxy.addons import Addon, Tool
+from confide_proxy.addons import Addon, Pages, Tool
 
 _COMMANDS: Final = (
     Command(
@@ -73,5 +74,18 @@ ADDON: Final = Addon(
     },
     key_changed="confide_night.local.devices:sign_anew",
     briefing="confide_night.local.briefing:briefing",
+    pages=Pages(
+        "tasks",
+        "Tasks",
+        after=("learned", "timeline"),
+        routes=(
+            ("tasks", "confide_night.local.page:every", "GET"),
+            ("task", "confide_night.local.page:one", "GET"),
+            ("task", "confide_night.local.page:act", "POST"),
+        ),
+        templates=Path(__file__).parent / "templates",
+    ),
+    moved="confide_night.local.moving:bring",
+    given_up="confide_night.local.moving:give_up",
     other_words={"tasks": "task", "cron": "task", "schedule": "task", "morning": "report"},
 )

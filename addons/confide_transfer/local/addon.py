@@ -46,5 +46,6 @@ ADDON: Final = Addon(
     tools={"memory_import": Tool(answered="confide_transfer.local.memory_import:answer")},
     joining="confide_transfer.cli.move:hint_of_move",
     set_up="confide_transfer.cli.transfer:offer",
+    bring="confide_transfer.local.memory_import:brought",
     other_words={"backup": "export", "dump": "export", "migrate": "move", "transfer": "move"},
 )

@@ -32,6 +32,7 @@ from confide_memory.forms import (
     revision,
     text,
 )
+from confide_memory.wire import HAS_LEFT as HAS_LEFT
 from confide_memory.wire import Fields, add
 
 MAX_MOVED: Final = 512
@@ -41,8 +42,6 @@ MAX_PAGE: Final = 10_000
 MAX_LINKS: Final = 100_000
 """Between projects, in one answer."""
 MOVED_FACTS: Final = ("documents", "sessions", "links")
-HAS_LEFT: Final = "this memory was moved to another daemon"
-"""So the sentence begins with which a daemon that was left refuses what is not of a move."""
 MOVE_STATES: Final = ("settled", "arriving", "left")
 MAX_PARTS: Final = 10_000
 """Documents of one transcript."""
