@@ -71,7 +71,8 @@ def room(gateway: Gateway) -> Room:
     routes = [Route("/", panel.start, methods=["GET"]), Route("/panel", panel.start, methods=["GET"])]
     routes += [Route(f"/panel/{name}", _static(name), methods=["GET"]) for name in rendering.STATIC]
     routes += [Route("/panel/in/{code}", panel.enter, methods=["GET"])]
-    for path, page, method in (*PAGES, *(route for each in rendering.more() for route in each.routes)):
+    own = [(path, f"{pages.__name__}.{page}", method) for path, page, method in PAGES]
+    for path, page, method in (*own, *(route for each in rendering.more() for route in each.routes)):
         routes.append(Route(f"/panel/{{place}}/{path}", panel.page(_loaded(page)), methods=[method]))
     routes += [
         Route("/panel/{place}/leave", panel.page(panel.leave), methods=["POST"]),
@@ -174,10 +175,7 @@ def _framed(route: Route, policy: str) -> Route:
     return Route(route.path, handle, methods=sorted(route.methods or ()), name=route.name)
 
 
-def _loaded(named: str) -> Page:
-    # Of an add-on the whole name is given.
-    place = named if "." in named else f"{pages.__name__}.{named}"
-
+def _loaded(place: str) -> Page:
     async def page(desk: Desk) -> Response:
         found: Page = await asyncio.to_thread(addons.loaded, place)
         return await found(desk)

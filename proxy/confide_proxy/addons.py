@@ -14,10 +14,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_memory.commands.entries import Command
 from confide_memory.commands.spelling import OtherWords
+from confide_proxy.errors import AddonError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP: Final = "confide.addons.proxy"
 
@@ -142,11 +146,22 @@ class Finding:
 
 @cache
 def installed() -> tuple[Addon, ...]:
-    """All that are installed, by name. The first look blocks: in a loop, ask for it in a thread."""
+    """All that are installed, by name. The first look blocks: in a loop, ask for it in a thread.
+
+    Raises AddonError: one cannot be loaded.
+    """
     from importlib.metadata import entry_points  # 33 ms and a megabyte, which only who looks for add-ons pays
 
     points = {point.name: point for point in entry_points(group=GROUP)}
-    return tuple(points[name].load() for name in sorted(points))
+    return tuple(_loaded_of(points[name]) for name in sorted(points))
+
+
+def _loaded_of(point: EntryPoint) -> Addon:
+    try:
+        found: Addon = point.load()
+    except Exception as error:  # whatever it does while it is imported
+        raise AddonError(point.name, error) from error
+    return found
 
 
 def each(moment: str) -> list[Any]:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from tests.support.programs.processes import Machine
 
+from confide_crypto.errors import EXIT_CONFIG
 from confide_memory.commands.entries import Command, Entry, placed
 from confide_proxy import addons
 from confide_proxy.addons import Addon
@@ -92,8 +94,57 @@ def test_each_stands_behind_the_first_that_there_is() -> None:
         Command("New", ("b",), entry("n")),
         Command("New", ("n",), entry("m")),
         Command("Last", ("nobody",), entry("l")),
+        Command("Last", ("l",), entry("a")),
     ]
     found = placed(core, more)
     assert names(dict(found)) == {"One": ["a", "x", "y", "b", "z"], "New": ["n", "m"], "Two": ["c"], "Last": ["l"]}  # type: ignore[arg-type]
     assert list(found) == ["One", "New", "Two", "Last"]
     assert [each.name for each in core["One"]] == ["a", "b"]
+
+
+TOY = """
+import typer
+from confide_memory.commands.entries import Command, Entry
+from confide_proxy.addons import Addon
+
+entry = Entry("greet", "toy:greet", "Say hello.", ("confide greet ann",))
+ADDON = Addon("toy", commands=[Command("Memory", ("store",), entry)], other_words={"hello": "greet"})
+
+def greet(name: str) -> None:
+    typer.echo(f"hello {name}")
+"""
+
+
+def beside(folder: Path, text: str) -> Path:
+    """A folder outside of the tree with an add-on, as an installer would put it."""
+    told = folder / "toy-1.0.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
+    (told / "entry_points.txt").write_text(f"[{addons.GROUP}]\ntoy = toy:ADDON\n")
+    (folder / "toy.py").write_text(text)
+    return folder
+
+
+def confide(machine: Machine, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "confide_proxy", *arguments]
+    environment = {**machine.env, "PYTHONPATH": str(folder)}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+def test_a_folder_outside_of_the_tree_brings_a_command(tmp_path: Path) -> None:
+    machine, folder = Machine(tmp_path, "ann"), beside(tmp_path, TOY)
+    assert confide(machine, folder, "greet", "ann").stdout == "hello ann\n"
+    lines = confide(machine, folder, "--help").stdout.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("  store "))
+    assert lines[at + 1].split() == ["greet", "Say", "hello."]
+    assert "confide_proxy greet? " in confide(machine, folder, "hello").stderr
+
+
+def test_one_that_cannot_be_loaded_is_named_where_it_is_needed(tmp_path: Path) -> None:
+    machine, folder = Machine(tmp_path, "ann"), beside(tmp_path, "raise ValueError('out of order')")
+    ended = confide(machine, folder, "--help")
+    assert ended.returncode == EXIT_CONFIG
+    assert ended.stderr == (
+        "confide: the add-on toy cannot be loaded: ValueError: out of order\nhint: install it anew, or remove it\n"
+    )
+    assert confide(machine, folder, "search", "--help").returncode == 0

@@ -45,9 +45,12 @@ class Command(NamedTuple):
 
 
 def placed(groups: Groups, commands: Iterable[Command]) -> Groups:
-    """The commands of a program with those of its add-ons, each in its place."""
+    """The commands of a program with those of its add-ons, each in its place. Of two of one name the first stays: nobody takes its own from
+    the program."""
     found = {heading: list(entries) for heading, entries in groups.items()}
     for command in commands:
+        if any(command.entry.name in _names(each) for each in found.values()):
+            continue
         before = next((name for name in command.after if any(name in _names(each) for each in found.values())), None)
         if command.heading not in found:
             headings = list(found)

@@ -100,6 +100,7 @@ class _Loaded(MutableMapping[str, Any]):
         self._groups = groups
         self._more = more
         self._entries = _by_name(groups)
+        self._own = frozenset(self._entries)
         self._made: dict[str, Any] = {}
         self.other_words = dict(other_words)
 
@@ -120,7 +121,7 @@ class _Loaded(MutableMapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
             entry = self._entries[name] if name in self._entries else self._all[name]
-            made = self._made[name] = _made(self._package, entry)
+            made = self._made[name] = _made(self._package if name in self._own else "", entry)
             if isinstance(made, Commands):
                 made.other_words = self.other_words
         return self._made[name]
@@ -176,7 +177,7 @@ def program(
 def _made(package: str, entry: Entry) -> Any:
     module, _, attribute = entry.place.partition(":")
     # Of an add-on the whole name is given.
-    found = getattr(import_module(module if "." in module else f"{package}.{module}"), attribute)
+    found = getattr(import_module(f"{package}.{module}" if package and "." not in module else module), attribute)
     parent = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     parent.callback()(_nothing)
     epilog = pages.example(*entry.examples) if entry.examples else None
