@@ -10,10 +10,10 @@ hook, or for a command of the core that does without.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_memory.commands.entries import Command
@@ -59,9 +59,9 @@ class Pages(NamedTuple):
     templates: Path
 
 
-@dataclass(frozen=True, slots=True)
-class Addon:
-    """What an add-on brings to `confide`. Places are "" where it has nothing to say.
+class Addon(NamedTuple):
+    """What an add-on brings to `confide`; places are "" where it has nothing to say. No dataclass, whose making
+    every session would pay for.
 
     Attributes:
         name: what it is called, and its folder `confide_NAME`.
@@ -92,8 +92,8 @@ class Addon:
 
     name: str
     commands: Sequence[Command] = ()
-    other_words: OtherWords = field(default_factory=dict)
-    tools: Mapping[str, Tool] = field(default_factory=dict)
+    other_words: OtherWords = MappingProxyType({})
+    tools: Mapping[str, Tool] = MappingProxyType({})
     beside: str = ""
     key_changed: str = ""
     devices_removed: str = ""
@@ -125,8 +125,7 @@ class Told(NamedTuple):
     heading: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """What a check of `confide doctor` found.
 
     Attributes:

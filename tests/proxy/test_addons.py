@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 def places(addon: Addon) -> Iterator[str]:
     """All places that an add-on names."""
-    yield from (value for each in fields(addon) if isinstance(value := getattr(addon, each.name), str) and ":" in value)
+    yield from (value for value in addon if isinstance(value, str) and ":" in value)
     yield from (place for tool in addon.tools.values() for place in tool if place)
     yield from (command.entry.place for command in addon.commands)
     yield from (place for _, place, _ in (addon.pages.routes if addon.pages else ()))

@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -98,7 +97,7 @@ async def doctor(
             if each.hint and not each.isFixed:
                 say("\n".join(fitted(f"{'':<{width + _STATE}}{one_line(each.hint)}", width + _STATE)))
 
-    return Output([asdict(each) for each in found], tell, exit_code=0 if is_well else 1)
+    return Output([each._asdict() for each in found], tell, exit_code=0 if is_well else 1)
 
 
 async def _checked(here: Here, folder: Path, *, fix: bool) -> AsyncIterator[Finding]:
