@@ -152,13 +152,17 @@ def installed() -> tuple[Addon, ...]:
     from importlib.metadata import entry_points  # 33 ms and a megabyte, which only who looks for add-ons pays
 
     points = {point.name: point for point in entry_points(group=GROUP)}
-    return tuple(_loaded_of(points[name]) for name in sorted(points))
+    found = (_loaded_of(points[name]) for name in sorted(points))
+    return tuple(addon for addon in found if addon is not None)
 
 
-def _loaded_of(point: EntryPoint) -> Addon:
+def _loaded_of(point: EntryPoint) -> Addon | None:
+    """None: its package is not there, as in a copy from which somebody has taken its folder."""
     try:
         found: Addon = point.load()
     except Exception as error:  # whatever it does while it is imported
+        if isinstance(error, ModuleNotFoundError) and error.name == point.module.partition(".")[0]:
+            return None
         raise AddonError(point.name, error) from error
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -74,6 +75,42 @@ def test_without_any_the_core_has_its_own_commands(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(addons, "installed", tuple)
     core = [entry.name for entries in frame.COMMANDS.values() for entry in entries]
     assert list(typer.main.get_command(frame.app).commands) == core  # type: ignore[attr-defined]
+
+
+def test_a_copy_without_their_folders_is_the_core(tmp_path: Path) -> None:
+    """Nothing else has to be changed for it."""
+    script = (
+        "import sys\n"
+        "sys.path[:] = [path for path in sys.path if not path.rstrip('/').endswith('/addons')]\n"
+        "from confide_proxy.cli.app import COMMANDS, app\n"
+        "from confide_proxy import addons\n"
+        "assert addons.installed() == ()\n"
+        "app(sys.argv[1:], standalone_mode=False)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    core = [entry.name for entries in frame.COMMANDS.values() for entry in entries]
+    shown = [line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ") and line[2].isalpha()]
+    assert set(core) <= set(shown)
+    assert not {"task", "panel", "serve", "import", "learn"} & set(shown)
+
+
+def asks(file: Path) -> set[str]:
+    """The requests that a module names where it asks: a text among the arguments of something called `ask`, `asked` or the like."""
+    calls = [node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.Call)]
+    asking = [node for node in calls if "ask" in getattr(node.func, "attr", getattr(node.func, "id", ""))]
+    return {each.value for node in asking for each in node.args if isinstance(each, ast.Constant)}
+
+
+@pytest.mark.parametrize(
+    "module", ["confide_night.order.wire", "confide_transfer.move.shared.moved"], ids=["tasks", "moves"]
+)
+def test_whoever_asks_has_what_the_answers_are_read_by(module: str) -> None:
+    """Else it depends on what else a process has loaded whether an answer can be read."""
+    script = f"from confide_memory import wire; import {module}; print(*wire.ANSWERS)"
+    own = {*subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()}
+    files = [path for folder in ("proxy", "addons") for path in (ROOT / folder).rglob("*.py") if asks(path) & own]
+    assert len(files) > 2
+    assert [str(path.relative_to(ROOT)) for path in files if module not in path.read_text("utf-8")] == []
 
 
 def entry(name: str) -> Entry:
