@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import json
 import subprocess
 import sys
@@ -36,6 +37,27 @@ def test_all_that_are_here_are_found_by_their_names() -> None:
     assert [addon.name for addon in addons.installed()] == sorted(folders)
 
 
+def test_they_are_those_that_the_standard_library_finds() -> None:
+    points = importlib.metadata.entry_points(group=addons.GROUP)
+    assert {point.name: point.value for point in points} == addons._places()
+
+
+def test_a_file_of_entry_points_is_read_as_the_specification_has_it() -> None:
+    text = f"""# of a tool
+[console_scripts]
+a = a:main
+[{addons.GROUP}]
+; one
+a = a.b:ADDON
+  c.d=c:X.Y [extra, more]
+[ other ]
+e = e:E
+[ {addons.GROUP} ]
+f = f:F
+"""
+    assert addons._named(text) == {"a": "a.b:ADDON", "c.d": "c:X.Y", "f": "f:F"}
+
+
 @pytest.mark.parametrize("addon", addons.installed(), ids=lambda addon: addon.name)
 def test_what_one_names_is_there(addon: Addon) -> None:
     named = list(places(addon))
@@ -55,20 +77,21 @@ def loaded_by(script: str, folder: Path) -> set[str]:
 def test_a_command_of_the_core_looks_for_none(tmp_path: Path) -> None:
     run = "from confide_proxy.cli.app import app\napp({}, standalone_mode=False)"
     own = loaded_by(run.format(["search", "--help"]), tmp_path)
-    assert not own & {"confide_proxy.addons", "importlib.metadata"}
+    assert "confide_proxy.addons" not in own
     other = loaded_by(run.format(["report", "--help"]), tmp_path)
     assert {"confide_proxy.addons", "confide_night.cli.tasks"} <= other
 
 
 def test_to_look_for_them_loads_no_library_and_none_of_their_work(tmp_path: Path) -> None:
     look = "from confide_proxy import addons\naddons.installed()"
-    plain = loaded_by("import importlib.metadata, dataclasses, confide_memory.forms", tmp_path)
-    loaded = {name for name in loaded_by(look, tmp_path) - plain if name.startswith("confide_")}
-    assert {name for name in loaded if name.count(".") == 2} <= {
+    loaded = loaded_by(look, tmp_path) - loaded_by("import importlib, pathlib, confide_proxy.errors", tmp_path)
+    own = {name for name in loaded if name.startswith("confide_")}
+    assert {name for name in own if name.count(".") == 2} <= {
         "confide_memory.commands.entries",
         "confide_memory.commands.spelling",
         *(f"confide_{addon.name}.local.addon" for addon in addons.installed()),
     }
+    assert loaded - own == set()
 
 
 def test_without_any_the_core_has_its_own_commands(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +107,10 @@ def test_a_copy_without_their_folders_is_the_core(tmp_path: Path) -> None:
         "sys.path[:] = [path for path in sys.path if not path.rstrip('/').endswith('/addons')]\n"
         "from confide_proxy.cli.app import COMMANDS, app\n"
         "from confide_proxy import addons\n"
+        "import importlib, pkgutil\n"
+        "for core in map(importlib.import_module, ('confide_crypto', 'confide_memory', 'confide_proxy')):\n"
+        "    for module in pkgutil.walk_packages(core.__path__, core.__name__ + '.'):\n"
+        "        module.name.endswith('__main__') or importlib.import_module(module.name)\n"
         "assert addons.installed() == ()\n"
         "app(sys.argv[1:], standalone_mode=False)\n"
     )

@@ -302,7 +302,7 @@ OPTION_WORDS: Final[OtherWords] = {
 
 def of_addons() -> tuple[list[Command], OtherWords]:
     """The commands that add-ons bring, and what people type for them."""
-    from confide_proxy.addons import installed  # to look for them takes longer than most commands of the core
+    from confide_proxy.addons import installed  # a command of the core needs none of them
 
     found = installed()
     words = {word: name for addon in found for word, name in addon.other_words.items()}

@@ -34,7 +34,7 @@ FLUSH_DEADLINE_S: Final = 2.0
 STORE: Final = "memory_store"
 UPDATE: Final = "memory_update"
 ADD_TASK: Final = "task_add"
-"""What becomes an order that this machine signs, by an add-on. Known here, since to look for add-ons takes longer than a call may."""
+"""What becomes an order that this machine signs, by an add-on. Known here, so that no other call looks for add-ons."""
 CONTENT: Final = "content"
 QUERY: Final = "query"
 LOOKUPS: Final = frozenset(
