@@ -69,6 +69,15 @@ def test_packages_keep_their_places(package: str, forbidden: set[str]) -> None:
         assert not imports(module) & forbidden, module
 
 
+@pytest.mark.parametrize("package", ["confide_crypto", "confide_memory", "confide_proxy"])
+def test_the_core_names_no_addon(package: str) -> None:
+    """Not in an import, nor in a string that becomes one, nor in a sentence: what is beside the core is found, and may be missing."""
+    name = re.compile("|".join(rf"\b{each}\b" for each in ADDONS))
+    files = [path for path in CORE[package].rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    assert len(files) > 5
+    assert [str(path.relative_to(ROOT)) for path in files if name.search(path.read_text("utf-8", "replace"))] == []
+
+
 TALKATIVE = {"fastembed", "huggingface_hub", "onnxruntime"}
 """Libraries that speak to their makers or their hubs unless they are told not to before they are imported."""
 LOADERS = {"__import__", "import_module", "importorskip"}

@@ -12,5 +12,5 @@ A person at this machine may do what the commands may, so a visit has all scopes
 What must not be done by a click stays a command: recovery codes, key rotation, custody.
 
 Floors: links, markdown, drawing < visits < rendering < desk < figures < pages < news < room. A page is a function of a `Desk`, in
-`pages/`, and stands in `room.PAGES`.
+`pages/`, and stands in `room.PAGES`; or in another add-on, in its `Addon.pages`.
 """

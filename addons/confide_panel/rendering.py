@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from confide_panel.markdown import plain
 from confide_panel.visits import Visit
 from confide_proxy import VERSION
+from confide_proxy.addons import Pages, installed
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -46,11 +47,26 @@ NAV: Final = (
     ("remember", "Remember"),
     ("projects", "Projects"),
     ("timeline", "Timeline"),
-    ("learned", "Learned"),
-    ("tasks", "Tasks"),
     ("devices", "Devices"),
     ("health", "Health"),
 )
+
+
+@functools.cache
+def more() -> tuple[Pages, ...]:
+    """What add-ons show here. The first look blocks."""
+    return tuple(addon.pages for addon in installed() if addon.pages is not None)
+
+
+@functools.cache
+def nav() -> tuple[tuple[str, str], ...]:
+    """The list of pages: path and title."""
+    found = list(NAV)
+    for each in more():
+        paths = [path for path, _ in found]
+        at = next((paths.index(path) + 1 for path in each.after if path in paths), len(paths))
+        found.insert(at, (each.path, each.title))
+    return tuple(found)
 
 
 class AsItIs(str):
@@ -61,7 +77,7 @@ class AsItIs(str):
 
 def answer(template: str, visit: Visit | None, status: int = 200, **values: Any) -> Response:
     """A page. `visit`: whose, for addresses and forms; None for the ones that anybody may see."""
-    shared: dict[str, Any] = {"nav": NAV, "version": VERSION, "here": "", "base": visit.base if visit else "/panel"}
+    shared: dict[str, Any] = {"nav": nav(), "version": VERSION, "here": "", "base": visit.base if visit else "/panel"}
     if visit is not None:
         shared |= {"form_token": visit.form_token, "notice": visit.notice}
         visit.notice = ""
@@ -147,7 +163,7 @@ def _environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     found = Environment(
-        loader=FileSystemLoader(FOLDER / "templates"),
+        loader=FileSystemLoader([FOLDER / "templates", *(each.templates for each in more())]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_shown,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -20,6 +19,7 @@ from confide_panel.desk import Desk, Page, form_of
 from confide_panel.links import Links
 from confide_panel.news import stream
 from confide_panel.visits import COOKIE, Visit, Visits
+from confide_proxy import addons
 from confide_proxy.errors import DeviceError, LearningError, TokenError
 
 PAGES: Final[tuple[tuple[str, str, str], ...]] = (
@@ -45,9 +45,6 @@ PAGES: Final[tuple[tuple[str, str, str], ...]] = (
     ("day", "timeline:day", "GET"),
     ("remember", "remember:box", "GET"),
     ("remember", "remember:take", "POST"),
-    ("learned", "learned:show", "GET"),
-    ("learned/accept", "learned:accept", "POST"),
-    ("learned/refuse", "learned:refuse", "POST"),
     ("devices", "devices:show", "GET"),
     ("devices/invite", "devices:take_in", "POST"),
     ("devices/approve", "devices:approve", "POST"),
@@ -57,13 +54,11 @@ PAGES: Final[tuple[tuple[str, str, str], ...]] = (
     ("programs/end", "programs:end", "POST"),
     ("tokens/new", "devices:make_token", "POST"),
     ("tokens/remove", "devices:remove_token", "POST"),
-    ("tasks", "tasks:every", "GET"),
-    ("task", "tasks:one", "GET"),
-    ("task", "tasks:act", "POST"),
     ("health", "health:show", "GET"),
     ("health/retry", "health:retry", "POST"),
 )
-"""Below a visit's place: path, page and method. A page is loaded when it is first asked for: most gateways are run for programs alone."""
+"""Below a visit's place: path, page and method; add-ons have more (`Addon.pages`). A page is loaded when it is first asked for: most
+gateways are run for programs alone."""
 _OF_A_FORM: Final = (DeviceError, LearningError, TokenError)
 """What a person has given that cannot be done: nothing is out of order, and it is of no use to come again."""
 FOLDER: Final = "links"
@@ -76,7 +71,8 @@ def room(gateway: Gateway) -> Room:
     routes = [Route("/", panel.start, methods=["GET"]), Route("/panel", panel.start, methods=["GET"])]
     routes += [Route(f"/panel/{name}", _static(name), methods=["GET"]) for name in rendering.STATIC]
     routes += [Route("/panel/in/{code}", panel.enter, methods=["GET"])]
-    for path, page, method in PAGES:
+    own = [(path, f"{pages.__name__}.{page}", method) for path, page, method in PAGES]
+    for path, page, method in (*own, *(route for each in rendering.more() for route in each.routes)):
         routes.append(Route(f"/panel/{{place}}/{path}", panel.page(_loaded(page)), methods=[method]))
     routes += [
         Route("/panel/{place}/leave", panel.page(panel.leave), methods=["POST"]),
@@ -179,11 +175,9 @@ def _framed(route: Route, policy: str) -> Route:
     return Route(route.path, handle, methods=sorted(route.methods or ()), name=route.name)
 
 
-def _loaded(named: str) -> Page:
-    module, _, name = named.partition(":")
-
+def _loaded(place: str) -> Page:
     async def page(desk: Desk) -> Response:
-        found: Page = getattr(await asyncio.to_thread(importlib.import_module, f"{pages.__name__}.{module}"), name)
+        found: Page = await asyncio.to_thread(addons.loaded, place)
         return await found(desk)
 
     return page

@@ -48,6 +48,7 @@ from confide_memory.forms import (
     text,
 )
 from confide_memory.versions import SINCE, UNKNOWN
+from confide_memory.wire import ANSWERS, Fields, add
 
 MAX_EXPORTED: Final = 100_000
 """Documents in one answer, which has at most 16 MiB."""
@@ -106,7 +107,7 @@ async def ask(
 def read(op: str, answer: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of an answer that came. Raises UnfitAnswerError: one is missing, of another form, or out of its bounds."""
     try:
-        return fields_of(answer, ANSWERS[op] if op in ANSWERS else _rarer()[op])
+        return fields_of(answer, ANSWERS[op] if op in ANSWERS else _rarer(op))
     except RequestError:
         raise UnfitAnswerError from None
 
@@ -120,11 +121,11 @@ def read_of_machine(op: str, answer: Mapping[str, Any]) -> dict[str, Any]:
         raise RequestError("invalid", problem, "update confide on that machine") from None
 
 
-def _rarer() -> Mapping[str, Mapping[str, Kind]]:
+def _rarer(op: str) -> Fields:
     # Imported late, with what reads rosters and records: a start does without.
-    from confide_memory.sealed_answers import SEALED_ANSWERS
+    import confide_memory.sealed_answers  # noqa: F401 - adds them
 
-    return SEALED_ANSWERS
+    return ANSWERS[op]
 
 
 def local_time(told: str) -> str:
@@ -207,7 +208,7 @@ _pieces: Final = records(
 _linked: Final[Mapping[str, Kind]] = {"linked": items(MAX_LISTED, each(shown))}
 _told: Final = optional(shown, "")
 
-ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
+_ANSWERS: Final[Mapping[str, Fields]] = {
     # Of every connection.
     "ping": {},
     "catalogue": dict.fromkeys(("tools", "prompts", "resourceTemplates"), _named),
@@ -378,6 +379,7 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "records": {},
     "is-sensitive": {"sensitive": flag(default=True)},
 }
+add(answers=_ANSWERS)
 
 MACHINES_ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "apply": {

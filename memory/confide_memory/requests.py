@@ -29,7 +29,6 @@ from confide_memory.forms import (
     MAX_REFILLED,
     MAX_REVISION,
     MAX_REVISIONS,
-    Kind,
     buckets,
     choice,
     content_hash,
@@ -48,21 +47,12 @@ from confide_memory.forms import (
     place,
     project,
     raw,
-    records,
     revision,
     sized,
     text,
     whole,
 )
-from confide_night.order.wire import REQUESTS as TASK_REQUESTS
-from confide_transfer.move.shared.moved import (
-    MAX_MOVED,
-    MOVED_FACTS,
-    moved_document,
-    moved_link,
-    moved_revision,
-    moved_session,
-)
+from confide_memory.wire import REQUESTS, Fields, add
 
 MAX_LABEL_CHARS: Final = 128
 MAX_TOOLSETS: Final = 32
@@ -176,7 +166,7 @@ def _epoch(said: str) -> int:
 
 
 # In the order in which they are read: of several that are wrong, the first is told of.
-REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
+_REQUESTS: Final[Mapping[str, Fields]] = {
     # Of every connection.
     "ping": {},
     "receipt": {},
@@ -252,22 +242,6 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "import": {"project": project, "dryRun": flag(), "again": flag(), "records": items(MAX_IMPORTED)},
     "export": {"project": project, "after": text},
     "refill": {"project": project, "dryRun": is_true, "documents": items(MAX_REFILLED)},
-    # A space that moves to another daemon.
-    "move-state": {},
-    "move-out": {"after": later(place), "texts": flag()},
-    "move-facts": {"kind": choice(MOVED_FACTS), "after": later(place)},
-    "move-hold": {},
-    "move-leave": {"changes": count(2**53 - 1)},
-    "move-roster": {"entries": items(MAX_ENTRIES, each(data(MAX_ENTRY_BYTES)))},
-    "move-begin": {},
-    "move-in": {
-        "revisions": records(MAX_MOVED, **moved_revision),
-        "dropped": records(MAX_MOVED, project=project, path=text, revision=revision),
-        "documents": records(MAX_MOVED, **moved_document),
-        "sessions": records(MAX_MOVED, **moved_session),
-        "links": records(MAX_MOVED, **moved_link),
-    },
-    "move-end": {"revisions": count(2**53 - 1), "records": count(2**53 - 1), "tasks": flag()},
     # Devices.
     "roster": {"from": count(MAX_ENTRIES)},
     "gateway": {},
@@ -305,6 +279,5 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "rewrite": {"changes": _changes},
     "erase": {},
     "unsealed": {"findings": optional(later(place))},
-    # Tasks.
-    **TASK_REQUESTS,
 }
+add(_REQUESTS)

@@ -1,5 +1,5 @@
-"""What the answers to requests about devices, sealed records, unsealed texts and tasks carry (PROTOCOL.md 9.7, 9.10, 10), in one table, as
-`answers` has the others. What an entry, a card, a record or a wrap says is checked by who reads it, in `confide_crypto.sealing`."""
+"""What the answers to requests about devices, sealed records and unsealed texts carry (PROTOCOL.md 9.7, 10); `answers` has the others. What
+an entry, a card, a record or a wrap says is checked by who reads it, in `confide_crypto.sealing`."""
 
 from __future__ import annotations
 
@@ -31,17 +31,7 @@ from confide_memory.forms import (
     text,
 )
 from confide_memory.requests import MAX_CHANGES, MAX_LISTED_RECORDS
-from confide_night.order.wire import ANSWERS as TASK_ANSWERS
-from confide_transfer.move.shared.moved import (
-    MAX_LINKS,
-    MAX_MOVED,
-    MAX_PAGE,
-    MOVE_STATES,
-    moved_document,
-    moved_link,
-    moved_revision,
-    moved_session,
-)
+from confide_memory.wire import Fields, add
 
 MAX_WAITING: Final = 256
 MAX_TEXTS: Final = 100_000
@@ -77,7 +67,7 @@ _epoch: Final = count(MAX_EPOCHS, least=1)
 _number: Final = count(MAX_ENTRIES - 1, least=-1)
 _size: Final = count(2**53 - 1)
 
-SEALED_ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
+_ANSWERS: Final[Mapping[str, Fields]] = {
     # Devices.
     "roster": {
         "space": bounded(_MAX_MARK),
@@ -130,25 +120,5 @@ SEALED_ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "rewrite": {"results": items(MAX_CHANGES, each(choice(("rewritten", "same", "changed", "gone"))))},
     "erase": {"damagedCopies": _size},
     "unsealed": {"findings": optional(_size), "seenAt": optional(moment), "isDue": flag()},
-    # A space that moves to another daemon.
-    "move-state": {"state": choice(MOVE_STATES), "revisions": _size, "records": _size, "tasks": optional(_size)},
-    "move-out": {
-        "revisions": records(MAX_PAGE, **moved_revision),
-        "next": optional(revision),
-        "total": _size,
-    },
-    "move-facts": {
-        "documents": records(MAX_MOVED, **moved_document),
-        "sessions": records(MAX_MOVED, **moved_session),
-        "links": records(MAX_LINKS, **moved_link),
-        "next": optional(revision),
-    },
-    "move-hold": {"changes": _size},
-    "move-leave": {},
-    "move-roster": {"number": _number},
-    "move-begin": {},
-    "move-in": {"taken": count(MAX_MOVED)},
-    "move-end": {"damaged": _size},
-    # Tasks.
-    **TASK_ANSWERS,
 }
+add(answers=_ANSWERS)

@@ -13,11 +13,14 @@ import pytest
 from tests.support.daemon.hostile import RESULTS, sendable, wronged
 from tests.support.draws import draws
 
-from confide_memory import answers
-from confide_memory.answers import ANSWERS
+import confide_memory.requests
+import confide_memory.sealed_answers  # noqa: F401 - each of these adds what it has
+import confide_night.order.wire  # noqa: F401
+import confide_transfer.move.shared.moved  # noqa: F401
+from confide_memory import answers, wire
 from confide_memory.errors import UnfitAnswerError
-from confide_memory.sealed_answers import SEALED_ANSWERS
 from confide_memory.tools import result as results
+from confide_memory.wire import ANSWERS, REQUESTS
 from confide_proxy.mcp.catalogue import packaged
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +31,14 @@ PASSES_ON = {"link/link.py", "gateway/exchange.py"}
 
 def test_every_request_of_the_protocol_has_its_answer() -> None:
     rows = re.findall(r"^\| client \| (`[^|]*) \|", (ROOT / "crypto/PROTOCOL.md").read_text(), re.MULTILINE)
-    assert {op for row in rows for op in re.findall(r"`([a-z-]+)`", row)} == {*ANSWERS, *SEALED_ANSWERS}
+    assert {op for row in rows for op in re.findall(r"`([a-z-]+)`", row)} == {*ANSWERS} == {*REQUESTS}
+
+
+def test_one_module_has_a_request() -> None:
+    with pytest.raises(ValueError, match=r"of one name: ping$"):
+        wire.add({"ping": {}})
+    with pytest.raises(ValueError, match=r"of one name: roster$"):
+        wire.add(answers={"roster": {}})
 
 
 def test_no_answer_is_used_unread() -> None:
@@ -46,7 +56,7 @@ def test_no_answer_is_used_unread() -> None:
     assert raw == []
 
 
-@pytest.mark.parametrize("op", sorted({*ANSWERS, *SEALED_ANSWERS}))
+@pytest.mark.parametrize("op", sorted(ANSWERS))
 def test_whatever_is_wrong_is_said_to_be_so(op: str) -> None:
     """One error, whatever the field."""
     good = sendable(RESULTS.get(op, {}))

@@ -4,7 +4,7 @@ End to end ends where HTTP begins: who is let in here reads in clear what its to
 a browser's page could cause (`confide_http.door`), lets in by tokens of this machine (`tokens`, `admission`), and gives all of them
 one session with the daemon (`exchange`), which is that of `confide mcp`: its tunnel, offline answers, journal and sealing.
 
-A room of routes is a function of the `Gateway` that gives a `Room`, and stands in `server.ROOMS`:
+A room of routes is a function of the `Gateway` that gives a `Room`, and stands in `server.ROOMS` or in `Addon.rooms`:
 
     def room(gateway: Gateway) -> Room:
         async def projects(request: Request) -> Response:

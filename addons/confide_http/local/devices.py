@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final
 
-from confide_crypto.errors import RequestError
+from confide_crypto.errors import RequestError, printable
 from confide_crypto.keys.identity import typed_words
 from confide_memory.answers import ask, local_time
 from confide_memory.documents import Asks
+from confide_proxy.addons import Finding, Told
 
 _DEADLINE_S: Final = 15.0
 
@@ -91,3 +92,29 @@ def line(client: dict[str, Any]) -> str:
     until = f" until {local_time(client['expires'])}" if client["expires"] else ""
     used = f"used {local_time(client['used'])}" if client["used"] else "never used"
     return f"{client['name']} {what} this space by HTTP{word}{until}, {used}; its vendor reads what it asks and finds"
+
+
+async def status(connection: Asks) -> Told:
+    """What `confide status` tells of them; nothing where there are none."""
+    found = await clients_of(connection)
+    return Told({"gatewayClients": found} if found else {}, [line(each) for each in found], heading="by HTTP")
+
+
+async def findings(connection: Asks) -> list[Finding]:
+    """What `confide doctor` tells of them."""
+    return [
+        Finding("gateway", "hint", line(each), f"on the server: confided gateway rm {each['name']}")
+        for each in await clients_of(connection)
+    ]
+
+
+async def end_with(connection: Asks, keys: Collection[bytes]) -> Told:
+    """Shut out whom machines have let in that were removed, and tell of it."""
+    try:
+        ended = await end_those_of(connection, keys)
+    except RequestError as error:
+        if error.code != "denied":
+            raise
+        hint = "another device sees and ends them, confide gateway ls"
+        return Told({"programs": None}, remarks=[f"programs that it has let in by HTTP may still come: {hint}"])
+    return Told({"programs": ended}, [f"ended: {printable(name)}, which it had let in by HTTP" for name in ended])

@@ -26,8 +26,7 @@ from confide_http.local.exchange import Exchange
 from confide_http.local.rest import openapi, routes
 from confide_http.local.running import RUNNING
 from confide_http.local.streamable import endpoint
-from confide_panel import room as panel
-from confide_proxy import VERSION
+from confide_proxy import VERSION, addons
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import GatewayError
 from confide_proxy.link import services
@@ -37,8 +36,8 @@ from confide_proxy.sync.project import Project
 
 log = logging.getLogger(__name__)
 
-ROOMS: Final[Sequence[Callable[[Gateway], Room]]] = (health.room, endpoint.room, openapi.room, routes.room, panel.room)
-"""What is served. A new room is one more here."""
+ROOMS: Final[Sequence[Callable[[Gateway], Room]]] = (health.room, endpoint.room, openapi.room, routes.room)
+"""What is served, before what add-ons serve (`Addon.rooms`)."""
 GOODBYE_S: Final = 1.0
 END_S: Final = 3.0
 _LOCALHOST: Final = ("127.0.0.1", "::1")
@@ -101,7 +100,8 @@ async def serve(
     seat = Seat(paths.seats, "gateway")
     gateway = Gateway(paths, config, Exchange(paths, config, project))
     gateway.port = listening[0].getsockname()[1]
-    server = serving.Server(serving.settings(create(gateway, ROOMS), most_connections=MAX_CONNECTIONS))
+    rooms = [*ROOMS, *await asyncio.to_thread(addons.each, "rooms")]
+    server = serving.Server(serving.settings(create(gateway, rooms), most_connections=MAX_CONNECTIONS))
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     hang_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]  # nohup

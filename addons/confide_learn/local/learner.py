@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -432,3 +432,8 @@ def _summary(session: _Session, sealer: Any, *, is_tainted: bool) -> tuple[str, 
     with opened(session.root, session.path) as fd:
         day = time.strftime("%Y-%m-%d", time.localtime(session.pointers[-1]["at"]))
         return summary.of(fd, session.parser, sealer, session.compacted, day, is_tainted=is_tainted)
+
+
+def beside(paths: Paths, config: ProxyConfig, connect: Connects) -> dict[str, Callable[[], Awaitable[None]]]:
+    """What goes on beside a session: it learns until cancelled, in turns with the other processes of this machine."""
+    return {"learning": lambda: Learner(paths, config, connect).run()}

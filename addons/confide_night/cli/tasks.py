@@ -152,7 +152,7 @@ async def log(here: Here, identity: TaskId, at: At = None, project: ProjectDir =
         part: int | None = 0
         while part is not None:
             body = {"task": found["task"], "at": slot["at"], "from": part}
-            answer = await ask(client.connection, "task-logs", body, timeout_s=DEADLINE_S, bulk=True)
+            answer = await _asked(client, "task-logs", body, bulk=True)
             records |= {one["part"]: one["record"] for one in answer["parts"]}
             part = answer["next"] if answer["next"] is None or answer["next"] > part else None
     if not records:
@@ -215,7 +215,7 @@ async def approve(
         await agreed("Approve all of this", is_sure=yes)
         approval = approve_order(own, keyring.roster.space, found["order"])
         body = {"task": found["task"], "signature": encoded(approval.signature)}
-        answer = await ask(client.connection, "task-approve", body, timeout_s=DEADLINE_S)
+        answer = await _asked(client, "task-approve", body)
         told = f"{found['task']} is approved, and {answer['state']}"
         if is_doubtful(keyring.roster, order, own.public_key):
             note(DOUBT)
@@ -320,7 +320,7 @@ async def report(
     begin = datetime.now(UTC) - timedelta(seconds=back_s)
     async with here.client(await identified(here, project)) as client:
         body = {"since": begin.isoformat(timespec="seconds")}
-        answer = await ask(client.connection, "task-report", body, timeout_s=DEADLINE_S)
+        answer = await _asked(client, "task-report", body)
 
     def tell() -> None:
         for line in answer["lines"]:
@@ -341,8 +341,15 @@ async def _set(here: Here, identity: str, state: str, folder: Path) -> Output:
     async with here.client(await identified(here, folder)) as client:
         found, _, _ = await _shown(client, identity)
         body = {"task": found["task"], "state": state}
-        answer = await ask(client.connection, "task-set", body, timeout_s=DEADLINE_S)
+        answer = await _asked(client, "task-set", body)
     return Output({"id": found["task"], "state": answer["state"]}, f"{found['task']} is {answer['state']}")
+
+
+async def _asked(client: Client, op: str, body: dict[str, Any], *, bulk: bool = False) -> dict[str, Any]:
+    # To list and to add are calls of tools, which need none of it.
+    import confide_night.order.wire  # noqa: F401 - adds the requests that are asked here
+
+    return await ask(client.connection, op, body, timeout_s=DEADLINE_S, bulk=bulk)
 
 
 async def _shown(client: Client, identity: str) -> tuple[dict[str, Any], Order, str | None]:
@@ -352,7 +359,7 @@ async def _shown(client: Client, identity: str) -> tuple[dict[str, Any], Order, 
     """
     from confide_night.local.orders import checked
 
-    found = await ask(client.connection, "task-show", {"task": identity}, timeout_s=DEADLINE_S)
+    found = await _asked(client, "task-show", {"task": identity})
     return found, *checked(found, client.sealing.keyring.roster)
 
 

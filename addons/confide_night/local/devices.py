@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import confide_night.order.wire  # noqa: F401 - adds the requests that are asked here
 from confide_crypto.errors import OrderError, RequestError
 from confide_memory.answers import ask
 from confide_memory.errors import UnknownRequestError

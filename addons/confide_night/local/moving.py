@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import confide_night.order.wire  # noqa: F401 - adds the requests that are asked here
 from confide_crypto.errors import RequestError
 from confide_memory.answers import ask
 from confide_memory.documents import Asks

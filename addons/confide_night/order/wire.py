@@ -1,4 +1,4 @@
-"""What requests and answers about tasks carry (PROTOCOL.md 9.10): the fields that `confide_memory.requests` and `answers` have of them.
+"""What requests and answers about tasks carry (PROTOCOL.md 9.10).
 
 Money is whole millionths of a dollar, and the name of a slot is its task and the second at which it is due.
 """
@@ -31,6 +31,7 @@ from confide_memory.forms import (
     sized,
     text,
 )
+from confide_memory.wire import Fields, add
 from confide_night.order.order import (
     ID_CHARS,
     LEAST_PRIORITY,
@@ -224,7 +225,7 @@ MOVED: Final[Mapping[str, Kind]] = {
 }
 """Tasks as they go to another daemon (9.8); times but `at` and `plannedTo` are whole microseconds since 1970."""
 
-REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
+_REQUESTS: Final[Mapping[str, Fields]] = {
     # A space that moves to another daemon.
     "move-tasks": {"after": bounded(_MAX_CURSOR)},
     "move-tasks-in": {**MOVED, "isLast": flag(), "givenUp": flag()},
@@ -255,7 +256,7 @@ REQUESTS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "task-report": {"since": optional(moment), "brief": flag()},
 }
 
-ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
+_ANSWERS: Final[Mapping[str, Fields]] = {
     "move-tasks": {**MOVED, "next": optional(bounded(_MAX_CURSOR))},
     "move-tasks-in": {},
     "task-claim": {
@@ -307,6 +308,8 @@ ANSWERS: Final[Mapping[str, Mapping[str, Kind]]] = {
         "ids": optional(items(MAX_IDS, each(task_id)), ()),
     },
 }
+
+add(_REQUESTS, _ANSWERS)
 
 NOTICE: Final = "tasks"
 """What a daemon asks of a runner: that something may be claimed, or is to be killed."""

@@ -164,7 +164,7 @@ def import_memories(
 
 
 def _undo(here: Here, this: Project, plan: Plan, is_dry: bool, is_sure: bool, as_json: bool) -> None:
-    from confide_proxy.cli.import_undo import undone
+    from confide_transfer.cli.import_undo import undone
 
     plan.survey()
     found = asyncio.run(undone(here, this, plan, is_dry=is_dry, is_sure=is_sure))

@@ -13,7 +13,7 @@ from confide_memory.documents import Asks
 from confide_memory.tools.arguments import Parameters, check
 from confide_memory.tools.call import NOTICE, Answer
 from confide_proxy.config import ProxyConfig
-from confide_proxy.errors import FolderError
+from confide_proxy.errors import FolderError, UnreadableError
 from confide_proxy.sealing.context import Sealing
 from confide_proxy.sync.project import Project
 from confide_transfer.local.delivery import Outcome, deliver
@@ -68,6 +68,27 @@ async def answer(
         return Answer(error.with_hint)
     structured = {"project": project.name, "confirmed": not is_dry, **outcome.as_json(plan)}
     return Answer(_text(plan, outcome, is_dry=is_dry), structured)
+
+
+async def brought(
+    file: Path, project: Project, config: ProxyConfig, link: Asks, sealing: Sealing, *, is_dry: bool
+) -> dict[str, Any]:
+    """What became of the memories in a file, or would. Raises UnreadableError: it holds none; TimeoutError: it did not end in time."""
+
+    def planned() -> Plan:
+        plan = Plan(stores_at([file], None), project, config)
+        failures = [survey.failure for survey in plan.survey() if survey.failure]
+        if failures and not plan.notes:
+            problem = failures[0].problem if isinstance(failures[0], UnreadableError) else "cannot be read"
+            raise UnreadableError(file, problem)
+        return plan
+
+    plan = await asyncio.to_thread(planned)
+    async with asyncio.timeout(DEADLINE_S):
+        outcome = await deliver(
+            plan, link, sealing, is_dry=is_dry, progress=lambda _done, _total: None, is_wanted=lambda: True
+        )
+    return outcome.as_json(plan)
 
 
 def _plan(paths: list[str], project: Project, config: ProxyConfig) -> Plan:

@@ -5,10 +5,10 @@ Whoever types a command waits for what it imports, so the list of commands holds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import typer
 import typer.main
@@ -16,33 +16,15 @@ from typer.core import TyperCommand, TyperGroup
 
 from confide_memory.commands import help as pages
 from confide_memory.commands.complaint import TYPED, long_options
+from confide_memory.commands.entries import Command, placed
+from confide_memory.commands.entries import Entry as Entry
+from confide_memory.commands.entries import Groups as Groups
 from confide_memory.commands.shared_options import CHOSEN_SHELL, COMPLETION, SHELLS, shared_options
 from confide_memory.commands.spelling import OtherWords, meant
 from confide_memory.commands.values import Value
 
-
-class Entry(NamedTuple):
-    """A command, or a group of them, as the program's own help shows it.
-
-    Attributes:
-        name: what is typed.
-        place: `module:attribute` below the program's package of commands; a function, or a `typer.Typer` of commands.
-        line: what it does for whom, in a line.
-        examples: how it is written, whole.
-        is_hidden: it is there, and not in the list.
-        inner: of a group, how its commands are written, by their names.
-    """
-
-    name: str
-    place: str
-    line: str
-    examples: Sequence[str] = ()
-    is_hidden: bool = False
-    inner: Mapping[str, Sequence[str]] = MappingProxyType({})
-
-
-Groups = Mapping[str, Sequence[Entry]]
-"""The commands by the headings under which the help shows them, all in the order in which people need them."""
+More = Callable[[], tuple[Iterable[Command], OtherWords]]
+"""Commands that are not the program's own, and what people type for them."""
 
 
 class Context(typer.Context):
@@ -110,19 +92,38 @@ class UnknownCommandError(typer.TyperException):
 
 
 class _Loaded(MutableMapping[str, Any]):
-    """Commands by their names, each made when it is first looked at."""
+    """Commands by their names, each made when it is first looked at; those that are not the program's own are asked for when one is looked
+    for that is not among these, or all are."""
 
-    def __init__(self, package: str, entries: Sequence[Entry], other_words: OtherWords) -> None:
+    def __init__(self, package: str, groups: Groups, other_words: OtherWords, more: More | None) -> None:
         self._package = package
-        self._other_words = other_words
-        self._entries = {entry.name: entry for entry in entries}
+        self._groups = groups
+        self._more = more
+        self._entries = _by_name(groups)
+        self._own = frozenset(self._entries)
         self._made: dict[str, Any] = {}
+        self.other_words = dict(other_words)
+
+    @property
+    def groups(self) -> Groups:
+        """All of them, as the help shows them."""
+        if self._more is not None:
+            (commands, words), self._more = self._more(), None
+            self._groups = placed(self._groups, commands)
+            self._entries = _by_name(self._groups)
+            self.other_words.update(words)
+        return self._groups
+
+    @property
+    def _all(self) -> Mapping[str, Entry]:
+        return self._entries if self.groups else {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
-            made = self._made[name] = _made(self._package, self._entries[name])
+            entry = self._entries[name] if name in self._entries else self._all[name]
+            made = self._made[name] = _made(self._package if name in self._own else "", entry)
             if isinstance(made, Commands):
-                made.other_words = self._other_words
+                made.other_words = self.other_words
         return self._made[name]
 
     def __setitem__(self, name: str, command: Any) -> None:
@@ -132,34 +133,42 @@ class _Loaded(MutableMapping[str, Any]):
         del self._entries[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return name in self._entries or name in self._all
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+        return iter(self._all)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._all)
 
 
-def program(package: str, groups: Groups, other_words: OtherWords, option_words: OtherWords) -> type[Commands]:
+def _by_name(groups: Groups) -> dict[str, Entry]:
+    return {entry.name: entry for entries in groups.values() for entry in entries}
+
+
+def program(
+    package: str, groups: Groups, other_words: OtherWords, option_words: OtherWords, more: More | None = None
+) -> type[Commands]:
     """The class of a program's group for `typer.Typer(cls=…)`.
 
     Args:
         package: where the modules of its commands are.
         other_words: what people type for a command of another name.
         option_words: the same of options, without their hyphens.
+        more: gives the commands of add-ons, and what people type for them; called once, and only where one of them may be meant.
     """
 
     class Program(Commands):
         def __init__(self, **attributes: Any) -> None:
             super().__init__(**attributes)
-            self.commands = _Loaded(package, [entry for group in groups.values() for entry in group], other_words)
-            self.other_words, self.option_words = other_words, option_words
+            self.loaded = _Loaded(package, groups, other_words, more)
+            self.commands = self.loaded
+            self.other_words, self.option_words = self.loaded.other_words, option_words
             dress(self)
             self.params[-1:-1] = [shared_options()[name] for name in ("install_completion", "show_completion")]
 
         def sections(self) -> Iterator[tuple[str, pages.Rows]]:
-            for heading, entries in groups.items():
+            for heading, entries in self.loaded.groups.items():
                 yield heading, [(entry.name, entry.line) for entry in entries if not entry.is_hidden]
 
     return Program
@@ -168,7 +177,7 @@ def program(package: str, groups: Groups, other_words: OtherWords, option_words:
 def _made(package: str, entry: Entry) -> Any:
     module, _, attribute = entry.place.partition(":")
     # Of an add-on the whole name is given.
-    found = getattr(import_module(module if "." in module else f"{package}.{module}"), attribute)
+    found = getattr(import_module(f"{package}.{module}" if package and "." not in module else module), attribute)
     parent = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     parent.callback()(_nothing)
     epilog = pages.example(*entry.examples) if entry.examples else None

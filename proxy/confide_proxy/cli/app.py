@@ -15,7 +15,8 @@ import typer
 
 from confide_crypto.errors import ConfideError, LinkError
 from confide_memory.commands.complaint import complaint
-from confide_memory.commands.group import Entry, Groups, program
+from confide_memory.commands.entries import Command, Entry, Groups
+from confide_memory.commands.group import program
 from confide_memory.commands.spelling import OtherWords
 from confide_proxy import VERSION
 from confide_proxy import paths as places
@@ -74,26 +75,7 @@ COMMANDS: Final[Groups] = {
             "Open a file or a note in your editor, and send it.",
             ("confide edit memory/deploy.md",),
         ),
-        Entry(
-            "open",
-            "confide_panel.cli:open_page",
-            "Open a file or a note in your browser.",
-            ("confide open memory/deploy.md",),
-        ),
         Entry("rm", "edit:rm", "Delete a file or a note on every machine.", ("confide rm memory/old.md",)),
-        Entry(
-            "learned",
-            "confide_learn.cli.learned:learned_app",
-            "Look at what was learned from your sessions, and keep it or not.",
-            ("confide learned",),
-            inner={
-                "accept": ("confide learned accept 3f9a2c1b",),
-                "edit": ("confide learned edit 3f9a2c1b",),
-                "refuse": ("confide learned refuse 3f9a2c1b",),
-                "undo": ("confide learned undo 3f9a2c1b",),
-            },
-        ),
-        Entry("learn", "confide_learn.cli.learn:learn", "Learn from your sessions now.", ("confide learn --status",)),
         Entry("projects", "history:projects", "List the projects of the memory.", ("confide projects",)),
         Entry("link", "history:link", "Search another project together with this one.", ("confide link backend",)),
         Entry("unlink", "history:unlink", "Search another project with this one no more.", ("confide unlink backend",)),
@@ -132,18 +114,6 @@ COMMANDS: Final[Groups] = {
             "trust:trust",
             "Trust what a file or a note says now, so that agents may be shown it unasked.",
             ("confide trust memory/notes/deploy.md",),
-        ),
-        Entry(
-            "import",
-            "confide_transfer.cli.transfer:import_memories",
-            "Take over notes from other programs, after a look at them.",
-            ("confide import ~/notes",),
-        ),
-        Entry(
-            "export",
-            "confide_transfer.cli.transfer:export",
-            "Write the whole memory into a folder, as markdown files.",
-            ("confide export ~/confide-export",),
         ),
         Entry(
             "project",
@@ -204,45 +174,10 @@ COMMANDS: Final[Groups] = {
             inner={"new": ("confide recovery new",), "use": ("confide recovery use",)},
         ),
         Entry(
-            "move",
-            "confide_transfer.cli.move:move",
-            "Move this machine's memory to a server, or back, with all its history.",
-            ("confide move", "confide move --to local"),
-        ),
-        Entry(
             "pin",
             "join:pin",
             "Join a daemon by hand, by its address and its key.",
             ("confide pin confide://127.0.0.1:7733 KEY",),
-        ),
-    ),
-    "Tasks for the night": (
-        Entry(
-            "task",
-            "confide_night.cli.tasks:task_app",
-            "Queue work that a runner does while nobody watches.",
-            ("confide task ls",),
-            inner={
-                "add": (
-                    'confide task add "Review what was merged today." --repo https://git.example.org/shop.git',
-                    'confide task add "Update the changelog." --recipe fix --schedule "30 2 * * 1-5" --max-usd 1',
-                ),
-                "ls": ("confide task ls --status paused",),
-                "show": ("confide task show 3f9a2c",),
-                "log": ("confide task log 3f9a2c",),
-                "approve": ("confide task approve 3f9a2c",),
-                "pause": ("confide task pause 3f9a2c",),
-                "resume": ("confide task resume 3f9a2c",),
-                "run-now": ("confide task run-now 3f9a2c",),
-                "cancel": ("confide task cancel 3f9a2c",),
-                "accept": ("confide task accept 3f9a2c",),
-            },
-        ),
-        Entry(
-            "report",
-            "confide_night.cli.tasks:report",
-            "Tell what was done in the night: what needs you first.",
-            ("confide report",),
         ),
     ),
     "Secrets": (
@@ -268,47 +203,6 @@ COMMANDS: Final[Groups] = {
             "Show what waits on this machine for the daemon.",
             ("confide queue",),
             inner={"retry": ("confide queue retry",), "drop": ("confide queue drop 1a2b3c4d",)},
-        ),
-        Entry("panel", "confide_panel.cli:panel", "Look at the memory in your browser.", ("confide panel",)),
-        Entry(
-            "serve",
-            "confide_http.cli.local:serve",
-            "Serve the memory over HTTP to programs on this machine.",
-            ("confide serve",),
-        ),
-        Entry(
-            "gateway",
-            "confide_http.cli.sign_in:sign_in_app",
-            "Let programs reach the space by the gateway of its server, and shut them out.",
-            ("confide gateway ls",),
-            inner={
-                "approve": ("confide gateway approve correct-horse-battery-staple-paper-clip",),
-                "ls": ("confide gateway ls",),
-                "rm": ("confide gateway rm claude",),
-            },
-        ),
-        Entry(
-            "token",
-            "confide_http.cli.local:token_app",
-            "Say which programs may use the memory over HTTP.",
-            ("confide token new editor --scope write",),
-            inner={
-                "new": ("confide token new editor --scope write",),
-                "ls": ("confide token ls",),
-                "rm": ("confide token rm editor",),
-            },
-        ),
-        Entry(
-            "runner",
-            "confide_night.cli.runner:runner_app",
-            "Do what was ordered for the night on this machine.",
-            ("confide runner",),
-            inner={
-                "init": ("confide runner init",),
-                "check": ("confide runner check",),
-                "run": ("confide runner run",),
-                "ls": ("confide runner ls",),
-            },
         ),
         Entry(
             "mcp",
@@ -359,28 +253,14 @@ OTHER_WORDS: Final[OtherWords] = {
     "push": "sync",
     "pull": "sync",
     "reindex": "sync",
-    "backup": "export",
-    "dump": "export",
-    "migrate": "move",
-    "transfer": "move",
-    "suggestions": "learned",
-    "learnings": "learned",
     "devices": "device",
     "machines": "device",
     "machine": "device",
     "keys": "key",
     "passphrase": "key",
     "secret": "secrets",
-    "server": "serve",
-    "http": "serve",
-    "rest": "serve",
-    "tokens": "token",
     "sessions": "transcripts",
     "pending": "queue",
-    "tasks": "task",
-    "cron": "task",
-    "schedule": "task",
-    "morning": "report",
     # In the groups:
     "list": "ls",
     "files": "ls",
@@ -419,9 +299,19 @@ OPTION_WORDS: Final[OtherWords] = {
 }
 """The same of options, without their hyphens."""
 
+
+def of_addons() -> tuple[list[Command], OtherWords]:
+    """The commands that add-ons bring, and what people type for them."""
+    from confide_proxy.addons import installed  # a command of the core needs none of them
+
+    found = installed()
+    words = {word: name for addon in found for word, name in addon.other_words.items()}
+    return [command for addon in found for command in addon.commands], words
+
+
 app = typer.Typer(
     name="confide",
-    cls=program("confide_proxy.cli", COMMANDS, OTHER_WORDS, OPTION_WORDS),
+    cls=program("confide_proxy.cli", COMMANDS, OTHER_WORDS, OPTION_WORDS, of_addons),
     help="Private, lasting memory for coding agents.",
     epilog="confide help COMMAND tells more of one; docs/commands.md has the exit codes.",
     # Only where a shell asks what may follow: it takes typer's classes for shells, and costs every start a little.

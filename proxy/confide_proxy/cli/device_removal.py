@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -14,6 +15,7 @@ import typer
 from confide_crypto.errors import ConfideError, RequestError, printable
 from confide_crypto.keys.identity import fingerprint_words
 from confide_crypto.sealing.roster_entry import Device
+from confide_proxy import addons
 from confide_proxy.cli.console import Here, Output, command, confirmed, identified, remark, row, say
 from confide_proxy.cli.devices import Name, Yes, ask, connected
 from confide_proxy.devices import roster_client
@@ -68,7 +70,10 @@ async def device_rm(
         exposed = await sealed_secrets(space.connection, None)
         await keyring.extend(space.connection, remover(identity, device.key))
         gone, staying = await remove_brought_in(keyring, space.connection, identity, device.key, is_wanted)
-        programs = await _end_programs(space.connection, [device, *gone])
+        removals = [
+            await removed_of(space.connection, [each.key for each in (device, *gone)])
+            for removed_of in await asyncio.to_thread(addons.each, "devices_removed")
+        ]
         roster = keyring.roster
         if exposed is not None:
             exposed |= await sealed_secrets(space.connection, roster.epoch) or {}
@@ -79,22 +84,11 @@ async def device_rm(
     others = {
         "alsoRemoved": [_brief(each) for each in gone],
         "added": [_brief(each) for each in staying],
-        "programs": programs,
     }
+    for told in removals:
+        others |= told.data
     result = {"removed": removed, **others, "epoch": roster.epoch, "exposed": shown, "resealed": resealed}
-    return Output(result, lambda: tell_removal(result))
-
-
-async def _end_programs(link: Asks, gone: list[Device]) -> list[str] | None:
-    """Shut out the programs that these have let in by HTTP; their names. None: this machine may not."""
-    from confide_http.local import devices as by_http
-
-    try:
-        return await by_http.end_those_of(link, [each.key for each in gone])
-    except RequestError as error:
-        if error.code != "denied":
-            raise
-        return None
+    return Output(result, lambda: tell_removal(result, removals))
 
 
 async def remove_brought_in(
@@ -121,20 +115,19 @@ async def remove_brought_in(
                 staying.append(each)
 
 
-def tell_removal(result: dict[str, Any]) -> None:
-    """For a person: who was removed, and what they could open (PROTOCOL.md 10.7)."""
+def tell_removal(result: dict[str, Any], removals: Sequence[addons.Told] = ()) -> None:
+    """For a person: who was removed, what add-ons tell of that, and what they could open (PROTOCOL.md 10.7)."""
     device, exposed = result["removed"], result["exposed"]
     row(f"removed: {device['name']}  {device['words']}  (epoch {result['epoch']} begins)")
     for one in result["alsoRemoved"]:
         row(f"removed: {one['name']}  {one['words']}  which it had brought in")
     for one in result["added"]:
         remark(f"it had brought in {one['name']}, which is a device still: confide device rm {one['words']}")
-    for name in result["programs"] or ():
-        row(f"ended: {printable(name)}, which it had let in by HTTP")
-    if result["programs"] is None:
-        remark(
-            "programs that it has let in by HTTP may still come: another device sees and ends them, confide gateway ls"
-        )
+    for told in removals:
+        for line in told.rows:
+            row(line)
+        for line in told.remarks:
+            remark(line)
     if not device["isPaper"]:
         # Never by its name: `confided callers rename` changes that of the daemon alone, so it may be another machine's there.
         remark(

@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -19,11 +18,11 @@ import typer
 from confide_crypto.errors import ConfideError, LinkError, RequestError
 from confide_crypto.keys.identity import fingerprint_words
 from confide_crypto.transport.dial import shown_url
-from confide_http.local import devices as by_http
 from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.versions import WINDOW, is_behind
-from confide_proxy import VERSION
+from confide_proxy import VERSION, addons
+from confide_proxy.addons import Finding
 from confide_proxy.cli import entry_trial, markdown_offer, status_lines
 from confide_proxy.cli.console import (
     Here,
@@ -67,25 +66,6 @@ _STATE: Final = 10
 """Columns of a line beside the name of its check."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What a check found.
-
-    Attributes:
-        check: its name.
-        state: "ok", "problem", or "hint": nothing is wrong, and something could be better.
-        detail: a sentence.
-        hint: what to do; "" where there is nothing.
-        isFixed: `--fix` has put it right.
-    """
-
-    check: str
-    state: str
-    detail: str
-    hint: str = ""
-    isFixed: bool = False  # noqa: N815 - a name of --json
-
-
 def ok(check: str, detail: str) -> Finding:
     return Finding(check, "ok", detail)
 
@@ -117,7 +97,7 @@ async def doctor(
             if each.hint and not each.isFixed:
                 say("\n".join(fitted(f"{'':<{width + _STATE}}{one_line(each.hint)}", width + _STATE)))
 
-    return Output([asdict(each) for each in found], tell, exit_code=0 if is_well else 1)
+    return Output([each._asdict() for each in found], tell, exit_code=0 if is_well else 1)
 
 
 async def _checked(here: Here, folder: Path, *, fix: bool) -> AsyncIterator[Finding]:
@@ -246,7 +226,9 @@ async def _link(here: Here) -> AsyncIterator[Finding]:
     except ConfideError as error:
         yield problem("link", error)
         return
-    version, over_http, out = "", [], None
+    version, out = "", None
+    more: list[Finding] = []
+    asked = await asyncio.to_thread(addons.each, "doctor")
     try:
         async with asyncio.timeout(_LINK_S):
             began = time.perf_counter()
@@ -258,7 +240,8 @@ async def _link(here: Here) -> AsyncIterator[Finding]:
                     version = answer["daemonVersion"]
                     await space.keyring.open(space.connection, answer)
                     out = space.keyring.problem
-                over_http = await by_http.clients_of(space.connection)
+                for find in asked:
+                    more += await find(space.connection)
     except TimeoutError:
         yield problem(
             "link", LinkError(f"{shown_url(pinned.url)} does not answer in time", hint="is confided running there?")
@@ -271,8 +254,8 @@ async def _link(here: Here) -> AsyncIterator[Finding]:
     yield _versions(version)
     if out is not None:
         yield problem("devices", out)
-    for each in over_http:
-        yield Finding("gateway", "hint", by_http.line(each), f"on the server: confided gateway rm {each['name']}")
+    for each in more:
+        yield each
 
 
 def _versions(of_daemon: str) -> Finding:

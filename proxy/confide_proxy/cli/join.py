@@ -15,6 +15,7 @@ from confide_crypto.keys.files import make_private_dir
 from confide_crypto.keys.identity import fingerprint_words, parse_daemon_key
 from confide_crypto.sealing.pairing import parse_invite
 from confide_crypto.transport.dial import shown_url
+from confide_proxy import addons
 from confide_proxy.cli.console import (
     AsJson,
     Here,
@@ -38,7 +39,6 @@ from confide_proxy.link.daemon import Joined, known, load_pin, save_pin
 from confide_proxy.offline.operations import is_empty
 from confide_proxy.paths import Paths
 from confide_proxy.sync.project_names import ProjectNames
-from confide_transfer.cli.move import hint_of_move
 
 _MOST_ALIAS = 64
 _LOOK_S = 25.0
@@ -75,7 +75,8 @@ async def _join(here: Here, invite: Invite, pair: tuple[bytes, bytes] | None, as
     from confide_crypto.transport.open import connect
     from confide_proxy.devices import connection as space_connection
 
-    hint_of_move(here)
+    for before in await asyncio.to_thread(addons.each, "joining"):
+        before(here)
     await _require_leave(here)
     identity = await asyncio.to_thread(identities.identity, here.paths.identity)
     try:

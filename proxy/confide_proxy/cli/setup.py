@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
+from confide_proxy import addons
 from confide_proxy.cli import markdown_offer
 from confide_proxy.cli.console import Here, ProjectDir, counted, folder_of, note, remark, say, wanted
 from confide_proxy.clients import auto_memory as own
@@ -23,7 +24,6 @@ from confide_proxy.clients.known import CLIENTS, Client, program
 from confide_proxy.clients.server import Server
 from confide_proxy.errors import SetupError
 from confide_proxy.sync import project as projects
-from confide_transfer.cli import transfer
 
 setup_app = typer.Typer(invoke_without_command=True)
 
@@ -235,7 +235,8 @@ def _carry_out(
         claim = projects.identify(folder_of(folder))
         if claim.is_project and _is_terminal():
             here = markdown_offer.asked(here, claim.root)
-        transfer.offer(here, folder_of(folder))
+        for offer in addons.each("set_up"):
+            offer(here, folder_of(folder))
 
 
 def _remove(here: Here, client: Client, folder: Path, parts: Parts, *, for_user: bool) -> None:

@@ -16,8 +16,8 @@ import typer
 from confide_crypto.errors import ConfideError, RequestError, UnreachableError
 from confide_crypto.keys.identity import fingerprint_words, format_daemon_key
 from confide_crypto.transport.dial import shown_url
-from confide_http.local import devices as by_http
 from confide_memory.answers import local_time
+from confide_proxy import addons
 from confide_proxy.cli import secrets, status_lines
 from confide_proxy.cli.console import (
     QUESTION_S,
@@ -55,7 +55,7 @@ def status(
     """Where the daemon is and how the link stands, this project's files, the index, and what waits or is wrong."""
     here: Here = context.obj
     try:
-        result = asyncio.run(_status(here, project))
+        result, more = asyncio.run(_status(here, project))
     except (ConfideError, TimeoutError) as error:
         from confide_proxy.offline.journal import Counts, Journal
 
@@ -79,9 +79,9 @@ def status(
         result["wentBack"] = _went_back_line(result["wentBack"])
     if "unsealedFindings" in result:
         result["unsealedFindings"] = secrets.unsealed_line(result["unsealedFindings"])
-    if "gatewayClients" in result:
-        result["gatewayClients"] = [by_http.line(each) for each in result["gatewayClients"]]
-    _say_all(status_lines.summary(result))
+    for told in more:
+        result |= dict.fromkeys(told.data, told.rows)
+    _say_all(status_lines.summary(result, more))
     if verbose:
         _say_all(["", *status_lines.details(result)])
 
@@ -101,12 +101,14 @@ def places_of(paths: Paths) -> dict[str, str]:
     }
 
 
-async def _status(here: Here, folder: Path) -> dict[str, Any]:
+async def _status(here: Here, folder: Path) -> tuple[dict[str, Any], list[addons.Told]]:
+    """All that is known, and what add-ons tell of theirs."""
     project = await identified(here, folder)
+    asked = await asyncio.to_thread(addons.each, "status")
     async with here.client(project, patience_s=QUESTION_S) as client:
         # Before the call: a daemon that goes away answers what was asked, and no more.
         unsealed = await secrets.unsealed(client)
-        over_http = await by_http.clients_of(client.connection)
+        more = [await ask(client.connection) for ask in asked]
         result = await client.call("memory_status", {})
         result["warnings"] = [*result["warnings"], *await asyncio.to_thread(memory_notices)]
         if here.config.transcripts:
@@ -115,7 +117,8 @@ async def _status(here: Here, folder: Path) -> dict[str, Any]:
             pending = await asyncio.to_thread(pending_bytes, here.paths, here.config, client.space)
             result["pendingTranscriptBytes"] = pending
         result |= {} if unsealed is None else {"unsealedFindings": unsealed}
-        result |= {"gatewayClients": over_http} if over_http else {}
+        for told_of in more:
+            result |= told_of.data
         told = await asyncio.to_thread(Receipts(here.paths).told)
         result |= {"wentBack": told} if told else {}
         # Told once on stderr of a session too, where few people look.
@@ -134,7 +137,8 @@ async def _status(here: Here, folder: Path) -> dict[str, Any]:
         keyring = client.sealing.keyring
         of_keyring = {**result.get("sealing", {}), **sealing(keyring)}
         link = {**result["link"], **up(here.paths, client), "device": await _device(keyring)}
-        return {**result, **local, "sealing": of_keyring, "link": link, "paths": places_of(here.paths)}
+        facts = {**result, **local, "sealing": of_keyring, "link": link, "paths": places_of(here.paths)}
+        return facts, more
 
 
 def _went_back_line(told: dict[str, Any]) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from confide_memory.answers import local_time
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.versions import WINDOW, is_behind
 from confide_proxy import VERSION
+from confide_proxy.addons import Told
 
 _LABEL: Final = 9
 _UNITS: Final = ("bytes", "KB", "MB", "GB", "TB")
@@ -19,8 +20,11 @@ _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)")
 
 
-def summary(facts: Mapping[str, Any]) -> list[str]:
+def summary(facts: Mapping[str, Any], more: Iterable[Told] = ()) -> list[str]:
     """The six lines for what `confide status --json` prints. Problems that need more than one line get them.
+
+    Args:
+        more: what add-ons tell of theirs.
 
     Raises UnfitAnswerError: a time of the daemon's is none.
     """
@@ -30,7 +34,7 @@ def summary(facts: Mapping[str, Any]) -> list[str]:
         _labelled("project", _project(facts)),
         _labelled("index", _index(facts)),
         _labelled("waiting", _waiting(facts)),
-        *_labelled_all("by HTTP", facts.get("gatewayClients", ())),
+        *(line for told in more for line in _labelled_all(told.heading, told.rows)),
         *_labelled_all("problems", _problems(facts)),
     ]
 
@@ -190,5 +194,5 @@ def _labelled(label: str, text: str) -> str:
     return f"{label:<{_LABEL}} {text}"
 
 
-def _labelled_all(label: str, texts: list[str]) -> list[str]:
+def _labelled_all(label: str, texts: Sequence[str]) -> list[str]:
     return [_labelled(label if number == 0 else "", text) for number, text in enumerate(texts)]

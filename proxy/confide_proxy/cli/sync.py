@@ -419,9 +419,10 @@ async def _serve(paths: Paths, config: ProxyConfig, served: list[Project], telle
             hooks = Hooks(paths, watches[0].link, watches[0].sealing, roots)
             tasks.append(group.create_task(services.keep("answering hooks", hooks.run)))
         if config.learn.is_on:
-            from confide_proxy.mcp.client import learn
+            from confide_proxy.mcp.client import beside
 
-            tasks.append(group.create_task(services.keep("learning", lambda: learn(paths, config))))
+            for name, work in (await asyncio.to_thread(beside, paths, config)).items():
+                tasks.append(group.create_task(services.keep(name, work)))
         ended.add_done_callback(lambda _ended: stop.set())
         await stop.wait()
         # A thread that waits for a disk must not keep a process that was told to end.

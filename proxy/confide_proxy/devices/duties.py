@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from confide_crypto.errors import ConfideError, PairingError, RequestError, RosterError
 from confide_crypto.keys.files import read_private_file, remove_private_file, write_private_file
 from confide_crypto.sealing.roster_entry import Card, Device
-from confide_night.local import devices as tasks
+from confide_proxy import addons
 from confide_proxy.devices import roster_client
 from confide_proxy.devices.pairing import Invitation, Invitations
 
@@ -150,7 +150,9 @@ class Duties:
 
             if other is not None:
                 # While both are on the list: what nobody there has signed is not done.
-                await tasks.sign_anew(self.link, await self.extend(self.link, _as_it_is), self.identity, other)
+                roster = await self.extend(self.link, _as_it_is)
+                for on_change in await asyncio.to_thread(addons.each, "key_changed"):
+                    await on_change(self.link, roster, self.identity, other)
             await self.extend(self.link, make)
             await asyncio.to_thread(remove_private_file, self.folder / _KEY_CHANGE)
 

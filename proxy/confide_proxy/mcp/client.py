@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,7 +19,7 @@ from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools import result as results
 from confide_memory.tools.call import NOTED, NOTES, OPERATION, SAID, STRUCTURED
-from confide_proxy import VERSION
+from confide_proxy import VERSION, addons
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError, UnfitAnswerError
 from confide_proxy.link.connection_terms import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S, attach_body
@@ -215,11 +215,16 @@ class Client:
                 answer.set_exception(lost)
 
 
-async def learn(paths: Paths, config: ProxyConfig) -> None:
-    """Learn until cancelled, in turns with the other processes of this machine (docs/learning.md).
+def beside(paths: Paths, config: ProxyConfig) -> dict[str, Callable[[], Awaitable[None]]]:
+    """What add-ons do beside a session, by the name that begins the sentence of its trouble. Blocks.
 
-    With connections of its own, for as long as there is something to keep: its project is seldom the session's.
+    With connections of their own, for as long as there is something to keep: its project is seldom the session's.
     """
-    from confide_learn.local.learner import Learner  # only who asks for it pays for it
 
-    await Learner(paths, config, lambda project: Client(paths, config, project)).run()
+    def connect(project: Project) -> Client:
+        return Client(paths, config, project)
+
+    found: dict[str, Callable[[], Awaitable[None]]] = {}
+    for begin in addons.each("beside"):
+        found |= begin(paths, config, connect)
+    return found

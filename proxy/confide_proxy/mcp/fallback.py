@@ -18,6 +18,7 @@ from confide_crypto.errors import ConfideError, ConnectionLost
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_memory.answers import ask
 from confide_memory.tools.call import Answer
+from confide_proxy import addons
 from confide_proxy.config import ProxyConfig
 from confide_proxy.mcp.catalogue import CORE, NOTE_SETS, unknown_toolsets
 from confide_proxy.offline.completing import Completion
@@ -172,13 +173,15 @@ class Fallback:
 
         try:
             # In a thread, since the readers of all systems come with it.
-            tool = await asyncio.to_thread(importlib.import_module, "confide_transfer.local.memory_import")
+            answer_of = await asyncio.to_thread(addons.of_tool, IMPORT, "answered")
+            if answer_of is None:
+                return Answer("nothing can be imported: this machine has confide without its add-on for that")
             # One after the other: each holds a thread for as long as it reads, and those of the files' sync are the same.
             async with self._importing:
                 if call.is_settled:
                     return None
                 where = (self._project, self._config, self._link, self._sealed.sealing)
-                answer: Answer = await tool.answer(
+                answer: Answer = await answer_of(
                     call.params.get("arguments"), *where, progress=progress, is_wanted=lambda: not call.is_settled
                 )
         except ConfideError as error:

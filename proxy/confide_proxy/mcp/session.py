@@ -79,7 +79,7 @@ class Session:
         tunnel.notices = self.files.notices
         self.files.on_ignored = lambda said: log.warning("%s", said)
         self._group: TaskGroup
-        self._learns = False
+        self._has_beside = False
 
     async def run(self) -> None:
         try:
@@ -110,10 +110,12 @@ class Session:
         seat = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.holder.seat")
         await seat.Hooks(self._paths, self.link, self.sealing, [self._root]).run()
 
-    async def _learn(self) -> None:
-        from confide_proxy.mcp.client import learn  # only who asks for it pays for it
-
-        await learn(self._paths, self._config)
+    async def _begin_beside(self) -> None:
+        # As with hooks; only who asks for it pays for it.
+        client = await asyncio.to_thread(importlib.import_module, "confide_proxy.mcp.client")
+        found = await asyncio.to_thread(client.beside, self._paths, self._config)
+        for name, work in found.items():
+            self._spawn(self.services.keep(name, work))
 
     def _on_news(self) -> None:
         self._attempt("looking for news of devices", self._streamer.look_again)
@@ -123,9 +125,9 @@ class Session:
         self._tunnel.on_up()
         self._attempt("sealing old records anew", lambda: self.sealing.reseal(self.link))
         self._attempt("keeping the catalogue", lambda: self._refresh_catalogue(attached["catalogue"]))
-        if self._config.learn.is_on and not self._learns:
-            self._learns = True  # from the first link on: no start waits for what it loads
-            self._spawn(self.services.keep("learning", self._learn))
+        if self._config.learn.is_on and not self._has_beside:
+            self._has_beside = True  # from the first link on: no start waits for what it loads
+            self._attempt("beginning what add-ons do", self._begin_beside)
 
     def _on_down(self, reason: ConfideError) -> None:
         self._streamer.on_down()

@@ -22,20 +22,21 @@ from confide_memory.answers import ask
 from confide_memory.documents import EXAMPLE, GLOBAL_PROJECT, MEMORY_FOLDER, Asks, is_memory, path_problem
 from confide_memory.note_names import TASK_ID, names_of
 from confide_memory.tools.call import Answer
-from confide_night.local.orders import task_of
+from confide_proxy import addons
 from confide_proxy.errors import LATER, BlockedError, JournalError, StateError, ToolError, UnsealableError
 from confide_proxy.locks import SEAT_AGAIN_S, Seat
 from confide_proxy.offline.journal import Entry, Journal
 from confide_proxy.offline.operations import is_empty
 from confide_proxy.offline.outage import Trouble
-from confide_proxy.sealing.tool_calls import ADD_TASK, OF_FILES, Asked, SealedCalls
+from confide_proxy.sealing.tool_calls import OF_FILES, Asked, SealedCalls
 
 CALL_DEADLINE_S: Final = 10.0
 KNOWN_S: Final = 85 * 86400.0
 """The daemon knows an operation for 90 days. One that waited for so long may have been made, and be forgotten: a person has to decide."""
 MOST_APART: Final = 256
 """Calls that wait for keys, beyond which the others wait with them."""
-_OF_TASKS: Final = frozenset({ADD_TASK, "task_cancel"})
+_OF_NOTES: Final = frozenset({"memory_store", "memory_update", "memory_delete", "memory_link"})
+"""Other calls wait as an add-on says."""
 PAUSES_S: Final = (0.5, 2.0)
 """Between tries of a call that fails inside the daemon, before it is taken for one that always will."""
 
@@ -51,7 +52,7 @@ def placed(wish: Entry, shown: Mapping[str, Any]) -> Entry:
     if wish.tool == "memory_store":
         return _new_text(wish) if wish.arguments.keys() <= OF_FILES else _new_note(wish, shown)
     arguments = wish.arguments
-    if wish.tool in _OF_TASKS:
+    if wish.tool not in _OF_NOTES and addons.of_tool(wish.tool, "queued") is not None:
         return replace(wish, path="", target=arguments.get("project") or wish.project)
     match wish.tool:
         case "memory_update":
@@ -78,14 +79,11 @@ def answer(kept: Entry, shown: Mapping[str, Any], waiting: int, trouble: Trouble
     warning = f"queued on this machine, since {trouble.sentence}; it is sent as soon as the daemon takes it{others}"
     structured: dict[str, Any] = {"queued": True, "onDisk": False, "warnings": [warning, *trouble.hints]}
     arguments = kept.arguments
-    if kept.tool in _OF_TASKS:
-        is_new = kept.tool == ADD_TASK
-        about = (
-            {"scheduledFor": None, "schedule": None, "state": "queued"} if is_new else {"cancelled": False, "killed": 0}
-        )
-        identity = task_of(kept.id) if is_new else arguments["id"]
-        structured = {"id": identity, **about, "queued": True, "warnings": structured["warnings"]}
-        told = f"{'Task' if is_new else 'The end of task'} {identity} is queued."
+    if kept.tool not in _OF_NOTES:
+        queued = addons.of_tool(kept.tool, "queued")
+        assert queued is not None  # or it would have no place
+        about, told = queued(arguments, kept.id)
+        structured = {**about, "queued": True, "warnings": structured["warnings"]}
     elif kept.tool == "memory_store":
         is_note = not arguments.keys() <= OF_FILES
         identity = names_of(shown, kept.said, kept.id)[0] if is_note else None

@@ -41,7 +41,7 @@ from confide_daemon.server.rates import (
 )
 from confide_daemon.server.server import Daemon as Server
 from confide_memory.forms import MAX_FILES
-from confide_memory.requests import REQUESTS
+from confide_memory.wire import REQUESTS
 
 MILLIONS = b"[]," * 5_400_000
 DENSE = b"[]," * 200_000

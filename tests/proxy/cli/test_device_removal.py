@@ -51,7 +51,7 @@ def test_whom_to_revoke_is_said_by_the_words(capsys: pytest.CaptureFixture[str])
     """The daemon's name for the machine may have been changed, and this one be another's."""
     device = {"name": "laptop", "words": "one two three four five six", "isPaper": False}
     device_removal.tell_removal(
-        {"removed": device, "alsoRemoved": [], "added": [], "epoch": 2, "exposed": [], "resealed": 0, "programs": []}
+        {"removed": device, "alsoRemoved": [], "added": [], "epoch": 2, "exposed": [], "resealed": 0}
     )
     told = capsys.readouterr()
     assert "removed: laptop  one two three four five six" in told.out

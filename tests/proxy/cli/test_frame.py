@@ -18,11 +18,14 @@ from tests.support.programs.processes import Machine
 
 from confide_daemon.cli import app as daemon_app
 from confide_memory.commands.complaint import complaint, long_options
-from confide_memory.commands.group import Entry
+from confide_memory.commands.entries import Entry, placed
 from confide_memory.commands.spelling import OtherWords, meant
-from confide_proxy.cli.app import COMMANDS, OTHER_WORDS, app
+from confide_proxy.cli.app import COMMANDS, app, of_addons
+from confide_proxy.cli.app import OTHER_WORDS as CORE_WORDS
 
-ENTRIES = {entry.name: entry for entries in COMMANDS.values() for entry in entries}
+_MORE, _MORE_WORDS = of_addons()
+OTHER_WORDS = {**CORE_WORDS, **_MORE_WORDS}
+ENTRIES = {entry.name: entry for entries in placed(COMMANDS, _MORE).values() for entry in entries}
 PROGRAM: Any = typer.main.get_command(app)
 HEAVY = {"rich", "pydantic", "pydantic_core", "sqlite3", "numpy", "mcp", "httpx2", "yaml", "watchdog"}
 """Libraries of which each costs a warm command more than it has time for."""

@@ -21,6 +21,7 @@ from confide_http.local.door.limits import body_of
 from confide_http.local.exchange import Exchange
 from confide_http.local.rest import shapes
 from confide_http.local.rest.asked import JSON, MARKDOWN, answer, flag_of, json_of, media_type
+from confide_proxy import addons
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import UnreadableError
 from confide_proxy.paths import Paths
@@ -108,32 +109,19 @@ class Bringing:
         return answer(stored)
 
     async def _imported(self, body: bytes, suffix: str, *, is_confirmed: bool) -> dict[str, Any]:
-        from confide_transfer.local import delivery, memory_import, plan
-
+        bring = next(iter(await asyncio.to_thread(addons.each, "bring")), None)
+        if bring is None:
+            raise RefusalError(501, "unavailable", "nothing can be imported: this machine has no add-on for that")
         with tempfile.TemporaryDirectory(prefix="importing-", dir=self._paths.gateway) as folder:
             file = Path(folder) / f"brought{suffix}"
             await asyncio.to_thread(file.write_bytes, body)
-
-            def planned() -> plan.Plan:
-                made = plan.Plan(plan.stores_at([file], None), self._exchange.project, self._config)
-                failures = [survey.failure for survey in made.survey() if survey.failure]
-                if failures and not made.notes:
-                    # Its own sentence names the file that the body was put into.
-                    why = failures[0].problem if isinstance(failures[0], UnreadableError) else "cannot be read"
-                    raise RefusalError(400, "invalid", f"the body cannot be imported: it {why}")
-                return made
-
-            made = await asyncio.to_thread(planned)
-            async with asyncio.timeout(memory_import.DEADLINE_S):
-                outcome = await delivery.deliver(
-                    made,
-                    self._calls.link,
-                    self._exchange.session.sealing,
-                    is_dry=not is_confirmed,
-                    progress=lambda _done, _total: None,
-                    is_wanted=lambda: True,
-                )
-            return {"project": self._calls.project, "confirmed": is_confirmed, **outcome.as_json(made)}
+            where = (self._exchange.project, self._config, self._calls.link, self._exchange.session.sealing)
+            try:
+                found = await bring(file, *where, is_dry=not is_confirmed)
+            except UnreadableError as error:
+                # Its own sentence names the file that the body was put into.
+                raise RefusalError(400, "invalid", f"the body cannot be imported: it {error.problem}") from None
+        return {"project": self._calls.project, "confirmed": is_confirmed, **found}
 
     async def _rescanned(self, *, is_dry: bool) -> Any:
         from confide_proxy.sealing.rescan import Rescan, policy_of

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from confide_crypto.errors import ConfideError, KeyFileError, RequestError
 from confide_crypto.keys.files import read_private_file, write_private_file
+from confide_memory.wire import HAS_LEFT
 from confide_proxy.link import daemon
 from confide_proxy.paths import Paths
-from confide_transfer.move.shared.moved import HAS_LEFT
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import confide_transfer.move.shared.moved  # noqa: F401 - adds the requests that are asked here
 from confide_memory.answers import ask
 from confide_memory.documents import Asks
 from confide_proxy.devices.roster_client import records

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import confide_transfer.move.shared.moved  # noqa: F401 - adds the requests that are asked here
 from confide_crypto.errors import ConfideError, RequestError
 from confide_memory.answers import ask
 from confide_memory.errors import UnknownRequestError
-from confide_night.local import moving as tasks
+from confide_proxy import addons
 from confide_proxy.devices.connection import SpaceConnection
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import MoveError
@@ -131,6 +132,8 @@ class Journey:
             link = Patient(connection)
             carrier = Carrier(departure.link, link, departure.keys, progress)
             await carrier.begin(departure.roster, with_tasks=self._with_tasks)
+            if carrier.tasks:
+                await _bringing()
             await carrier.carry()
             holdings = await carrier.finish()
             note = Note(source, target, is_over=True, changes=carrier.changes)
@@ -139,7 +142,7 @@ class Journey:
             try:
                 await _close(departure.link, carrier.changes)
                 if carrier.tasks:
-                    moved.tasks = await tasks.bring(departure.link, link)
+                    moved.tasks = await _bring(departure.link, link)
                 await asyncio.to_thread(places.forget, self._paths.move)
             except (ConfideError, OSError, TimeoutError):
                 moved.is_closed = False
@@ -183,6 +186,25 @@ async def _close(link: Asks, changes: int) -> None:
     await ask(link, "move-leave", {"changes": changes}, timeout_s=HOLD_DEADLINE_S)
 
 
+async def _bring(source: Asks, target: Asks) -> int:
+    """Have what add-ons keep with the daemon follow; how many tasks. Raises RequestError, ConnectionLost, TimeoutError."""
+    return sum([await bring(source, target) for bring in await _bringing()])
+
+
+async def _bringing() -> list[Any]:
+    """What brings it. Raises MoveError: this machine has nothing that does."""
+    if not (found := await asyncio.to_thread(addons.each, "moved")):
+        problem = "this memory has tasks, and this machine no add-on to bring them along"
+        raise MoveError(problem, hint="--without-tasks leaves them behind")
+    return found
+
+
+async def _give_up(target: Asks) -> None:
+    """Have the daemon wait for none of it. Raises as `_bring`."""
+    for give_up in await asyncio.to_thread(addons.each, "given_up"):
+        await give_up(target)
+
+
 async def finish(paths: Paths, config: ProxyConfig, note: Note, *, with_tasks: bool = True) -> bool:
     """Tell the daemon that was left, and bring its tasks, where a move was broken off just behind its end.
 
@@ -200,18 +222,18 @@ async def finish(paths: Paths, config: ProxyConfig, note: Note, *, with_tasks: b
         target = Patient(arrived)
         has_tasks = (await state(target, "the daemon of this memory"))["tasks"] is not None
         if has_tasks and not with_tasks:
-            await tasks.give_up(target)
+            await _give_up(target)
         try:
             async with places.connected(note.source, paths, config, MachineKeys(paths)) as left:
                 source = Patient(left)
                 await _close(source, note.changes)
                 if has_tasks and with_tasks:
-                    await tasks.bring(source, target)
+                    await _bring(source, target)
         except RequestError as error:
             if error.code == "conflict":
                 # Others go on there, and so do its tasks.
                 if has_tasks:
-                    await tasks.give_up(target)
+                    await _give_up(target)
                 await asyncio.to_thread(places.forget, paths.move)
             raise
     await asyncio.to_thread(places.forget, paths.move)

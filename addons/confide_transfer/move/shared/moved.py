@@ -1,4 +1,5 @@
-"""What a space is carried in from one daemon to another (PROTOCOL.md 9.8): the fields of each thing, the same where it leaves and arrives.
+"""What a space is carried in from one daemon to another (PROTOCOL.md 9.8): the fields of each thing, the same where it leaves and arrives,
+and the requests of a move.
 
 Times are whole microseconds since 1970, so that they arrive as they were.
 """
@@ -9,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from confide_crypto.errors import RequestError
+from confide_crypto.sealing.roster import MAX_ENTRIES
+from confide_crypto.sealing.roster_entry import MAX_ENTRY_BYTES
 from confide_memory.classes import CLASSES
 from confide_memory.documents import MAX_TEXT_BYTES
 from confide_memory.forms import (
@@ -21,11 +24,16 @@ from confide_memory.forms import (
     each,
     flag,
     items,
+    later,
     optional,
+    place,
     project,
+    records,
     revision,
     text,
 )
+from confide_memory.wire import HAS_LEFT as HAS_LEFT
+from confide_memory.wire import Fields, add
 
 MAX_MOVED: Final = 512
 """Things of one kind in one request; written in one transaction."""
@@ -34,8 +42,6 @@ MAX_PAGE: Final = 10_000
 MAX_LINKS: Final = 100_000
 """Between projects, in one answer."""
 MOVED_FACTS: Final = ("documents", "sessions", "links")
-HAS_LEFT: Final = "this memory was moved to another daemon"
-"""So the sentence begins with which a daemon that was left refuses what is not of a move."""
 MOVE_STATES: Final = ("settled", "arriving", "left")
 MAX_PARTS: Final = 10_000
 """Documents of one transcript."""
@@ -106,3 +112,46 @@ moved_session: Final[Mapping[str, Kind]] = {
     "parts": _parts,
 }
 moved_link: Final[Mapping[str, Kind]] = {"one": _link, "other": _link, "time": _whole}
+
+_number: Final = count(MAX_ENTRIES - 1, least=-1)
+
+_REQUESTS: Final[Mapping[str, Fields]] = {
+    "move-state": {},
+    "move-out": {"after": later(place), "texts": flag()},
+    "move-facts": {"kind": choice(MOVED_FACTS), "after": later(place)},
+    "move-hold": {},
+    "move-leave": {"changes": _whole},
+    "move-roster": {"entries": items(MAX_ENTRIES, each(data(MAX_ENTRY_BYTES)))},
+    "move-begin": {},
+    "move-in": {
+        "revisions": records(MAX_MOVED, **moved_revision),
+        "dropped": records(MAX_MOVED, project=project, path=text, revision=revision),
+        "documents": records(MAX_MOVED, **moved_document),
+        "sessions": records(MAX_MOVED, **moved_session),
+        "links": records(MAX_MOVED, **moved_link),
+    },
+    "move-end": {"revisions": _whole, "records": _whole, "tasks": flag()},
+}
+
+_ANSWERS: Final[Mapping[str, Fields]] = {
+    "move-state": {"state": choice(MOVE_STATES), "revisions": _whole, "records": _whole, "tasks": optional(_whole)},
+    "move-out": {
+        "revisions": records(MAX_PAGE, **moved_revision),
+        "next": optional(revision),
+        "total": _whole,
+    },
+    "move-facts": {
+        "documents": records(MAX_MOVED, **moved_document),
+        "sessions": records(MAX_MOVED, **moved_session),
+        "links": records(MAX_LINKS, **moved_link),
+        "next": optional(revision),
+    },
+    "move-hold": {"changes": _whole},
+    "move-leave": {},
+    "move-roster": {"number": _number},
+    "move-begin": {},
+    "move-in": {"taken": count(MAX_MOVED)},
+    "move-end": {"damaged": _whole},
+}
+
+add(_REQUESTS, _ANSWERS)

@@ -20,8 +20,6 @@ SUMMARY_CHARS: Final = 480
 HEAD_CHARS: Final = 720
 """Of the beginning of a `MEMORY.md`."""
 HITS: Final = 3
-ID_CHARS: Final = 6
-"""Of the ids of tasks."""
 NOTES: Final = 8
 HIT_TOKENS: Final = 300
 BRIEFING_TOKENS: Final = 600
@@ -204,16 +202,6 @@ def covered(lines: Iterable[Quoted]) -> list[str]:
 def summary(note: Mapping[str, Any], content: str) -> Quoted | None:
     """The line for the summary of a session, of which `memory_list` tells and `content` is the text; None where it may not come unasked."""
     return _quoted(note, "updated", content, most=SUMMARY_CHARS, prefix="Last session, ")
-
-
-def tasks(counts: Iterable[Mapping[str, Any]], ids: Iterable[str]) -> Quoted | None:
-    """The line for what the tasks of the last day came to, in numbers and ids alone: nobody's words are in it. None: there are none."""
-    said = [f"{one['count']} {one['state']}" for one in counts if one["count"]]
-    named = next((each[:ID_CHARS] for each in ids), "")
-    if not said:
-        return None
-    line = f"Tasks of last night: {', '.join(said)}{f' ({named})' if named else ''}: confide report"
-    return Quoted(line, "", "", is_whole=False)
 
 
 def within(lines: Iterable[Quoted], budget: int, *, once: bool = False) -> list[Quoted]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confide_crypto.errors import ConfideError, DeniedError, RequestError
 from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT, Asks
+from confide_proxy import addons
 from confide_proxy.errors import KeyLockedError, NotJoinedError, NotSetUpError, UnfitAnswerError
 from confide_proxy.hooks import block, briefings, events, prompts, starting
 from confide_proxy.hooks.holder import form
@@ -226,12 +227,12 @@ class Recall:
         listed = {"sort": "importance", "limit": _LISTED}
         last = {"type": [_SUMMARY], "sort": "updated", "limit": 1, "project": project}
         latest = {"sort": "updated", "limit": _LISTED, "project": project}
-        important, summaries, newest, pieces, night = await asyncio.gather(
+        important, summaries, newest, pieces, first = await asyncio.gather(
             self._look_up(project, "memory_list", listed),
             self._look_up(project, "memory_list", last),
             self._look_up(project, "memory_list", latest),
             self._pieces(project),
-            self._night(),
+            self._of_addons(),
         )
         notes = form.notes(important, (project, GLOBAL_PROJECT))
         summary = await self._summary(project, summaries)
@@ -245,7 +246,7 @@ class Recall:
         ]
         # What changed in the same second stays in this order.
         written.sort(key=lambda each: each.when, reverse=True)
-        return [*([night] if night else []), *lines, *heads, *written]
+        return [*first, *lines, *heads, *written]
 
     async def _pieces(self, project: str) -> dict[str, Any]:
         """How the `MEMORY.md` begins, and how the files that changed last end; nothing where the daemon knows of no such request."""
@@ -254,13 +255,16 @@ class Recall:
         except (RequestError, UnfitAnswerError):
             return {"head": [], "newest": []}
 
-    async def _night(self) -> form.Quoted | None:
-        """The line for the tasks of the last day; None where there is nothing to be said, or the daemon knows of none."""
-        try:
-            found = await ask(self._link, "task-report", {"brief": True}, timeout_s=_REQUEST_S)
-        except (RequestError, UnfitAnswerError):
-            return None  # the notes are worth more than this
-        return form.tasks(found["counts"], found["ids"])
+    async def _of_addons(self) -> list[form.Quoted]:
+        """What add-ons have to say before all else."""
+        found = []
+        for briefing in await asyncio.to_thread(addons.each, "briefing"):
+            try:
+                line = await briefing(self._link)
+            except (RequestError, UnfitAnswerError):
+                continue  # the notes are worth more than this
+            found += [form.Quoted(line, "", "", is_whole=False)] if line else []
+        return found
 
     async def _summary(self, project: str, listed: Mapping[str, Any]) -> form.Quoted | None:
         memories = listed.get("memories")

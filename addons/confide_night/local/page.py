@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from starlette.responses import Response
-
-from confide_crypto.errors import ConfideError
-from confide_http.door.refusals import RefusalError
+import confide_night.order.wire  # noqa: F401 - adds the requests that are asked here
+from confide_crypto.errors import ConfideError, RequestError
 from confide_memory.forms import encoded
 from confide_night.order.states import HELD, Task
-from confide_panel.desk import Desk
 
 if TYPE_CHECKING:
     from confide_night.order.order import Order
@@ -27,7 +25,21 @@ _OVER: Final = frozenset({Task.DONE, Task.CANCELLED})
 _TITLE: Final = 120
 
 
-async def every(desk: Desk) -> Response:
+class Desk(Protocol):
+    """What the page needs of the panel, which knows whose visit it is."""
+
+    gateway: Any
+
+    def query(self, name: str, most: int = ...) -> str: ...
+    def said(self, name: str, most: int = ...) -> str: ...
+    async def call(self, tool: str, **arguments: Any) -> dict[str, Any]: ...
+    async def ask(self, op: str, **body: Any) -> dict[str, Any]: ...
+    async def at_least(self, work: Awaitable[dict[str, Any]]) -> dict[str, Any] | None: ...
+    def page(self, template: str, **values: Any) -> Any: ...
+    def go(self, page: str = ..., notice: str = ..., /, **query: Any) -> Any: ...
+
+
+async def every(desk: Desk) -> Any:
     """The queue, and the last results."""
     listed = await desk.call("task_list", limit=_SHOWN)
     results = await desk.at_least(desk.call("task_results", limit=_SHOWN))
@@ -36,7 +48,7 @@ async def every(desk: Desk) -> Response:
     )
 
 
-async def one(desk: Desk) -> Response:
+async def one(desk: Desk) -> Any:
     """A task: all that was signed, by whom, and its runs."""
     found, order, problem = await _look(desk, desk.query("id", 16))
     return desk.page(
@@ -52,14 +64,14 @@ async def one(desk: Desk) -> Response:
     )
 
 
-async def act(desk: Desk) -> Response:
-    """Pause, resume, approve or cancel the order that was shown. Raises RefusalError, 409: it is another one by now."""
+async def act(desk: Desk) -> Any:
+    """Pause, resume, approve or cancel the order that was shown. Raises RequestError, `conflict`: it is another one by now."""
     found, order, problem = await _look(desk, desk.said("id", 16))
     does = desk.said("do", 10)
     if not hmac.compare_digest(desk.said("seen", 64).encode(), _mark(found).encode()):
-        raise RefusalError(409, "conflict", "the order is another one than was shown", hint="look at it again")
+        raise RequestError("conflict", "the order is another one than was shown", hint="look at it again")
     if does not in _may(found, order, problem, await _own(desk)):
-        raise RefusalError(409, "conflict", "this cannot be done to the task as it stands", hint="look at it again")
+        raise RequestError("conflict", "this cannot be done to the task as it stands", hint="look at it again")
     identity = found["task"]
     if does == "cancel":
         answer = await desk.call("task_cancel", id=identity)

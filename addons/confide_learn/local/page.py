@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
-
-from starlette.responses import Response
+from typing import Any, Final, Protocol
 
 from confide_learn.local import delivery
 from confide_learn.local.checks import MAX_CHARS
 from confide_learn.local.suggestions import SUMMARY, Suggestion, Suggestions
-from confide_panel.desk import Desk
 from confide_proxy.errors import LearningError
 from confide_proxy.mcp.client import Client
 from confide_proxy.sync import project as projects
@@ -24,7 +22,22 @@ _OPEN: Final = ("waiting", "storing")
 _MOST_CHARS: Final = {SUMMARY: 8_000}
 
 
-async def show(desk: Desk) -> Response:
+class Desk(Protocol):
+    """What the page needs of the panel, which knows whose visit it is.
+
+    Attributes:
+        form: the fields that were sent.
+    """
+
+    gateway: Any
+    form: Mapping[str, str]
+
+    def said(self, name: str, most: int = ...) -> str: ...
+    def page(self, template: str, **values: Any) -> Any: ...
+    def go(self, page: str = ..., notice: str = ..., /, **query: Any) -> Any: ...
+
+
+async def show(desk: Desk) -> Any:
     """What waits for a yes or a no, and what became of the last ones."""
     found = await asyncio.to_thread(Suggestions(desk.gateway.paths.learn).all)
     waiting = [each for each in found if each.state in _OPEN]
@@ -41,7 +54,7 @@ async def show(desk: Desk) -> Response:
     )
 
 
-async def accept(desk: Desk) -> Response:
+async def accept(desk: Desk) -> Any:
     """Make a note of one, with the words that the form has."""
     suggestions, found = await _chosen(desk)
     words = desk.said("text", _MOST_CHARS.get(found.kind, MAX_CHARS)) or found.text
@@ -62,7 +75,7 @@ async def accept(desk: Desk) -> Response:
     )
 
 
-async def refuse(desk: Desk) -> Response:
+async def refuse(desk: Desk) -> Any:
     """Throw one away; the same is not suggested again."""
     suggestions, found = await _chosen(desk)
     await asyncio.to_thread(suggestions.put, replace(found, state="refused", quote=""))

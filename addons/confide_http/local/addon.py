@@ -1,0 +1,60 @@
+"""What `confide` has of this add-on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from confide_memory.commands.entries import Command, Entry
+from confide_proxy.addons import Addon
+
+_COMMANDS: Final = (
+    Command(
+        "Service",
+        ("panel", "queue"),
+        Entry(
+            "serve",
+            "confide_http.cli.local:serve",
+            "Serve the memory over HTTP to programs on this machine.",
+            ("confide serve",),
+        ),
+    ),
+    Command(
+        "Service",
+        ("serve",),
+        Entry(
+            "gateway",
+            "confide_http.cli.sign_in:sign_in_app",
+            "Let programs reach the space by the gateway of its server, and shut them out.",
+            ("confide gateway ls",),
+            inner={
+                "approve": ("confide gateway approve correct-horse-battery-staple-paper-clip",),
+                "ls": ("confide gateway ls",),
+                "rm": ("confide gateway rm claude",),
+            },
+        ),
+    ),
+    Command(
+        "Service",
+        ("gateway",),
+        Entry(
+            "token",
+            "confide_http.cli.local:token_app",
+            "Say which programs may use the memory over HTTP.",
+            ("confide token new editor --scope write",),
+            inner={
+                "new": ("confide token new editor --scope write",),
+                "ls": ("confide token ls",),
+                "rm": ("confide token rm editor",),
+            },
+        ),
+    ),
+)
+
+ADDON: Final = Addon(
+    "http",
+    commands=_COMMANDS,
+    devices_removed="confide_http.local.devices:end_with",
+    status="confide_http.local.devices:status",
+    doctor="confide_http.local.devices:findings",
+    other_words={"server": "serve", "http": "serve", "rest": "serve", "tokens": "token"},
+)

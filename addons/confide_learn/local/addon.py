@@ -1,0 +1,51 @@
+"""What `confide` has of this add-on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from confide_memory.commands.entries import Command, Entry
+from confide_proxy.addons import Addon, Pages
+
+_COMMANDS: Final = (
+    Command(
+        "Memory",
+        ("rm",),
+        Entry(
+            "learned",
+            "confide_learn.cli.learned:learned_app",
+            "Look at what was learned from your sessions, and keep it or not.",
+            ("confide learned",),
+            inner={
+                "accept": ("confide learned accept 3f9a2c1b",),
+                "edit": ("confide learned edit 3f9a2c1b",),
+                "refuse": ("confide learned refuse 3f9a2c1b",),
+                "undo": ("confide learned undo 3f9a2c1b",),
+            },
+        ),
+    ),
+    Command(
+        "Memory",
+        ("learned", "rm"),
+        Entry("learn", "confide_learn.cli.learn:learn", "Learn from your sessions now.", ("confide learn --status",)),
+    ),
+)
+
+ADDON: Final = Addon(
+    "learn",
+    commands=_COMMANDS,
+    beside="confide_learn.local.learner:beside",
+    pages=Pages(
+        "learned",
+        "Learned",
+        after=("timeline",),
+        routes=(
+            ("learned", "confide_learn.local.page:show", "GET"),
+            ("learned/accept", "confide_learn.local.page:accept", "POST"),
+            ("learned/refuse", "confide_learn.local.page:refuse", "POST"),
+        ),
+        templates=Path(__file__).parent / "templates",
+    ),
+    other_words={"suggestions": "learned", "learnings": "learned"},
+)

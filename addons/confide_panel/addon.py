@@ -1,0 +1,32 @@
+"""What `confide` has of this add-on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from confide_memory.commands.entries import Command, Entry
+from confide_proxy.addons import Addon
+
+_COMMANDS: Final = (
+    Command(
+        "Memory",
+        ("edit",),
+        Entry(
+            "open",
+            "confide_panel.cli:open_page",
+            "Open a file or a note in your browser.",
+            ("confide open memory/deploy.md",),
+        ),
+    ),
+    Command(
+        "Service",
+        ("queue",),
+        Entry("panel", "confide_panel.cli:panel", "Look at the memory in your browser.", ("confide panel",)),
+    ),
+)
+
+ADDON: Final = Addon(
+    "panel",
+    commands=_COMMANDS,
+    rooms="confide_panel.room:room",
+)
