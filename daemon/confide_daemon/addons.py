@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Protocol
@@ -27,6 +26,7 @@ from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.identity import Keys
 from confide_daemon.datadir.paths import DataFolder, Paths
 from confide_daemon.documents.changes import Change
+from confide_daemon.entries import entries
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.spaces.part import SpacePart
 from confide_daemon.spaces.pool import Spaces
@@ -388,5 +388,4 @@ class Addon:
 @cache
 def installed() -> tuple[Addon, ...]:
     """Return the add-ons that are installed, in the order of their names."""
-    found = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
-    return tuple(entry.load()() for entry in found)
+    return tuple(entry.load()() for entry in entries(GROUP))

@@ -15,8 +15,10 @@ import typer
 from confide_crypto.errors import EXIT_CONFIG, EXIT_STORAGE, ConfideError
 from confide_daemon import __version__
 from confide_daemon.cli.console import say
+from confide_daemon.entries import entries
 from confide_memory.commands.complaint import complaint
-from confide_memory.commands.group import Entry, Groups, program
+from confide_memory.commands.entries import Command, Entry, Groups
+from confide_memory.commands.group import program
 from confide_memory.commands.spelling import OtherWords
 from confide_memory.errors import with_extra
 
@@ -65,61 +67,15 @@ COMMANDS: Final[Groups] = {
             },
         ),
         Entry("revoke", "callers:revoke", "Shut a machine out for good.", ("confided revoke laptop",)),
-        Entry(
-            "gateway",
-            "confide_http.cli.server:gateway_app",
-            "Let programs reach a space by HTTP, and shut them out.",
-            ("confided gateway allow chat --space home", "confided gateway ls"),
-            inner={
-                "allow": ("confided gateway allow chat --space home --scope write --project shop",),
-                "ls": ("confided gateway ls",),
-                "rm": ("confided gateway rm chat",),
-                "open": ("confided gateway open --space home",),
-                "client": (
-                    "confided gateway client add Claude --space home --redirect https://claude.ai/api/mcp/auth_callback",
-                    "confided gateway client ls",
-                ),
-            },
-        ),
         Entry("audit", "status:audit", "Show who came, and what was changed.", ("confided audit --since 2d",)),
     ),
     "Data": (
         Entry("doctor", "status:doctor", "Check everything, and put right what can be.", ("confided doctor --fix",)),
         Entry(
-            "restore",
-            "confide_backup.cli.restore:restore",
-            "Make the data folder out of a snapshot.",
-            ("confided restore /mnt/backups/2026-11-22T023000Z --code",),
-        ),
-        Entry(
             "upgrade",
             "upgrade:upgrade",
             "Bring the data folder to this version, or say what that would do.",
             ("confided upgrade --check",),
-        ),
-        Entry(
-            "backup",
-            "confide_backup.cli.backup:backup_app",
-            "Take snapshots of the data folder, and prove them.",
-            ("confided backup init --to /srv/backups/confide", "confided backup", "confided backup ls"),
-            inner={
-                "init": ("confided backup init --to /srv/backups/confide",),
-                "ls": ("confided backup ls",),
-                "verify": ("confided backup verify",),
-                "prune": ("confided backup prune",),
-            },
-        ),
-        Entry(
-            "store",
-            "confide_cluster.cli.store:store_app",
-            "Keep every write of the spaces in a PostgreSQL as well.",
-            ("confided store status",),
-            inner={
-                "status": ("confided store status",),
-                "move": ("confided store move --to postgresql://confide@db.example.org/confide",),
-                "release": ("confided store release home",),
-                "accept": ("confided store accept",),
-            },
         ),
         Entry("reindex", "status:reindex", "Rebuild the index from the documents.", ("confided reindex",)),
         Entry(
@@ -240,9 +196,18 @@ OPTION_WORDS: Final[OtherWords] = {
 }
 """The same of options, without their hyphens."""
 
+GROUP: Final = "confide.commands.daemon"
+"""The entry points by which add-ons bring their commands: each a sequence of `Command`."""
+
+
+def of_addons() -> tuple[list[Command], OtherWords]:
+    """Return the commands of the add-ons that are installed, and no other words for them."""
+    return [command for entry in entries(GROUP) for command in entry.load()], {}
+
+
 app = typer.Typer(
     name="confided",
-    cls=program("confide_daemon.cli", COMMANDS, OTHER_WORDS, OPTION_WORDS),
+    cls=program("confide_daemon.cli", COMMANDS, OTHER_WORDS, OPTION_WORDS, of_addons),
     help="Confide's daemon: it keeps the memory of your machines, searchable, behind an encrypted channel.",
     epilog=f"confided help COMMAND tells more of one. {EXIT_CODES}",
     add_completion="_CONFIDED_COMPLETE" in os.environ,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -19,6 +18,7 @@ from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.identity import Keys
 from confide_daemon.datadir.key_state import Custody
 from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.entries import entries
 from confide_daemon.errors import StorageError
 from confide_daemon.store.store import Store
 
@@ -174,7 +174,7 @@ class LogStore(Protocol):
 @cache
 def log_store() -> LogStore:
     """Return what keeps logs. Raises StorageError: it is not installed."""
-    for entry in entry_points(group=GROUP):
+    for entry in entries(GROUP):
         found: LogStore = entry.load()()
         return found
     raise StorageError("cannot use [store] of daemon.toml: what keeps logs is not installed")

@@ -129,7 +129,7 @@ class Server:
         self.get_request_handler = entries.get
         """What answers a method; None: nothing here."""
 
-    # Of the SDK's session manager, where it is used (`confide_http.server`).
+    # Of the SDK's session manager, where it is used (the gateway).
 
     @asynccontextmanager
     async def lifespan(self, _server: Any) -> AsyncIterator[dict[str, Any]]:
