@@ -69,7 +69,7 @@ def test_packages_keep_their_places(package: str, forbidden: set[str]) -> None:
         assert not imports(module) & forbidden, module
 
 
-@pytest.mark.parametrize("package", ["confide_crypto", "confide_memory", "confide_proxy"])
+@pytest.mark.parametrize("package", CORE)
 def test_the_core_names_no_addon(package: str) -> None:
     """Not in an import, nor in a string that becomes one, nor in a sentence: what is beside the core is found, and may be missing."""
     name = re.compile("|".join(rf"\b{each}\b" for each in ADDONS))
@@ -143,7 +143,7 @@ def test_what_serves_http_is_loaded_by_who_serves_it() -> None:
         for file in folder.rglob("*.py")
         if imports(file) & SERVING
     }
-    assert {package for package, _ in users} == {"confide_cluster", "confide_http", "confide_night", "confide_panel"}
+    assert {package for package, _ in users} == {"confide_http", "confide_night", "confide_panel"}
     assert {room for package, room in users if package == "confide_night"} == {"runner"}
     names = "from confide_http.cli import local; from confide_night.cli import runner; from confide_night.runner import service"
     script = f"import json, sys; {names}; print(json.dumps(sorted(sys.modules)))"

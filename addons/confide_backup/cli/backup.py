@@ -60,7 +60,7 @@ def init(
     """Make a folder ready for backups, and the key that they are sealed to; its recovery code is shown once."""
     from confide_backup.daemon import sealed_keys
     from confide_backup.daemon.service import target_of
-    from confide_backup.daemon.snapshot import signers_of
+    from confide_backup.daemon.taking.snapshot import signers_of
 
     settings = here.config().backup
     with here.opened(as_it_is=True) as state:
@@ -188,8 +188,8 @@ def work(here: Here, asked: Asked) -> dict[str, Any]:
 def _do(here: Here, asked: Asked, bar: Bar) -> dict[str, Any]:
     import asyncio
 
-    from confide_backup.daemon.closed import ClosedSpaces
     from confide_backup.daemon.service import Backups
+    from confide_backup.daemon.taking.closed import ClosedSpaces
     from confide_daemon.config import ChunkSettings
     from confide_daemon.store.logs import log_store
 

@@ -29,9 +29,9 @@ class Backup(Addon):
 
     def snapshot(self, folder: DataFolder, config: DaemonConfig, config_file: Path) -> str:
         """Take a snapshot of the folder as it is, into the folder that is configured. Raises ConfideError: it cannot be taken."""
-        from confide_backup.daemon.closed import ClosedSpaces
         from confide_backup.daemon.service import target_of
-        from confide_backup.daemon.snapshot import Source, take
+        from confide_backup.daemon.taking.closed import ClosedSpaces
+        from confide_backup.daemon.taking.snapshot import Source, take
 
         target = target_of(config.backup, "")
         with closing(open_state(folder, as_it_is=True)) as state:

@@ -10,7 +10,7 @@ from confide_backup.daemon.manifest import Manifest
 from confide_backup.daemon.nightly.retention import Kept
 from confide_backup.daemon.proving.proof import Proof
 from confide_backup.daemon.proving.verify import contents, read_proof
-from confide_backup.daemon.snapshot import read_manifest, signers_of
+from confide_backup.daemon.taking.snapshot import read_manifest, signers_of
 from confide_backup.daemon.target import MARKER, Target
 from confide_daemon.access.registry import State
 from confide_daemon.errors import SnapshotError

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, get_args
 
-from confide_backup.daemon import snapshot
 from confide_backup.daemon.history import History
 from confide_backup.daemon.manifest import Manifest
 from confide_backup.daemon.nightly import hooks, schedule
 from confide_backup.daemon.nightly.retention import Keep, let_go
 from confide_backup.daemon.proving import verify
 from confide_backup.daemon.proving.proof import Proof
-from confide_backup.daemon.snapshot import Follow, Source
+from confide_backup.daemon.taking import snapshot
+from confide_backup.daemon.taking.snapshot import Follow, Source
 from confide_backup.daemon.target import MANIFEST, Target, id_of, is_id
 from confide_crypto.errors import ConfideError
 from confide_daemon.access.registry import State

@@ -30,10 +30,10 @@ from confide_http.server import health
 from confide_http.server.access.applications import Applications
 from confide_http.server.access.sign_in import SignIns
 from confide_http.server.admission import PATH, Bearer, resource_of
-from confide_http.server.client import FINISH_S
-from confide_http.server.clients import Clients
-from confide_http.server.endpoint import Endpoint
-from confide_http.server.from_nodes import FromNode
+from confide_http.server.answering.client import FINISH_S
+from confide_http.server.answering.clients import Clients
+from confide_http.server.answering.endpoint import Endpoint
+from confide_http.server.answering.from_nodes import FromNode
 from confide_http.server.limits import MAX_CONNECTIONS
 from confide_http.server.names import hosts_of, origin_of
 from confide_http.server.oauth.documents import Documents

@@ -14,9 +14,9 @@ from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.transport.inbox import Body
 from confide_crypto.transport.open import Connection
-from confide_http.server import from_nodes
-from confide_http.server.endpoint import Endpoint
-from confide_http.server.from_nodes import FromNode
+from confide_http.server.answering import from_nodes
+from confide_http.server.answering.endpoint import Endpoint
+from confide_http.server.answering.from_nodes import FromNode
 from confide_http.server.nodes.carried import REQUEST
 
 

@@ -18,8 +18,8 @@ from confide_http.door.crowd import holder_of
 from confide_http.door.limits import MAX_BODY_BYTES
 from confide_http.door.refusals import RefusalError
 from confide_http.door.serving import listen
-from confide_http.server import client as clients
-from confide_http.server.client import Client
+from confide_http.server.answering import client as clients
+from confide_http.server.answering.client import Client
 from confide_http.server.names import hosts_of, origin_of
 
 

@@ -12,7 +12,7 @@ from tests.support.daemon.loopback import Machine, Serving
 from confide_backup.daemon import sealed_keys
 from confide_backup.daemon.manifest import Manifest, database_of
 from confide_backup.daemon.service import Asked, Backups
-from confide_backup.daemon.snapshot import read_manifest, signers_of
+from confide_backup.daemon.taking.snapshot import read_manifest, signers_of
 from confide_backup.daemon.target import Target
 from confide_daemon.config import BackupConfig
 from confide_daemon.store.store import Store

@@ -22,12 +22,13 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, Final
 
-from confide_backup.daemon import sealed_keys, service, snapshot, target
-from confide_backup.daemon.closed import ClosedSpaces
+from confide_backup.daemon import sealed_keys, service, target
 from confide_backup.daemon.manifest import hash_of
 from confide_backup.daemon.proving import verify
 from confide_backup.daemon.service import Backups
-from confide_backup.daemon.snapshot import signers_of
+from confide_backup.daemon.taking import snapshot
+from confide_backup.daemon.taking.closed import ClosedSpaces
+from confide_backup.daemon.taking.snapshot import signers_of
 from confide_backup.daemon.target import Target
 from confide_backup.daemon.worker import __main__ as worker
 from confide_backup.daemon.worker import copying

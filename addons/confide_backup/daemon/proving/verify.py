@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 from confide_backup.daemon import manifest as manifests
 from confide_backup.daemon.manifest import LOG, Database, File, Manifest, custody_of, database_of, hash_of
 from confide_backup.daemon.proving.proof import Proof, Verdict, parse
-from confide_backup.daemon.snapshot import read_manifest, signers_of
+from confide_backup.daemon.taking.snapshot import read_manifest, signers_of
 from confide_backup.daemon.target import MANIFEST, VERIFIED, Target, check_room, write
 from confide_backup.daemon.worker.client import RefusedError, Worker, working
 from confide_crypto.errors import ConfideError

@@ -15,8 +15,8 @@ from confide_http.door.limits import body_of
 from confide_http.door.refusals import RefusalError
 from confide_http.door.serving import KNOWN
 from confide_http.server.admission import Bearer
-from confide_http.server.client import restarting
-from confide_http.server.clients import Clients
+from confide_http.server.answering.client import restarting
+from confide_http.server.answering.clients import Clients
 from confide_http.server.limits import BODY_S
 
 LISTEN: Final = "subscriptions/listen"

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from confide_backup.daemon import manifest
-from confide_backup.daemon.closed import caught_up, present
 from confide_backup.daemon.manifest import LOG, Database, File, Manifest
 from confide_backup.daemon.sealed_keys import BackupKey, DaemonKeys
+from confide_backup.daemon.taking.closed import caught_up, present
 from confide_backup.daemon.target import MANIFEST, Target, write
 from confide_backup.daemon.worker.client import RefusedError, Worker, working
 from confide_crypto.errors import KeyFileError

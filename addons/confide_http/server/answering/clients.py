@@ -13,7 +13,7 @@ from confide_daemon.addons import DaemonHost
 from confide_daemon.documents.changes import Change
 from confide_http.door.limits import MAX_STREAMS_EACH, Places
 from confide_http.server.admission import Bearer
-from confide_http.server.client import SESSION_IDLE_S, Client
+from confide_http.server.answering.client import SESSION_IDLE_S, Client
 from confide_http.server.limits import MAX_REQUESTS, MAX_REQUESTS_EACH, MAX_STREAMS
 
 log = logging.getLogger(__name__)
