@@ -324,6 +324,9 @@ class Daemon:
 
     async def _explain(self, connection: Connection, error: ConfideError, rate: Rate) -> None:
         """Answer every request of this connection with why its space cannot be used, so that a person hears it; then close."""
+        if self._stop.is_set():  # whoever is told of that was told already, and would not be waited for
+            await connection.close("shutdown")
+            return
 
         async def refuse(_op: str, _body: dict[str, Any]) -> dict[str, Any]:
             raise RequestError("unavailable", f"the daemon cannot use this machine's space: {error}", error.hint)

@@ -28,7 +28,6 @@ from confide_daemon.errors import QuotaError, StorageError
 from confide_daemon.retrieval.indexing import indexer
 from confide_daemon.retrieval.indexing.generations import Patience
 from confide_daemon.retrieval.indexing.model import Budget
-from confide_daemon.retrieval.search import service
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings, former, index_settings, start
 from confide_daemon.store.store import Store
@@ -393,7 +392,6 @@ async def test_the_model_before_answers_questions_until_the_new_one_of_its_provi
     monkeypatch.setenv("OPENAI_API_KEY", KEY_OF_PROVIDER)
     # On a busy machine the provider's answer may take longer than a question waits for, and keywords are right then.
     monkeypatch.setattr("confide_daemon.embedding.remote.QUERY_DEADLINE_S", DEADLINE_S)
-    monkeypatch.setattr(service, "ASK_S", DEADLINE_S)
     monkeypatch.setitem(Model.__init__.__kwdefaults__, "query_deadline_s", DEADLINE_S)
     gate = threading.Event()
 

@@ -21,6 +21,7 @@ from websockets.asyncio.client import connect as websocket
 from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.handshake.handshake import ClientHandshake
 from confide_crypto.limits import websocket_options
+from confide_crypto.transport.open import accept
 from confide_daemon import __version__
 from confide_daemon.access.authorization import Callers
 from confide_daemon.access.registry import create, open_state
@@ -29,6 +30,8 @@ from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import ListenError, StorageError
+from confide_daemon.server import server
+from confide_daemon.server.listening import listener
 from confide_daemon.server.server import Daemon, Listen
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import Spaces
@@ -201,9 +204,41 @@ async def test_a_stop_right_behind_a_welcome_ends_that_session_too(tmp_path: Pat
         laptop._received.close()
 
 
+async def test_a_stop_does_not_wait_for_who_is_to_hear_later_that_its_space_does_not_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "EXPLAIN_S", 2 * DEADLINE_S)
+    asked, may_fail = asyncio.Event(), asyncio.Event()
+    close_sessions = Daemon._close_sessions
+
+    async def get(_spaces: Spaces, _space_id: str) -> None:
+        asked.set()
+        await may_fail.wait()
+        raise StorageError("this is no database")
+
+    async def closed(daemon: Daemon) -> None:
+        await close_sessions(daemon)
+        may_fail.set()
+
+    monkeypatch.setattr(Spaces, "get", get)
+    monkeypatch.setattr(Daemon, "_close_sessions", closed)
+    async with serving(tmp_path / "data") as daemon:
+        connection = await daemon.connect(daemon.enroll("laptop"))
+        async with asyncio.timeout(DEADLINE_S):
+            await asked.wait()
+        daemon.daemon.stop()
+    connection.abort()
+
+
 @pytest.mark.parametrize("stage", ["tcp", "websocket", "message 1", "explained"])
-async def test_a_stop_does_not_wait_for_who_has_no_session(tmp_path: Path, stage: str) -> None:
-    """A stranger who thinks before message 3 could hold it up for ten seconds."""
+async def test_a_stop_does_not_wait_for_who_has_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    """A stranger who thinks before message 3 could hold it up for as long as that may take: here for longer than the test waits."""
+    monkeypatch.setattr(server, "EXPLAIN_S", 2 * DEADLINE_S)
+    monkeypatch.setattr(server, "STOP_DEADLINE_S", 2 * DEADLINE_S)
+    monkeypatch.setattr(listener, "HTTP_DEADLINE_S", 2 * DEADLINE_S)
+    monkeypatch.setitem(accept.__kwdefaults__, "timeout_s", 2 * DEADLINE_S)
     async with serving(tmp_path / "data") as daemon:
         identity = daemon.enroll("laptop")
         if stage == "tcp":
@@ -219,8 +254,6 @@ async def test_a_stop_does_not_wait_for_who_has_no_session(tmp_path: Path, stage
                 await ws.recv()
         await asyncio.sleep(0.1)
         daemon.daemon.stop()
-        stopped_at = asyncio.get_running_loop().time()
-    assert asyncio.get_running_loop().time() - stopped_at < 9
     if stage == "tcp":
         writer.close()
     elif stage == "explained":

@@ -221,6 +221,9 @@ class Put:
 
     def _make(self, root: Path, outside: Path) -> None:
         target = root / self.place
+        # An earlier one may be a link to "/" or "..", and what is put below it would stay there for every test that comes after.
+        if not any(_is_below(target.parent.resolve(), place) for place in (root, outside)):
+            return
         target.parent.mkdir(parents=True, exist_ok=True)
         what = os.fsdecode(self.what).replace("{outside}", str(outside))
         match self.kind:
@@ -249,6 +252,10 @@ class Put:
                 os.link(outside / "linked.md", target)
             case "git":
                 _write_repository(target, self.what if isinstance(self.what, bytes) else what.encode())
+
+
+def _is_below(path: Path, folder: Path) -> bool:
+    return path.is_relative_to(folder.resolve())
 
 
 def _write_repository(kept: Path, config: bytes) -> None:

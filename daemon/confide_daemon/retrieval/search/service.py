@@ -21,7 +21,6 @@ from confide_crypto.errors import ConfideError
 from confide_daemon import figures
 from confide_daemon.embedding import Model, Vectors
 from confide_daemon.embedding.embedder import is_blank
-from confide_daemon.embedding.model import QUERY_DEADLINE_S
 from confide_daemon.errors import DamagedError, EmbedderError, StorageError
 from confide_daemon.retrieval.indexing.generations import ALONE, holdings, live_generation, loading, servers
 from confide_daemon.retrieval.indexing.indexer import Indexer
@@ -51,8 +50,8 @@ COUNTED_AFTER_S = 5.0
 STAGES_SHOWN = frozenset({"embed", "keyword", "vector", "rerank", "total"})
 # Questions that wait for a slow provider at once; each waits for its model's deadline at most.
 THREADS = 4
-# With the time until one of the threads is free; a little more than the model takes, whose error says more.
-ASK_S = QUERY_DEADLINE_S + 0.25
+# Until one of the threads is free, beside the model's own deadline: its error says more.
+FREE_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ class Serving:
                     vector = provider.query_vector(text)
                 else:
                     asking = asyncio.get_running_loop().run_in_executor(self._threads, provider.query_vector, text)
-                    async with asyncio.timeout(ASK_S):
+                    async with asyncio.timeout(provider.model.query_deadline_s + FREE_S):
                         vector = await asking
             except EmbedderError as error:
                 failures.append(str(error))
