@@ -26,7 +26,7 @@ from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.identity import Keys
 from confide_daemon.datadir.paths import DataFolder, Paths
 from confide_daemon.documents.changes import Change
-from confide_daemon.entries import entries
+from confide_daemon.entries import loaded
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.spaces.part import SpacePart
 from confide_daemon.spaces.pool import Spaces
@@ -387,5 +387,8 @@ class Addon:
 
 @cache
 def installed() -> tuple[Addon, ...]:
-    """Return the add-ons that are installed, in the order of their names."""
-    return tuple(entry.load()() for entry in entries(GROUP))
+    """Return the add-ons that are installed, in the order of their names.
+
+    Raises AddonError: one cannot be loaded. The daemon does not go on without it: a space that has moved away, say, would be used again.
+    """
+    return tuple(addon() for addon in loaded(GROUP))

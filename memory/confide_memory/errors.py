@@ -1,6 +1,7 @@
 """What both ends say is wrong with a name, a text, the arguments of a tool or an answer.
 
     ConfideError                    (confide_crypto.errors: message, hint, code, exit_code)
+    ├── AddonError                  an add-on that is installed cannot be loaded
     ├── NotFoundError               no document, revision or section of that name
     ├── InvalidPathError            a document path that is not allowed
     ├── InvalidTextError            a document text that is not text (NUL, broken Unicode)
@@ -15,7 +16,7 @@ None of them carries content, a query or a key.
 
 from __future__ import annotations
 
-from confide_crypto.errors import EXIT_INPUT, ConfideError, RequestError
+from confide_crypto.errors import EXIT_CONFIG, EXIT_INPUT, ConfideError, RequestError, printable
 
 
 def with_extra(*extras: str) -> str:
@@ -25,6 +26,19 @@ def with_extra(*extras: str) -> str:
         f"install confide with its extra {extras[-1]} too, in the clone: uv tool install '.[{asked}]', "
         "or pip in a virtual environment"
     )
+
+
+class AddonError(ConfideError):
+    """An add-on that is installed cannot be loaded."""
+
+    exit_code = EXIT_CONFIG
+
+    def __init__(self, name: str, reason: Exception) -> None:
+        said = f"{type(reason).__name__}: {reason}" if str(reason) else type(reason).__name__
+        super().__init__(
+            f"the add-on {printable(name)} cannot be loaded: {printable(said)}",
+            hint="install it anew, or remove it",
+        )
 
 
 class NotFoundError(ConfideError):

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from confide_proxy.errors import AddonError
+from confide_memory.errors import AddonError
 
 if TYPE_CHECKING:
     from confide_memory.commands.entries import Command

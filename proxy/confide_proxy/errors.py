@@ -2,7 +2,6 @@
 
 ConfideError (confide_crypto.errors)
 ├── ConfigError          the configuration file
-├── AddonError           an add-on that is installed cannot be loaded
 ├── KeyLockedError       this machine's key is sealed with a passphrase, and locked
 ├── KeyringError         the operating system's keyring cannot be used, or does not answer
 ├── KeyChangeError       this machine's key cannot be moved, imported or rotated as things are
@@ -96,17 +95,6 @@ def is_for_now(error: BaseException) -> bool:
     """Whether a refusal is about the moment, so that the call may wait; not where a space holds all that it may, as far as that shows."""
     is_request = isinstance(error, RequestError) and error.code in LATER and error.code != FULL
     return isinstance(error, NotNowError) or is_request
-
-
-class AddonError(ConfideError):
-    exit_code = EXIT_CONFIG
-
-    def __init__(self, name: str, reason: Exception) -> None:
-        said = f"{type(reason).__name__}: {reason}" if str(reason) else type(reason).__name__
-        super().__init__(
-            f"the add-on {printable(name)} cannot be loaded: {printable(said)}",
-            hint="install it anew, or remove it",
-        )
 
 
 class KeyLockedError(ConfideError):

@@ -15,7 +15,7 @@ import typer
 from confide_crypto.errors import EXIT_CONFIG, EXIT_STORAGE, ConfideError
 from confide_daemon import __version__
 from confide_daemon.cli.console import say
-from confide_daemon.entries import entries
+from confide_daemon.entries import loaded
 from confide_memory.commands.complaint import complaint
 from confide_memory.commands.entries import Command, Entry, Groups
 from confide_memory.commands.group import program
@@ -202,7 +202,7 @@ GROUP: Final = "confide.commands.daemon"
 
 def of_addons() -> tuple[list[Command], OtherWords]:
     """Return the commands of the add-ons that are installed, and no other words for them."""
-    return [command for entry in entries(GROUP) for command in entry.load()], {}
+    return [command for commands in loaded(GROUP) for command in commands], {}
 
 
 app = typer.Typer(

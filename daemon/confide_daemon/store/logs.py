@@ -18,7 +18,7 @@ from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.identity import Keys
 from confide_daemon.datadir.key_state import Custody
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.entries import entries
+from confide_daemon.entries import loaded
 from confide_daemon.errors import StorageError
 from confide_daemon.store.store import Store
 
@@ -174,7 +174,7 @@ class LogStore(Protocol):
 @cache
 def log_store() -> LogStore:
     """Return what keeps logs. Raises StorageError: it is not installed."""
-    for entry in entries(GROUP):
-        found: LogStore = entry.load()()
+    for made in loaded(GROUP):
+        found: LogStore = made()
         return found
     raise StorageError("cannot use [store] of daemon.toml: what keeps logs is not installed")
