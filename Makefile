@@ -87,17 +87,17 @@ mutants: $(STAMP)
 chaos: $(STAMP)
 	CONFIDE_EVERY_FAULT=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/proxy/sync/test_write_faults.py tests/e2e/link/test_key_kills.py
 	CONFIDE_EVERY_KILL=200 CONFIDE_CRASH_ROUNDS=200 $(BIN)/python -m pytest -n 2 --timeout 3600 tests/daemon/retrieval/test_generation_kills.py tests/daemon/store/test_store_crash.py
-	CONFIDE_MOVE_KILLS=60 $(BIN)/python -m pytest --timeout 4000 tests/e2e/transfer/test_move.py -k killed
-	CONFIDE_BACKUP_STRIDE=1 CONFIDE_BACKUP_PIECE=8192 CONFIDE_FLIPPED_BITS=200 CONFIDE_BACKUP_COPIES=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/daemon/backup
+	CONFIDE_MOVE_KILLS=60 $(BIN)/python -m pytest --timeout 4000 tests/addons/transfer/e2e/test_move.py -k killed
+	CONFIDE_BACKUP_STRIDE=1 CONFIDE_BACKUP_PIECE=8192 CONFIDE_FLIPPED_BITS=200 CONFIDE_BACKUP_COPIES=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/addons/backup
 	CONFIDE_REKEY_STRIDE=1 CONFIDE_MIGRATION_STRIDE=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/store/test_rekeying.py \
 		tests/daemon/store/test_migration_kills.py
-	CONFIDE_TASK_NIGHTS=2000 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/tasks/test_drawn_nights.py
-	CONFIDE_SIGN_IN_KILLS=50 $(BIN)/python -m pytest --timeout 1200 tests/daemon/gateway/test_signing_in_killed.py
+	CONFIDE_TASK_NIGHTS=2000 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/addons/night/daemon/test_drawn_nights.py
+	CONFIDE_SIGN_IN_KILLS=50 $(BIN)/python -m pytest --timeout 1200 tests/addons/http/server/test_signing_in_killed.py
 	CONFIDE_CLOSING_STRIDE=1 $(BIN)/python -m pytest --timeout 1200 tests/daemon/spaces/test_idle_spaces.py -k kill
-	CONFIDE_RUNS=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/proxy/runner tests/e2e/runner
-	CONFIDE_STANDBY=1 $(BIN)/python -m pytest --timeout 1200 tests/e2e/nodes/test_standby.py
-	CONFIDE_ROLLING=1 $(BIN)/python -m pytest --timeout 1200 tests/e2e/nodes/test_rolling_upgrade.py
-	CONFIDE_LOG_STRIDE=1 CONFIDE_LOG_SCHEDULES=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/daemon/store/log
+	CONFIDE_RUNS=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/addons/night/runner tests/addons/night/e2e
+	CONFIDE_STANDBY=1 $(BIN)/python -m pytest --timeout 1200 tests/addons/cluster/e2e/test_standby.py
+	CONFIDE_ROLLING=1 $(BIN)/python -m pytest --timeout 1200 tests/addons/cluster/e2e/test_rolling_upgrade.py
+	CONFIDE_LOG_STRIDE=1 CONFIDE_LOG_SCHEDULES=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/addons/cluster/log
 	$(MAKE) drawn
 	$(MAKE) schedules
 
@@ -106,7 +106,7 @@ chaos: $(STAMP)
 DRAWN ?= 10000
 DRAWN_SEED ?= 0
 drawn: $(STAMP)
-	CONFIDE_LOG_DRAWN=$(DRAWN) CONFIDE_LOG_DRAWN_SEED=$(DRAWN_SEED) $(BIN)/python -m pytest -n 2 --timeout 3600 tests/daemon/store/log/test_log_drawn.py
+	CONFIDE_LOG_DRAWN=$(DRAWN) CONFIDE_LOG_DRAWN_SEED=$(DRAWN_SEED) $(BIN)/python -m pytest -n 2 --timeout 3600 tests/addons/cluster/log/test_log_drawn.py
 
 # Some ten hours: a schedule in one process takes 1 to 2 s, one with real programs took 60 s beside a load of twenty (not measured on an idle machine).
 # 3,250 drawn schedules of edits, stores, cuts, late requests, kills, frozen programs and jumping clocks on two and three machines: 1,000 in one process, as
@@ -162,7 +162,7 @@ PANEL := $(VENV)/panel
 panel: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt playwright
 	@test -f $(PANEL)/node_modules/axe-core/axe.min.js || { mkdir -p $(PANEL) && npm install --no-audit --no-fund --ignore-scripts --fetch-retries=1 --prefix $(PANEL) axe-core > $(PANEL)/log 2>&1; } || echo "there is no npm here, which brings axe-core"
-	CONFIDE_PANEL=1 CONFIDE_AXE=$(abspath $(PANEL))/node_modules/axe-core/axe.min.js $(BIN)/python -m pytest -n 0 tests/panel
+	CONFIDE_PANEL=1 CONFIDE_AXE=$(abspath $(PANEL))/node_modules/axe-core/axe.min.js $(BIN)/python -m pytest -n 0 tests/addons/panel/browser
 
 # What deploys several nodes (daemon/deploy): an image that is built and run, the compose file, the chart. Ten minutes, as root, where Debian's
 # buildah, podman, runc and mmdebstrap are. helm is in a package of PyPI, of whose code nothing is run here. What is not there is said, and skipped.

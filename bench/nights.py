@@ -41,7 +41,7 @@ CANCEL_P99_S = 2.0
 IDLE_MIB = 45.0
 IDLE_SHARE = 0.1
 """Of a core, in percent."""
-ROOMS = "tests/proxy/runner/"
+ROOMS = "tests/addons/night/runner/"
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def main() -> None:
         lambda: orders(),
         lambda: proven("orders at daemon and runner, replayed too", "0 failed", *_ORDERS),
         lambda: proven(
-            "clock changes, 12 zones × 8 patterns × 2 nights", "0 failed", "tests/memory/tasks/test_task_times.py"
+            "clock changes, 12 zones × 8 patterns × 2 nights", "0 failed", "tests/addons/night/order/test_task_times.py"
         ),
         lambda: claims(),
         lambda: idle(options.idle_s),
@@ -222,16 +222,16 @@ def main() -> None:
 
 
 _ORDERS = (
-    "tests/memory/tasks/test_orders.py",
-    "tests/daemon/tasks/test_task_requests.py::test_an_order_that_no_device_signed_is_not_taken",
+    "tests/addons/night/order/test_orders.py",
+    "tests/addons/night/daemon/test_task_requests.py::test_an_order_that_no_device_signed_is_not_taken",
     f"{ROOMS}test_supervisor.py::test_an_order_is_checked_before_anything_of_it_begins",
     f"{ROOMS}test_supervisor.py::test_nothing_is_begun_twice",
 )
 _CANARIES = (
     f"{ROOMS}test_runs.py",
     f"{ROOMS}test_masks.py",
-    "tests/e2e/runner/test_nights.py",
-    "tests/e2e/cli/test_tasks_cli.py",
+    "tests/addons/night/e2e/test_nights.py",
+    "tests/addons/night/e2e/test_tasks_cli.py",
 )
 
 

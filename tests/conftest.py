@@ -62,8 +62,8 @@ SLOW = {
 
 E2E = {
     # Real programs that talk to each other, but for JOURNEYS.
-    *("e2e", "chaos", "panel", "interop/test_second_client.py", "interop/test_second_daemon.py", "test_go_peer.py"),
-    # Several nodes over one PostgreSQL, and the leases of spaces.
+    *("e2e", "chaos", "browser", "interop/test_second_client.py", "interop/test_second_daemon.py", "test_go_peer.py"),
+    # Several nodes over one PostgreSQL, and the leases of spaces (addons/cluster).
     *("log", "test_from_nodes.py", "test_relay.py", "test_balancer.py"),
     # Floods, and whatever else fills a daemon up.
     *("test_hostile_peers.py", "test_strangers.py", "test_rates.py", "test_dear_requests.py"),
@@ -81,15 +81,15 @@ JOURNEYS = {
     "e2e/cli/test_not_set_up.py",
     "e2e/cli/test_way_in.py",
     "e2e/cli/test_wrong_input.py",
-    "e2e/gateway/test_mcp_over_http.py",
-    "e2e/gateway/test_rest.py",
+    "addons/http/e2e/test_mcp_over_http.py",
+    "addons/http/e2e/test_rest.py",
     "e2e/hooks/test_hook.py",
     "e2e/sessions/test_first_light.py",
     "e2e/sync/test_absence.py",
     "e2e/sync/test_notes_by_hand.py",
     "e2e/sync/test_two_clones.py",
 }
-"""Modules below tests/e2e that `make test` runs as well: one way through each part of the product, with its real programs."""
+"""Modules below folders `e2e` that `make test` runs as well: one way through each part of the product, with its real programs."""
 TESTS = Path(__file__).parent
 
 

@@ -130,7 +130,7 @@ def asked(hidden: Hidden, own: str) -> dict[str, list[dict[str, Any]]]:
         "context_info": [{}],
         "entity_list": [{}, {"project": HIDDEN}, {"project": "*"}, {"scope": "task"}, {"type": f"{CANARY}-type"}],
         "entity_search": [{"query": f"{CANARY}-entity"}, {"query": f"{CANARY}-hand", "scope": "all"}],
-        # Of tasks: tests/daemon/tasks/test_task_requests.py, where there are devices that order some.
+        # Of tasks: tests/addons/night/daemon/test_task_requests.py, where there are devices that order some.
         "task_add": [{"description": "x", "project": HIDDEN}],
         "task_list": [{}, {"project": HIDDEN}],
         "task_results": [{}, {"taskId": "0123456789abcdef"}],

@@ -18,11 +18,11 @@ from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDED, Machi
 
 ROOT = Path(__file__).parents[3]
 FOLLOWED_ELSEWHERE = {
-    "callboard.md": "tests/e2e/gateway/test_callboard_page.py",
-    "cluster.md": "tests/daemon/cli/test_store_cli.py",
+    "callboard.md": "tests/addons/http/e2e/test_callboard_page.py",
+    "cluster.md": "tests/addons/cluster/test_store_cli.py",
 }
 """Documents whose commands need more than a fresh home, and the test that follows each command by command."""
-SECTIONS_ELSEWHERE = {"tasks.md": ("Try a night", "tests/e2e/runner/test_the_page.py")}
+SECTIONS_ELSEWHERE = {"tasks.md": ("Try a night", "tests/addons/night/e2e/test_the_page.py")}
 """Of a document a section whose commands take more: one that runs until it is killed."""
 DOCUMENTS = sorted(
     path
@@ -119,7 +119,7 @@ class Reader:
         if command.startswith(("pip install", "uv tool install")):
             return  # the programs under test are installed already, from this tree (test_installs installs them)
         if command.startswith(("confide gateway approve", "confide gateway rm", "confided gateway open")):
-            return  # a program opens a page with words, and ten minutes go by: tests/daemon/gateway/test_signing_in.py
+            return  # a program opens a page with words, and ten minutes go by: tests/addons/http/server/test_signing_in.py
         if command.startswith("confided init"):
             self.leave()
             self._former = self.machine if self._homes else None

@@ -1,0 +1,5 @@
+"""What several tests of add-ons start from."""
+
+from tests.support.daemon.fixtures import clock, confided, ready, registry, small_disk
+
+__all__ = ["clock", "confided", "ready", "registry", "small_disk"]

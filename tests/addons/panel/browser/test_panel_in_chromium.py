@@ -1,0 +1,315 @@
+"""Every page, in both colour schemes and at two widths, with and without script, by keyboard alone; and what a page may not do."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.addons.panel.browser.conftest import AXE, SECRET, asks_to_sign_in
+from tests.support.programs.gateway import Gateway
+from tests.support.programs.panel import link
+
+SHOTS = os.environ.get("CONFIDE_SHOTS", "")
+"""A folder for pictures of all pages, for whoever looks at them."""
+WIDTHS = (1280, 320)
+SCHEMES = ("light", "dark")
+
+
+@dataclass
+class Tour:
+    """A page of Chromium that has come in; `wrong` has what must not happen: dialogs, requests elsewhere, what the policy stopped."""
+
+    gateway: Gateway
+    page: Any
+    base: str
+    wrong: list[str] = field(default_factory=list)
+
+    def go(self, path: str) -> None:
+        self.page.goto(f"{self.base}/{path}", wait_until="load")
+        # The page of health comes again by itself until it is whole.
+        self.page.locator("td:has-text('is on its way')").first.wait_for(state="detached", timeout=60_000)
+
+    def search(self, query: str) -> None:
+        self.go("")
+        self.page.fill("#q", query)
+        with self.page.expect_navigation():
+            self.page.keyboard.press("Enter")
+
+    def open_note(self, title: str) -> None:
+        self.go("project")
+        with self.page.expect_navigation():
+            self.page.click(f"td a:has-text({title!r})")
+
+
+@contextmanager
+def touring(chromium: Any, gateway: Gateway, **options: Any) -> Iterator[Tour]:
+    context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+    page = context.new_page()
+    wrong: list[str] = []
+    page.on("dialog", lambda dialog: (wrong.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    page.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", lambda asked: None if asked.url.startswith(gateway.url) else wrong.append(asked.url))
+    page.goto(link(gateway))
+    page.wait_for_url(re.compile(r"/panel/[\w-]+/$"))
+    try:
+        yield Tour(gateway, page, page.url.rstrip("/"), wrong)
+    finally:
+        context.close()
+    assert wrong == []
+
+
+def asked(tour: Tour) -> None:
+    tour.go("")
+    tour.page.click(".big summary")
+    tour.page.fill("#prompt", "Why did we choose postgres, what about its row locks?")
+    with tour.page.expect_navigation():
+        tour.page.click(".big button")
+
+
+def conflict(tour: Tour) -> None:
+    tour.go("edit?path=memory/dam.md")
+    # As if somebody had been faster.
+    tour.page.eval_on_selector("[name=revision]", "field => { field.value = '1' }")
+    tour.page.fill("#text", "The dam is mine.")
+    with tour.page.expect_navigation():
+        tour.page.click("main button:has-text('Save')")
+
+
+def preview(tour: Tour) -> None:
+    tour.go("remember")
+    tour.page.fill("#text", f"The key is {SECRET}.")
+    with tour.page.expect_navigation():
+        tour.page.click("main button")
+
+
+def sealed(tour: Tour) -> None:
+    tour.open_note("Staging access")
+    with tour.page.expect_navigation():
+        tour.page.click("a.sealed")
+
+
+def shown(tour: Tour) -> None:
+    sealed(tour)
+    with tour.page.expect_navigation():
+        tour.page.click("main button")
+
+
+def invited(tour: Tour) -> None:
+    tour.go("devices")
+    tour.page.fill("#name", "phone")
+    with tour.page.expect_navigation():
+        tour.page.click("button:has-text('Make an invite')")
+
+
+def asked_by_a_program(tour: Tour) -> None:
+    tour.go("devices")
+    for summary in tour.page.query_selector_all("main details > summary"):
+        summary.click()
+    tour.page.fill("#program-words", asks_to_sign_in(tour.gateway.machine))
+    with tour.page.expect_navigation():
+        tour.page.click("button:has-text('Look who asks')")
+
+
+def tokened(tour: Tour) -> None:
+    tour.go("devices")
+    for summary in tour.page.query_selector_all("main details > summary"):
+        summary.click()
+    tour.page.fill("#token-name", f"lens-{os.urandom(3).hex()}")
+    with tour.page.expect_navigation():
+        tour.page.click("button:has-text('Make it')")
+
+
+def tasked(tour: Tour) -> None:
+    tour.go("tasks")
+    with tour.page.expect_navigation():
+        tour.page.click("td a:has-text('Review')")
+
+
+PAGES: dict[str, Any] = {
+    "search": "",
+    "hits": lambda tour: tour.search("why postgres"),
+    "prompt": asked,
+    "note": lambda tour: tour.open_note("Postgres, not MySQL"),
+    "evil": lambda tour: tour.open_note("Evil"),
+    "file": "file?path=MEMORY.md",
+    "changes": "changes?path=memory/dam.md&to=2",
+    "edit": "edit?path=memory/dam.md",
+    "conflict": conflict,
+    "delete": "delete?path=memory/dam.md",
+    "deleted": "deleted",
+    "sealed": sealed,
+    "shown": shown,
+    "remember": "remember",
+    "preview": preview,
+    "projects": "projects",
+    "project": "project",
+    "entities": "entities",
+    "graph": "graph",
+    "timeline": "timeline",
+    "day": "day?day=2026-11-25",
+    "learned": "learned",
+    "tasks": "tasks",
+    "task": tasked,
+    "devices": "devices",
+    "invited": invited,
+    "program": asked_by_a_program,
+    "tokened": tokened,
+    "health": "health",
+    "missing": "nothing",
+}
+
+
+CUT_OFF = "[...document.querySelectorAll('pre.wrap')].some(one => one.scrollWidth > one.clientWidth)"
+"""Whether of a text that is to be read or copied whole, such as an invite, a part is out of sight."""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_axe_finds_nothing(chromium: Any, gateway: Gateway, scheme: str, width: int) -> None:
+    """Of any impact; nothing is wider than the window, what is shown once is whole, and the policy had nothing to stop."""
+    found: list[str] = []
+    with touring(chromium, gateway, color_scheme=scheme, viewport={"width": width, "height": 900}) as tour:
+        for name, way in PAGES.items():
+            if callable(way):
+                way(tour)
+            else:
+                tour.go(way)
+            for summary in tour.page.query_selector_all("main details:not([open]) > summary"):
+                summary.click()
+            # By the debugger, which no policy of a page binds.
+            tour.page.evaluate(AXE.read_text(encoding="utf-8"))
+            result = tour.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+            found += [f"{name}: {each['id']} {each['nodes'][0]['html'][:120]}" for each in result["violations"]]
+            if tour.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
+                found.append(f"{name}: wider than {width}")
+            if tour.page.evaluate(CUT_OFF):
+                found.append(f"{name}: cut off at {width}")
+            if SHOTS:
+                tour.page.screenshot(path=Path(SHOTS) / f"{name}-{scheme}-{width}.png", full_page=True)
+        tour.page.goto(gateway.url)
+        tour.page.evaluate(AXE.read_text(encoding="utf-8"))
+        result = tour.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        found += [f"enter: {each['id']}" for each in result["violations"]]
+    assert found == []
+
+
+def test_every_page_is_whole_without_script(chromium: Any, gateway: Gateway) -> None:
+    with (
+        touring(chromium, gateway) as scripted,
+        touring(chromium, gateway, java_script_enabled=False) as plain,
+    ):
+        for name, way in PAGES.items():
+            if callable(way):
+                continue
+            told = []
+            for tour in (scripted, plain):
+                tour.go(way)
+                text = tour.page.inner_text("main")
+                told.append(re.sub(r"\d+ (minute|second|visit)s?( ago)?|just now|open streams\s+\d+", "", text))
+            if name != "health":  # it counts visits and streams
+                assert told[0] == told[1], name
+        plain.search("why postgres")
+        assert "row locks" in plain.page.inner_text("main")
+        with plain.page.expect_navigation():
+            plain.page.click("ol.list h3 a")
+        with plain.page.expect_navigation():
+            plain.page.click("text=Edit")
+        plain.page.fill("#text", "We chose postgres over mysql for its row locks, in 2024.")
+        with plain.page.expect_navigation():
+            plain.page.click("main button:has-text('Save')")
+        assert "Saved as revision" in plain.page.inner_text("[role=status]")
+
+
+def test_the_whole_tour_by_keyboard(chromium: Any, gateway: Gateway) -> None:
+    """Everything that can be clicked is reached by Tab, in the order of the page, and is seen where it stands; `/` searches."""
+    with touring(chromium, gateway) as tour:
+        page = tour.page
+        for name, way in PAGES.items():
+            if callable(way):
+                continue
+            tour.go(way)
+            wanted = page.evaluate(
+                "[...document.querySelectorAll('a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex=\"0\"]')]"
+                ".filter(each => each.checkVisibility() && each.getBoundingClientRect().width).length"
+            )
+            seen = set()
+            for _ in range(wanted + 5):
+                page.keyboard.press("Tab")
+                at = page.evaluate(
+                    "(() => { const at = document.activeElement; if (at === document.body) return null;"
+                    " const all = [...document.querySelectorAll('*')]; const style = getComputedStyle(at);"
+                    " const ring = at.matches('a *') ? 'x' : style.outlineStyle;"
+                    " return [all.indexOf(at), ring, at.outerHTML.slice(0, 90)] })()"
+                )
+                if at is None or at[0] in seen:
+                    break
+                assert at[1] != "none", (name, at[2])
+                seen.add(at[0])
+            assert len(seen) >= wanted, (name, len(seen), wanted)
+        tour.go("projects")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "main"
+        with page.expect_navigation():
+            page.keyboard.press("/")
+        page.wait_for_function("document.activeElement.id === 'q'")
+        page.keyboard.type("why postgres")
+        with page.expect_navigation():
+            page.keyboard.press("Enter")
+        for _ in range(40):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.closest('ol.list h3') !== null"):
+                break
+        with page.expect_navigation():
+            page.keyboard.press("Enter")
+        assert "row locks" in page.inner_text("article")
+
+
+def test_a_hostile_note_does_nothing(chromium: Any, gateway: Gateway) -> None:
+    """No dialog, no request elsewhere, nothing for the policy to stop; a link of it leads out without saying from where."""
+    with touring(chromium, gateway) as tour:
+        tour.open_note("Evil")
+        assert tour.page.query_selector_all("article script, article img, article [onerror]") == []
+        assert "<script>alert(1)</script>" in tour.page.inner_text("article")
+        links = tour.page.eval_on_selector_all("article a[href]", "all => all.map(each => [each.href, each.rel])")
+        assert [href for href, _ in links] == ["https://evil.example/p.png", "https://example.org/"]
+        assert all("noreferrer" in rel for _, rel in links)
+
+
+def test_what_is_sealed_closes_by_itself(chromium: Any, gateway: Gateway) -> None:
+    with touring(chromium, gateway) as tour:
+        shown(tour)
+        assert SECRET in tour.page.inner_text("main")
+        tour.page.wait_for_url(re.compile(r"/note/"), timeout=60_000)
+        assert SECRET not in tour.page.content()
+
+
+def test_an_open_page_follows_what_is_stored(chromium: Any, gateway: Gateway) -> None:
+    with touring(chromium, gateway) as tour:
+        tour.go("")
+        tour.page.wait_for_timeout(100)
+        gateway.machine.run("store", "The heron came back.", "--title", "Heron")
+        tour.page.wait_for_selector("text=Heron", timeout=30_000)
+
+
+def test_the_link_is_opened_by_a_file(chromium: Any, gateway: Gateway, tmp_path: Path) -> None:
+    """As `confide panel` does it: no list of processes has the link. Another page gets nothing by leading there."""
+    file = tmp_path / "panel.html"
+    file.write_text(f'<meta http-equiv="refresh" content="0; url={link(gateway)}">')
+    context = chromium.new_context()
+    page = context.new_page()
+    page.goto(file.as_uri())
+    page.wait_for_url(re.compile(r"/panel/[\w-]+/$"))
+    base = page.url
+    file.write_text(f'<meta http-equiv="refresh" content="0; url={base}">')
+    page.goto(file.as_uri())
+    page.wait_for_selector("text=other sites")
+    context.close()
