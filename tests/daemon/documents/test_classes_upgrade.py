@@ -19,6 +19,7 @@ from confide_daemon.store.rows import Filter
 from confide_daemon.store.store import Store
 from confide_memory.classes import AGENT, DERIVED, OWNER, TRUSTED, UNTRUSTED
 from confide_transfer.move.daemon.documents import Load, Moving
+from confide_transfer.move.daemon.table import MovingTable
 
 BEFORE = Path(__file__).parents[2] / "fixtures" / "spaces" / "before_classes.json"
 """The rows of a space as the commit before classes wrote them: two saved files, one of `extra`, an import, a session, two notes."""
@@ -108,10 +109,10 @@ def test_classes_go_along_where_a_space_moves(tmp_path: Path, monkeypatch: pytes
         **{"memory/a.md": UNTRUSTED, "memory/notes/n.md": UNTRUSTED},
         "memory/t.md": OWNER,
     }
-    carried = source.moving.revisions(0, texts=True, most=100, most_bytes=10**6)
+    carried = source.tables(MovingTable).revisions(0, texts=True, most=100, most_bytes=10**6)
     texts = [source.documents.revision(number, one.revision) for one in carried for number in [_id(source, one.path)]]
     revisions = [(one, text.text if text else None) for one, text in zip(carried, texts, strict=True)]
-    load = Load(revisions, documents=source.moving.documents(0, limit=100))
+    load = Load(revisions, documents=source.tables(MovingTable).documents(0, limit=100))
     moving = Moving(None, DERIVATION.keep, lambda: None)  # type: ignore[arg-type]  # no threads: it is called here
     moving._take(target, load)
     assert classes(target) == classes(source)

@@ -43,7 +43,11 @@ PROGRAMS: dict[str, tuple[Any, dict[str, Entry], OtherWords]] = {
     "confide": (PROGRAM, ENTRIES, OTHER_WORDS),
     "confided": (
         typer.main.get_command(daemon_app.app),
-        {entry.name: entry for entries in daemon_app.COMMANDS.values() for entry in entries},
+        {
+            entry.name: entry
+            for entries in placed(daemon_app.COMMANDS, daemon_app.of_addons()[0]).values()
+            for entry in entries
+        },
         daemon_app.OTHER_WORDS,
     ),
 }
