@@ -95,9 +95,9 @@ class Daemon:
         self.config_file = config_file
         self.is_on_demand = is_on_demand
         self.spaces = spaces
-        self._sessions: set[Session] = set()
+        self.sessions: set[Session] = set()
         self._explained: set[Connection] = set()
-        self._addons = addons
+        self.addons = addons
         self._stop = asyncio.Event()
         self._keys = LiveKeys(state.folder, state.keys)
         self._keys_complaint = self._registry_complaint = ""
@@ -113,7 +113,7 @@ class Daemon:
         self.operator = OperatorDesk(
             state,
             spaces,
-            lambda: len(self._sessions),
+            lambda: len(self.sessions),
             per_space=config.metrics.per_space,
             exposition=exposition,
             is_on_demand=is_on_demand,
@@ -181,7 +181,7 @@ class Daemon:
 
     def announce(self, space_id: str, change: Change) -> None:
         """Tell all machines of a space, and all services, of a revision that none of the machines made."""
-        for session in self._sessions:
+        for session in self.sessions:
             if session.caller.space_id == space_id:
                 session.announce(change)
         for service in self.services:
@@ -305,22 +305,7 @@ class Daemon:
         if self._stop.is_set():
             await connection.close("shutdown")
             return
-        await self._run(
-            Session(
-                connection,
-                current,
-                space,
-                desk=self.desk,
-                spaces=self.spaces,
-                registry=self.state.registry,
-                sessions=self._sessions,
-                rate=rate,
-                min_score=self.config.search.min_score,
-                max_age_s=self.config.server.max_session_s,
-                services=self.services,
-                addons=self._addons,
-            )
-        )
+        await self._run(Session(connection, current, space, self, rate))
 
     async def _explain(self, connection: Connection, error: ConfideError, rate: Rate) -> None:
         """Answer every request of this connection with why its space cannot be used, so that a person hears it; then close."""
@@ -343,7 +328,7 @@ class Daemon:
 
     async def _run(self, session: Session) -> None:
         connection = session.connection
-        self._sessions.add(session)
+        self.sessions.add(session)
         self._audit.connected(session.caller.alias, connection.peer_key, connection.session_id)
         ending = "closed"
         try:
@@ -357,7 +342,7 @@ class Daemon:
             log.error("session %s broke: %s", connection.session_id, where(error))
             await connection.close("internal")
         finally:
-            self._sessions.discard(session)
+            self.sessions.discard(session)
             self._audit.ended(
                 session.caller.alias, connection.peer_key, connection.session_id, session.ended_by or ending
             )
@@ -459,7 +444,7 @@ class Daemon:
 
     async def _apply_registry(self, number: int) -> int:
         """Give every session its caller's rights as they are now, where these changed behind that change; the number of the newest."""
-        connected = {session.connection.peer_key for session in self._sessions}
+        connected = {session.connection.peer_key for session in self.sessions}
         passed_on = self.peers.passed_on
         newest, changed = await asyncio.get_running_loop().run_in_executor(
             self._reading, self.callers.changed_since, number, connected | passed_on
@@ -467,7 +452,7 @@ class Daemon:
         for key in passed_on:
             if key in changed and changed[key] is None:
                 self.peers.shut_out(key, self.callers.why_closed(key))
-        for session in self._sessions:
+        for session in self.sessions:
             key = session.connection.peer_key
             if key in connected and key not in changed:
                 continue
@@ -481,7 +466,7 @@ class Daemon:
 
     def _end_expired(self) -> None:
         now = self.state.registry.clock()
-        for session in self._sessions:
+        for session in self.sessions:
             if session.caller.closed(now) == "expired":
                 self._shut_out(session, "expired")
 
@@ -499,13 +484,13 @@ class Daemon:
             session.connection.session_id == session_id
             and session.connection.peer_key == public_key
             and session.ended_by is None
-            for session in self._sessions
+            for session in self.sessions
         )
         return is_here or self.peers.is_live(public_key, session_id)
 
     def _send_elsewhere(self, space_id: str) -> None:
         """Another node holds the space: its sessions have to go there, by coming again."""
-        for session in self._sessions:
+        for session in self.sessions:
             if session.caller.space_id == space_id and session.ended_by is None:
                 self._in_background(session.close("restart"))
         for service in self.services:
@@ -519,7 +504,7 @@ class Daemon:
 
     async def _close_sessions(self) -> None:
         word = self.peers.goodbye
-        goodbyes = [session.close(word) for session in self._sessions]
+        goodbyes = [session.close(word) for session in self.sessions]
         goodbyes += [connection.close(word) for connection in self._explained]
         goodbyes.append(self.peers.leave())
         closing = [asyncio.create_task(goodbye) for goodbye in goodbyes]

@@ -12,7 +12,8 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 import anyio
 import mcp_types
@@ -28,6 +29,7 @@ from confide_daemon import __version__
 from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.access.registry import Registry
 from confide_daemon.addons import Addon, Operation, Service
+from confide_daemon.config import DaemonConfig
 from confide_daemon.documents import transcripts
 from confide_daemon.documents.changes import Change
 from confide_daemon.errors import GrantError, LockedError, StorageError
@@ -82,63 +84,91 @@ GOODBYE_S = 0.5
 _Result = TypeVar("_Result")
 
 
+class SessionsHost(Protocol):
+    """The daemon, as its sessions see it."""
+
+    @property
+    def config(self) -> DaemonConfig:
+        """What daemon.toml says."""
+
+    @property
+    def desk(self) -> RosterDesk:
+        """The devices of all spaces."""
+
+    @property
+    def spaces(self) -> Spaces:
+        """All spaces."""
+
+    @property
+    def registry(self) -> Registry:
+        """Who may connect."""
+
+    @property
+    def sessions(self) -> Iterable[Session]:
+        """All that there are now."""
+
+    @property
+    def services(self) -> Sequence[Service]:
+        """What is told of changes beside the machines."""
+
+    @property
+    def addons(self) -> Sequence[Addon]:
+        """What answers requests besides."""
+
+
+@dataclass(slots=True)
+class Attached:
+    """What a machine has said of itself (`attach`): the groups of tools, the project first named, its name and its version."""
+
+    toolsets: tuple[str, ...] = ("core",)
+    project: str | None = None
+    machine: str = ""
+    proxy_version: str = ""
+
+
+class _Under:
+    """What is under way of a connection."""
+
+    def __init__(self) -> None:
+        self.running: set[asyncio.Task[Any]] = set()
+        """What a shutdown waits for."""
+        self.finishing: set[asyncio.Task[Any]] = set()
+        """Changes, which run to their end."""
+        self.left: set[asyncio.Task[Any]] = set()
+        """Those of them whose caller has met its deadline, or is gone."""
+
+
 class Session:
-    """One authenticated connection, from its welcome to its close."""
+    """One authenticated connection, from its welcome to its close.
+
+    Attributes:
+        ended: nothing of it runs any more.
+        ended_by: why the caller is shut out, once it is; from then on it may do nothing.
+    """
 
     def __init__(
-        self,
-        connection: Connection,
-        caller: Caller,
-        space: Space | None,
-        *,
-        desk: RosterDesk,
-        spaces: Spaces,
-        registry: Registry,
-        sessions: Iterable[Session],
-        rate: Rate,
-        min_score: float,
-        max_age_s: float,
-        services: Sequence[Service] = (),
-        addons: Sequence[Addon] = (),
+        self, connection: Connection, caller: Caller, space: Space | None, daemon: SessionsHost, rate: Rate
     ) -> None:
-        """What it needs of the daemon.
-
-        Args:
-            addons: that answer requests of it.
-            services: that are told of changes beside the machines.
-            space: None while it is locked; then all that needs it is refused, until a machine has brought its key.
-            sessions: all that the daemon has now, this one among them.
-        """
+        """`space`: None while it is locked; then all that needs it is refused, until a machine has brought its key."""
         self.connection = connection
         self.caller = caller
-        self._space: Space | None = None
-        self.desk = desk
-        self._spaces = spaces
-        self.registry = registry
-        self._sessions = sessions
-        self._services = services
+        self.desk, self.registry = daemon.desk, daemon.registry
+        self._daemon = daemon
+        self._spaces = daemon.spaces
         self._rate = rate
-        self._min_score = min_score
-        self._max_age_s = max_age_s
-        self._toolsets: tuple[str, ...] = ("core",)
-        self._project: str | None = None
-        self._machine = self._proxy_version = ""
-        self._running: set[asyncio.Task[Any]] = set()
-        self._finishing: set[asyncio.Task[Any]] = set()
-        self._left: set[asyncio.Task[Any]] = set()
-        """Those of `_finishing` whose caller has met its deadline, or is gone."""
+        self._space: Space | None = None
+        self._attached = Attached()
+        self._under = _Under()
         self._misanswered: set[str] = set()
         """What the machine answered in another form than was agreed, and was logged."""
         self._is_closing = False
         self._goes_elsewhere = False
         """It is told to connect anew, where it is served at once: what comes from now on is asked again there."""
         self.ended = asyncio.Event()
-        """Nothing of it runs any more."""
         self.ended_by: str | None = None
-        """Why the caller is shut out, once it is; from then on it may do nothing."""
         # By these a machine comes to its keys, so they are answered while the space is locked.
-        self._rosters = RosterRequests(desk, spaces, self.caller_now, self.ask)
-        self._parts = [part for addon in addons for part in addon.session(self)]
+        self._rosters = RosterRequests(daemon.desk, daemon.spaces, self.caller_now, self.ask)
+        self._parts = [part for addon in daemon.addons for part in addon.session(self)]
         self._early = {op: answer for part in self._parts for op, answer in part.early.items()}
         self._changing = CHANGING.union(*(part.changing for part in self._parts))
         self._copies = Copies(self.ask, self._held, lambda: self.grants, self._publish)
@@ -149,8 +179,8 @@ class Session:
             self._held,
             self._refusal,
             self._tracked,
-            lambda report: self._surroundings(self._project, report),
-            lambda: self._toolsets,
+            lambda report: self._surroundings(self._attached.project, report),
+            lambda: self._attached.toolsets,
         )
         self._to_server, self._server_in = anyio.create_memory_object_stream[Incoming](MESSAGE_QUEUE)
         self._server_out, self._from_server = anyio.create_memory_object_stream[SessionMessage](MESSAGE_QUEUE)
@@ -264,13 +294,13 @@ class Session:
         with contextlib.suppress(ConnectionLost, TimeoutError):
             async with asyncio.timeout(DRAIN_DEADLINE_S):
                 await self.connection.go_away(code)
-                while self._running:
-                    await asyncio.wait(self._running)
+                while self._under.running:
+                    await asyncio.wait(self._under.running)
         await self.connection.close(code)
 
     async def _expire(self) -> None:
         # A client moves to fresh keys long before (PROTOCOL.md 7.9); one that does not has to come again.
-        await asyncio.sleep(self._max_age_s)
+        await asyncio.sleep(self._daemon.config.server.max_session_s)
         await self.close("expired")
 
     def announce(self, change: Change) -> None:
@@ -364,12 +394,12 @@ class Session:
     async def close_others(self) -> None:
         """End the other sessions of the space, and wait until nothing of them runs. Raises RequestError: one does not end."""
         space_id = self.caller.space_id
-        others = [one for one in self._sessions if one is not self and one.caller.space_id == space_id]
+        others = [one for one in self._daemon.sessions if one is not self and one.caller.space_id == space_id]
         try:
             async with asyncio.timeout(FINISH_DEADLINE_S + 2 * DRAIN_DEADLINE_S):
                 await asyncio.gather(*(one.close("restart") for one in others))
                 await asyncio.gather(*(one.ended.wait() for one in others))
-                for service in self._services:
+                for service in self._daemon.services:
                     await service.settle(space_id)
         except TimeoutError:
             raise RequestError("busy", "another machine of this space is still busy", "try again") from None
@@ -405,13 +435,13 @@ class Session:
                 self.grants.require_project(project)
         except GrantError as error:
             raise RequestError.of(error) from error
-        self._toolsets = toolsets
-        self._machine, self._proxy_version = machine, proxy_version
+        self._attached.toolsets = toolsets
+        self._attached.machine, self._attached.proxy_version = machine, proxy_version
         await self._note_version(proxy_version)
         self._copies.projects.add(project)
         (self._copies.watched.add if watches else self._copies.watched.discard)(project)
-        if self._project is None or self._project == GLOBAL_PROJECT:
-            self._project = project
+        if self._attached.project is None or self._attached.project == GLOBAL_PROJECT:
+            self._attached.project = project
         return {
             "space": self.caller.space_id,
             "project": project,
@@ -472,7 +502,7 @@ class Session:
             return RequestError.of(LockedError())
         if (refusal := self._space.refusal(self.connection.session_id)) is not None:
             return refusal
-        if len(self._running) >= MAX_CALLS_AT_ONCE:
+        if len(self._under.running) >= MAX_CALLS_AT_ONCE:
             problem = f"{MAX_CALLS_AT_ONCE} calls of this connection are running already"
             return RequestError("busy", problem, "wait for one of them")
         return None
@@ -487,17 +517,17 @@ class Session:
             project=project,
             attached=frozenset(self._copies.projects | ({project} if project else set())),
             facts=ConnectionFacts(
-                machine=self._machine,
-                proxy_version=self._proxy_version,
+                machine=self._attached.machine,
+                proxy_version=self._attached.proxy_version,
                 space=self.caller.space,
                 scope=self.caller.scope,
                 last_sync=self._copies.compared_at,
             ),
-            min_score=self._min_score,
+            min_score=self._daemon.config.search.min_score,
             sealing=self._rosters.facts,
             finished=self._finished,
-            tools=frozenset(one.name for one in definitions(self._toolsets)),
-            unknown_toolsets=unknown(self._toolsets),
+            tools=frozenset(one.name for one in definitions(self._attached.toolsets)),
+            unknown_toolsets=unknown(self._attached.toolsets),
             key=self.caller.public_key,
         )
 
@@ -505,11 +535,11 @@ class Session:
         """Run something that a shutdown waits for."""
         task = asyncio.current_task()
         assert task is not None
-        self._running.add(task)
+        self._under.running.add(task)
         try:
             return await work
         finally:
-            self._running.discard(task)
+            self._under.running.discard(task)
 
     async def _finished(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Run something that changes documents to its end, whatever becomes of the connection or of a deadline: the thread that writes
@@ -517,19 +547,19 @@ class Session:
 
         Raises RequestError: so many are under way without anybody who waits that no more is begun.
         """
-        if len(self._left) >= MAX_LEFT:
+        if len(self._under.left) >= MAX_LEFT:
             work.close()
             problem = f"{MAX_LEFT} changes of this connection that did not end in time are under way still"
             raise RequestError("unavailable", problem, "try again in a moment")
         task = asyncio.create_task(self._holding(work))
-        self._finishing.add(task)
-        task.add_done_callback(self._finishing.discard)
+        self._under.finishing.add(task)
+        task.add_done_callback(self._under.finishing.discard)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if not task.done():
-                self._left.add(task)
-                task.add_done_callback(self._left.discard)
+                self._under.left.add(task)
+                task.add_done_callback(self._under.left.discard)
             raise
 
     async def _holding(self, work: Coroutine[Any, Any, _Result]) -> _Result:
@@ -544,22 +574,22 @@ class Session:
         """Let what was begun end: soon, since whoever asks the machine is told that it is gone."""
         try:
             async with asyncio.timeout(FINISH_DEADLINE_S):
-                while self._finishing:
-                    await asyncio.wait(self._finishing)
+                while self._under.finishing:
+                    await asyncio.wait(self._under.finishing)
         except TimeoutError:
             log.warning(
                 "session %s: changes did not end; the other machines see them later", self.connection.session_id
             )
         finally:
-            for task in self._finishing:
+            for task in self._under.finishing:
                 task.cancel()
 
     def _publish(self, change: Change) -> None:
         self._agent.changed(change)
-        for session in self._sessions:
+        for session in self._daemon.sessions:
             if session is not self and session.caller.space_id == self.caller.space_id:
                 session.announce(change)
-        for service in self._services:
+        for service in self._daemon.services:
             service.changed(self.caller.space_id, change)
 
     def publish_here_too(self, change: Change) -> None:

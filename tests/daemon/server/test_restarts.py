@@ -46,11 +46,11 @@ async def test_a_call_behind_a_restart_is_left_to_the_next_connection(
     """It is not refused, so that its agent does not hear of it; what may not be asked twice is. Nobody goes on after a shutdown."""
     async with serving(tmp_path / "data") as daemon, Machine(await daemon.connect(daemon.enroll("laptop"))) as laptop:
         await laptop.attach("proj")
-        (session,) = daemon.daemon._sessions
+        (session,) = daemon.daemon.sessions
         under_way = asyncio.Event()
         call_under_way = asyncio.create_task(under_way.wait())
-        session._running.add(call_under_way)
-        call_under_way.add_done_callback(session._running.discard)  # as those of the session do
+        session._under.running.add(call_under_way)
+        call_under_way.add_done_callback(session._under.running.discard)  # as those of the session do
         closing = asyncio.create_task(session.close(word))
         async with asyncio.timeout(DEADLINE_S):
             while not laptop.connection.is_going_away:  # noqa: ASYNC110 - nothing tells when

@@ -159,7 +159,7 @@ async def test_a_connection_that_is_cut_leaves_no_session_behind(daemon: Serving
     await laptop.attach("proj")
     laptop.connection._ws.transport.abort()
     await laptop.ended_within(10)
-    await until(lambda: not daemon.daemon._sessions)
+    await until(lambda: not daemon.daemon.sessions)
     laptop._received.close()
 
 
