@@ -94,7 +94,7 @@ def load(settings: EmbeddingConfig, name: str | None = None) -> Embedder:
     Raises EmbedderError where it is missing or cannot be used.
     """
     # Imported late: it brings onnxruntime's and numpy's weight, and loading runs in a thread of its own.
-    return providers.provider(name or settings.provider).open(settings)
+    return providers.provider(name or settings.provider).create(settings)
 
 
 def try_out(settings: EmbeddingConfig, name: str) -> None:

@@ -24,7 +24,6 @@ from confide_crypto.errors import (
     ConfideError,
     ConnectionLost,
     HandshakeError,
-    ProtocolViolation,
     RequestError,
     UnreachableError,
     where,
@@ -329,11 +328,9 @@ class Link:
             return UnreachableError("the daemon", "it does not answer in time")
         if isinstance(error, OSError):
             return StateError(self._paths.state, error)
-        if isinstance(error, (KeyError, TypeError, ValueError, AttributeError, RecursionError)):
-            # Whatever a daemon sends, it must not take the agent's session down with it.
-            return ProtocolViolation("the daemon's answer is not of the agreed form; do the versions fit?")
         if isinstance(error, Exception):
-            # No thread or memory is to be had, or a fault of ours: the next attempt may do better, and calls are answered without it.
+            # No thread or memory is to be had, or a fault of ours; what a daemon sends is read by its form, and refused by name. The next
+            # attempt may do better, and calls are answered without it.
             log.error("the link failed: %s", where(error))
             return ConnectionLost(truncated=False, problem=f"this machine could not make it ({where(error)})")
         raise error

@@ -34,7 +34,7 @@ class Settings(Protocol):
 class Provider(Protocol):
     """What a module of this folder is."""
 
-    def open(self, config: EmbeddingSettings) -> Embedder:
+    def create(self, config: EmbeddingSettings) -> Embedder:
         """The model. Raises EmbedderError."""
 
 

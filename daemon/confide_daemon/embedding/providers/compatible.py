@@ -39,7 +39,7 @@ class Settings(RemoteSettings):
         return RemoteSettings.problem(self)
 
 
-def open(config: EmbeddingSettings) -> Embedder:
+def create(config: EmbeddingSettings) -> Embedder:
     """The configured model. Asks the server for its dimensions, where they are not set. Raises EmbedderError."""
     from confide_daemon.embedding.embedder import Limits
     from confide_daemon.embedding.remote import Purpose, connect

@@ -31,7 +31,7 @@ class Settings:
         return None
 
 
-def open(config: EmbeddingSettings) -> Embedder:
+def create(config: EmbeddingSettings) -> Embedder:
     """The model in the configured folder. Raises EmbedderError."""
     settings: Settings = config.section("fastembed")
     folder = Path(settings.folder).expanduser()

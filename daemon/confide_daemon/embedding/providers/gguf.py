@@ -42,7 +42,7 @@ class Settings:
         return None if 0 <= self.max_tokens <= 1_000_000 else ("max_tokens", "it is at least 0 and at most 1,000,000")
 
 
-def open(config: EmbeddingSettings) -> Embedder:
+def create(config: EmbeddingSettings) -> Embedder:
     """The model of the configured file. Raises EmbedderError."""
     settings: Settings = config.section("gguf")
     if not settings.path:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from confide_daemon.embedding.settings import EmbeddingSettings
 
 
-def open(config: EmbeddingSettings) -> Embedder:  # noqa: ARG001 - it has no options
+def create(config: EmbeddingSettings) -> Embedder:  # noqa: ARG001 - it has no options
     return HashedEmbedder()
 
 

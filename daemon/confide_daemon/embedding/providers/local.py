@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from confide_daemon.embedding.settings import EmbeddingSettings
 
 
-def open(config: EmbeddingSettings) -> Embedder:
+def create(config: EmbeddingSettings) -> Embedder:
     """The model in the configured folder, else the packaged one. Raises EmbedderError."""
     if config.folder:
         from confide_daemon.embedding.local.onnx import load_folder

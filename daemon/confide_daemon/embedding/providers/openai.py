@@ -52,7 +52,7 @@ class Settings(RemoteSettings):
         return RemoteSettings.problem(self)
 
 
-def open(config: EmbeddingSettings) -> Embedder:
+def create(config: EmbeddingSettings) -> Embedder:
     """The configured model; nothing is asked of OpenAI yet, unless the model is one that is not known here. Raises EmbedderError."""
     from confide_daemon.embedding.remote import connect
 

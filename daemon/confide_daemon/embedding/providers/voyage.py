@@ -71,7 +71,7 @@ class Settings(RemoteSettings):
         return RemoteSettings.problem(self)
 
 
-def open(config: EmbeddingSettings) -> Embedder:
+def create(config: EmbeddingSettings) -> Embedder:
     """The configured model; nothing is asked of Voyage yet. Raises EmbedderError."""
     from confide_daemon.embedding.remote import connect
 
