@@ -1,0 +1,96 @@
+"""The seam of the daemon: what add-ons bring is found where they are installed, and a copy without them is the core."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+import typer.main
+from tests.support.programs.processes import Daemon
+
+from confide_crypto.errors import EXIT_CONFIG, EXIT_UNREACHABLE
+from confide_daemon import addons
+from confide_daemon.cli import app as commands
+from confide_daemon.store import logs
+
+ROOT = Path(__file__).parents[2]
+WITHOUT = "import sys; sys.path[:] = [path for path in sys.path if not path.rstrip('/').endswith('/addons')]\n"
+
+
+def test_all_that_are_here_are_found() -> None:
+    folders = [path for path in (ROOT / "addons").glob("*/**/addon.py") if {"daemon", "server"} & {*path.parts}]
+    assert len(addons.installed()) == len(folders)
+    assert all(type(each).__module__.startswith("confide_") for each in addons.installed())
+
+
+@pytest.mark.parametrize("group", [addons.GROUP, commands.GROUP, logs.GROUP])
+def test_what_an_entry_point_names_is_there(group: str) -> None:
+    found = entry_points(group=group)
+    assert len(found) > 0
+    for entry in found:
+        assert entry.load()
+
+
+def run(script: str, folder: Path) -> str:
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_copy_without_their_folders_is_the_core(tmp_path: Path) -> None:
+    """Nothing else has to be changed for it."""
+    script = WITHOUT + (
+        "import importlib, pkgutil, confide_daemon\n"
+        "for module in pkgutil.walk_packages(confide_daemon.__path__, 'confide_daemon.'):\n"
+        "    module.name.endswith(('__main__', 'gguf', 'fastembed')) or importlib.import_module(module.name)\n"
+        "from confide_daemon.addons import installed\n"
+        "assert installed() == ()\n"
+        "from confide_daemon.cli.app import app\n"
+        "app(['--help'], standalone_mode=False)\n"
+    )
+    shown = {
+        line.split()[0] for line in run(script, tmp_path).splitlines() if line.startswith("  ") and line[2].isalpha()
+    }
+    core = {entry.name for entries in commands.COMMANDS.values() for entry in entries if not entry.is_hidden}
+    assert core <= shown
+    assert not {"backup", "restore", "store", "gateway"} & shown
+
+
+def test_its_catalogue_has_the_tools_of_the_core(tmp_path: Path) -> None:
+    script = WITHOUT + "from confide_daemon.server.mcp.tool_calls import toolsets; print(*toolsets())"
+    assert run(script, tmp_path).split() == ["core", "notes", "entities"]
+
+
+def test_a_store_without_what_keeps_logs_is_refused_with_a_reason(tmp_path: Path) -> None:
+    script = WITHOUT + (
+        "from confide_crypto.errors import ConfideError\n"
+        "from confide_daemon.store.logs import log_store\n"
+        "try:\n    log_store()\nexcept ConfideError as error:\n    print(error)"
+    )
+    assert "what keeps logs is not installed" in run(script, tmp_path)
+
+
+def test_all_commands_stand_where_people_look_for_them() -> None:
+    names = list(typer.main.get_command(commands.app).commands)  # type: ignore[attr-defined]
+    data = names[names.index("doctor") :]
+    assert data[:5] == ["doctor", "restore", "upgrade", "backup", "store"]
+    assert names[names.index("revoke") + 1] == "gateway"
+
+
+def test_one_that_cannot_be_loaded_keeps_the_daemon_from_starting(tmp_path: Path) -> None:
+    """What it guards, such as a space that has moved away, would be unguarded."""
+    folder = tmp_path / "outside"
+    told = folder / "toy-1.0.dist-info"
+    told.mkdir(parents=True)
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
+    (told / "entry_points.txt").write_text(f"[{addons.GROUP}]\ntoy = toy:Toy\n")
+    (folder / "toy.py").write_text("raise ValueError('out of order')")
+    daemon = Daemon(tmp_path)
+    daemon.env["PYTHONPATH"] = str(folder)
+    said = daemon.run("serve", "--listen", "127.0.0.1:0", code=EXIT_CONFIG)
+    assert "confided: the add-on toy cannot be loaded: ValueError: out of order" in said
+    assert "hint: install it anew, or remove it" in said
+    assert "is not running" in daemon.run("status", code=EXIT_UNREACHABLE)
