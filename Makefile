@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: capacity clients deploy installs panel demo test e2e steady channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos drawn logged schedules soak catalogue schema lock docs clean
+.PHONY: capacity clients core deploy installs panel demo test e2e steady channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos drawn logged schedules soak catalogue schema lock docs clean
 
 demo: $(STAMP)
 	./demo/run
@@ -30,6 +30,10 @@ N ?= 10
 OF ?= test
 steady: $(STAMP)
 	$(BIN)/python -m tests.steady --runs $(N) --target $(OF)
+
+# The core by itself: what needs no add-on passes with `addons/` off the path.
+core: $(STAMP)
+	$(BIN)/python -m tests.core
 
 channel: $(STAMP)
 	$(BIN)/python -m pytest -n 0 -m channel --cov --cov-report term tests/crypto

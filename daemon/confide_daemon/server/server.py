@@ -144,7 +144,8 @@ class Daemon:
             self.operator.also(service.ailments)
         self.peers = next((peers for addon in addons if (peers := addon.peers(self)) is not None), Peers())
         self.operator.also(self.peers.ailments)
-        spaces.on_elsewhere = self._send_elsewhere
+        if self.peers.ways is not None:
+            spaces.on_elsewhere = self._send_elsewhere
 
     @property
     def registry(self) -> Registry:

@@ -51,7 +51,9 @@ def make(server: ProviderServer, tmp_path: Path) -> Iterator[Any]:
             config.section("openai"),
             **({"base_url": server.url, "key_file": str(key_file), "timeout_s": 10.0, "dimensions": 64} | options),
         )
-        embedder = providers.provider("openai").create(EmbeddingConfig(sections={**config.sections, "openai": settings}))
+        embedder = providers.provider("openai").create(
+            EmbeddingConfig(sections={**config.sections, "openai": settings})
+        )
         assert isinstance(embedder, RemoteEmbedder)
         opened.append(embedder)
         return embedder
