@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import statistics
 import subprocess
 import time
 from functools import partial
@@ -64,8 +65,8 @@ async def test_a_greedy_caller_slows_down_itself_and_nobody_else(
             took = time.monotonic() - started
         assert took >= extra / REQUESTS_PER_S * 0.9
         assert len(waits) >= 10
-        # Whoever had to wait for the greedy one would wait for most of that time.
-        assert max(waits) < took / 2
+        # Whoever had to wait for the greedy one would wait for most of that time, each time; a busy machine makes one of them long.
+        assert statistics.median(waits) < took / 10
 
 
 async def test_what_would_wait_too_long_is_refused_as_busy() -> None:
