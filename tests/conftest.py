@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib.util
 import os
 import re
 from collections.abc import AsyncIterator
@@ -91,6 +92,10 @@ JOURNEYS = {
 }
 """Modules below folders `e2e` that `make test` runs as well: one way through each part of the product, with its real programs."""
 TESTS = Path(__file__).parent
+HAS_ADDONS = importlib.util.find_spec("confide_night") is not None
+ADDONS = "|".join(path.name for path in (TESTS.parent / "addons").glob("confide_*"))
+NAMES_ADDON = re.compile(rf"^\s*(from|import) ({ADDONS}|tests[.]support[.]crypto[.]frozen)\b", re.MULTILINE)
+"""What a module of tests says that needs add-ons. Where there are none (`make core`) it is passed over, as is a test marked so."""
 
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -142,7 +147,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `--quick`, what takes long is not even imported."""
+    """With `--quick`, what takes long is not even imported; without add-ons, nor is what imports them."""
+    if not HAS_ADDONS and collection_path.suffix == ".py" and NAMES_ADDON.search(collection_path.read_text("utf-8")):
+        return True
     if not config.getoption("--quick"):
         return None
     if collection_path.name in SLOW:
@@ -163,6 +170,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if is_e2e(item.path):
             item.add_marker("e2e")
+    if not HAS_ADDONS:
+        needing = [item for item in items if item.get_closest_marker("addons")]
+        config.hook.pytest_deselected(items=needing)
+        items[:] = [item for item in items if item not in needing]
     if config.getoption("--quick"):
         long = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=long)

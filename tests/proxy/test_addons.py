@@ -31,6 +31,7 @@ def places(addon: Addon) -> Iterator[str]:
     yield from (place for _, place, _ in (addon.pages.routes if addon.pages else ()))
 
 
+@pytest.mark.addons
 def test_all_that_are_here_are_found_by_their_names() -> None:
     folders = {path.parent.name.removeprefix("confide_") for path in (ROOT / "addons").glob("*/addon.py")}
     folders |= {path.parents[1].name.removeprefix("confide_") for path in (ROOT / "addons").glob("*/local/addon.py")}
@@ -74,6 +75,7 @@ def loaded_by(script: str, folder: Path) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
+@pytest.mark.addons
 def test_a_command_of_the_core_looks_for_none(tmp_path: Path) -> None:
     run = "from confide_proxy.cli.app import app\napp({}, standalone_mode=False)"
     own = loaded_by(run.format(["search", "--help"]), tmp_path)
@@ -128,6 +130,7 @@ def asks(file: Path) -> set[str]:
     return {each.value for node in asking for each in node.args if isinstance(each, ast.Constant)}
 
 
+@pytest.mark.addons
 @pytest.mark.parametrize(
     "module", ["confide_night.order.wire", "confide_transfer.move.shared.moved"], ids=["tasks", "moves"]
 )

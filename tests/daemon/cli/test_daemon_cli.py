@@ -191,6 +191,7 @@ def test_doctor_finds_nothing_wrong_and_then_something(ready: Confided) -> None:
     assert "hint: " in said.stderr
 
 
+@pytest.mark.addons
 def test_the_catalogue_is_printed_the_same_each_time(confided: Confided) -> None:
     """Byte for byte what was printed when the proxy's file was made, by a process that hashed otherwise."""
     done = subprocess.run(

@@ -93,6 +93,7 @@ async def trust(laptop: Machine, path: str) -> dict[str, Any]:
     return await laptop.request("trust", {**asked, "hash": doubts["hash"]})
 
 
+@pytest.mark.addons
 async def test_who_wrote_it_decides(tmp_path: Path) -> None:
     """A saved file is its owner's, a tool's is the agent's, a rule's is derived, an import's and a transcript's nobody's: in all that
     tells of them. What a note says of itself, or a caller says that it is, raises nothing."""
@@ -158,6 +159,7 @@ async def test_who_wrote_it_decides(tmp_path: Path) -> None:
         assert await class_of(laptop, answer["result"]["path"]) == AGENT
 
 
+@pytest.mark.addons
 async def test_nothing_raises_a_class_but_a_person(tmp_path: Path) -> None:
     """Renamed, copied into another file, edited, merged, deleted and made anew, restored, stored again by an agent, written out and filled
     in again, cut again: an untrusted text stays untrusted. The lines beside it are as they were."""
@@ -220,6 +222,7 @@ async def test_nothing_raises_a_class_but_a_person(tmp_path: Path) -> None:
         await nobody_sees("an agent said it in other words")
 
 
+@pytest.mark.addons
 async def test_a_note_that_is_untrusted_touches_no_other(tmp_path: Path) -> None:
     """It says that it supersedes an owner's note, is related with it and is called by its name: where nothing untrusted may come back, not
     even its title does, and it takes nothing's place."""
@@ -305,6 +308,7 @@ async def test_a_person_trusts_just_this_text(tmp_path: Path) -> None:
             assert caught.value.code == "denied"
 
 
+@pytest.mark.addons
 async def test_hostile_notes_never_come_unasked(tmp_path: Path) -> None:
     """Of 200 hostile notes, stored by an agent, saved as files and imported, none comes back where nothing untrusted may."""
     async with working(tmp_path) as work:

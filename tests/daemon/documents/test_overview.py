@@ -136,6 +136,7 @@ async def test_a_briefing_has_the_beginning_of_memory_md_and_the_ends_of_files(l
     assert [each["snippet"].strip() for each in alone["head"]] == ["- Answer in English."]
 
 
+@pytest.mark.addons
 async def test_a_list_that_comes_unasked_has_no_note_that_a_trusted_one_supersedes(
     laptop: Machine, agent: Agent
 ) -> None:

@@ -155,6 +155,7 @@ def _texts(value: Any) -> list[str]:
     return [text for one in value for text in _texts(one)] if isinstance(value, list) else []
 
 
+@pytest.mark.addons
 @pytest.mark.parametrize("kind", ["one project", "another space"])
 async def test_no_tool_tells_of_what_is_hidden(daemon: Serving, kind: str) -> None:
     async with machine(daemon, "owner") as owner:

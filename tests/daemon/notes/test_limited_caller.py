@@ -131,6 +131,7 @@ async def caller(
         yield agent, notes
 
 
+@pytest.mark.addons
 @pytest.mark.parametrize("seed", range(30 if IS_THOROUGH else 1))
 async def test_what_is_hidden_changes_no_answer(tmp_path: Path, seed: int) -> None:
     async with (

@@ -209,6 +209,7 @@ async def test_a_stream_of_news_in_the_later_era(laptop: Machine) -> None:
     assert set(seen) == {"ResourceUpdated", "ResourcesListChanged"}
 
 
+@pytest.mark.addons
 async def test_prompts(agent: Agent) -> None:
     listed = (await agent.client.list_prompts()).prompts
     assert [one.name for one in listed] == ["remember", "recall", "morning_report"]

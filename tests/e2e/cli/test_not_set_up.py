@@ -30,6 +30,7 @@ NEED_NOTHING = {
 """What needs no daemon, and answers that there is nothing."""
 
 
+@pytest.mark.addons
 def test_no_command_that_looks_makes_anything(tmp_path: Path) -> None:
     """Every command that is not for setting up says that nothing is set up, ends with 5, and leaves all files as they were."""
     machine = Inside(tmp_path, "fresh", is_set_up=False)

@@ -228,6 +228,7 @@ def test_there_are_many() -> None:
     assert len({given.line for given in CONFIDE + CONFIDED}) > 100
 
 
+@pytest.mark.addons
 @pytest.mark.long
 @pytest.mark.parametrize("code", sorted({given.code for given in CONFIDE}))
 def test_what_is_wrong_for_confide(code: int, machine: Machine) -> None:
@@ -265,6 +266,7 @@ def test_what_is_no_invite(machine: Machine) -> None:
     assert files(machine) == before
 
 
+@pytest.mark.addons
 def test_a_slip_in_a_word_that_may_stand_for_an_invite(machine: Machine) -> None:
     """`local` is the one word that `confide move` takes; a slip in it is no part of an invite that was lost."""
     for typed in ("loacl", "locl", "Local "):

@@ -55,6 +55,7 @@ def check(ended: Ended, command: tuple[str, ...]) -> None:
         assert "confide: " in ended.err or "Usage" in ended.err or "note: " in ended.err, (command, ended)
 
 
+@pytest.mark.addons
 @pytest.mark.parametrize("seed", range(200 if IS_THOROUGH else 1))
 async def test_no_lie_of_a_daemon_breaks_a_command(tmp_path: Path, seed: int) -> None:
     """In an order that is drawn too: what a command keeps of one lie the next one meets."""
@@ -87,6 +88,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(client, name, 0.5)
 
 
+@pytest.mark.addons
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("seed", range(40 if IS_THOROUGH else 1))
 async def test_answers_twice_unasked_and_never_break_no_command(tmp_path: Path, seed: int) -> None:

@@ -87,6 +87,7 @@ def test_examples_can_be_typed_as_they_stand(program: str, name: str) -> None:
     assert all("Example" in each.epilog for each in (group, *getattr(group, "commands", {}).values()) if each.epilog)
 
 
+@pytest.mark.addons
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_other_words_lead_to_commands_that_exist(program: str) -> None:
     commands, entries, words = PROGRAMS[program]
@@ -112,6 +113,7 @@ def test_what_was_meant(word: str, command: str | None) -> None:
     assert meant(word, ENTRIES, OTHER_WORDS) == command
 
 
+@pytest.mark.addons
 @pytest.mark.parametrize(
     ("typed", "command"),
     [
@@ -136,6 +138,7 @@ def test_what_was_meant_in_a_group_may_be_outside_of_it(typed: str, command: str
     assert hint.startswith(f"did you mean confided {command}? ") if command else "did you mean" not in hint
 
 
+@pytest.mark.addons
 @pytest.mark.parametrize(("word", "command"), [("ad", "add"), ("ap", None), ("app", "approve"), ("re", None)])
 def test_a_beginning_of_two_letters_is_a_word_that_lacks_one_letter(word: str, command: str | None) -> None:
     """`confide task ad` is `add`, and not another word for `confide store`."""
@@ -178,6 +181,7 @@ def test_a_slip_in_a_word_leads_back_to_it_or_nowhere(program: str) -> None:
     assert len(lost) < tried / 25, lost
 
 
+@pytest.mark.addons
 @pytest.mark.parametrize(
     ("typed", "near"),
     [

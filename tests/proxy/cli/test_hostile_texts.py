@@ -37,6 +37,7 @@ def prepared(tmp_path: Path) -> Machine:
     return machine
 
 
+@pytest.mark.addons
 @pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
 async def test_no_output_steers_a_terminal(tmp_path: Path, as_json: bool) -> None:
     """Every command against a daemon whose every text is an attack; bytes below 0x20 but line end and tab, and 0x7f to 0x9f."""

@@ -50,6 +50,7 @@ def absent(tmp_path: Path) -> Machine:
     return machine
 
 
+@pytest.mark.addons
 def test_all_that_a_client_asks_first_is_answered_in_its_place(tmp_path: Path) -> None:
     """By a daemon that takes the connection and is mute, at a port that refuses, and with none at all: nothing waits for a link, so all
     answers come in the order of the questions, in both eras."""

@@ -365,6 +365,7 @@ LISTS: tuple[tuple[str, Message], ...] = (
 )
 
 
+@pytest.mark.addons
 @pytest.mark.parametrize("toolsets", [["core"], ["all"]], ids="".join)
 async def test_an_agent_is_told_of_tools_in_our_words(tmp_path: Path, toolsets: list[str]) -> None:
     """While the link is up, when the daemon says that they have changed, and at the next start, from the disk."""

@@ -294,6 +294,7 @@ def test_what_only_asks_is_not_the_daemons_to_say(space: Space, tool: str) -> No
         Space().call(tool, lying, content=f"token {TOKEN}", title="t")
 
 
+@pytest.mark.addons
 def test_what_only_asks_is_as_the_daemon_lists_it() -> None:
     asking = {tool["name"] for tool in catalogue(("all",))["tools"] if tool["annotations"]["readOnlyHint"]}
     # `secret_get` asks as well, and is not listed so: clients let such tools through without a person.

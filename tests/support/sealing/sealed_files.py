@@ -19,6 +19,7 @@ from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_crypto.transport.open import Connection
 from confide_daemon.access.callers import Grants
+from confide_daemon.spaces.space import Space
 from confide_proxy.config import Policy, ProxyConfig
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.link.key_rotation import MachineKeys
@@ -48,9 +49,9 @@ class Keeper:
 
     async def documents(self) -> dict[str, str]:
         """What the daemon has of the project, by path."""
-        answer = await self.connection.request("export", {"project": PROJECT, "after": ""}, timeout_s=DEADLINE_S)
-        assert answer["complete"]
-        return {one["path"]: one["text"] for one in answer["documents"]}
+        space = await self.machine.space_here(self.space)
+        rows = await space.documents.following(frozenset((PROJECT,)), (PROJECT, ""), sources=None, limit=1000)
+        return {row.path: (await space.documents.read(PROJECT, row.path)).text for row in rows}
 
     async def records(self) -> list[dict[str, Any]]:
         """The sealed records that the daemon lists."""
@@ -67,6 +68,10 @@ class SealedMachine(Device):
         (self.root / "memory").mkdir(parents=True)
         self.policy = Policy(**secrets)
         self.options: dict[str, Any] = {}
+
+    async def space_here(self, space_id: str) -> Space:
+        """The space, as its daemon has it open."""
+        return await self._serving.daemon.spaces.get(space_id)
 
     def at(self, serving: Serving, *, space: str = SPACE) -> Self:
         """The same machine, which has joined a space of another daemon instead; it is known there by the same key."""
