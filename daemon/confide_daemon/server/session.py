@@ -126,7 +126,7 @@ class Attached:
     proxy_version: str = ""
 
 
-class _Under:
+class UnderWay:
     """What is under way of a connection."""
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class Session:
         self._rate = rate
         self._space: Space | None = None
         self._attached = Attached()
-        self._under = _Under()
+        self._under = UnderWay()
         self._misanswered: set[str] = set()
         """What the machine answered in another form than was agreed, and was logged."""
         self._is_closing = False

@@ -15,7 +15,7 @@ from confide_daemon.server.session import Session
 async def test_a_connection_leaves_so_many_changes_under_way_and_no_more() -> None:
     """Beyond, none is begun, until one of them has ended; and one that somebody waits for counts for nothing."""
     one = Session.__new__(Session)
-    one._finishing, one._left = set(), set()
+    one._under = session.UnderWay()
     one._held = contextlib.nullcontext  # type: ignore[method-assign, assignment]
     ends = asyncio.Event()
     begun = 0
@@ -38,6 +38,6 @@ async def test_a_connection_leaves_so_many_changes_under_way_and_no_more() -> No
     assert begun == len(waiting) + session.MAX_LEFT
     ends.set()
     assert await asyncio.gather(*waiting)
-    await asyncio.gather(*one._left)
+    await asyncio.gather(*one._under.left)
     await asyncio.sleep(0)
     assert await one._finished(change()) == begun
