@@ -94,7 +94,7 @@ JOURNEYS = {
 TESTS = Path(__file__).parent
 HAS_ADDONS = importlib.util.find_spec("confide_night") is not None
 ADDONS = "|".join(path.name for path in (TESTS.parent / "addons").glob("confide_*"))
-NAMES_ADDON = re.compile(rf"^\s*(from|import) ({ADDONS}|tests[.]support[.]crypto[.]frozen)\b", re.MULTILINE)
+NAMES_ADDON = re.compile(rf"^\s*(from|import) ({ADDONS})\b", re.MULTILINE)
 """What a module of tests says that needs add-ons. Where there are none (`make core`) it is passed over, as is a test marked so."""
 
 

@@ -20,12 +20,14 @@ ROOT = Path(__file__).parents[2]
 WITHOUT = "import sys; sys.path[:] = [path for path in sys.path if not path.rstrip('/').endswith('/addons')]\n"
 
 
+@pytest.mark.addons
 def test_all_that_are_here_are_found() -> None:
     folders = [path for path in (ROOT / "addons").glob("*/**/addon.py") if {"daemon", "server"} & {*path.parts}]
     assert len(addons.installed()) == len(folders)
     assert all(type(each).__module__.startswith("confide_") for each in addons.installed())
 
 
+@pytest.mark.addons
 @pytest.mark.parametrize("group", [addons.GROUP, commands.GROUP, logs.GROUP])
 def test_what_an_entry_point_names_is_there(group: str) -> None:
     found = entry_points(group=group)
@@ -73,6 +75,7 @@ def test_a_store_without_what_keeps_logs_is_refused_with_a_reason(tmp_path: Path
     assert "what keeps logs is not installed" in run(script, tmp_path)
 
 
+@pytest.mark.addons
 def test_all_commands_stand_where_people_look_for_them() -> None:
     names = list(typer.main.get_command(commands.app).commands)  # type: ignore[attr-defined]
     data = names[names.index("doctor") :]

@@ -49,10 +49,10 @@ async def test_what_was_not_settled_is_looked_at_again(
         files = Files(kept, ProxyConfig(), Project("shop", root, is_git=False))
         await files.open(Slow(laptop, error), "s")
         assert not await logged(files.changed("shop", paths), "sending a change")
-        answer = await laptop.request("export", {"project": "shop", "after": ""})
+        answer = await laptop.request("documents", {"project": "shop"})
         assert len(answer["documents"]) == 1
         assert await logged(files.changed("shop", None), "sending a change")
-        answer = await laptop.request("export", {"project": "shop", "after": ""})
+        answer = await laptop.request("documents", {"project": "shop"})
         assert len(answer["documents"]) == 2
 
 
