@@ -222,7 +222,8 @@ class Put:
     def _make(self, root: Path, outside: Path) -> None:
         target = root / self.place
         # An earlier one may be a link to "/" or "..", and what is put below it would stay there for every test that comes after.
-        if not any(_is_below(target.parent.resolve(), place) for place in (root, outside)):
+        below = target.resolve() if self.kind == "git" else target.parent.resolve()
+        if not any(_is_below(below, place) for place in (root, outside)):
             return
         target.parent.mkdir(parents=True, exist_ok=True)
         what = os.fsdecode(self.what).replace("{outside}", str(outside))
