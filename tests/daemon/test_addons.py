@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import typer.main
+from tests.support.daemon import loopback, parts
 from tests.support.programs.processes import Daemon
 
-from confide_crypto.errors import EXIT_CONFIG, EXIT_UNREACHABLE
+from confide_crypto.errors import EXIT_CONFIG, EXIT_UNREACHABLE, RequestError
 from confide_daemon import addons
 from confide_daemon.cli import app as commands
+from confide_daemon.config import DaemonConfig
+from confide_daemon.server.mcp import prompts, tool_calls
+from confide_daemon.spaces.part import SpacePart
+from confide_daemon.spaces.space import Space
 from confide_daemon.store import logs
+from confide_daemon.tools import search, store
+from confide_daemon.tools.context import Prompt, Tool
 
 ROOT = Path(__file__).parents[2]
+SECRET = "what was stored"
 WITHOUT = "import sys; sys.path[:] = [path for path in sys.path if not path.rstrip('/').endswith('/addons')]\n"
 
 
@@ -97,3 +107,68 @@ def test_one_that_cannot_be_loaded_keeps_the_daemon_from_starting(tmp_path: Path
     assert "confided: the add-on toy cannot be loaded: ValueError: out of order" in said
     assert "hint: install it anew, or remove it" in said
     assert "is not running" in daemon.run("status", code=EXIT_UNREACHABLE)
+
+
+class Greedy(addons.Addon):
+    """It has names that are the core's, and breaks wherever it is asked for something that lasts."""
+
+    toolsets: ClassVar = {"core": (), "greedy": (Tool(store.DEFINITION, search.call),)}
+    prompts = (Prompt({"name": "recall", "arguments": []}, prompts._remember),)
+
+    def session(self, session: addons.SessionHost) -> list[addons.SessionPart]:
+        return [Breaking()]
+
+    def space(self, space: Space, config: DaemonConfig) -> list[SpacePart]:
+        return [Closing()]
+
+
+class Breaking(addons.SessionPart):
+    early: ClassVar = {"roster": None}
+    operations: ClassVar = {"put": None}
+
+    async def run(self) -> None:
+        raise ValueError(SECRET)
+
+
+class Closing(SpacePart):
+    async def close(self) -> None:
+        raise ValueError(SECRET)
+
+
+@pytest.fixture
+def greedy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The one add-on that there is, until the test ends."""
+    found = (Greedy(),)
+    for module in (tool_calls, prompts, loopback, parts):
+        monkeypatch.setattr(module, "installed", lambda: found)
+    cached = (tool_calls.toolsets, tool_calls.changing, tool_calls._tools, tool_calls._definitions, prompts.prompts)
+    for each in cached:
+        each.cache_clear()
+    yield
+    for each in cached:
+        each.cache_clear()
+
+
+@pytest.mark.usefixtures("greedy")
+def test_no_name_is_taken_from_the_core() -> None:
+    assert tool_calls.toolsets()["core"] == tool_calls.CORE["core"]
+    (found,) = [tool for tool in tool_calls.tools(("all",)) if tool.definition.name == "memory_store"]
+    assert found.call is store.call
+    assert prompts.prompts()["recall"] is prompts.CORE[1]
+
+
+@pytest.mark.usefixtures("greedy")
+async def test_one_that_breaks_ends_neither_a_session_nor_a_space(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the core answers itself it still does; the log says where it broke, and nothing of its text."""
+    async with loopback.serving(tmp_path / "data") as daemon, loopback.machine(daemon) as laptop:
+        await laptop.attach("proj")
+        await laptop.put("memory/a.md", "# One\n")
+        with pytest.raises(RequestError, match="not attached"):
+            await laptop.put("memory/a.md", "# One\n", project="elsewhere")
+        assert (await laptop.request("roster", {"from": 0}))["entries"] == []
+    assert "a part of the session broke: ValueError" in caplog.text
+    assert "closing a part of a space broke: ValueError" in caplog.text
+    assert SECRET not in caplog.text
+    assert "did not close" not in caplog.text

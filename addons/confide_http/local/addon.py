@@ -1,4 +1,4 @@
-"""What `confide` has of this add-on."""
+"""Declare what this add-on brings to `confide`."""
 
 from __future__ import annotations
 

@@ -42,6 +42,7 @@ from confide_daemon.server.operator.jobs import Work
 from confide_daemon.server.rates import Rate
 from confide_daemon.server.session import Session
 from confide_daemon.spaces.maintenance import LOOK_S
+from confide_daemon.spaces.part import unharmed
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 
@@ -232,7 +233,7 @@ class Daemon:
             instance.remove(self.state.folder.address)
             await self.operator.close()
             for service in reversed(self.services):
-                await service.close()
+                await unharmed(service.close(), "closing a service")
             self._listener.shut()
             await self._close_sessions()
             await self._listener.close()

@@ -53,6 +53,7 @@ from confide_daemon.server.requests.overview import OverviewRequests
 from confide_daemon.server.requests.projects import ProjectRequests
 from confide_daemon.server.requests.sealing import SealedRequests
 from confide_daemon.server.requests.sync import SyncRequests
+from confide_daemon.spaces.part import unharmed
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ConnectionFacts, ToolContext
@@ -207,13 +208,15 @@ class Session:
         sealed = SealedRequests(space, self.caller_now, self._rosters.epoch_for, self.desk.unsealed)
         session_id = self.connection.session_id
         classes = ClassRequests(space, self.caller_now, self.desk, self.registry, session_id)
+        core: dict[str, Operation] = {}
+        for family in (self._sync, projects, overview, sealed, classes):
+            core |= family.operations
         of_addons: dict[str, Operation] = {}
         for part in self._parts:
             part.use(space)
-            of_addons |= part.operations
-        for family in (self._sync, projects, overview, sealed, classes):
-            self._requests |= family.operations
-        self._requests |= of_addons
+            # A name that the core has stays the core's, with all that is asked before it is answered.
+            of_addons |= {op: answer for op, answer in part.operations.items() if op not in core}
+        self._requests = core | of_addons
         # Of more projects than a machine attaches, or of the space as a whole.
         operations = {*overview.operations, *sealed.operations, *classes.operations, *of_addons}
         self._unattached = {"transcript", "receipt", "documents", "changes", "forget", *operations}
@@ -257,7 +260,7 @@ class Session:
                     group.create_task(self._forward()),
                     group.create_task(self._serve_space()),
                     group.create_task(self._rosters.run()),
-                    *(group.create_task(part.run()) for part in self._parts),
+                    *(group.create_task(unharmed(part.run(), "a part of the session")) for part in self._parts),
                     group.create_task(self._expire()),
                 ]
                 await self.connection.serve(
@@ -352,8 +355,6 @@ class Session:
         if op in _CHANGING_DEVICES and self._space is not None:
             async with self._held():
                 self._require_settled()
-        if op in self._early:
-            return await self._tracked(_answer(self._early, op, body))
         if op in self._rosters.operations:
             answered = await self._tracked(_answer(self._rosters.operations, op, body))
             if op == "unlock" and self._space is None and not answered["isLocked"]:
@@ -362,6 +363,8 @@ class Session:
                     if self._space is None:
                         self._use(space)
             return answered
+        if op in self._early:
+            return await self._tracked(_answer(self._early, op, body))
         async with self._held():
             return await self._on_request_of_space(op, body)
 

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Awaitable, Mapping
 from typing import Final
 
-from confide_crypto.errors import RequestError
+from confide_crypto.errors import RequestError, where
+from confide_crypto.transport.task_group import raise_if_cancelled
 
 SPACE_LEFT: Final = "move: left"
 """A mark in the database: when the space went to another daemon, in seconds since 1970. A part does nothing from then on."""
 PARTS_AWAITED: Final = "move: tasks awaited"
 """A mark: since when the space is here, while what parts carry is still to come. Until then they do nothing."""
+
+log = logging.getLogger(__name__)
+
+
+async def unharmed(work: Awaitable[None], what: str) -> None:
+    """Wait for what an add-on does; where that breaks, the log says so, and the core goes on. `what` it is, for the log."""
+    try:
+        await work
+    except Exception as error:
+        raise_if_cancelled()
+        log.error("%s broke: %s", what, where(error))  # its text may quote anything
 
 
 class SpacePart:

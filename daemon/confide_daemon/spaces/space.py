@@ -49,7 +49,7 @@ from confide_daemon.sealing.vault_records import VaultRecords
 from confide_daemon.spaces import maintenance
 from confide_daemon.spaces.maintenance import Health, Turns, Upkeep, mark_closed
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.part import SpacePart
+from confide_daemon.spaces.part import SpacePart, unharmed
 from confide_daemon.store.database import Damage, Outbox
 from confide_daemon.store.logs import Lease
 from confide_daemon.store.page_budget import PageBudget
@@ -328,7 +328,7 @@ class Space:
     async def close(self) -> None:
         """Ends the indexing after its current batch and closes the database."""
         for part in reversed(self.parts):
-            await part.close()
+            await unharmed(part.close(), "closing a part of a space")
         await self.records.close()
         await self.upkeep.close()
         await self.history.close()
@@ -337,7 +337,7 @@ class Space:
         await self.searcher.close()
         await self.usage.close()
         for part in reversed(self.parts):
-            await part.finish()
+            await unharmed(part.finish(), "finishing a part of a space")
         with contextlib.suppress(StorageError):
             await self.threads.maintain(mark_closed)
         await self.threads.close()

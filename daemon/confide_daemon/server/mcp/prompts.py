@@ -74,8 +74,10 @@ CORE: Final = (
 @cache
 def prompts() -> Mapping[str, Prompt]:
     """Return all prompts by their names, those of add-ons last."""
-    of_addons = [one for addon in installed() for one in addon.prompts]
-    return {one.definition["name"]: one for one in (*CORE, *of_addons)}
+    found = {str(one.definition["name"]): one for one in CORE}
+    for one in (one for addon in installed() for one in addon.prompts):
+        found.setdefault(one.definition["name"], one)
+    return found
 
 
 def listed() -> list[dict[str, Any]]:

@@ -141,7 +141,7 @@ CORE: Final[Mapping[str, tuple[Tool, ...]]] = {
 def toolsets() -> Mapping[str, tuple[Tool, ...]]:
     """Return all groups of tools by their names, those of add-ons last."""
     of_addons = {name: tuple(tools) for addon in installed() for name, tools in addon.toolsets.items()}
-    return {**CORE, **of_addons}
+    return {**CORE, **{name: tools for name, tools in of_addons.items() if name not in CORE}}
 
 
 @cache
@@ -254,7 +254,9 @@ def _definitions(groups: tuple[str, ...]) -> tuple[Definition, ...]:
 
 @cache
 def _tools(groups: tuple[str, ...]) -> tuple[Tool, ...]:
-    named = {tool.definition.name: tool for group in toolsets().values() for tool in group}
+    named: dict[str, Tool] = {}
+    for tool in (tool for group in toolsets().values() for tool in group):
+        named.setdefault(tool.definition.name, tool)  # one of an add-on takes no name from the core
     shown = {tool.definition.name for group in groups for tool in toolsets()[group]}
     return tuple(tool for name, tool in named.items() if name in shown)
 
