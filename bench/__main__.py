@@ -10,6 +10,7 @@ BENCHES = (
     "start",
     "commands",
     "ends",
+    "house",
     "modules_entered",
     "echo",
     "bulk",

@@ -1,7 +1,8 @@
-"""How many modules of ours one `memory_search` and one plain `memory_store` enter, and what goes over the wire besides the call.
+"""How many modules and functions of ours one `memory_search` and one plain `memory_store` run through, and what goes over the wire besides.
 
 A real `confide mcp` is asked through a real daemon; both start with a `sitecustomize` of this bench's own, whose profiling hook notes,
-while a call is on its way, the modules whose code runs and the requests that are made. The programs themselves know nothing of it.
+while a call is on its way, the modules and functions whose code runs and the requests that are made. Lambdas,
+comprehensions and bodies of classes are no functions here. The programs themselves know nothing of it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ ROUNDS = 9
 WARM_UP = 3
 QUIET_S = 1.0
 """Between two calls: what one sets off must not count for the next, and shows as its aftermath."""
-MOST_SEARCHED, MOST_STORED, MOST_REQUESTS = 45, 50, 2
+MOST_SEARCHED, MOST_STORED, MOST_REQUESTS = (45, 240), (50, 380), 2
 FOLDER_KEY: Final = "CONFIDE_BENCH_ENTERED"
 BESIDE: Final = {
     "confide_proxy.sync.watching.watcher": "hears from the system that a file was written, in a thread of its own; no answer waits for it",
@@ -44,6 +45,9 @@ WHY: Final = {
     "workplace": "where does the agent work, for what it is told of its project?",
     "backlog": "how much waits on that machine?",
 }
+
+OFFLINE: Final = "confide_proxy.offline.local_tools"
+"""Entered where this machine answers by itself, since the daemon is too slow."""
 
 HOOK: Final = f'''
 import mmap, os, sys, threading
@@ -75,6 +79,9 @@ def hook(frame, event, argument):
     if module and module not in seen:
         seen.add(module)
         os.write(told, f"{{number}} {{side}} module {{module}}\\n".encode())
+    if module and code not in seen and code.co_name[0] != "<" and code.co_flags & 1:
+        seen.add(code)
+        os.write(told, f"{{number}} {{side}} function {{module}}:{{code.co_qualname}}\\n".encode())
     if code.co_name == "encode_request" and module:
         os.write(told, f"{{number}} {{side}} request {{frame.f_locals['op']}}\\n".encode())
 
@@ -87,6 +94,8 @@ class Entered(NamedTuple):
     """What was noted between one question and its answer, and between that and the next question."""
 
     modules: dict[str, str]
+    functions: frozenset[tuple[str, str]]
+    """Side and name."""
     requests: list[str]
     aftermath: list[str]
 
@@ -115,16 +124,17 @@ class Gate:
         lines = [line.split() for line in self._told.read_bytes()[noted:].decode().splitlines()]
         own, after = str(self._number - 1), str(self._number)
         modules: dict[str, str] = {}
+        functions = frozenset((side, name) for number, side, kind, name in lines if (number, kind) == (own, "function"))
         for number, side, kind, name in lines:
             if (number, kind) == (own, "module"):
                 modules[name] = side if modules.get(name, side) == side else "both"
-        if any(".offline." in name for name in modules):
+        if OFFLINE in modules:
             sys.exit("the daemon did not answer in time: this machine is too busy to count on")
         requests = {
             when: [f"{side}: {name}" for number, side, kind, name in lines if (number, kind) == (when, "request")]
             for when in (own, after)
         }
-        return Entered(modules, requests[own], requests[after])
+        return Entered(modules, functions, requests[own], requests[after])
 
     @contextmanager
     def _open(self) -> Iterator[None]:
@@ -138,7 +148,9 @@ class Gate:
 def main() -> None:
     """Ask, store, and print what each took."""
     parser = argparse.ArgumentParser(prog="python -m bench.modules_entered", description=__doc__)
-    parser.add_argument("--list", action="store_true", help="name the modules, and on which side each was entered")
+    parser.add_argument(
+        "--list", action="store_true", help="name the modules and functions, and on which side each was entered"
+    )
     is_listed = parser.parse_args().list
     with tempfile.TemporaryDirectory(prefix="confide-bench-") as name:
         folder = Path(name)
@@ -163,17 +175,23 @@ def main() -> None:
     _show("memory_store", stores[WARM_UP:], MOST_STORED, is_listed=is_listed)
 
 
-def _show(tool: str, rounds: list[Entered], most: int, *, is_listed: bool) -> None:
+def _show(tool: str, rounds: list[Entered], most: tuple[int, int], *, is_listed: bool) -> None:
     # What a clock set off just then is in few rounds.
     counts = Counter(module for each in rounds for module in each.modules)
     seen = sorted(module for module, count in counts.items() if 2 * count > len(rounds))
     usual = [module for module in seen if module not in BESIDE]
     sides = Counter(rounds[-1].modules.get(module, "one of them, at times") for module in usual)
-    print(
-        f"{tool}: {len(usual)} modules entered (goal: {most}); {', '.join(f'{n} {side}' for side, n in sides.items())}"
+    ran = Counter(name for each in rounds for name in each.functions)
+    functions = sorted(
+        name for name, count in ran.items() if 2 * count > len(rounds) and name[1].partition(":")[0] not in BESIDE
     )
+    print(
+        f"{tool}: {len(usual)} modules entered (goal: {most[0]}); {', '.join(f'{n} {side}' for side, n in sides.items())}"
+    )
+    print(f"  {len(functions)} functions at both ends (goal: {most[1]})")
     if is_listed:
         print("".join(f"    {rounds[-1].modules.get(module, '-'):6} {module}\n" for module in usual), end="")
+        print("".join(f"    {side:6} {name}\n" for side, name in functions), end="")
     for module in BESIDE.keys() & {*seen}:
         print(f"  beside it: {module}, which {BESIDE[module]}")
     for what, lists in (
