@@ -272,30 +272,30 @@ class Inbox:
         self._is_over.set()
 
     def _take(self, event: Event) -> None:
-        if isinstance(event, Message):
-            self._held_bytes += len(event.data)
-            self._waiting.append(event.data)
-        elif isinstance(event, Request):
-            self._held_bytes += len(event.data)
-            self._keep(self._group.create_task(self._answer(event, self._on_request)))
-        elif isinstance(event, Answer):
-            self._on_answer(event.stream, event.data)
-        elif isinstance(event, Opened):
-            self._held_bytes += len(event.data)
-            body = self._bodies[event.stream] = Body(functools.partial(self._give_credit, event.stream))
-            self._keep(self._group.create_task(self._handle_stream(event, body)))
-        elif isinstance(event, Ended):
-            self._forget_body(event.stream).complete()
-        elif isinstance(event, WasReset):
-            cancelled = RequestError("cancelled", "the sender gave the body up")
-            self._forget_body(event.stream).fail(cancelled)
-        elif isinstance(event, Granted):
-            self._outbox.take_credit()
-        elif isinstance(event, GoAway):
-            self.is_going_away = True
-        elif isinstance(event, Closed):
-            self.close_code = event.code
-            self._is_over.set()
+        match event:
+            case Message(data):
+                self._held_bytes += len(data)
+                self._waiting.append(data)
+            case Request(data=data):
+                self._held_bytes += len(data)
+                self._keep(self._group.create_task(self._answer(event, self._on_request)))
+            case Answer(stream, data):
+                self._on_answer(stream, data)
+            case Opened(stream, data=data):
+                self._held_bytes += len(data)
+                body = self._bodies[stream] = Body(functools.partial(self._give_credit, stream))
+                self._keep(self._group.create_task(self._handle_stream(event, body)))
+            case Ended(stream):
+                self._forget_body(stream).complete()
+            case WasReset(stream):
+                self._forget_body(stream).fail(RequestError("cancelled", "the sender gave the body up"))
+            case Granted():
+                self._outbox.take_credit()
+            case GoAway():
+                self.is_going_away = True
+            case Closed(code):
+                self.close_code = code
+                self._is_over.set()
 
     def _replace_reader(self) -> None:
         self._keep(self._reader)

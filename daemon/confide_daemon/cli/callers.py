@@ -28,8 +28,9 @@ from confide_daemon.cli.console import (
 )
 
 if TYPE_CHECKING:
+    from confide_crypto.sealing.roster import Roster
     from confide_daemon.access.callers import Caller, Grants
-    from confide_daemon.access.registry import State
+    from confide_daemon.access.registry import Registry, State
 
 callers_app = typer.Typer(
     help="List the machines that may connect; add, approve, rename and change them.", invoke_without_command=True
@@ -231,20 +232,7 @@ def revoke(
         if revocations is not None:
             revocations.keep(state.registry)
         roster = Rosters(state.registry).current(gone.space_id)
-        keys = [gone.public_key, *(roster.earlier_keys(gone.public_key) if roster else ())]
-        added_by = roster.added_by if roster else {}
-        brought: dict[bytes, tuple[Caller, bool]] = {}
-        ended = set(keys)
-        # Again: until it is shut out itself, one of them may let in another.
-        while new := [one for one in state.registry.brought_in_by(keys, added_by) if one.public_key not in brought]:
-            for one in sorted(new, key=lambda one: one.gateway is not None):  # machines first: programs go with theirs
-                # A program signs in again, by a machine that may let it in; nobody is asked whether one of a stolen one may stay.
-                is_program = one.gateway is not None and one.invited_by in ended
-                is_to_go = added or is_program or (can_ask() and _is_to_go(gone, one))
-                brought[one.public_key] = one, is_to_go
-                if is_to_go:
-                    enrollment.revoke(state.registry, one.alias)
-                    ended.add(one.public_key)
+        brought = _shut_out_brought(state.registry, gone, roster, is_all=added)
         if revocations is not None:
             revocations.keep(state.registry)
     words = fingerprint_words(gone.public_key)
@@ -256,7 +244,7 @@ def revoke(
             say(
                 f"It still has the keys of its space: for new ones, on another of its machines, confide device rm {words}"
             )
-        for one, went in brought.values():
+        for one, went in brought:
             if went:
                 typer.echo(f"revoked: {one.alias}  {fingerprint_words(one.public_key)}  which it had brought in")
             else:
@@ -264,10 +252,33 @@ def revoke(
 
     listed = [
         {"name": one.alias, "fingerprint": fingerprint_words(one.public_key), "isRevoked": went}
-        for one, went in brought.values()
+        for one, went in brought
     ]
     told = {"revoked": gone.alias, "fingerprint": words, "isDevice": is_device, "broughtIn": listed}
     return Output(told, tell)
+
+
+def _shut_out_brought(
+    registry: Registry, gone: Caller, roster: Roster | None, *, is_all: bool
+) -> list[tuple[Caller, bool]]:
+    """Whom a machine has brought in, and these, each with whether it was shut out too; a person is asked where one is there."""
+    from confide_daemon.access import enrollment
+
+    keys = [gone.public_key, *(roster.earlier_keys(gone.public_key) if roster else ())]
+    added_by = roster.added_by if roster else {}
+    brought: dict[bytes, tuple[Caller, bool]] = {}
+    ended = set(keys)
+    # Again: until it is shut out itself, one of them may let in another.
+    while new := [one for one in registry.brought_in_by(keys, added_by) if one.public_key not in brought]:
+        for one in sorted(new, key=lambda one: one.gateway is not None):  # machines first: programs go with theirs
+            # A program signs in again, by a machine that may let it in; nobody is asked whether one of a stolen one may stay.
+            is_program = one.gateway is not None and one.invited_by in ended
+            is_to_go = is_all or is_program or (can_ask() and _is_to_go(gone, one))
+            brought[one.public_key] = one, is_to_go
+            if is_to_go:
+                enrollment.revoke(registry, one.alias)
+                ended.add(one.public_key)
+    return list(brought.values())
 
 
 def _is_to_go(gone: Caller, one: Caller) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from confide_memory.documents import STOP_WORDS
@@ -142,38 +142,62 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> Que
     `aside`: words of the text that a right piece need not hold, such as "last week".
     """
     raw, text = text, fold(text)
-    match: dict[str, None] = {}
-    exact: dict[str, None] = {}
-    terms: dict[tuple[str, ...], Term] = {}
+    forming = _Forming({}, {}, {})
     for phrase in QUOTED.findall(text):
+        forming.take_phrase(phrase)
+    also = [term for keyword in keywords if (term := _keyword(keyword)).ways]
+    forming.match.update((_quoted(term.ways[0]) + (" *" if term.is_beginning else ""), None) for term in also)
+    compounds = COMPOUND.findall(RUN.sub(" ", text))
+    for compound in compounds:
+        forming.take_compound(compound, is_alone=len(compounds) == 1)
+    forming.take_words(compounds, set(parts(aside)))
+    for run in runs(text):
+        forming.take_run(run)
+    # Last, so that many keywords do not push out the question's own words.
+    forming.match.update((_quoted(way), None) for term in also for way in term.ways[1:])
+    if text != raw:
+        # As it was written: the rows of documents that have not been looked at since letters were folded hold no other form.
+        forming.look_for([word] for word in parts(RUN.sub(" ", unicodedata.normalize("NFC", raw))))
+        forming.match.update((_of_run(run), None) for run in runs(raw))
+    return forming.done(also)
+
+
+@dataclass(slots=True)
+class _Forming:
+    """A question that is being put together: its queries, in the order in which their parts are kept, and its terms by their words."""
+
+    match: dict[str, None]
+    exact: dict[str, None]
+    terms: dict[tuple[str, ...], Term]
+
+    def look_for(self, ways: Iterable[Sequence[str]]) -> None:
+        """Have the keyword leg look for each of these runs of words."""
+        self.match.update((_quoted(way), None) for way in ways)
+
+    def take_phrase(self, phrase: str) -> None:
+        """Take what the caller put in double quotes, which stays one phrase."""
         words = parts(RUN.sub(" ", phrase))
         if words:
-            match[_quoted(words)] = None
+            self.match[_quoted(words)] = None
         if len(words) > 1:
-            exact[_quoted(words)] = None
+            self.exact[_quoted(words)] = None
         elif not words:
-            exact.update((_of_run(run), None) for run in runs(phrase) if len(run) > 1)
-    also = [term for keyword in keywords if (term := _keyword(keyword)).ways]
-    match.update((_quoted(term.ways[0]) + (" *" if term.is_beginning else ""), None) for term in also)
-    compounds = COMPOUND.findall(RUN.sub(" ", text))
-    plain = [word.lower() for compound in compounds for word in PLAIN.findall(compound)]
-    chosen = [word for word in plain if word not in STOP_WORDS] or plain
-    chosen = [word for word in chosen if len(word) > SHORTEST_PREFIX or not is_unstemmed(word)] or chosen
-    skipped = set(parts(aside))
-    proper = _proper(compounds)
-    for compound in compounds:
+            self.exact.update((_of_run(run), None) for run in runs(phrase) if len(run) > 1)
+
+    def take_compound(self, compound: str, *, is_alone: bool) -> None:
+        """Take a compound as each run of words that stands for it; and as a term, where it is a name or all that is asked for."""
         ways = _ways(compound)
-        name = bool(ways) and (is_name(compound) or len(compounds) == 1)
+        name = bool(ways) and (is_name(compound) or is_alone)
         goes_on = name and all(may_go_on(way[-1]) for way in ways)
         shorter = _shorter(compound) if name else []
         for way in ways:
-            match[_quoted(way) + (" *" if goes_on and len(way[-1]) >= SHORTEST_PREFIX else "")] = None
+            self.match[_quoted(way) + (" *" if goes_on and len(way[-1]) >= SHORTEST_PREFIX else "")] = None
             if name:
-                exact[_quoted(way)] = None
+                self.exact[_quoted(way)] = None
         for way in shorter:
-            match[_quoted(way)] = exact[_quoted(way)] = None
+            self.match[_quoted(way)] = self.exact[_quoted(way)] = None
         if name:
-            terms[tuple(ways[0])] = Term(
+            self.terms[tuple(ways[0])] = Term(
                 tuple(map(tuple, ways)),
                 NAME_WEIGHT,
                 is_name=True,
@@ -181,44 +205,55 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> Que
                 is_identifier=is_identifier(compound),
                 shorter=tuple(map(tuple, shorter)),
             )
-    named = {word for term in terms.values() for way in term.ways for word in way}
-    is_single = not match and len(chosen) == 1 and len(chosen[0]) > SHORTEST_PREFIX and may_go_on(chosen[0])
-    for word in chosen:
-        if word in named or word in skipped:
-            continue
-        if is_unstemmed(word):
-            beginning = word[: max(SHORTEST_PREFIX + 1, len(word) - ENDING)]
-            match[_quoted([beginning]) + " *"] = None
-            terms[(beginning,)] = Term(((beginning,),), min(len(word), LONGEST) ** 0.5, is_beginning=True)
-        else:
-            other = spelled_otherwise(word)
-            spellings = ((word,),) if other is None else ((word,), (other,))
-            match.update((_quoted(way), None) for way in spellings[1:])
+
+    def take_words(self, compounds: Sequence[str], skipped: Collection[str]) -> None:
+        """Take the words that say something, of which those of a name are terms already, and those of `skipped` need not be there."""
+        chosen = _telling([word.lower() for compound in compounds for word in PLAIN.findall(compound)])
+        proper = _proper(compounds)
+        named = {word for term in self.terms.values() for way in term.ways for word in way}
+        is_single = not self.match and len(chosen) == 1 and len(chosen[0]) > SHORTEST_PREFIX and may_go_on(chosen[0])
+        for word in chosen:
+            if word in named or word in skipped:
+                continue
             weight = min(len(word), LONGEST) ** 0.5
-            terms[(word,)] = Term(spellings, weight, is_beginning=is_single, is_proper=word in proper)
-    if is_single:
-        match[_quoted(chosen) + " *"] = None
-    else:
-        # The numbers of a date stand in every text of that month or year; as a whole it is looked for all the same.
-        match.update((_quoted([word]), None) for word in chosen if not (word in skipped and word.isdigit()))
-    for run in runs(text):
+            if is_unstemmed(word):
+                beginning = word[: max(SHORTEST_PREFIX + 1, len(word) - ENDING)]
+                self.match[_quoted([beginning]) + " *"] = None
+                self.terms[(beginning,)] = Term(((beginning,),), weight, is_beginning=True)
+            else:
+                other = spelled_otherwise(word)
+                spellings = ((word,),) if other is None else ((word,), (other,))
+                self.look_for(spellings[1:])
+                self.terms[(word,)] = Term(spellings, weight, is_beginning=is_single, is_proper=word in proper)
+        if is_single:
+            self.match[_quoted(chosen) + " *"] = None
+        else:
+            # The numbers of a date stand in every text of that month or year; as a whole it is looked for all the same.
+            self.look_for([word] for word in chosen if not (word in skipped and word.isdigit()))
+
+    def take_run(self, run: str) -> None:
+        """Take a run of letters that no spaces part into words, pair by pair."""
         pairs = bigrams(run)
-        match[_of_run(run)] = None
+        self.match[_of_run(run)] = None
         if len(run) > 1:
-            match.update((_quoted([pair]), None) for pair in pairs)
-        terms.update(((pair,), Term(((pair,),), BIGRAM_WEIGHT, is_beginning=len(run) == 1)) for pair in pairs)
-    # Last, so that many keywords do not push out the question's own words.
-    match.update((_quoted(way), None) for term in also for way in term.ways[1:])
-    total = sum(term.weight for term in terms.values())
-    names = sum(term.weight for term in terms.values() if term.is_name)
-    share = 1.0 if exact and not names else names / total if total else 0.0
-    own = {way for term in terms.values() for way in term.ways}
-    others = tuple(term for term in also if own.isdisjoint(term.ways))  # a word that is given twice counts once
-    if text != raw:
-        # As it was written: the rows of documents that have not been looked at since letters were folded hold no other form.
-        match.update((_quoted([word]), None) for word in parts(RUN.sub(" ", unicodedata.normalize("NFC", raw))))
-        match.update((_of_run(run), None) for run in runs(raw))
-    return Question(_joined(match), _joined(exact), tuple(terms.values())[:MOST_TERMS], share, others)
+            self.look_for([pair] for pair in pairs)
+        self.terms.update(((pair,), Term(((pair,),), BIGRAM_WEIGHT, is_beginning=len(run) == 1)) for pair in pairs)
+
+    def done(self, also: Sequence[Term]) -> Question:
+        """The question. `also`: the terms of the caller's keywords."""
+        terms = tuple(self.terms.values())
+        total = sum(term.weight for term in terms)
+        names = sum(term.weight for term in terms if term.is_name)
+        share = 1.0 if self.exact and not names else names / total if total else 0.0
+        own = {way for term in terms for way in term.ways}
+        others = tuple(term for term in also if own.isdisjoint(term.ways))  # a word that is given twice counts once
+        return Question(_joined(self.match), _joined(self.exact), terms[:MOST_TERMS], share, others)
+
+
+def _telling(plain: list[str]) -> list[str]:
+    """The words that say something; all, where none does."""
+    chosen = [word for word in plain if word not in STOP_WORDS] or plain
+    return [word for word in chosen if len(word) > SHORTEST_PREFIX or not is_unstemmed(word)] or chosen
 
 
 def is_unstemmed(word: str) -> bool:

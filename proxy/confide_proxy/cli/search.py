@@ -242,15 +242,7 @@ async def call(
             if is_behind and is_queued:
                 return await without_daemon(here, project, asked, None, began, is_behind=True)
             if is_compared:
-                # Unchanged files cost one small comparison.
-                try:
-                    await client.files.compare()
-                except TimeoutError:
-                    raise
-                except (RequestError, FolderError, StateError) as error:
-                    note(f"the files here could not be compared: {error}")
-                except OSError as error:  # this machine's state, and the daemon answers all the same
-                    note(f"the files here could not be compared: {error.strerror or type(error).__name__}")
+                await _compare(client)
             answer = await client.call(tool, arguments, more_meta=meta)
             note(*ignored_notes(client))
             if tool == SEARCH and not answer["results"]:
@@ -269,6 +261,18 @@ async def call(
             found = await without_daemon(here, project, asked, DaemonStartingError(), began)
             return {**found, "daemon": "starting"}
         return await without_daemon(here, project, asked, error, began)
+
+
+async def _compare(client: Client) -> None:
+    """Have the daemon told of what was edited; unchanged files cost one small comparison. Raises TimeoutError."""
+    try:
+        await client.files.compare()
+    except TimeoutError:
+        raise
+    except (RequestError, FolderError, StateError) as error:
+        note(f"the files here could not be compared: {error}")
+    except OSError as error:  # this machine's state, and the daemon answers all the same
+        note(f"the files here could not be compared: {error.strerror or type(error).__name__}")
 
 
 def ignored_notes(client: Client) -> list[str]:

@@ -53,36 +53,20 @@ def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble
     if leads_out(arguments.get("path") or ""):
         raise ToolError("'path' leads out of the memory", hint=f"such as {EXAMPLE}, a folder, or a glob")
     is_of_tasks, passes = _in_tasks(arguments, project), _narrowed(arguments)
-
-    def text_of(name: str, path: str) -> str | None:
-        # The queue is looked through only for what is nowhere else.
-        found = memory.folders[name].read(path) or memory.read(name, path)
-        return found.text if found else None
-
-    notes = LocalNotes(text_of)
+    notes = LocalNotes(memory)
     if arguments.get("includeRelated"):
         warnings.append("relations and what supersedes a note are told by the daemon alone")
-    if "sessions" in (sources := arguments.get("sources") or ("memory",)):
-        warnings.append("session transcripts are searched by the daemon alone")
-    matches: list[Match] = []
-    if "memory" in sources:
-        asked, days = _asked(arguments["query"], arguments.get("keywords", ()))
-        if days:
-            warnings.append(days)
-        found, unread = memory.search(asked, least=float(arguments.get("minScore", MIN_SCORE)))
-        is_there = _path_filter(arguments.get("path"))
-        matches = [
-            match
-            for match in found
-            if match.project in wanted
-            and is_there(match.path)
-            and (since is None or _day(match) >= since)
-            and (until is None or _day(match) <= until)
-            and is_of_tasks(match.project, match.path)
-            and (passes is None or ((note := notes.fields(match.project, match.path)) and passes(note)))
-        ]
-        if unread:
-            warnings.append(f"{unread} files could not be read, or not in time; ask again for the rest")
+    is_there = _path_filter(arguments.get("path"))
+    matches = [
+        match
+        for match in _found(memory, arguments, warnings)
+        if match.project in wanted
+        and is_there(match.path)
+        and (since is None or _day(match) >= since)
+        and (until is None or _day(match) <= until)
+        and is_of_tasks(match.project, match.path)
+        and (passes is None or ((note := notes.fields(match.project, match.path)) and passes(note)))
+    ]
     rank = arguments["rank"]
     factor = _factor(rank, project, notes)
     matches.sort(key=lambda match: (-factor(match), -match.score, match.project != project))
@@ -103,6 +87,22 @@ def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble
         warnings.append("some of these files hold what still waits in this machine's queue for the daemon")
     structured: dict[str, Any] = {"results": hits, "searchMode": "offline", "indexAge": 0, "warnings": warnings}
     return Answer(search_text.text_of(structured, project=project, nothing=NOTHING), structured)
+
+
+def _found(memory: LocalMemory, arguments: Mapping[str, Any], warnings: list[str]) -> Sequence[Match]:
+    """What the files have of the words, in no order; `warnings` get what could not be looked for."""
+    sources = arguments.get("sources") or ("memory",)
+    if "sessions" in sources:
+        warnings.append("session transcripts are searched by the daemon alone")
+    if "memory" not in sources:
+        return ()
+    asked, days = _asked(arguments["query"], arguments.get("keywords", ()))
+    if days:
+        warnings.append(days)
+    found, unread = memory.search(asked, least=float(arguments.get("minScore", MIN_SCORE)))
+    if unread:
+        warnings.append(f"{unread} files could not be read, or not in time; ask again for the rest")
+    return found
 
 
 def _asked(query: str, keywords: Sequence[str]) -> tuple[Question, str]:
@@ -301,10 +301,10 @@ class Fields:
 
 
 class LocalNotes:
-    """For one search; `read` gives the text of a file, by project and path, and may raise FolderError."""
+    """For one search."""
 
-    def __init__(self, read: Callable[[str, str], str | None]) -> None:
-        self._read = read
+    def __init__(self, memory: LocalMemory) -> None:
+        self._memory = memory
         self._known: dict[tuple[str, str], Fields | None] = {}
         self._deadline = time.monotonic() + FIELDS_BUDGET_S
         self.unread = 0
@@ -323,10 +323,11 @@ class LocalNotes:
         if time.monotonic() > self._deadline:
             return None
         try:
-            text = self._read(project, path)
+            # The queue is looked through only for what is nowhere else.
+            found = self._memory.folders[project].read(path) or self._memory.read(project, path)
         except FolderError:
             return None
-        return None if text is None else _fields_of(text)
+        return _fields_of(found.text) if found else None
 
 
 def _newest_first(found: Sequence[Fields | None]) -> list[int]:

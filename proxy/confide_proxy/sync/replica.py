@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -68,6 +69,35 @@ FORGOTTEN: Final = "was forgotten, and is not sent"
 """Why a file is skipped, each time: a command tells of all such files together."""
 
 
+@dataclass(slots=True)
+class _Comparison:
+    """A comparison under way: what was found in the folder, and what of it the daemon is asked about.
+
+    Attributes:
+        confirmed: what both ends had agreed on when it began.
+        unsettled: the paths that are sent whatever the daemon says of them, as `Scan` has them.
+        present: the paths of all files that were found.
+        sealed: the entries whose text is another one than was agreed on, though the revision is the same.
+        entries: (path, hash, base) of the files that are compared.
+        deleted: the paths of files that a person has deleted, of which the daemon is told.
+        buckets: in which the two ends differ; None: the files are compared as they are.
+    """
+
+    confirmed: dict[str, Confirmed]
+    verdict: Verdict
+    unsettled: list[str]
+    present: set[str]
+    sealed: list[tuple[str, str, int]]
+    entries: list[tuple[str, str, int]]
+    deleted: list[str]
+    buckets: frozenset[int] | None = None
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """The hashes of the files that the daemon is told of, and so says of whether it has them."""
+        return {path: digest for path, digest, _ in self.entries}
+
+
 class Replica:
     """One folder, one daemon. `before_write` is told of each path about to be written by the daemon's wish."""
 
@@ -115,20 +145,17 @@ class Replica:
         others = await self._begin_anew_if_another()
         if is_meant:
             await self._delete_again()
-        verdict = await self._compare(report, force, progress, is_patient=is_patient, is_meant=is_meant)
-        report.is_held |= is_patient and bool(verdict.waiting)
-        await through(self._note_looked, verdict, others)
+        comparison = await self._scan(report, force=force, is_patient=is_patient, is_meant=is_meant)
+        await self._digest(comparison)
+        answer = await self._ask(comparison)
+        await self._adopt(comparison, answer, report)
+        await self._exchange(comparison, answer, report, progress)
+        report.is_held |= is_patient and bool(comparison.verdict.waiting)
+        await through(self._note_looked, comparison.verdict, others)
         return report
 
-    async def _compare(
-        self,
-        report: SyncReport,
-        force: bool,
-        progress: Callable[[int, int], None] | None,
-        *,
-        is_patient: bool,
-        is_meant: bool,
-    ) -> Verdict:
+    async def _scan(self, report: SyncReport, *, force: bool, is_patient: bool, is_meant: bool) -> _Comparison:
+        """Read what the folder holds, beside what was confirmed of it, and judge what it means that files are missing."""
         self._compared_as = self.folder.mark
         for path in await asyncio.to_thread(self._ledger.unfinished):
             async with self._paths.held(path):
@@ -144,56 +171,69 @@ class Replica:
         if force and scanned.secrets and self._records is not None:
             # Whether or not the texts differ: a daemon may have lost records alone, with the vault that it kept them in.
             await self._records.keep_of_file(self._link, str(self.folder.root), scanned.secrets)
-        entries = scanned.entries
-        present = {path for path, _, _ in entries}
-        missing = {path: state for path, state in confirmed.items() if path not in present}
+        present = {path for path, _, _ in scanned.entries}
         skipped = {item["path"] for item in report.skipped}
-        verdict = await self._judged([path for path in missing if path not in skipped], is_patient, is_meant)
-        deleted = [(path, missing[path].revision) for path in missing if path in verdict.deleted]
-        body: dict[str, Any] = {"project": self.folder.project, "entries": entries}
-        # What was stored in clear may have been sealed in its place: the same revision, and another text than was agreed on.
-        sealed = [entry for entry in entries if entry[2] and not confirmed[entry[0]].matches(entry[1])]
-        if len(entries) >= _DIGEST_FROM:
-            buckets = await self._differing(entries)
-            for path, _ in deleted:
-                if bucket_of(path) not in buckets:  # at the other end it is deleted as well
-                    await self._forget(path, confirmed[path])
-            deleted = [item for item in deleted if bucket_of(item[0]) in buckets]
-            if not buckets:
-                await through(self._ledger.note_forgotten, frozenset())
-                self._is_compared = True
-                await self._agree(sealed, {})
-                await self._steps.run([(path, self._send) for path in scanned.unsettled], report)
-                return verdict
-            entries = [entry for entry in entries if bucket_of(entry[0]) in buckets]
-            body |= {"entries": entries, "buckets": sorted(buckets)}
-        body |= {"gone": deleted, "goneHashes": [confirmed[path].hash for path, _ in deleted]}
+        missing = [path for path in confirmed if path not in present and path not in skipped]
+        verdict = await self._judged(missing, is_patient, is_meant)
+        return _Comparison(
+            confirmed,
+            verdict,
+            scanned.unsettled,
+            present,
+            # What was stored in clear may have been sealed in its place: the same revision, and another text than was agreed on.
+            [entry for entry in scanned.entries if entry[2] and not confirmed[entry[0]].matches(entry[1])],
+            scanned.entries,
+            [path for path in missing if path in verdict.deleted],
+        )
+
+    async def _digest(self, comparison: _Comparison) -> None:
+        """Narrow a comparison of many files to the buckets in which the two ends do not hold the same."""
+        if len(comparison.entries) < _DIGEST_FROM:
+            return
+        body = {"project": self.folder.project, "digests": await asyncio.to_thread(digests, comparison.entries)}
+        answer = await ask(self._link, "digest", body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
+        buckets = comparison.buckets = answer["differ"]
+        for path in comparison.deleted:
+            if bucket_of(path) not in buckets:  # at the other end it is deleted as well
+                await self._forget(path, comparison.confirmed[path])
+        comparison.deleted = [path for path in comparison.deleted if bucket_of(path) in buckets]
+        comparison.entries = [entry for entry in comparison.entries if bucket_of(entry[0]) in buckets]
+
+    async def _ask(self, comparison: _Comparison) -> dict[str, Any]:
+        """Ask the daemon what is to be done with the files that are left; nothing, where no bucket differs."""
+        buckets, deleted, confirmed = comparison.buckets, comparison.deleted, comparison.confirmed
+        if buckets is not None and not buckets:
+            return {"send": [], "adopt": [], "pull": [], "drop": [], "forgotten": []}
+        body: dict[str, Any] = {"project": self.folder.project, "entries": comparison.entries}
+        body |= {} if buckets is None else {"buckets": sorted(buckets)}
+        body["gone"] = [(path, confirmed[path].revision) for path in deleted]
+        body["goneHashes"] = [confirmed[path].hash for path in deleted]
         # Where one is made again before the answer is there, it is an edit, as in `_remove`.
-        await through(self._note_gone, [path for path, _ in deleted])
+        await through(self._note_gone, deleted)
         answer = await ask(self._link, "compare", body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
-        answer = {**answer, "pull": [item for item in answer["pull"] if item[0] not in verdict.waiting]}
-        forgotten = frozenset(answer["forgotten"]) & present
+        waiting = comparison.verdict.waiting
+        return {**answer, "pull": [item for item in answer["pull"] if item[0] not in waiting]}
+
+    async def _adopt(self, comparison: _Comparison, answer: dict[str, Any], report: SyncReport) -> None:
+        """Note in the ledger what the answer says of files as they are, and tell of what it lacks of them."""
+        confirmed, deleted = comparison.confirmed, set(comparison.deleted)
+        forgotten = frozenset(answer["forgotten"]) & comparison.present
         report.skipped += [{"path": path, "reason": FORGOTTEN} for path in sorted(forgotten)]
         for path in forgotten & confirmed.keys():
             await self._forget(path, confirmed[path])
         await through(self._ledger.note_forgotten, forgotten)
-        hashes = {path: digest for path, digest, _ in entries}
+        hashes = comparison.hashes
         lost = [path for path in answer["send"] if path in hashes and path in confirmed]
         report.again += [path for path in lost if confirmed[path].matches(hashes[path])]
-        report.came_back += await asyncio.to_thread(self._come_back, answer["pull"], present)
-        await self._adopt(answer["adopt"], entries)
-        await self._agree(sealed, answer)
+        report.came_back += await asyncio.to_thread(self._come_back, answer["pull"], comparison.present)
+        await self._adopt_all(answer["adopt"], comparison.entries)
+        await self._agree(comparison.sealed, answer)
         pulled, gone = {path for path, _ in answer["pull"]}, dict(answer["drop"])
-        for path in {path for path, _ in deleted} - pulled:
+        for path in deleted - pulled:
             await self._forget(path, confirmed[path], gone.get(path, 0))
             report.remove(path)
-        for path in {path for path, _ in deleted} & pulled:
+        for path in deleted & pulled:
             await self._keep(path, confirmed[path])
-        await self._exchange(answer, confirmed, hashes, report, progress)
-        self._is_compared = True
-        unsettled = [path for path in scanned.unsettled if path not in answer["send"]]
-        await self._steps.run([(path, self._send) for path in unsettled], report)
-        return verdict
 
     async def _git_is_done(self) -> None:
         """Wait for git, which changes files first and says then which commit they are of."""
@@ -304,7 +344,7 @@ class Replica:
         named = {path for kind in ("adopt", "pull", "drop") for path, _ in answer.get(kind, ())}
         named.update(answer.get("send", ()))
         same = [entry for entry in entries if entry[0] not in named]
-        await self._adopt([(path, base) for path, _, base in same], same)
+        await self._adopt_all([(path, base) for path, _, base in same], same)
 
     def _note_gone(self, paths: list[str]) -> None:
         for path in paths:
@@ -321,14 +361,6 @@ class Replica:
         async with self._paths.held(path):
             if await asyncio.to_thread(lambda: (self._ledger.get(path), self._ledger.sent(path)) == (was, (REMOVED,))):
                 await through(self._ledger.set, path, was)
-
-    async def _differing(self, entries: list[tuple[str, str, int]]) -> frozenset[int]:
-        """The buckets in which the two ends do not hold the same."""
-        body = {"project": self.folder.project, "digests": await asyncio.to_thread(digests, entries)}
-        differing: frozenset[int] = (await ask(self._link, "digest", body, timeout_s=_COMPARE_DEADLINE_S, bulk=True))[
-            "differ"
-        ]
-        return differing
 
     def pending(self) -> int:
         """How many files hold something else than the daemon has confirmed. Blocks briefly; reads those that look changed."""
@@ -448,26 +480,27 @@ class Replica:
 
     async def _exchange(
         self,
+        comparison: _Comparison,
         answer: dict[str, Any],
-        confirmed: dict[str, Confirmed],
-        told: dict[str, str],
         report: SyncReport,
         progress: Callable[[int, int], None] | None,
     ) -> None:
-        """`told`: the hashes of the files that the daemon was told of, and so says of whether it has them."""
-        steps: list[tuple[str, Step]] = []
-        steps += [(path, self._send_asked) for path in answer["send"]]
+        """Send, fetch and delete what the answer names, and then settle what was left unsettled here."""
+        confirmed, told = comparison.confirmed, comparison.hashes
+        steps: list[tuple[str, Step]] = [(path, self._send_asked) for path in answer["send"]]
         for path, _ in answer["pull"]:
             steps.append((path, partial(self._pull, before=confirmed.get(path), told=told.get(path))))
         for path, revision in answer["drop"]:
-            steps.append(
-                (path, partial(self._drop, revision=revision, before=confirmed.get(path), told=told.get(path)))
-            )
+            drop = partial(self._drop, revision=revision, before=confirmed.get(path), told=told.get(path))
+            steps.append((path, drop))
         if len(steps) > 2 * MAX_FILES:
             raise FolderError("the daemon's answer", f"names more than {2 * MAX_FILES:,} files")
         await self._steps.run(steps, report, progress)
+        self._is_compared = True
+        unsettled = [path for path in comparison.unsettled if path not in answer["send"]]
+        await self._steps.run([(path, self._send) for path in unsettled], report)
 
-    async def _adopt(self, adopted: list[tuple[str, int]], entries: list[tuple[str, str, int]]) -> None:
+    async def _adopt_all(self, adopted: list[tuple[str, int]], entries: list[tuple[str, str, int]]) -> None:
         """Note the revisions of which the daemon has files, as they were when they were compared."""
         were = {path: (digest, base) for path, digest, base in entries}
         for path, revision in {path: revision for path, revision in adopted if path in were}.items():
