@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 HEARD_S: Final = 2.0
 """Within which a node has heard that it is to ask elsewhere, and closes the channel."""
+LINGER_S: Final = 5.0
+"""For what answers a client that has gone, to come to its end."""
 _AHEAD: Final = 8
 """Pieces of an answer that wait for the channel; what makes them waits then."""
 
@@ -96,9 +98,12 @@ class _Exchange:
         working = asyncio.create_task(self._work(endpoint, key, scope))
         leaving = asyncio.create_task(self.left.wait())
         try:
-            # Whoever has gone is told of to what answers, which ends by itself; its node waits for nothing any more.
             await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if not self.left.is_set():
+            if self.left.is_set():
+                # What answers hears of it (`_receive`) and ends by itself: a client often goes once it has read its answer,
+                # and the SDK forgets a session whose first request was cut off.
+                await asyncio.wait({working}, timeout=LINGER_S)
+            else:
                 working.result()
         finally:
             leaving.cancel()

@@ -17,7 +17,7 @@ from confide_crypto.transport.open import Connection
 from confide_http.server.answering import from_nodes
 from confide_http.server.answering.endpoint import Endpoint
 from confide_http.server.answering.from_nodes import FromNode
-from confide_http.server.nodes.carried import REQUEST
+from confide_http.server.nodes.carried import LEFT, REQUEST
 
 
 class Hall:
@@ -67,3 +67,52 @@ async def test_a_request_that_crosses_the_goodbye_is_answered(monkeypatch: pytes
         assert await host.ended.get() is None
     ((head, body),) = answers
     assert (head["status"], body) == (200, b"in the hall")
+
+
+class Slow:
+    """Answers, and needs a moment behind its answer, as the SDK does to keep a session that was begun."""
+
+    def __init__(self) -> None:
+        self.may_end = asyncio.Event()
+        self.how: asyncio.Queue[str] = asyncio.Queue()
+
+    async def passed_on(self, _key: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await PlainTextResponse("begun")(scope, receive, send)
+            await self.may_end.wait()
+        except asyncio.CancelledError:
+            await self.how.put("cut off")
+            raise
+        await self.how.put("whole")
+
+
+async def test_a_client_that_leaves_with_its_answer_ends_nothing_behind_it() -> None:
+    """A client of MCP's older era goes as soon as it has read how its session is called; the session is there when it comes back."""
+    slow = Slow()
+
+    async def holder(connection: Connection) -> None:
+        await FromNode(connection, cast("Endpoint", slow)).serve()
+
+    is_read = asyncio.Event()
+
+    async def answered(_op: str, _head: dict[str, Any], body: Body) -> dict[str, Any]:
+        assert await body.read(100) == b"begun"
+        is_read.set()
+        return {}
+
+    async def asking() -> AsyncIterator[bytes]:
+        yield b"initialize"
+
+    async with asyncio.timeout(DEADLINE_S), hosting(Door(LAPTOP.public_key), holder) as host:
+        node = await dial(host.url)
+        serving = asyncio.create_task(node.serve(on_request=no_request, on_stream=answered))
+        request = asyncio.create_task(
+            node.upload(REQUEST, {"number": 1, "method": "POST", "headers": []}, asking(), timeout_s=DEADLINE_S)
+        )
+        await is_read.wait()
+        await node.request(LEFT, {"number": 1}, timeout_s=DEADLINE_S)
+        slow.may_end.set()
+        assert await slow.how.get() == "whole"
+        await request
+        await node.close()
+        await asyncio.gather(serving, return_exceptions=True)
