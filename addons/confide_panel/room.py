@@ -13,7 +13,7 @@ from starlette.routing import Route
 from confide_crypto.errors import ConfideError
 from confide_http.door.refusals import RefusalError
 from confide_http.local.app import Gateway, Room
-from confide_http.local.door.refusals import refusal_of
+from confide_http.local.refusals import refusal_of
 from confide_panel import pages, rendering
 from confide_panel.desk import Desk, Page, form_of
 from confide_panel.links import Links

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from confide_http.local.door.identity import SCOPES, Identity
+from confide_http.local.identity import SCOPES, Identity
 
 COOKIE: Final = "confide-panel"
 IDLE_S: Final = 12 * 3600.0

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from confide_http.local.door.tokens import DAYS, MOST_DAYS, MOST_PROJECTS, Token, TokenFile
 from confide_http.local.running import PORT
+from confide_http.local.tokens import DAYS, MOST_DAYS, MOST_PROJECTS, Token, TokenFile
 from confide_proxy.cli.console import Here, Output, ProjectDir, command, identified, remark, row, say
 from confide_proxy.errors import GatewayMissingError, TokenError
 

@@ -15,10 +15,12 @@ from confide_http.door.refusals import RefusalError
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 """As the MCP SDK's servers take; a note has a million characters at most."""
+BODY_S: Final = 15.0
+"""Within which a body has come, however slowly. On loopback the largest takes milliseconds."""
 MAX_STREAMS_EACH: Final = 16
 
 
-async def body_of(request: Request, *, within_s: float, most: int = MAX_BODY_BYTES) -> bytes:
+async def body_of(request: Request, *, within_s: float = BODY_S, most: int = MAX_BODY_BYTES) -> bytes:
     """The whole body. Raises RefusalError: 413 where it is larger than `most` bytes, 408 where it takes too long, however it comes."""
     said = request.headers.get("content-length", "0")
     if not said.isdecimal() or len(said) > 12 or int(said) > most:

@@ -1,7 +1,7 @@
 """`confide serve`: MCP and REST over HTTP on this machine, for programs that speak no stdio. docs/gateway.md is for people.
 
 End to end ends where HTTP begins: who is let in here reads in clear what its token reaches. So this listens on loopback alone, refuses what
-a browser's page could cause (`confide_http.door`), lets in by tokens of this machine (`tokens`, `admission`), and gives all of them
+a browser's page could cause (`confide_http.door`), lets in by tokens of this machine (`tokens`, `identity`), and gives all of them
 one session with the daemon (`exchange`), which is that of `confide mcp`: its tunnel, offline answers, journal and sealing.
 
 A room of routes is a function of the `Gateway` that gives a `Room`, and stands in `server.ROOMS` or in `Addon.rooms`:
@@ -20,5 +20,5 @@ or None where everybody may see what is answered. What a route raises as `Refusa
 (`gateway.streams.place(identity.key)`) and ends with `gateway.end_of(identity)`. Requests of the daemon that are no tools go over
 `gateway.calls.link`; who makes them asks `identity.require` and `require_project` first.
 
-Floors: refusals, identity, tokens < admission, limits < exchange < calls < app < the rooms (`health`, …) < server.
+Floors: tokens < identity, refusals < exchange < calls < app < the rooms (`health`, …) < server.
 """

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Final
+from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -16,21 +16,21 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from confide_http.door.admission import Bearer
 from confide_http.door.guard import LOOPBACK, Guard, Names
 from confide_http.door.limits import MAX_STREAMS_EACH, Places
 from confide_http.door.refusals import handlers
 from confide_http.local.calls import Calls
-from confide_http.local.door.admission import Admit, Bearer
-from confide_http.local.door.identity import Identity
-from confide_http.local.door.limits import MAX_STREAMS
-from confide_http.local.door.refusals import refusal_of
-from confide_http.local.door.tokens import TokenFile, Tokens
 from confide_http.local.exchange import Exchange
+from confide_http.local.identity import SCOPES, Identity, identity_of_token
+from confide_http.local.refusals import refusal_of
+from confide_http.local.tokens import TokenFile, Tokens
 from confide_proxy.config import ProxyConfig
 from confide_proxy.paths import Paths
 
 log = logging.getLogger(__name__)
 
+MAX_STREAMS: Final = 64
 PULSE_S: Final = 0.5
 """How often it is asked whether the tokens of open streams are still good."""
 KEEP_USED_S: Final = 60.0
@@ -39,7 +39,11 @@ HTTP_PORT: Final = 80
 LINKS: Final = "/panel/in/"
 """Below it are the panel's links, each good once, which are followed from a file."""
 
+_HINT: Final = "confide token new makes one; send it as Authorization: Bearer TOKEN"
+
 Handler = Callable[[Request], Awaitable[Response]]
+Admit = Callable[[Request], Awaitable[Identity]]
+"""Who makes a request. Raises RefusalError: nobody who may."""
 
 
 @dataclass(eq=False)
@@ -53,6 +57,7 @@ class Gateway:
         streams: places for answers without an end.
         counts: of things that a room has, for `/health`.
         ending: set when the process ends: streams end with it.
+        imports: a place for one import, or one sealing of all that there is.
         began, used: when, as `time.monotonic`; `used` by a request or a stream.
     """
 
@@ -67,15 +72,21 @@ class Gateway:
 
     def __post_init__(self) -> None:
         self.tokens = Tokens(TokenFile(self.paths.gateway))
-        self.by_token = Bearer(self.tokens, lambda: self.origin)
+        self.by_token = Bearer(self._admitted, lambda: self.origin, SCOPES, hint=_HINT)
         self.calls = Calls(self.exchange)
         self.streams = Places("streams", most=MAX_STREAMS, each=MAX_STREAMS_EACH)
+        self.imports = Places("imports or sealings", most=1, each=1)
         self._watched: dict[asyncio.Event, Identity] = {}
 
     @property
     def origin(self) -> str:
         """Of its own addresses."""
         return f"http://127.0.0.1:{self.port}"
+
+    def parameters(self, tool: str) -> Mapping[str, Mapping[str, Any]]:
+        """Return the schemas of what a tool takes, by name."""
+        found: Mapping[str, Mapping[str, Any]] = self.exchange.catalogue.tools[tool]["inputSchema"]["properties"]
+        return found
 
     def end_of(self, identity: Identity) -> asyncio.Event:
         """Is set when the identity is good no more, within a second, or the gateway ends; `forget` it when the stream has ended."""
@@ -92,6 +103,10 @@ class Gateway:
     def is_good(self, identity: Identity) -> bool:
         """Whether a token still is; whoever was let in otherwise (`key` is no token's) sees to it itself."""
         return not identity.is_of_token or self.tokens.good(identity.key) is not None
+
+    def _admitted(self, digest: bytes) -> Identity | None:
+        token = self.tokens.find(digest)
+        return None if token is None else identity_of_token(token)
 
     def note_used(self) -> None:
         """Somebody who was let in asks something now."""
@@ -181,7 +196,7 @@ def _admitted(endpoint: Handler, admit: Admit | None, used: Callable[[], None]) 
     @wraps(endpoint)
     async def handle(request: Request) -> Response:
         if admit is not None:
-            request.state.identity = admit(request)
+            request.state.identity = await admit(request)
             used()
         return await endpoint(request)
 

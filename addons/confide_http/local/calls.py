@@ -8,10 +8,9 @@ from typing import Any, Final
 
 from confide_http.door.limits import Places
 from confide_http.door.refusals import RefusalError
-from confide_http.local.door.identity import READ, SECRETS, WRITE, Identity, Scope
-from confide_http.local.door.limits import MAX_CALLS_EACH
-from confide_http.local.door.refusals import STATUS, refusal_of
 from confide_http.local.exchange import Exchange, News
+from confide_http.local.identity import READ, SECRETS, WRITE, Identity, Scope
+from confide_http.local.refusals import STATUS, refusal_of
 from confide_memory.documents import GLOBAL_PROJECT, Asks
 from confide_memory.errors import UnfitAnswerError
 from confide_memory.tools import result as results
@@ -30,6 +29,8 @@ _LOOKS_AROUND: Final = frozenset({"memory_search", "memory_list", "entity_list"}
 """Tools that look in several projects unless one is named."""
 _ALL: Final = "*"
 """All projects, of which the daemon leaves a limited token its own."""
+MAX_CALLS_EACH: Final = 32
+"""Requests of one identity that wait at a time: no token keeps the others from the tunnel."""
 MAX_CALLS: Final = 192
 """Of the 256 that the tunnel has room for."""
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost
 from confide_http.door.refusals import RefusalError
-from confide_http.local.door.refusals import refusal_of
+from confide_http.local.refusals import refusal_of
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools.call import WITHIN
 from confide_proxy import VERSION

@@ -19,11 +19,9 @@ from confide_crypto.errors import ConfideError, KeyFileError, where
 from confide_crypto.keys.files import make_private_dir, write_private_file
 from confide_crypto.transport.task_group import TaskGroup
 from confide_http.door import serving
-from confide_http.local import health
 from confide_http.local.app import Gateway, Room, create
-from confide_http.local.door.limits import MAX_CONNECTIONS
 from confide_http.local.exchange import Exchange
-from confide_http.local.rest import openapi, routes
+from confide_http.local.rest import health, openapi, routes
 from confide_http.local.running import RUNNING
 from confide_http.local.streamable import endpoint
 from confide_proxy import VERSION, addons
@@ -38,6 +36,7 @@ log = logging.getLogger(__name__)
 
 ROOMS: Final[Sequence[Callable[[Gateway], Room]]] = (health.room, endpoint.room, openapi.room, routes.room)
 """What is served, before what add-ons serve (`Addon.rooms`)."""
+MAX_CONNECTIONS: Final = 256
 GOODBYE_S: Final = 1.0
 END_S: Final = 3.0
 _LOCALHOST: Final = ("127.0.0.1", "::1")

@@ -5,8 +5,8 @@ machines' keys is here, so what is sealed stays sealed, and a locked space is an
 
 The protocol is the SDK's: its session manager for HTTP in front of the very server that a channel has (`server/mcp/agent_server.py`). The
 door is that of every gateway (`confide_http.door`). What is ours: how it is called (`names`), tokens of the registry (`admission`), what a
-client may do in its space (`client`), and how a program signs in (`oauth`).
+client may do in its space (`answering`), and how a program signs in (`oauth`).
 
-Floors: names, limits, admission < client < endpoint, health, oauth < serving. Only `serving` is imported from outside, and only where
+Floors: access < admission, names < nodes < answering, oauth < serving. Only `serving` is imported from outside, and only where
 `[gateway]` is configured: no other daemon loads a web server.
 """

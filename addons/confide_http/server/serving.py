@@ -13,34 +13,39 @@ from typing import Any, Final
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from confide_crypto.keys.files import read_private_file
 from confide_crypto.transport.open import Connection
+from confide_daemon import __version__
 from confide_daemon.addons import DaemonHost, Service
 from confide_daemon.config import GatewayConfig, parse_listen
 from confide_daemon.documents.changes import Change
 from confide_daemon.errors import ListenError
+from confide_http.door.admission import PATH, Bearer, resource_of
 from confide_http.door.certificates import CertificateError, Renewal, good_until
 from confide_http.door.guard import Guard, Names
 from confide_http.door.pacing import Turns
 from confide_http.door.refusals import handlers
-from confide_http.door.serving import Server, listen, settings
-from confide_http.server import health
+from confide_http.door.serving import MOST_HANDSHAKES, Server, listen, settings
 from confide_http.server.access.applications import Applications
 from confide_http.server.access.sign_in import SignIns
-from confide_http.server.admission import PATH, Bearer, resource_of
+from confide_http.server.admission import HINT, SCOPES, Callers
 from confide_http.server.answering.client import FINISH_S
 from confide_http.server.answering.clients import Clients
 from confide_http.server.answering.endpoint import Endpoint
 from confide_http.server.answering.from_nodes import FromNode
-from confide_http.server.limits import MAX_CONNECTIONS
 from confide_http.server.names import hosts_of, origin_of
 from confide_http.server.oauth.documents import Documents
 from confide_http.server.oauth.routes import OPEN_TO_LINKS, SignInRoutes
+from confide_http.server.room import MOST_FILES
 
 log = logging.getLogger(__name__)
 
+MAX_CONNECTIONS: Final = MOST_FILES - MOST_HANDSHAKES
+"""More than streams and requests have places: what is left is for those who have not asked yet."""
 GOODBYE_S: Final = 2.0
 CERTIFICATE_ENDS: Final = "gateway_certificate_end_timestamp_seconds"
 _WHERE: Final = "for the gateway"
@@ -69,15 +74,17 @@ class Gateway(Service):
         try:
             port = int(listening.getsockname()[1])
             origin, hosts = origin_of(self._config, port), hosts_of(self._config, port)
-            by_token = Bearer(self._daemon.registry, origin)
-            self._clients = Clients(self._daemon, by_token)
-            self._endpoint = Endpoint(self._daemon, self._clients, by_token)
-            mcp = Route(PATH, self._endpoint, methods=["GET", "POST", "DELETE"], name="mcp")
             registry, resource = self._daemon.registry, resource_of(origin)
+            callers = Callers(registry, resource)
+            by_token = Bearer(callers.admitted, lambda: origin, SCOPES, hint=HINT, seek=callers.sought)
+            self._clients = Clients(self._daemon, callers)
+            self._endpoint = Endpoint(self._daemon, self._clients, callers, by_token)
+            mcp = Route(PATH, self._endpoint, methods=["GET", "POST", "DELETE"], name="mcp")
             applications = Applications(registry)
             documents = Documents(applications, self._config.client_hosts, self._config.client_space)
             signing_in = SignInRoutes(applications, SignIns(registry), documents, origin=origin, resource=resource)
-            routes = [*health.routes(origin), *signing_in.routes(), mcp]
+            alive = Route("/health", _health, methods=["GET"])
+            routes = [alive, *by_token.described(servers=[origin]), *signing_in.routes(), mcp]
             application = Starlette(routes=routes, exception_handlers=handlers())
             application.router.redirect_slashes = False
             guarded = Guard(
@@ -144,6 +151,11 @@ class Gateway(Service):
     async def settle(self, space_id: str) -> None:
         if self._clients is not None:
             await self._clients.settle(space_id)
+
+
+async def _health(_request: Request) -> Response:
+    """Tell anybody that this is alive, and which version."""
+    return JSONResponse({"status": "ok", "version": __version__})
 
 
 def _listen(where: str) -> socket.socket:

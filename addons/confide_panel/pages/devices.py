@@ -16,7 +16,7 @@ from confide_crypto.errors import ConfideError, LinkError, RequestError, printab
 from confide_crypto.keys.identity import fingerprint_words, typed_words
 from confide_http.door.refusals import RefusalError
 from confide_http.local import devices as by_http
-from confide_http.local.door.tokens import DAYS, MOST_DAYS, TokenFile
+from confide_http.local.tokens import DAYS, MOST_DAYS, TokenFile
 from confide_panel.desk import Desk
 from confide_proxy.devices.members import add, card_of, checked, find, invite, listed, remover, require_keys, waiting
 from confide_proxy.errors import DeviceError, TokenError

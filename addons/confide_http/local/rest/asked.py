@@ -1,4 +1,4 @@
-"""What a request asks: its query, its body and its conditions, as arguments of a tool."""
+"""What a request asks: its query, its body and its conditions, as arguments of a tool; and the call."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from confide_http.door.limits import body_of
 from confide_http.door.refusals import RefusalError
-from confide_http.local.door.limits import body_of
+from confide_http.local.app import Gateway, identity_of
 from confide_memory.tools.call import is_blank
 
 _TAG: Final = re.compile(r'(?:W/)?"?([1-9]\d{0,14})"?')
@@ -102,10 +103,22 @@ def expected_revision(request: Request) -> int | None:
     return int(match[1])
 
 
-def as_stale(error: RefusalError, expected: int | None) -> RefusalError:
-    """A conflict of revisions as HTTP says it, where one was expected."""
-    is_stale = expected is not None and error.code == "conflict"
-    return RefusalError(412, "stale", str(error), hint="read it again, and decide anew") if is_stale else error
+async def changed(
+    gateway: Gateway, request: Request, tool: str, asked: dict[str, Any], *, expected: int | None = None
+) -> Any:
+    """What a tool tells that changes something, done once for each `Idempotency-Key`.
+
+    `expected`: the revision that it must have; where it has another one, RefusalError is 412.
+    """
+    key = idempotency_key(request)
+    if expected is not None:
+        asked = {**asked, "expectedRevision": expected}
+    try:
+        return await gateway.calls.tool(identity_of(request), tool, asked, idempotency_key=key)
+    except RefusalError as error:
+        if expected is None or error.code != "conflict":
+            raise
+        raise RefusalError(412, "stale", str(error), hint="read it again, and decide anew") from error
 
 
 def answer(found: Any, *, revision: int | None = None, status: int = 200) -> JSONResponse:

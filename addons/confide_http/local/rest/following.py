@@ -15,12 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from confide_http.door.refusals import RefusalError
-from confide_http.local.app import identity_of
-from confide_http.local.calls import Calls
-from confide_http.local.exchange import Exchange
+from confide_http.local.app import Gateway, identity_of
 from confide_http.local.rest import shapes
 from confide_http.local.rest.asked import answer, number_of
-from confide_http.local.rest.texts import Texts
+from confide_http.local.rest.texts import texts_of
 from confide_memory.answers import ask
 from confide_memory.documents import is_note
 
@@ -44,84 +42,80 @@ class Place(NamedTuple):
     restores: int | None = None
 
 
-class Following:
-    def __init__(self, calls: Calls, exchange: Exchange) -> None:
-        self._calls = calls
-        self._exchange = exchange
-        self._texts = Texts(calls)
-
-    async def sync(self, request: Request) -> Response:
-        identity = identity_of(request)
-        project = request.query_params.get("project", "").strip() or self._calls.project
-        identity.require_project(project)
-        place = place_of(request.query_params.get("since") or None)
-        if "limit" in request.query_params:
-            limit = most = number_of(request, "limit", USUAL, MOST)
-        else:  # claude-memory-mcp's clients know no pages, and a second may have more changes than one has
-            limit, most = MOST, MOST_AT_ONCE
-        found, is_complete = await self._changes(project, place, limit, most, is_limited=identity.projects is not None)
-        restores = int(self._exchange.link.attached["restores"])
-        if place.restores not in (None, restores):
-            raise RefusalError(
-                410, "conflict", "the daemon was put back to an older copy since then", hint="begin anew, without since"
-            )
-        there = [{**each, "project": project} for each in found if not each["deleted"]]
-        texts = await self._texts.of(identity, there)
-        memories: list[dict[str, Any]] = []
-        for each in found:
-            if each["id"] is None or not is_note(each["path"]):
-                continue
-            text = texts.get((project, each["path"]))
-            if text is None and not each["deleted"]:
-                continue  # deleted meanwhile: its deletion is a later change
-            one = {"id": each["id"], "path": each["path"], "project": project, "revision": each["revision"]}
-            shown = shapes.memory(
-                {**one, "updated": each["time"]},
-                text.note if text else None,
-                text.note.body.strip() if text else "",
-            )
-            memories.append({**shown, "deleted_at": each["time"] if each["deleted"] else None})
-        last = found[-1]["change"] if found else place.change
-        return answer(
-            {
-                "memories": memories,
-                "changes": [
-                    {name: each[name] for name in ("change", "path", "id", "revision", "author", "time", "deleted")}
-                    for each in found
-                ],
-                "next": f"{last}.{restores}",
-                "complete": is_complete,
-                "server_time": found[-1]["time"] if found else place.time or _BEGINNING,
-            }
+async def sync(gateway: Gateway, request: Request) -> Response:
+    """What has changed in a project since a place."""
+    identity = identity_of(request)
+    project = request.query_params.get("project", "").strip() or gateway.calls.project
+    identity.require_project(project)
+    place = place_of(request.query_params.get("since") or None)
+    if "limit" in request.query_params:
+        limit = most = number_of(request, "limit", USUAL, MOST)
+    else:  # claude-memory-mcp's clients know no pages, and a second may have more changes than one has
+        limit, most = MOST, MOST_AT_ONCE
+    found, is_complete = await _changes(gateway, project, place, limit, most, is_limited=identity.is_limited)
+    restores = int(gateway.exchange.link.attached["restores"])
+    if place.restores not in (None, restores):
+        raise RefusalError(
+            410, "conflict", "the daemon was put back to an older copy since then", hint="begin anew, without since"
         )
+    there = [{**each, "project": project} for each in found if not each["deleted"]]
+    texts = await texts_of(gateway.calls, identity, there)
+    memories: list[dict[str, Any]] = []
+    for each in found:
+        if each["id"] is None or not is_note(each["path"]):
+            continue
+        text = texts.get((project, each["path"]))
+        if text is None and not each["deleted"]:
+            continue  # deleted meanwhile: its deletion is a later change
+        one = {"id": each["id"], "path": each["path"], "project": project, "revision": each["revision"]}
+        shown = shapes.memory(
+            {**one, "updated": each["time"]},
+            text.note if text else None,
+            text.note.body.strip() if text else "",
+        )
+        memories.append({**shown, "deleted_at": each["time"] if each["deleted"] else None})
+    last = found[-1]["change"] if found else place.change
+    return answer(
+        {
+            "memories": memories,
+            "changes": [
+                {name: each[name] for name in ("change", "path", "id", "revision", "author", "time", "deleted")}
+                for each in found
+            ],
+            "next": f"{last}.{restores}",
+            "complete": is_complete,
+            "server_time": found[-1]["time"] if found else place.time or _BEGINNING,
+        }
+    )
 
-    async def _changes(
-        self, project: str, place: Place, limit: int, most: int, *, is_limited: bool
-    ) -> tuple[list[dict[str, Any]], bool]:
-        """The changes since a place, `limit` of them with each request and `most` in all; and whether these are all.
 
-        Whoever does not reach all projects (`is_limited`) begins anew with a number of the sequence itself, as earlier daemons gave it:
-        what is answered to chosen ones would tell how many changes the other projects have.
-        """
-        found: list[dict[str, Any]] = []
-        after = place.change
-        if is_limited and 0 < after < OPAQUE:
-            first = await ask(
-                self._calls.link, "changes", {"project": project, "after": 0, "limit": 1}, timeout_s=CHANGES_S
-            )
-            if any((each["change"] or 0) >= OPAQUE for each in first["changes"]):
-                after = 0
-        while True:
-            asked = {"project": project, "after": after, "limit": limit}
-            if place.time is not None:
-                asked["since"] = place.time
-            page = (await ask(self._calls.link, "changes", asked, timeout_s=CHANGES_S))["changes"]
-            if any(each["change"] is None for each in page):
-                raise RefusalError(503, "unavailable", "the daemon is of a version that does not tell changes in order")
-            found += page
-            if len(page) < limit or len(found) >= most:
-                return found, len(page) < limit
-            after = page[-1]["change"]
+async def _changes(
+    gateway: Gateway, project: str, place: Place, limit: int, most: int, *, is_limited: bool
+) -> tuple[list[dict[str, Any]], bool]:
+    """The changes since a place, `limit` of them with each request and `most` in all; and whether these are all.
+
+    Whoever does not reach all projects (`is_limited`) begins anew with a number of the sequence itself, as earlier daemons gave it:
+    what is answered to chosen ones would tell how many changes the other projects have.
+    """
+    found: list[dict[str, Any]] = []
+    after = place.change
+    if is_limited and 0 < after < OPAQUE:
+        first = await ask(
+            gateway.calls.link, "changes", {"project": project, "after": 0, "limit": 1}, timeout_s=CHANGES_S
+        )
+        if any((each["change"] or 0) >= OPAQUE for each in first["changes"]):
+            after = 0
+    while True:
+        asked = {"project": project, "after": after, "limit": limit}
+        if place.time is not None:
+            asked["since"] = place.time
+        page = (await ask(gateway.calls.link, "changes", asked, timeout_s=CHANGES_S))["changes"]
+        if any(each["change"] is None for each in page):
+            raise RefusalError(503, "unavailable", "the daemon is of a version that does not tell changes in order")
+        found += page
+        if len(page) < limit or len(found) >= most:
+            return found, len(page) < limit
+        after = page[-1]["change"]
 
 
 def place_of(since: str | None) -> Place:

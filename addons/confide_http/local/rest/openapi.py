@@ -122,7 +122,7 @@ def _operation(each: Operation, catalogue: Catalogue) -> dict[str, Any]:
         for name in each.conditions
     ]
     found: dict[str, Any] = {
-        "operationId": each.does.rstrip("_"),
+        "operationId": each.does,
         "summary": each.summary,
         "security": [{"token": [each.scope]}],
         "parameters": parameters,

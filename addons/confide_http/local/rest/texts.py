@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_http.local.calls import Calls
-from confide_http.local.door.identity import Identity
+from confide_http.local.identity import Identity
 from confide_memory import note as notes
 from confide_memory.answers import ask
 from confide_memory.documents import is_note
@@ -25,33 +25,29 @@ class Text(NamedTuple):
     note: Note
 
 
-class Texts:
-    """Of the projects that this gateway has attached; of others there are none."""
+async def texts_of(
+    calls: Calls, identity: Identity, places: Iterable[Mapping[str, Any]]
+) -> dict[tuple[str, str], Text]:
+    """The notes among these `{"project", "path"}`, by both, of the projects that this gateway has attached.
 
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+    Those that cannot be had are left out. Raises ConnectionLost, TimeoutError: nothing can be had at all.
+    """
+    slots = asyncio.Semaphore(AT_A_TIME)
+    wanted = dict.fromkeys(
+        (str(place["project"]), str(place["path"])) for place in places if is_note(str(place["path"]))
+    )
+    wanted_here = [(project, path) for project, path in wanted if identity.reaches(project)]
 
-    async def of(self, identity: Identity, places: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Text]:
-        """The notes among these `{"project", "path"}`, by both. Those that cannot be had are left out.
+    async def pulled(project: str, path: str) -> Text | None:
+        async with slots:
+            try:
+                answer = await ask(calls.link, "pull", {"project": project, "path": path}, timeout_s=PULL_S)
+            except RequestError:
+                return None  # not attached, or gone meanwhile
+        return Text(answer["text"], await asyncio.to_thread(notes.read, project, path, answer["text"]))
 
-        Raises ConnectionLost, TimeoutError: nothing can be had at all.
-        """
-        slots = asyncio.Semaphore(AT_A_TIME)
-        wanted = dict.fromkeys(
-            (str(place["project"]), str(place["path"])) for place in places if is_note(str(place["path"]))
-        )
-        wanted_here = [(project, path) for project, path in wanted if identity.reaches(project)]
-
-        async def pulled(project: str, path: str) -> Text | None:
-            async with slots:
-                try:
-                    answer = await ask(self._calls.link, "pull", {"project": project, "path": path}, timeout_s=PULL_S)
-                except RequestError:
-                    return None  # not attached, or gone meanwhile
-            return Text(answer["text"], await asyncio.to_thread(notes.read, project, path, answer["text"]))
-
-        found = await asyncio.gather(*(pulled(*place) for place in wanted_here), return_exceptions=True)
-        for each in found:
-            if isinstance(each, BaseException) and not isinstance(each, ConfideError):
-                raise each
-        return {place: each for place, each in zip(wanted_here, found, strict=True) if isinstance(each, Text)}
+    found = await asyncio.gather(*(pulled(*place) for place in wanted_here), return_exceptions=True)
+    for each in found:
+        if isinstance(each, BaseException) and not isinstance(each, ConfideError):
+            raise each
+    return {place: each for place, each in zip(wanted_here, found, strict=True) if isinstance(each, Text)}

@@ -10,13 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from confide_http.door.limits import body_of
 from confide_http.door.refusals import RefusalError
 from confide_http.local.app import Gateway, Room, identity_of
 from confide_http.local.calls import CALL, NOT_SERVED
-from confide_http.local.door.identity import Identity
-from confide_http.local.door.limits import body_of
 from confide_http.local.exchange import PROTOCOL
 from confide_http.local.exchange import News as Follower
+from confide_http.local.identity import Identity
 from confide_http.local.streamable import framing, streams
 from confide_http.local.streamable.framing import JSON, SSE, Problem
 from confide_http.local.streamable.news import Listener, News

@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Any, Final
 
 from confide_http.door.refusals import RefusalError
-from confide_http.local.door.identity import Identity
+from confide_http.local.identity import Identity
 from confide_http.local.streamable.news import Listener, News
 from confide_proxy.mcp.subscriptions import CHANGED, RESOURCES
 

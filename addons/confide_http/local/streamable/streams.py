@@ -13,9 +13,9 @@ from starlette.types import Receive, Scope, Send
 
 from confide_http.door.refusals import RefusalError
 from confide_http.local.app import Gateway
-from confide_http.local.door.identity import Identity
-from confide_http.local.door.refusals import refusal_of
 from confide_http.local.exchange import News as Follower
+from confide_http.local.identity import Identity
+from confide_http.local.refusals import refusal_of
 from confide_http.local.streamable import framing
 from confide_http.local.streamable.framing import SSE, Problem
 from confide_http.local.streamable.news import Listener

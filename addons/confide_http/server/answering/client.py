@@ -31,7 +31,6 @@ from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ConnectionFacts, SealingFacts, ToolContext, WrittenBack
 from confide_http.door.limits import MAX_BODY_BYTES, MAX_STREAMS_EACH, replayed
 from confide_http.door.refusals import RefusalError
-from confide_http.server.limits import MAX_SESSIONS_EACH
 from confide_http.server.nodes.elsewhere import Elsewhere
 from confide_memory.classes import AGENT, UNTRUSTED
 
@@ -42,6 +41,8 @@ REQUESTS_PER_S: Final = 20.0
 BURST: Final = 200.0
 MAX_WAIT_S: Final = 1.0
 """A request over the rate waits so long at most; else it is told to come again."""
+MAX_SESSIONS_EACH: Final = 16
+"""Of the older era; each has a task of its own."""
 SESSION_IDLE_S: Final = 1800.0
 FINISH_S: Final = 20.0
 """For changes that were begun when the gateway ends, or the space moves away."""

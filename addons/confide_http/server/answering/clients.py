@@ -12,21 +12,24 @@ from confide_daemon.access.callers import Caller
 from confide_daemon.addons import DaemonHost
 from confide_daemon.documents.changes import Change
 from confide_http.door.limits import MAX_STREAMS_EACH, Places
-from confide_http.server.admission import Bearer
+from confide_http.server.admission import Callers
 from confide_http.server.answering.client import SESSION_IDLE_S, Client
-from confide_http.server.limits import MAX_REQUESTS, MAX_REQUESTS_EACH, MAX_STREAMS
 
 log = logging.getLogger(__name__)
 
+MAX_STREAMS: Final = 256
+MAX_REQUESTS: Final = 128
+MAX_REQUESTS_EACH: Final = 32
+"""Of one client, as of one connection of a machine: no token keeps the others from the threads that search."""
 PULSE_S: Final = 0.4
 """How often it is asked whether tokens are still good: what is open under one that is not ends within a second."""
 KEEP_USED_S: Final = 60.0
 
 
 class Clients:
-    def __init__(self, daemon: DaemonHost, by_token: Bearer) -> None:
+    def __init__(self, daemon: DaemonHost, callers: Callers) -> None:
         self._daemon = daemon
-        self._by_token = by_token
+        self._callers = callers
         self._clients: dict[bytes, tuple[Client, asyncio.Task[None]]] = {}
         self._running: set[asyncio.Task[None]] = (
             set()
@@ -71,7 +74,7 @@ class Clients:
             await asyncio.sleep(PULSE_S)
             for digest, (client, _) in list(self._clients.items()):
                 try:
-                    caller = self._by_token.good(digest)
+                    caller = self._callers.good(digest)
                 except ConfideError as error:
                     log.error("the registry cannot be asked: %s", error)
                     continue

@@ -11,14 +11,16 @@ from starlette.types import Message, Receive, Scope, Send
 
 from confide_daemon.access.callers import Caller
 from confide_daemon.addons import DaemonHost
+from confide_http.door.admission import Bearer
 from confide_http.door.limits import body_of
 from confide_http.door.refusals import RefusalError
 from confide_http.door.serving import KNOWN
-from confide_http.server.admission import Bearer
+from confide_http.server.admission import Admitted, Callers
 from confide_http.server.answering.client import restarting
 from confide_http.server.answering.clients import Clients
-from confide_http.server.limits import BODY_S
 
+BODY_S: Final = 30.0
+"""Within which a body has come, however slowly."""
 LISTEN: Final = "subscriptions/listen"
 _QUOTES: Final = ("Validation error", "Parse error")
 """How the SDK's words begin that quote the request."""
@@ -28,8 +30,9 @@ _NO_MESSAGE: Final = "the body is no message of JSON-RPC: it is one object, and 
 class Endpoint:
     """An ASGI application, since the SDK's is one."""
 
-    def __init__(self, daemon: DaemonHost, clients: Clients, by_token: Bearer) -> None:
+    def __init__(self, daemon: DaemonHost, clients: Clients, callers: Callers, by_token: Bearer[Admitted]) -> None:
         self._daemon = daemon
+        self._callers = callers
         self._clients = clients
         self._by_token = by_token
 
@@ -49,9 +52,9 @@ class Endpoint:
 
     async def passed_on(self, key: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """The same of what another node has let in, for the caller of this key; that node ends it when its token does."""
-        caller = await self._by_token.known(key)
+        caller = await self._callers.known(key)
         if caller is None:
-            raise self._by_token.challenge.unknown()
+            raise self._by_token.unknown()
         await self._answer(caller, scope, receive, send, left_s=None, is_passed_on=True)
 
     async def _answer(
@@ -80,7 +83,7 @@ class Endpoint:
                 await asyncio.wait({work, end})
         if client.ended.is_set() and not client.is_over.is_set():
             raise restarting()
-        raise self._by_token.challenge.unknown()
+        raise self._by_token.unknown()
 
 
 def _in_our_words(send: Send) -> Send:

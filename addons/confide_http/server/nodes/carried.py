@@ -8,7 +8,7 @@ from typing import Any, Final
 from starlette.types import Scope
 
 from confide_crypto.errors import RequestError
-from confide_http.server.admission import PATH
+from confide_http.door.admission import PATH
 
 REQUEST: Final = "http"
 ANSWER: Final = "answer"

@@ -10,8 +10,8 @@ import pytest
 
 from confide_http.door.refusals import RefusalError
 from confide_http.local.calls import Calls, operation_of, scope_of
-from confide_http.local.door.identity import READ, SECRETS, WRITE, Identity
 from confide_http.local.exchange import Exchange
+from confide_http.local.identity import READ, SECRETS, WRITE, Identity
 from confide_memory.tools.call import CLASS, OPERATION, WITHIN
 from confide_proxy.config import ProxyConfig
 from confide_proxy.mcp import catalogue as catalogues

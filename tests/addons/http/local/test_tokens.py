@@ -11,12 +11,11 @@ import pytest
 from starlette.requests import Request
 
 from confide_crypto.errors import KeyFileError
-from confide_crypto.keys.tokens import MARK
-from confide_http.door.admission import MOST_GUESSES, WINDOW_S
+from confide_crypto.keys.tokens import MARK, digest_of
+from confide_http.door.admission import MOST_GUESSES, WINDOW_S, Bearer
 from confide_http.door.refusals import RefusalError
-from confide_http.local.door.admission import Bearer
-from confide_http.local.door.identity import READ, SECRETS, WRITE, scopes_of
-from confide_http.local.door.tokens import MOST, TokenFile, Tokens
+from confide_http.local.identity import READ, SCOPES, SECRETS, WRITE, scopes_of
+from confide_http.local.tokens import MOST, Token, TokenFile, Tokens
 from confide_proxy.errors import TokenError
 
 
@@ -30,8 +29,13 @@ def request(*authorization: str) -> Request:
     return Request({"type": "http", "method": "GET", "path": "/", "headers": headers, "query_string": b""})
 
 
-def bearer(tokens: Tokens, **options: Any) -> Bearer:
-    return Bearer(tokens, lambda: "http://127.0.0.1:7734", **options)
+def bearer(tokens: Tokens, **options: Any) -> Bearer[Token]:
+    return Bearer(tokens.find, lambda: "http://127.0.0.1:7734", SCOPES, hint="make one", **options)
+
+
+def found(tokens: Tokens, text: str) -> Token | None:
+    digest = digest_of(text)
+    return None if digest is None else tokens.find(digest)
 
 
 def test_the_text_is_nowhere(file: TokenFile, tmp_path: Path) -> None:
@@ -42,21 +46,21 @@ def test_the_text_is_nowhere(file: TokenFile, tmp_path: Path) -> None:
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     for path in kept.parent.iterdir():
         assert text[len(MARK) :].encode() not in path.read_bytes()
-    assert Tokens(file).find(text) == token
+    assert found(Tokens(file), text) == token
 
 
 def test_one_that_was_taken_away_is_refused_at_once(file: TokenFile) -> None:
     text, _ = file.add("editor", ("read",))
     tokens = Tokens(file)
-    assert tokens.find(text) is not None
+    assert found(tokens, text) is not None
     file.remove("editor")
-    assert tokens.find(text) is None
+    assert found(tokens, text) is None
 
 
 def test_one_that_has_expired_is_refused(file: TokenFile) -> None:
     """And another may have its name."""
     text, _ = file.add("editor", ("read",), days=0)
-    assert Tokens(file).find(text) is None
+    assert found(Tokens(file), text) is None
     file.add("editor", ("read",))
     assert [each.name for each in file.all()] == ["editor"]
 
@@ -85,7 +89,7 @@ def test_a_file_that_others_could_write_lets_nobody_in(file: TokenFile, tmp_path
     with pytest.raises(KeyFileError):
         file.all()
     tokens = Tokens(file)
-    assert tokens.find(text) is None
+    assert found(tokens, text) is None
     assert tokens.problem is not None
 
 
@@ -95,15 +99,15 @@ def test_a_damaged_file_lets_nobody_in(file: TokenFile, tmp_path: Path, data: by
     kept = tmp_path / "gateway" / "tokens.json"
     kept.write_bytes(data)
     os.utime(kept, ns=(1, 1))
-    assert Tokens(file).find(text) is None
+    assert found(Tokens(file), text) is None
 
 
 def test_when_it_was_used_is_known(file: TokenFile) -> None:
     text, token = file.add("editor", ("read",))
     gone, _ = file.add("gone", ("read",))
     tokens = Tokens(file)
-    tokens.find(text)
-    tokens.find(gone)
+    found(tokens, text)
+    found(tokens, gone)
     file.remove("gone")
     tokens.keep_used()
     assert file.used().keys() == {token.digest}
@@ -126,11 +130,11 @@ def test_scopes_of_words() -> None:
     ],
     ids=str,
 )
-def test_no_token_and_a_wrong_one_are_401(file: TokenFile, said: tuple[str, ...]) -> None:
+async def test_no_token_and_a_wrong_one_are_401(file: TokenFile, said: tuple[str, ...]) -> None:
     """With where the resource describes itself (RFC 9728), and nothing of what was said."""
     file.add("editor", ("read",))
     with pytest.raises(RefusalError) as refused:
-        bearer(Tokens(file))(request(*said))
+        await bearer(Tokens(file))(request(*said))
     assert refused.value.status == 401
     challenge = refused.value.headers["WWW-Authenticate"]
     assert 'resource_metadata="http://127.0.0.1:7734/.well-known/oauth-protected-resource"' in challenge
@@ -139,28 +143,28 @@ def test_no_token_and_a_wrong_one_are_401(file: TokenFile, said: tuple[str, ...]
     assert "AAAA" not in str(refused.value.body)
 
 
-def test_two_of_them_are_refused(file: TokenFile) -> None:
+async def test_two_of_them_are_refused(file: TokenFile) -> None:
     """Whoever stands between might read the other one."""
     text, _ = file.add("editor", ("read",))
     with pytest.raises(RefusalError) as refused:
-        bearer(Tokens(file))(request(f"Bearer {text}", "Bearer x"))
+        await bearer(Tokens(file))(request(f"Bearer {text}", "Bearer x"))
     assert refused.value.status == 400
 
 
-def test_guesses_come_to_an_end_and_shut_nobody_out(file: TokenFile) -> None:
+async def test_guesses_come_to_an_end_and_shut_nobody_out(file: TokenFile) -> None:
     text, _ = file.add("editor", ("read",))
     now = [0.0]
     admit = bearer(Tokens(file), clock=lambda: now[0])
     statuses = []
     for number in range(10_000):
         with pytest.raises(RefusalError) as refused:
-            admit(request(f"Bearer {MARK}{number:043}"))
+            await admit(request(f"Bearer {MARK}{number:043}"))
         statuses.append(refused.value.status)
     assert statuses.count(401) == MOST_GUESSES
     assert statuses.count(429) == 10_000 - MOST_GUESSES
     assert int(refused.value.headers["Retry-After"]) <= WINDOW_S
-    assert admit(request(f"Bearer {text}")).name == "editor"
+    assert (await admit(request(f"Bearer {text}"))).name == "editor"
     now[0] = WINDOW_S + 1
     with pytest.raises(RefusalError) as refused:
-        admit(request("Bearer x"))
+        await admit(request("Bearer x"))
     assert refused.value.status == 401

@@ -15,7 +15,8 @@ from tests.support.programs.server_gateway import ServerGateway, served
 
 from confide_crypto.limits import MAX_CONTAINERS
 from confide_http.door.limits import MAX_BODY_BYTES
-from confide_http.server.limits import MAX_CONNECTIONS, MAX_SESSIONS_EACH
+from confide_http.server.answering.client import MAX_SESSIONS_EACH
+from confide_http.server.serving import MAX_CONNECTIONS
 
 CANARY = "quetzal-canary"
 OPEN = ("/health", METADATA, f"{METADATA}/mcp")

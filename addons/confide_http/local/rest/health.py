@@ -11,22 +11,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from confide_http.door.admission import METADATA
 from confide_http.door.refusals import RefusalError
 from confide_http.local.app import Gateway, Room
-from confide_http.local.door.identity import SCOPES, Identity
+from confide_http.local.identity import Identity
 from confide_proxy import VERSION
 
 
 def room(gateway: Gateway) -> Room:
     """Open to all."""
     health = Health(gateway)
-    routes = [
-        Route("/health", health.tell, methods=["GET"]),
-        Route(METADATA, health.describe, methods=["GET"]),
-        Route(f"{METADATA}/mcp", health.describe, methods=["GET"]),
-    ]
-    return Room(routes, None)
+    # No authorization server: tokens of this machine are made by `confide token new`.
+    return Room([Route("/health", health.tell, methods=["GET"]), *gateway.by_token.described()], None)
 
 
 class Health:
@@ -38,7 +33,7 @@ class Health:
         told: dict[str, Any] = {"status": "ok", "version": VERSION}
         if "authorization" not in request.headers:
             return JSONResponse(told)
-        identity = self._gateway.by_token(request)
+        identity = await self._gateway.by_token(request)
         told |= {
             "uptimeS": round(time.monotonic() - self._gateway.began, 1),
             "memoryBytes": memory_bytes(),
@@ -82,18 +77,6 @@ class Health:
             told["index"]["legs"]["keyword"] = "down"
         found = {"index": dead, "vectors": not status["provider"], "queue": bool(status["deadLetters"])}
         return [name for name, is_so in found.items() if is_so]
-
-    async def describe(self, _request: Request) -> Response:
-        """Protected resource metadata (RFC 9728). No authorization server: tokens of this machine are made by `confide token new`."""
-        origin = self._gateway.origin
-        return JSONResponse(
-            {
-                "resource": f"{origin}/mcp",
-                "scopes_supported": list(SCOPES),
-                "bearer_methods_supported": ["header"],
-                "resource_name": "Confide memory",
-            }
-        )
 
 
 def memory_bytes() -> int:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.files import make_private_dir, read_private_file, write_private_file
-from confide_crypto.keys.tokens import digest_of, new_token
+from confide_crypto.keys.tokens import new_token
 from confide_proxy.errors import StateError, TokenError
 from confide_proxy.locks import lock_file, taken
 
@@ -202,10 +202,9 @@ class Tokens:
         self.problem: str | None = None
         """Why nobody is let in, for the gateway's log."""
 
-    def find(self, text: str) -> Token | None:
-        """The token of that text, if it is good now."""
-        digest = digest_of(text)
-        token = self.good(digest.hex()) if digest else None
+    def find(self, digest: bytes) -> Token | None:
+        """The token with this SHA-256, which somebody has shown, if it is good now."""
+        token = self.good(digest.hex())
         if token is not None:
             self._used[token.digest] = time.time()
         return token

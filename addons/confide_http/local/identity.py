@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from confide_http.door.refusals import RefusalError
+from confide_http.local.tokens import Token
 from confide_memory.tools.call import CLASS, WITHIN
 
 Scope = Literal["memory:read", "memory:write", "memory:secrets"]
@@ -68,6 +69,13 @@ class Identity:
         if self.projects is not None:
             said[WITHIN] = {"projects": sorted(self.projects), "scope": "write" if self.has(WRITE) else "read"}
         return said
+
+
+def identity_of_token(token: Token) -> Identity:
+    """Whom a token stands for."""
+    projects = None if token.projects is None else frozenset(token.projects)
+    class_ = "" if token.is_trusted else "untrusted"
+    return Identity(token.name, token.digest, scopes_of(token.scopes), projects, class_, token.expires)
 
 
 _ANOTHER: Final = "confide token new makes another"
