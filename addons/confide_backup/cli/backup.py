@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
+from confide_backup.daemon import sealed_keys
+from confide_backup.daemon.closed import ClosedSpaces
+from confide_backup.daemon.service import Asked, Backups, target_of
+from confide_backup.daemon.target import History, signers_of
 from confide_crypto.errors import EXIT_OK, EXIT_OTHER, EXIT_STORAGE, ConfideError
 from confide_daemon.cli.console import Bar, Config, Data, Here, Json, Output, command, say
+from confide_daemon.config import ChunkSettings
+from confide_daemon.datadir.control import ask
 from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.errors import EXIT_UNPROVEN, DataFolderError
-
-if TYPE_CHECKING:
-    from confide_backup.daemon.service import Asked
+from confide_daemon.store.logs import log_store
 
 POLL_S: Final = 0.1
 
@@ -35,8 +40,6 @@ def backup(
 
 @command
 def _take(here: Here, to: To = None) -> Output:
-    from confide_backup.daemon.service import Asked
-
     done = work(here, Asked("take", to or ""))
     notes = []
     if done["behind"]:
@@ -58,10 +61,6 @@ def init(
     ] = False,
 ) -> Output:
     """Make a folder ready for backups, and the key that they are sealed to; its recovery code is shown once."""
-    from confide_backup.daemon import sealed_keys
-    from confide_backup.daemon.service import target_of
-    from confide_backup.daemon.taking.snapshot import signers_of
-
     settings = here.config().backup
     with here.opened(as_it_is=True) as state:
         target = target_of(settings, to).prepare(signers_of(state), data=state.folder.root)
@@ -86,9 +85,6 @@ def init(
 @command
 def list_(here: Here, to: To = None) -> Output:
     """List the snapshots, the oldest first."""
-    from confide_backup.daemon.history import History
-    from confide_backup.daemon.service import target_of
-
     with here.opened() as state:
         history = History.read(target_of(here.config().backup, to or ""), state)
     rows: list[dict[str, Any]] = [
@@ -96,7 +92,7 @@ def list_(here: Here, to: To = None) -> Output:
             "snapshot": one.id,
             "at": one.made.at,
             "spaces": len(one.made.spaces),
-            "sizeBytes": one.size_bytes,
+            "sizeBytes": one.made.size_bytes,
             "verdict": None if one.proof is None else one.proof.verdict,
             "said": one.said,
         }
@@ -125,8 +121,6 @@ def verify_(
     to: To = None,
 ) -> Output:
     """Prove a snapshot: every file, every page, every canary; ends with 10 where some spaces are locked."""
-    from confide_backup.daemon.service import Asked
-
     done = work(here, Asked("verify", to or "", name))
     with here.opened() as state:
         names = {space_id: space for space, space_id in state.registry.spaces().items()}
@@ -148,8 +142,6 @@ def verify_(
 @command
 def prune(here: Here, to: To = None) -> Output:
     """Let older snapshots go, as keep_daily and others say; only proven ones let others go."""
-    from confide_backup.daemon.service import Asked
-
     removed = work(here, Asked("prune", to or ""))["removed"]
     return Output({"removed": removed}, [f"removed: {name}" for name in removed] or ["nothing to let go"])
 
@@ -186,13 +178,6 @@ def work(here: Here, asked: Asked) -> dict[str, Any]:
 
 
 def _do(here: Here, asked: Asked, bar: Bar) -> dict[str, Any]:
-    import asyncio
-
-    from confide_backup.daemon.service import Backups
-    from confide_backup.daemon.taking.closed import ClosedSpaces
-    from confide_daemon.config import ChunkSettings
-    from confide_daemon.store.logs import log_store
-
     async def done() -> dict[str, Any]:
         store = here.store()
         leases = None if store is None else log_store().leases(store, here.paths.data)
@@ -209,8 +194,6 @@ def _do(here: Here, asked: Asked, bar: Bar) -> dict[str, Any]:
 
 
 def _ask(here: Here, asked: Asked, bar: Bar) -> dict[str, Any]:
-    from confide_daemon.datadir.control import ask
-
     socket = here.paths.data.control
     # A relative folder is meant from here, not from where the daemon runs.
     to = str(Path(asked.to).expanduser().absolute()) if asked.to else ""

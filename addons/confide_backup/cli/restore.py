@@ -5,15 +5,19 @@ from __future__ import annotations
 import getpass
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
+from confide_backup.daemon.restore import ByCode, ByFiles, Keys, Outlook, Restored, require_there
+from confide_backup.daemon.restore import restore as make
+from confide_backup.daemon.target import is_id
 from confide_crypto.errors import ConfideError
+from confide_crypto.sealing.recovery_code import RecoveryCode
+from confide_daemon.addons import Check
 from confide_daemon.cli.console import Bar, Here, Output, clock, command, say
-
-if TYPE_CHECKING:
-    from confide_backup.daemon.restore import Keys, Outlook
+from confide_daemon.cli.health import examine
+from confide_daemon.cli.status import check_lines, shown
 
 _MOST_TYPED: Final = 256
 
@@ -36,11 +40,6 @@ def restore(
     ] = None,
 ) -> Output:
     """Make the data folder out of a snapshot; it may hold nothing yet, and no daemon serves it."""
-    from confide_backup.daemon.restore import require_there
-    from confide_backup.daemon.restore import restore as make
-    from confide_daemon.cli.health import examine
-    from confide_daemon.cli.status import check_lines, shown
-
     folder = _folder(snapshot, here.config().backup.to)
     if code and keys is not None:
         raise typer.BadParameter("the keys come from one place: --code or --keys", param_hint="--keys")
@@ -55,6 +54,10 @@ def restore(
     with Bar(is_quiet=here.is_quiet) as bar:
         done = make(folder, here.paths.data, source, config_file=here.paths.config, tell=tell, follow=bar.follow)
         checks = examine(here.paths, must_have_config=here.must_have_config, follow=bar.follow)
+    return _output(here, done, checks)
+
+
+def _output(here: Here, done: Restored, checks: list[Check]) -> Output:
     told = {
         "snapshot": done.outlook.made.id,
         "data": str(here.paths.data.root),
@@ -83,7 +86,6 @@ def restore(
 
 
 def _folder(snapshot: str, target: str) -> Path:
-    from confide_backup.daemon.target import is_id
 
     path = Path(snapshot).expanduser().absolute()
     if is_id(snapshot) and not path.exists() and target:
@@ -92,8 +94,6 @@ def _folder(snapshot: str, target: str) -> Path:
 
 
 def _keys(*, code: bool, keys: Path | None) -> Keys:
-    from confide_backup.daemon.restore import ByCode, ByFiles
-    from confide_crypto.sealing.recovery_code import RecoveryCode
 
     if keys is not None:
         return ByFiles(keys.expanduser().absolute())
@@ -113,7 +113,7 @@ def _typed() -> str:
 def _lines(outlook: Outlook) -> list[str]:
     made = outlook.made
     lines = [
-        f"snapshot {made.id}, of {clock(made.at)} by confided {made.version}: {outlook.size_bytes / 1e6:,.1f} MB",
+        f"snapshot {made.id}, of {clock(made.at)} by confided {made.version}: {made.size_bytes / 1e6:,.1f} MB",
         f"spaces that open by themselves: {', '.join(outlook.opens) or 'none'}",
     ]
     if outlook.waits:

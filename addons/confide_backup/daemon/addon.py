@@ -29,13 +29,14 @@ class Backup(Addon):
 
     def snapshot(self, folder: DataFolder, config: DaemonConfig, config_file: Path) -> str:
         """Take a snapshot of the folder as it is, into the folder that is configured. Raises ConfideError: it cannot be taken."""
+        from confide_backup.daemon.closed import ClosedSpaces
         from confide_backup.daemon.service import target_of
-        from confide_backup.daemon.taking.closed import ClosedSpaces
-        from confide_backup.daemon.taking.snapshot import Source, take
+        from confide_backup.daemon.snapshot import take
 
         target = target_of(config.backup, "")
         with closing(open_state(folder, as_it_is=True)) as state:
-            return asyncio.run(take(Source(state, ClosedSpaces(state), config_file), target)).id
+            made, _ = asyncio.run(take(state, ClosedSpaces(state), config_file, target))
+            return made.id
 
     def checks(self, paths: Paths, follow: Callable[[str], None]) -> Iterable[Check]:
         """Look whether every space has a proven snapshot that is young enough."""
@@ -45,8 +46,8 @@ class Backup(Addon):
 
 def _backups(found: Paths) -> Iterator[Check]:
     """Whether every space has a proven snapshot that is young enough, and where the snapshots are."""
-    from confide_backup.daemon.history import History
     from confide_backup.daemon.service import target_of
+    from confide_backup.daemon.target import History
 
     settings = configuration.load(found.config).backup
     if not settings.to:

@@ -1,7 +1,10 @@
-"""What a snapshot says of itself: every file with its size and hash, what each database holds, and who vouches for it.
+"""What a snapshot says of itself, and what a verification has found in it, each a file that the daemon's identity signs.
 
-One form only, byte for byte: JSON with sorted keys and no blanks, numbers whole, bytes as lower-case hex. So a changed bit anywhere in the
-file is noticed, also one that no parser would mind. The daemon's identity signs it; a snapshot is believed by that and by nothing else.
+The manifest has every file with its size and hash, and what each database holds. A snapshot is believed by that signature and by nothing
+else, and counts by its proof and not by being there.
+
+One form only, byte for byte: JSON with sorted keys and no blanks, numbers whole, bytes as lower-case hex. So a changed bit anywhere in a
+file is noticed, also one that no parser would mind.
 """
 
 from __future__ import annotations
@@ -9,19 +12,24 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import stat
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
-from typing import Any, Final, Self
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, Literal, Self, get_args
 
 from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH, Identity, verify
-from confide_daemon.errors import SnapshotError
+from confide_daemon.datadir.key_state import Custody, KeyName
+from confide_daemon.errors import SnapshotError, StorageError
 
 FORMAT: Final = 1
 MOST_BYTES: Final = 64 << 20
 """Of a manifest: some 100,000 spaces."""
 HASH_BYTES: Final = 32
 _LABEL: Final = b"confide backup manifest 1"
+_PROOF_LABEL: Final = b"confide backup proof 1"
+_DAMAGED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What reading a file that somebody has changed may raise."""
 _HEX: Final = re.compile(r"([0-9a-f]{2})+")
 _SPACE_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # As a name on any disk, and nothing that leads out of the snapshot.
@@ -30,6 +38,12 @@ REGISTRY: Final = "registry.db"
 CONFIG: Final = "daemon.toml"
 SEALED_KEYS: Final = "keys.sealed"
 LOG: Final = "-wal"
+MANIFEST: Final = "manifest.json"
+VERIFIED: Final = "verified.json"
+FOLDERS: Final = ("spaces", "authorized")
+
+Verdict = Literal["proven", "unproven", "differs", "unreadable"]
+"""Of a part: it was opened and gives what it gave; it is whole, and nobody had its key; it is not what it was; it cannot be read."""
 
 
 def database_of(space_id: str) -> str:
@@ -42,12 +56,22 @@ def custody_of(space_id: str) -> str:
     return f"spaces/{space_id}.custody"
 
 
+def files_of(space_id: str) -> tuple[str, ...]:
+    """All that a snapshot may have of a space: the database, its log and who keeps its key."""
+    return database_of(space_id), database_of(space_id) + LOG, custody_of(space_id)
+
+
 @dataclass(frozen=True, slots=True)
 class File:
     """One file of a snapshot."""
 
     size: int  # bytes
     hash: bytes  # BLAKE2b-256
+
+    @classmethod
+    def told(cls, found: Mapping[str, Any]) -> Self:
+        """As the worker, and a manifest, tells it. Raises ValueError, KeyError."""
+        return cls(_number(found["size"]), _hex(found["hash"], HASH_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +99,45 @@ class Manifest:
     registry: Database
     digest: bytes = field(default=b"", compare=False)  # the hash of the file that it was read from
 
+    @property
+    def size_bytes(self) -> int:
+        """Of all its files, hard links too."""
+        return sum(file.size for file in self.files.values())
+
+    def contents(self) -> dict[str, bytes]:
+        """Of each space something that is the same where all its bytes are."""
+        found = {}
+        for space_id, held in self.spaces.items():
+            files = [self.files.get(each) for each in files_of(space_id)]
+            parts = b"".join(b"-" if file is None else file.hash for file in files)
+            found[space_id] = hash_of(parts + (held.canaries or b"") + self.version.encode())
+        return found
+
+    def custody_in(self, folder: Path, space_id: str) -> Custody:
+        """Who keeps the key of a space, by its file in the snapshot. Raises StorageError: that is damaged or missing."""
+        if custody_of(space_id) not in self.files:
+            return Custody(KeyName("server", 0))
+        try:
+            return Custody.parse((folder / custody_of(space_id)).read_bytes())
+        except (OSError, ValueError):
+            raise StorageError(f"it cannot be told who keeps the key of space {space_id} in it") from None
+
+    def strays(self, folder: Path) -> tuple[list[str], list[str]]:
+        """The files that it names and `folder` lacks, and what is there and nobody has vouched for; a folder has a slash at its end."""
+        there, odd = set(), []
+        for path in folder.rglob("*"):
+            name, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
+            if stat.S_ISDIR(mode):
+                odd += [f"{name}/"] if name not in FOLDERS else []
+            elif stat.S_ISREG(mode):
+                there.add(name)
+            else:
+                odd.append(name)
+        return sorted(self.files.keys() - there), sorted(there - self.files.keys() - {MANIFEST, VERIFIED}) + sorted(odd)
+
     def to_bytes(self, identity: Identity) -> bytes:
         """The file, signed."""
-        body = self._body()
-        return _canonical({**body, "signature": identity.sign(_LABEL, _canonical(body)).hex()})
+        return _signed(self._body(), _LABEL, identity)
 
     def _body(self) -> dict[str, Any]:
         return {
@@ -113,23 +172,91 @@ class Manifest:
                 at=_number(found["at"]),
                 daemon=_hex(found["daemon"], KEY_LENGTH),
                 version=_text(found["version"]),
-                files={_file_name(each): _file(file) for each, file in found["files"].items()},
+                files={_file_name(each): File.told(file) for each, file in found["files"].items()},
                 spaces={_space_id(each): database(held) for each, held in found["spaces"].items()},
                 registry=database(found["registry"]),
                 digest=hash_of(data),
             )
-            body = made._body()
-            if _canonical({**body, "signature": signature.hex()}) != data:
+            body = canonical(made._body())
+            if canonical({**made._body(), "signature": signature.hex()}) != data:
                 raise ValueError
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except _DAMAGED:
             raise SnapshotError(name, "has a damaged manifest") from None
         if made.daemon not in signers:
             raise SnapshotError(name, "is of another daemon, or of before this one's last new key")
-        if not verify(made.daemon, _LABEL, _canonical(body), signature):
+        if not verify(made.daemon, _LABEL, body, signature):
             raise SnapshotError(name, "has a manifest that was changed: its signature is not good")
         if made.id != name:
             raise SnapshotError(name, f"has the manifest of another snapshot, {made.id}")
         return made
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The newest verification of a snapshot."""
+
+    snapshot: str
+    manifest: bytes  # the hash of that file, so that it is a proof of this one
+    at: int  # seconds since 1970
+    files: Verdict  # whether all of them are there as they were, and no others
+    registry: Verdict
+    spaces: Mapping[str, Verdict]
+    problems: tuple[str, ...] = field(default=(), compare=False)  # sentences, for who looks on; not written down
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing was found wrong, and the registry opened; spaces may wait for their keys."""
+        return self.files == self.registry == "proven" and {*self.spaces.values()} <= {"proven", "unproven"}
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of all of it: the worst of its parts."""
+        found = {self.files, self.registry, *self.spaces.values()}
+        return next(one for one in ("differs", "unreadable", "unproven", "proven") if one in found)
+
+    @property
+    def proven(self) -> frozenset[str]:
+        """The spaces that were opened and give what they gave, where the rest is sound."""
+        is_whole = self.files == self.registry == "proven"
+        return frozenset(space_id for space_id, one in self.spaces.items() if is_whole and one == "proven")
+
+    def to_bytes(self, identity: Identity) -> bytes:
+        """The file, signed."""
+        return _signed(self._body(), _PROOF_LABEL, identity)
+
+    def _body(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "snapshot": self.snapshot,
+            "manifest": self.manifest.hex(),
+            "at": self.at,
+            "files": self.files,
+            "registry": self.registry,
+            "spaces": dict(self.spaces),
+        }
+
+    @classmethod
+    def parse(cls, data: bytes, *, made: Manifest, signers: Collection[bytes]) -> Self | None:
+        """The proof in `data`, if it is one of this snapshot with this manifest, by one of these keys."""
+        try:
+            found = json.loads(data)
+            signature = _hex(found.pop("signature"), SIGNATURE_LENGTH)
+            proof = cls(
+                snapshot=found["snapshot"],
+                manifest=_hex(found["manifest"], HASH_BYTES),
+                at=_number(found["at"]),
+                files=found["files"],
+                registry=found["registry"],
+                spaces={_space_id(space_id): one for space_id, one in found["spaces"].items()},
+            )
+            body = proof._body()
+            is_one = canonical({**body, "signature": signature.hex()}) == data
+            is_known = {proof.files, proof.registry, *proof.spaces.values()} <= {*get_args(Verdict)}
+        except _DAMAGED:
+            return None
+        is_of_this = (proof.snapshot, proof.manifest) == (made.id, made.digest)
+        is_ours = any(verify(signer, _PROOF_LABEL, canonical(body), signature) for signer in signers)
+        return proof if is_one and is_known and is_of_this and is_ours else None
 
 
 def hash_of(data: bytes) -> bytes:
@@ -139,20 +266,19 @@ def hash_of(data: bytes) -> bytes:
 
 def canonical(value: Mapping[str, Any]) -> bytes:
     """The one form in which something is signed."""
-    return _canonical(value)
-
-
-def _canonical(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode() + b"\n"
+
+
+def _signed(body: Mapping[str, Any], label: bytes, identity: Identity) -> bytes:
+    return canonical({**body, "signature": identity.sign(label, canonical(body)).hex()})
 
 
 def said(held: Database) -> dict[str, Any]:
     """As it stands in a manifest."""
-    canaries = None if held.canaries is None else held.canaries.hex()
     return {
         "change": held.change,
         "schema": held.schema,
-        "canaries": canaries,
+        "canaries": None if held.canaries is None else held.canaries.hex(),
         "questions": held.questions,
         "askedAt": held.asked_at,
     }
@@ -160,15 +286,11 @@ def said(held: Database) -> dict[str, Any]:
 
 def database(found: Mapping[str, Any]) -> Database:
     """What `said` has said. Raises ValueError, KeyError."""
-    canaries = None if found["canaries"] is None else _hex(found["canaries"], HASH_BYTES)
     change, schema, questions, asked_at = (
         None if found[name] is None else _number(found[name]) for name in ("change", "schema", "questions", "askedAt")
     )
+    canaries = None if found["canaries"] is None else _hex(found["canaries"], HASH_BYTES)
     return Database(change, schema, canaries, questions, asked_at)
-
-
-def _file(found: dict[str, Any]) -> File:
-    return File(_number(found["size"]), _hex(found["hash"], HASH_BYTES))
 
 
 def _hex(found: Any, length: int) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -35,8 +35,7 @@ class _Task:
     step: str = "waiting"
     done: int = 0
     total: int = 0
-    outcome: dict[str, Any] = field(default_factory=dict)
-    task: asyncio.Task[None] | None = None
+    outcome: dict[str, Any] = field(default_factory=dict)  # empty as long as it goes on
 
     def follow(self, step: str, done: int, total: int) -> None:
         self.step, self.done, self.total = step, done, total
@@ -51,8 +50,7 @@ class BackupDesk(Service):
         self._disk = disk
         self._tasks: dict[int, _Task] = {}
         self._last = 0
-        self._alone: asyncio.Task[None] | None = None
-        self._telling: set[asyncio.Task[None]] = set()
+        self._under_way: set[asyncio.Task[None]] = set()
         self._standing = Standing()
         self._is_there = True  # the target, as of the last look
         self._is_working = False
@@ -74,12 +72,17 @@ class BackupDesk(Service):
     async def open(self) -> None:
         """Begins to look at the clock, where a target is configured."""
         if self._backups.has_target:
-            self._alone = asyncio.create_task(self._go_on(), name="confide-nightly")
+            self._begin_task(self._go_on(), "confide-nightly")
+
+    def _begin_task(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
 
     @property
     def is_busy(self) -> bool:
         """Whether something is under way that an end of the daemon would cut off."""
-        return self._is_working or any(one.task is not None and not one.task.done() for one in self._tasks.values())
+        return self._is_working or any(not one.outcome for one in self._tasks.values())
 
     @property
     def is_backed_up(self) -> bool | None:
@@ -93,9 +96,7 @@ class BackupDesk(Service):
     def revocations_written(self, files: Sequence[Path]) -> None:
         """Brings the file beside the snapshots to where the operator's program brings those, at once."""
         for path in files:
-            task = asyncio.create_task(self._tell_elsewhere(path), name="confide-revoked")
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+            self._begin_task(self._tell_elsewhere(path), "confide-revoked")
 
     async def _tell_elsewhere(self, path: Path) -> None:
         try:
@@ -105,9 +106,7 @@ class BackupDesk(Service):
 
     async def close(self) -> None:
         """Cuts off what is under way: half a snapshot is not listed, and is removed by the next one."""
-        tasks = [one.task for one in self._tasks.values() if one.task is not None]
-        tasks += self._telling
-        tasks += [self._alone] if self._alone is not None else []
+        tasks = [*self._under_way]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -132,15 +131,11 @@ class BackupDesk(Service):
                 if self._backups.at_hand(self._standing) and self._disk.has_room_for("snapshots"):
                     await self._backups.prove_unlocked(self._standing)
                     await self._look()
-            except ConfideError as error:
-                raise_if_cancelled()
-                failed_at = loop.time()
-                log.error("backup: %s", error)
-                await self._look()
             except Exception as error:
                 raise_if_cancelled()
                 failed_at = loop.time()
-                log.error("backup broke: %s", type(error).__name__)  # its text may quote anything
+                log.error("backup: %s", _told(error)[0])
+                await self._look()
             finally:
                 self._is_working = False
 
@@ -162,11 +157,11 @@ class BackupDesk(Service):
         what = next((each for each in WHATS if each == said.get("what")), None)
         if what is None or not isinstance(to, str) or not isinstance(name, str):
             raise RequestError("invalid", "there is no such thing to do about backups", "is the daemon older?")
-        if sum(1 for one in self._tasks.values() if one.task is not None and not one.task.done()) >= KEPT:
+        if sum(not one.outcome for one in self._tasks.values()) >= KEPT:
             raise RequestError("busy", "too many backups were asked for at once", "wait until one is done")
         self._last += 1
         made = self._tasks[self._last] = _Task()
-        made.task = asyncio.create_task(self._run(made, Asked(what, to, name)), name="confide-backup")
+        self._begin_task(self._run(made, Asked(what, to, name)), "confide-backup")
         for number in [one for one, task in self._tasks.items() if task.outcome][:-KEPT]:
             del self._tasks[number]
         return {"task": self._last}
@@ -181,15 +176,19 @@ class BackupDesk(Service):
     async def _run(self, made: _Task, asked: Asked) -> None:
         try:
             made.outcome = {"ok": await self._backups.do(asked, made.follow)}
-        except ConfideError as error:
-            log.error("backup, %s: %s", asked.what, error)
-            made.outcome = {"error": str(error), "hint": error.hint, "exit": error.exit_code}
         except asyncio.CancelledError:
             made.outcome = {"error": "the daemon ended before it was done", "hint": "ask again", "exit": 1}
             raise
         except Exception as error:
-            # Its text may quote anything.
-            log.error("backup, %s, broke: %s", asked.what, type(error).__name__)
-            made.outcome = {"error": f"the daemon failed at it: {type(error).__name__}", "hint": None, "exit": 1}
-        if self._alone is not None:
+            said, hint, code = _told(error)
+            log.error("backup, %s: %s", asked.what, said)
+            made.outcome = {"error": said, "hint": hint, "exit": code}
+        if self._backups.has_target:
             await self._look()
+
+
+def _told(error: Exception) -> tuple[str, str | None, int]:
+    """What is said of it, a hint and an exit code; of an error that is none of ours its class alone, since its text may quote anything."""
+    if isinstance(error, ConfideError):
+        return str(error), error.hint, error.exit_code
+    return f"the daemon failed at it: {type(error).__name__}", None, 1

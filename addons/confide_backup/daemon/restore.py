@@ -13,18 +13,17 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from confide_backup.daemon import manifest
-from confide_backup.daemon.manifest import CONFIG, LOG, REGISTRY, SEALED_KEYS, Manifest
+from confide_backup.daemon.manifest import CONFIG, LOG, MANIFEST, REGISTRY, SEALED_KEYS, Manifest
 from confide_backup.daemon.sealed_keys import MOST_BYTES, BackupKey, DaemonKeys, unseal
-from confide_backup.daemon.target import MANIFEST, VERIFIED
+from confide_backup.daemon.target import write
 from confide_backup.daemon.worker.copying import hash_file
 from confide_crypto.keys.files import make_private_dir, sync_folder, write_private_file
 from confide_crypto.keys.identity import KEY_LENGTH, Identity
@@ -44,18 +43,6 @@ _LEAST_FREE: Final = 64 << 20
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
-class Keys(Protocol):
-    """Where the daemon's keys come from."""
-
-    def of(self, sealed: bytes, *, daemon: bytes, snapshot: str) -> DaemonKeys:
-        """Those of the daemon with this public key. Raises ConfideError: they are not here."""
-        ...
-
-    def keep(self, folder: DataFolder) -> None:
-        """Writes what else belongs to the folder."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class ByCode:
     """From the snapshot itself, by the recovery code that `confided backup init` has shown."""
@@ -63,6 +50,7 @@ class ByCode:
     code: RecoveryCode
 
     def of(self, sealed: bytes, *, daemon: bytes, snapshot: str) -> DaemonKeys:
+        """Those of the daemon with this public key. Raises SnapshotError: the code does not open them."""
         return unseal(sealed, self.code, daemon=daemon, snapshot=snapshot)
 
     def keep(self, folder: DataFolder) -> None:
@@ -76,10 +64,15 @@ class ByFiles:
 
     folder: Path
 
-    def of(self, sealed: bytes, *, daemon: bytes, snapshot: str) -> DaemonKeys:  # noqa: ARG002 - as Keys
+    def of(self, sealed: bytes, *, daemon: bytes, snapshot: str) -> DaemonKeys:  # noqa: ARG002 - as ByCode
+        """Those of the folder, whosever they are. Raises KeyFileError."""
         return DaemonKeys.read(DataFolder(self.folder))
 
-    def keep(self, folder: DataFolder) -> None: ...
+    def keep(self, folder: DataFolder) -> None:
+        """Nothing else belongs to the folder."""
+
+
+Keys = ByCode | ByFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +82,6 @@ class Outlook:
     made: Manifest
     opens: list[str]  # names of spaces that the server opens by itself
     waits: list[str]  # and of those that wait for one of their machines
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(file.size for file in self.made.files.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,14 +239,10 @@ def _put_keys(folder: DataFolder, keys: DaemonKeys) -> list[bytes]:
 
 def _check_files(snapshot: Path, made: Manifest) -> None:
     """Raises SnapshotError: a file is missing, or there is one that nobody has vouched for."""
-    present = set()
-    for path in snapshot.rglob("*"):
-        if path.is_symlink() or not path.is_dir():
-            present.add(path.relative_to(snapshot).as_posix())
-    present -= {MANIFEST, VERIFIED}
-    if missing := sorted(made.files.keys() - present):
+    missing, surplus = made.strays(snapshot)
+    if missing:
         raise SnapshotError(made.id, f"lacks {missing[0]}", hint="another snapshot may be whole: confided backup ls")
-    if more := sorted(present - made.files.keys()):
+    if more := [name for name in surplus if not name.endswith("/")]:
         raise SnapshotError(made.id, f"has a file more than its manifest names: {more[0]}")
 
 
@@ -270,7 +255,7 @@ def _check_version(made: Manifest) -> None:
 
 
 def _check_room(folder: DataFolder, made: Manifest) -> None:
-    size = sum(file.size for file in made.files.values())
+    size = made.size_bytes
     free = shutil.disk_usage(folder.root).free
     if free < size + _LEAST_FREE:
         raise StorageError(
@@ -292,7 +277,6 @@ class _Copying:
         self._folder = folder
         self._follow = follow
         self._done = 0
-        self._total = sum(file.size for file in made.files.values())
 
     def copy(self, names: list[str]) -> None:
         """Raises SnapshotError: one is not as it was; OSError."""
@@ -315,7 +299,7 @@ class _Copying:
 
     def _read(self, read: int) -> None:
         self._done += read
-        self._follow("copying", self._done, self._total)
+        self._follow("copying", self._done, self._made.size_bytes)
 
 
 def _again(path: Path, digest: bytes, name: str) -> bytes:
@@ -355,11 +339,5 @@ def _put_config(content: bytes | None, config_file: Path) -> bool:
     if content is None or config_file.exists():
         return False
     config_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    part = config_file.with_name(f".{config_file.name}.{os.getpid()}.tmp")
-    try:
-        part.write_bytes(content)
-        part.chmod(0o600)
-        part.replace(config_file)
-    finally:
-        part.unlink(missing_ok=True)
+    write(config_file, content)
     return True

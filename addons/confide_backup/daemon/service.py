@@ -6,21 +6,16 @@ import asyncio
 import logging
 import shutil
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, get_args
+from typing import Any, Final, Literal, get_args
 
-from confide_backup.daemon.history import History
-from confide_backup.daemon.manifest import Manifest
-from confide_backup.daemon.nightly import hooks, schedule
-from confide_backup.daemon.nightly.retention import Keep, let_go
-from confide_backup.daemon.proving import verify
-from confide_backup.daemon.proving.proof import Proof
-from confide_backup.daemon.taking import snapshot
-from confide_backup.daemon.taking.snapshot import Follow, Source
-from confide_backup.daemon.target import MANIFEST, Target, id_of, is_id
+from confide_backup.daemon import nightly, snapshot, verify
+from confide_backup.daemon.closed import Follow, Spaces
+from confide_backup.daemon.manifest import MANIFEST, Manifest, Proof
+from confide_backup.daemon.target import History, Target, id_of, is_id
 from confide_crypto.errors import ConfideError
 from confide_daemon.access.registry import State
 from confide_daemon.config import BackupConfig
@@ -31,10 +26,6 @@ log = logging.getLogger(__name__)
 
 What = Literal["take", "verify", "prune"]
 WHATS: Final[tuple[What, ...]] = get_args(What)
-
-
-class Spaces(snapshot.Spaces, verify.Keys, Protocol):
-    """The pool of a running daemon, or `closed.ClosedSpaces`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +64,7 @@ class Backups:
         """`config_file`: daemon.toml, which goes into each snapshot; it may not be there."""
         self._state = state
         self._spaces = spaces
-        self._source = Source(state, spaces, config_file)
+        self._config_file = config_file
         self._config = config
         self._clock = clock
         self._turn = asyncio.Lock()
@@ -84,7 +75,11 @@ class Backups:
         async with self._turn:
             match asked.what:
                 case "take":
-                    return await self._take(target, follow)
+                    made, behind = await self._take(target, follow)
+                    folder = target.snapshot(made.id)
+                    await self._run_after(folder, made.id)
+                    told = {"snapshot": made.id, "folder": str(folder), "spaces": len(made.spaces)}
+                    return {**told, "behind": behind}
                 case "verify":
                     return await self._verify(target, asked.name, follow)
                 case "prune":
@@ -94,9 +89,10 @@ class Backups:
         """A snapshot, its proof, what may go for it, and the operator's program behind it. Raises ConfideError."""
         target = target_of(self._config, "")
         async with self._turn:
-            made = await snapshot.take(
-                self._source, target, clock=self._clock, follow=follow, tell_behind=_warn_of_behind
-            )
+            made, behind = await self._take(target, follow)
+            if behind:
+                named = ", ".join(sorted(behind))
+                log.warning("copied as this machine had them last, since other nodes have them: %s", named)
             try:
                 proof = await self._prove(target, made.id, follow, is_full=False)
                 if proof.is_sound:
@@ -132,7 +128,7 @@ class Backups:
     def is_due(self, standing: Standing) -> bool:
         """Whether the nightly one is to be taken now."""
         minute = self._config.minute
-        return minute is not None and schedule.is_due(self._clock(), minute, standing.newest_at)
+        return minute is not None and nightly.is_due(self._clock(), minute, standing.newest_at)
 
     def standing(self) -> Standing:
         """How the snapshots of the configured target stand. Disk. Raises TargetError: it is not there, or cannot be written."""
@@ -142,26 +138,23 @@ class Backups:
         history = self.history(target)
         target.require_writable()
         late = history.unproven(spaces, now=self._clock(), max_age_s=self._config.max_age_s)
-        whole = [one for one in history.whole if one.proof is not None and one.proof.verdict == "proven"]
-        proven_at = float(whole[-1].made.at) if whole else 0.0
+        proven_at = next((float(one.made.at) for one in reversed(history.whole) if one.is_proven), 0.0)
         newest = history.newest
         if newest is None:
-            return Standing("", None, proven_at, 0, {}, late)
+            return Standing(late=late)
         verdicts = {} if newest.proof is None else newest.proof.spaces
         unproven = sum(verdicts.get(space_id) != "proven" for space_id in newest.made.spaces)
-        waiting = {one: self._key_names(target, newest.made, one) for one in verdicts if verdicts[one] == "unproven"}
+        waiting = {one: _key_names(target, newest.made, one) for one in verdicts if verdicts[one] == "unproven"}
         return Standing(newest.id, newest.made.at, proven_at, unproven, waiting, late)
 
     def history(self, target: Target) -> History:
         """What there is. Raises TargetError: it is not this daemon's target, or cannot be read."""
         return History.read(target, self._state)
 
-    async def _take(self, target: Target, follow: Follow) -> dict[str, Any]:
-        behind: list[str] = []
-        made = await snapshot.take(self._source, target, clock=self._clock, follow=follow, tell_behind=behind.extend)
-        await self._run_after(target.snapshot(made.id), made.id)
-        told = {"snapshot": made.id, "folder": str(target.snapshot(made.id)), "spaces": len(made.spaces)}
-        return {**told, "behind": behind}
+    async def _take(self, target: Target, follow: Follow) -> tuple[Manifest, list[str]]:
+        return await snapshot.take(
+            self._state, self._spaces, self._config_file, target, clock=self._clock, follow=follow
+        )
 
     async def _verify(self, target: Target, name: str, follow: Follow) -> dict[str, Any]:
         if name and not is_id(name):
@@ -196,27 +189,23 @@ class Backups:
         async with target.alone():
             folder = await asyncio.to_thread(target.begin_fetching, name)
             try:
-                places = {"snapshot": str(target.snapshot(name)), "name": name, "folder": str(folder)}
-                timeout_s = float(self._config.hook_timeout_s)
                 follow("fetching it", 0, 0)
-                await hooks.run(self._config.fetch, places, timeout_s=timeout_s, folder=folder)
+                await self._run(self._config.fetch, target.snapshot(name), name, folder)
                 found = next((one.parent for one in folder.rglob(MANIFEST) if one.parent.name == name), None)
                 if found is None:
                     problem = "was not brought back by fetch of [backup] in daemon.toml"
                     raise SnapshotError(name, problem, hint="does it put it into {folder}?", kind="missing")
-                return await verify.prove(
-                    Target(found.parent), name, self._state, self._spaces, is_full=True, follow=follow
-                )
+                return await verify.prove(Target(found.parent), name, self._state, self._spaces, follow=follow)
             finally:
                 await asyncio.to_thread(shutil.rmtree, folder, True)
 
     async def _prune(self, target: Target) -> list[str]:
         config = self._config
-        keep = Keep(config.keep_daily, config.keep_weekly, config.keep_monthly)
+        keep = nightly.Keep(config.keep_daily, config.keep_weekly, config.keep_monthly)
         async with target.alone():
             await asyncio.to_thread(target.sweep)
             history = await asyncio.to_thread(self.history, target)
-            going = let_go([one.kept for one in history.whole], keep)
+            going = nightly.let_go([one.kept for one in history.whole], keep)
             for name in going:
                 await asyncio.to_thread(target.remove, name)
                 log.info("snapshot %s is let go", name)
@@ -224,18 +213,17 @@ class Backups:
 
     async def _run_after(self, path: Path, name: str) -> None:
         if self._config.after:
-            places = {"snapshot": str(path), "name": name, "folder": str(path.parent)}
-            timeout_s = float(self._config.hook_timeout_s)
-            await hooks.run(self._config.after, places, timeout_s=timeout_s, folder=path.parent)
+            await self._run(self._config.after, path, name, path.parent)
 
-    def _key_names(self, target: Target, made: Manifest, space_id: str) -> tuple[KeyName, ...]:
-        with suppress(ConfideError):
-            return verify.custody_in(target.snapshot(made.id), made, space_id).names
-        return ()
+    async def _run(self, argv: Sequence[str], path: Path, name: str, folder: Path) -> None:
+        places = {"snapshot": str(path), "name": name, "folder": str(folder)}
+        await nightly.run(argv, places, timeout_s=float(self._config.hook_timeout_s), folder=folder)
 
 
-def _warn_of_behind(space_ids: Collection[str]) -> None:
-    log.warning("copied as this machine had them last, since other nodes have them: %s", ", ".join(sorted(space_ids)))
+def _key_names(target: Target, made: Manifest, space_id: str) -> tuple[KeyName, ...]:
+    with suppress(ConfideError):
+        return made.custody_in(target.snapshot(made.id), space_id).names
+    return ()
 
 
 def target_of(config: BackupConfig, to: str) -> Target:

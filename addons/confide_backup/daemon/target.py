@@ -1,4 +1,4 @@
-"""The folder that snapshots are in.
+"""The folder that snapshots are in, and what is known of each of these: whether they are as new and as proven as they should be.
 
     DIR/confide-backup.json         whose it is; without it nothing is written there: the disk may not be mounted
     DIR/revoked                     keys that ended (`access.revocations`)
@@ -21,21 +21,28 @@ import re
 import shutil
 import time
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
-from confide_crypto.keys.files import sync_folder
+from confide_backup.daemon.manifest import FOLDERS, MANIFEST, MOST_BYTES, VERIFIED, Manifest, Proof
+from confide_backup.daemon.nightly import Kept
+from confide_crypto.errors import KeyFileError
+from confide_crypto.keys.files import read_private_file, sync_folder, write_private_file
+from confide_crypto.keys.identity import KEY_LENGTH
+from confide_daemon.access.registry import State
 from confide_daemon.datadir.instance import DaemonLock
-from confide_daemon.errors import StorageError, TargetError
+from confide_daemon.errors import SnapshotError, StorageError, TargetError
 
 MARKER: Final = "confide-backup.json"
-MANIFEST: Final = "manifest.json"
-VERIFIED: Final = "verified.json"
 FORMAT: Final = 1
 LEAST_FREE: Final = 1 << 30
 LEAST_FREE_SHARE: Final = 0.05
 """What a target keeps free beside a snapshot: a disk that is full to the last byte serves nobody."""
 _MARKER_BYTES: Final = 4096
+_AHEAD_S: Final = 86_400.0
+"""A snapshot from later than this is of a clock that was put right since, and is not taken for new."""
+_MOST_PROOF_BYTES: Final = 16 << 20
 _ID: Final = re.compile(r"\d{4}-\d\d-\d\dT\d{6}Z")
 _PARTIAL: Final = ".partial-"
 _DELETED: Final = ".deleted-"
@@ -163,27 +170,25 @@ class Target:
 
     def begin(self, name: str) -> Path:
         """An empty folder for a snapshot with that name; what was cut off before is removed. Call it `alone`."""
-        self.sweep()
-        with self.errors("be written"):
-            partial = self.folder / (_PARTIAL + name)
-            partial.mkdir(mode=0o700)
-            (partial / "spaces").mkdir(mode=0o700)
-            (partial / "authorized").mkdir(mode=0o700)
-        return partial
+        return self._begin(_PARTIAL + name, FOLDERS)
 
     def begin_fetching(self, name: str) -> Path:
         """An empty folder for a snapshot that is brought back; swept as what was cut off. Call it `alone`."""
+        return self._begin(_FETCHED + name, ())
+
+    def _begin(self, name: str, inner: Sequence[str]) -> Path:
         self.sweep()
+        folder = self.folder / name
         with self.errors("be written"):
-            folder = self.folder / (_FETCHED + name)
-            folder.mkdir(mode=0o700)
+            for each in (folder, *(folder / one for one in inner)):
+                each.mkdir(mode=0o700)
         return folder
 
     def finish(self, name: str) -> Path:
         """Gives the folder its name, once what is in it is on the disk."""
         partial, whole = self.folder / (_PARTIAL + name), self.folder / name
         with self.errors("be written"):
-            for folder in (partial / "spaces", partial / "authorized", partial):
+            for folder in (*(partial / one for one in FOLDERS), partial):
                 sync_folder(folder)
             partial.rename(whole)
             sync_folder(self.folder)
@@ -245,3 +250,118 @@ def write(path: Path, data: bytes) -> None:
     finally:
         part.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def signers_of(state: State) -> list[bytes]:
+    """The public keys whose snapshots are this daemon's own: the present one first, and those that it had before.
+
+    An old key is noted while a rotation is under way, beside the others: snapshots outlive it by a year. Raises KeyFileError.
+    """
+    path = state.folder.backup_signers
+    try:
+        former = [bytes.fromhex(line) for line in read_private_file(path).decode().split()] if path.exists() else []
+        if any(len(key) != KEY_LENGTH for key in former):
+            raise ValueError
+    except ValueError:
+        hint = "move it away; snapshots of an older key are not believed then"
+        raise KeyFileError(path, "is damaged", hint=hint) from None
+    old = None if state.keys.rotation is None else state.keys.rotation.old.public_key
+    if old is not None and old not in former:
+        former.append(old)
+        write_private_file(path, b"".join(key.hex().encode() + b"\n" for key in former), replace=True)
+    return [state.identity.public_key, *former]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One whose manifest is this daemon's."""
+
+    made: Manifest
+    proof: Proof | None  # None: nobody has verified it, or somebody else has written it
+
+    @classmethod
+    def read(cls, target: Target, name: str, signers: Collection[bytes]) -> Self:
+        """Raises SnapshotError: it is not there, or not to be believed; TargetError."""
+        folder = target.snapshot(name)
+        with target.errors("be read"):
+            try:
+                with (folder / MANIFEST).open("rb") as file:
+                    data = file.read(MOST_BYTES + 1)
+            except FileNotFoundError:
+                if folder.is_dir():
+                    raise SnapshotError(name, "has no manifest") from None
+                hint = "confided backup ls shows those that are"
+                raise SnapshotError(name, "is not there", hint=hint, kind="missing") from None
+        made = Manifest.parse(data, name=name, signers=signers)
+        with contextlib.suppress(OSError), (folder / VERIFIED).open("rb") as file:
+            return cls(made, Proof.parse(file.read(_MOST_PROOF_BYTES), made=made, signers=signers))
+        return cls(made, None)
+
+    @property
+    def id(self) -> str:
+        return self.made.id
+
+    @property
+    def proven(self) -> frozenset[str]:
+        """The spaces that were opened and gave what they gave."""
+        return frozenset() if self.proof is None else self.proof.proven
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether all of it is."""
+        return self.proof is not None and self.proof.verdict == "proven"
+
+    @property
+    def said(self) -> str:
+        """How it stands, in a few words."""
+        if self.proof is None:
+            return "not verified"
+        waiting = sum(one == "unproven" for one in self.proof.spaces.values())
+        if self.proof.verdict == "unproven":
+            return f"proven but for {waiting} locked" if waiting else "not verified"
+        return {"proven": "proven", "differs": "changed since", "unreadable": "unreadable"}[self.proof.verdict]
+
+    @property
+    def kept(self) -> Kept:
+        is_sound = self.proof is not None and self.proof.is_sound
+        return Kept(self.id, self.made.number, self.made.at, is_sound, self.proven, self.made.contents())
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What there is, the oldest first."""
+
+    whole: list[Snapshot]
+    strange: dict[str, SnapshotError]  # by name: those that are damaged, newer or another's
+    since: float  # when the target was made ready, seconds since 1970
+
+    @classmethod
+    def read(cls, target: Target, state: State) -> Self:
+        """Raises TargetError: it is not this daemon's target, or cannot be read."""
+        signers = signers_of(state)
+        target.check(signers)
+        whole: list[Snapshot] = []
+        strange: dict[str, SnapshotError] = {}
+        for name in target.ids():
+            try:
+                whole.append(Snapshot.read(target, name, signers))
+            except SnapshotError as error:
+                strange[name] = error
+        with target.errors("be read"):
+            since = (target.folder / MARKER).stat().st_mtime
+        return cls(sorted(whole, key=lambda one: one.made.number), strange, since)
+
+    @property
+    def newest(self) -> Snapshot | None:
+        return self.whole[-1] if self.whole else None
+
+    def unproven(self, spaces: Collection[str], *, now: float, max_age_s: float) -> list[str]:
+        """Those of the spaces that have no proven snapshot younger than that, and had time enough to get one."""
+        if not self.whole:
+            return sorted(spaces) if now - self.since > max_age_s else []
+        young = [one for one in self.whole if -_AHEAD_S < now - one.made.at <= max_age_s]
+        proven = {space_id for one in young for space_id in one.proven}
+        # What no older snapshot has is new.
+        known = {space_id for one in self.whole if one not in young for space_id in one.made.spaces}
+        late = known if young else {*spaces}
+        return sorted((late & {*spaces}) - proven)

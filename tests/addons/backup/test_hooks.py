@@ -14,8 +14,8 @@ import pytest
 from tests.support.daemon.backups import Backed
 from tests.support.deadline import DEADLINE_S
 
+from confide_backup.daemon import nightly
 from confide_backup.daemon.manifest import database_of
-from confide_backup.daemon.nightly import hooks
 from confide_daemon.errors import HookError
 
 TELL = "import json, os, sys; json.dump([sys.argv[1:], os.getcwd()], open(sys.argv[1], 'w'))"
@@ -43,17 +43,17 @@ async def test_one_that_fails_is_told_and_the_snapshot_stays(filled: Backed) -> 
 
 async def test_one_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     with pytest.raises(HookError, match=r"has not ended within 0\.1 s, and was ended"):
-        await hooks.run(("sleep", "600"), {}, timeout_s=0.1, folder=tmp_path)
+        await nightly.run(("sleep", "600"), {}, timeout_s=0.1, folder=tmp_path)
 
 
 async def test_one_that_hangs_is_ended_with_all_that_it_has_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also a child that takes no notice of being asked; here since the daemon ends."""
-    monkeypatch.setattr(hooks, "END_S", 0.2)
+    monkeypatch.setattr(nightly, "END_S", 0.2)
     pids = tmp_path / "pids"
     script = f"trap '' TERM; sh -c \"trap '' TERM; echo \\$\\$ >> {pids}; while :; do sleep 60; done\" & echo $$ >> {pids}; wait"
-    running = asyncio.create_task(hooks.run(("sh", "-c", script), {}, timeout_s=600, folder=tmp_path))
+    running = asyncio.create_task(nightly.run(("sh", "-c", script), {}, timeout_s=600, folder=tmp_path))
     async with asyncio.timeout(DEADLINE_S):
         while not pids.exists() or len(pids.read_text().split()) < 2:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)

@@ -21,8 +21,7 @@ from tests.support.sealing.founder import Device
 
 from confide_backup.daemon import operator as desk
 from confide_backup.daemon import sealed_keys
-from confide_backup.daemon.taking.snapshot import signers_of
-from confide_backup.daemon.target import Target
+from confide_backup.daemon.target import Target, signers_of
 from confide_backup.daemon.worker import client
 from confide_daemon.access.registry import create, open_state
 from confide_daemon.config import BackupConfig, DaemonConfig

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confide_backup.daemon.nightly.retention import Keep, Kept, let_go
+from confide_backup.daemon.nightly import Keep, Kept, let_go
 
 DAY = 86_400
 FIRST = 1_763_856_000  # 2025-11-23, a Sunday, UTC

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from confide_backup.daemon.nightly.schedule import is_due, last_due
+from confide_backup.daemon.nightly import is_due, last_due
 
 HALF_PAST_TWO = 150
 

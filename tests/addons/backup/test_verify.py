@@ -13,8 +13,7 @@ from tests.support.daemon.backups import Backed, fill
 from tests.support.daemon.loopback import Machine, machine, serving
 from tests.support.sealing.founder import Device
 
-from confide_backup.daemon.manifest import custody_of, database_of
-from confide_backup.daemon.target import MANIFEST, VERIFIED
+from confide_backup.daemon.manifest import MANIFEST, VERIFIED, custody_of, database_of
 from confide_backup.daemon.worker import canaries
 from confide_crypto.keys.identity import Identity
 from confide_daemon.errors import SnapshotError

@@ -12,8 +12,7 @@ from tests.support.daemon.loopback import Machine, Serving
 from confide_backup.daemon import sealed_keys
 from confide_backup.daemon.manifest import Manifest, database_of
 from confide_backup.daemon.service import Asked, Backups
-from confide_backup.daemon.taking.snapshot import read_manifest, signers_of
-from confide_backup.daemon.target import Target
+from confide_backup.daemon.target import Snapshot, Target, signers_of
 from confide_daemon.config import BackupConfig
 from confide_daemon.store.store import Store
 
@@ -37,7 +36,7 @@ class Backed:
     async def take(self) -> Manifest:
         """A snapshot now."""
         done = await self.backups.do(Asked("take"), lambda *_: None)
-        return read_manifest(self.target, done["snapshot"], signers_of(self.daemon.state))
+        return Snapshot.read(self.target, done["snapshot"], signers_of(self.daemon.state)).made
 
     async def verify(self, name: str = "") -> dict[str, Any]:
         """What a verification of a snapshot, the newest where none is named, finds."""

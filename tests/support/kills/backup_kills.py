@@ -22,14 +22,11 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, Final
 
-from confide_backup.daemon import sealed_keys, service, target
+from confide_backup.daemon import sealed_keys, service, snapshot, target, verify
+from confide_backup.daemon.closed import ClosedSpaces
 from confide_backup.daemon.manifest import hash_of
-from confide_backup.daemon.proving import verify
 from confide_backup.daemon.service import Backups
-from confide_backup.daemon.taking import snapshot
-from confide_backup.daemon.taking.closed import ClosedSpaces
-from confide_backup.daemon.taking.snapshot import signers_of
-from confide_backup.daemon.target import Target
+from confide_backup.daemon.target import Target, signers_of
 from confide_backup.daemon.worker import __main__ as worker
 from confide_backup.daemon.worker import copying
 from confide_backup.daemon.worker.client import RefusedError

@@ -17,10 +17,12 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from confide_backup.daemon.manifest import LOG
+from confide_backup.daemon.manifest import LOG, Database, said
+from confide_backup.daemon.worker import copying
 from confide_crypto.errors import ConfideError
 
 NICE: Final = 10
@@ -30,13 +32,7 @@ a search beside a copy that never rests takes 1.4 times as long, however nice th
 LONGEST_REST_S: Final = 0.5
 """Behind a step that took long: whoever waits for it takes a process that is silent for one that hangs."""
 TELL_EVERY_S: Final = 0.5
-_NOTHING: Final[dict[str, Any]] = {
-    "change": None,
-    "schema": None,
-    "canaries": None,
-    "questions": None,
-    "askedAt": None,
-}
+PAGES: Final = "pages that cannot be read"
 
 
 def main() -> None:
@@ -86,31 +82,21 @@ def _say(told: dict[str, Any]) -> None:
 
 
 def _copy_file(asked: dict[str, Any], follow: _Progress) -> dict[str, Any]:
-    from confide_backup.daemon.worker import copying
-
     source = os.open(asked["source"], os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        return _copied(
-            copying.copy(source, Path(asked["target"]), size=None, previous=_path(asked["previous"]), follow=follow)
-        )
+        return _copied(source, Path(asked["target"]), None, _path(asked["previous"]), follow)
     finally:
         os.close(source)
 
 
 def _copy_database(asked: dict[str, Any], follow: _Progress) -> dict[str, Any]:
     """Database and log; with its key, in the state that is asked for its change, its schema and, of a space, its canaries."""
-    from confide_backup.daemon.worker import copying
-
     source, target, previous = Path(asked["source"]), Path(asked["target"]), _path(asked["previous"])
 
     def copied(file: int, log: int | None, log_bytes: int | None) -> dict[str, Any]:
-        files = {"": _copied(copying.copy(file, target, size=None, previous=previous, follow=follow))}
-        if log is not None and (log_bytes is None or log_bytes) and os.fstat(log).st_size:
-            files[LOG] = _copied(
-                copying.copy(
-                    log, _beside(target), size=log_bytes, previous=previous and _beside(previous), follow=follow
-                )
-            )
+        files = {"": _copied(file, target, None, previous, follow)}
+        if log is not None and log_bytes != 0 and os.fstat(log).st_size:
+            files[LOG] = _copied(log, _beside(target), log_bytes, previous and _beside(previous), follow)
         return files
 
     if asked["key"] is None:
@@ -125,27 +111,25 @@ def _copy_database(asked: dict[str, Any], follow: _Progress) -> dict[str, Any]:
         is_same = previous is not None and _beside(previous).exists() == (LOG in files)
         if known is not None and is_same and all(file["linked"] for file in files.values()):
             return {"files": files, "held": known}  # byte by byte what was asked then
-        return {"files": files, "held": _held(held.store, asked["kind"], key, asked["at"], follow)}
+        return {"files": files, "held": said(_held(held.store, asked["kind"], key, asked["at"], follow))}
 
 
-def _held(store: Any, kind: str, key: bytes, at: int, follow: _Progress) -> dict[str, Any]:
+def _held(store: Any, kind: str, key: bytes, at: int, follow: _Progress) -> Database:
     """What a database holds, in the view of the caller."""
     if kind == "registry":
-        return _NOTHING | {"schema": int(store.one("PRAGMA user_version"))}
+        return Database(schema=int(store.one("PRAGMA user_version")))
     from confide_backup.daemon.worker import canaries
     from confide_daemon.store.migrations import migrations
 
     schema = store.schema_version()
     change = int(store.one("SELECT max(change) FROM revision") or 0)
     if schema != migrations()[-1][0]:  # not yet opened by this version: it has other tables
-        return _NOTHING | {"change": change, "schema": schema}
+        return Database(change, schema)
     answered, asked = canaries.answers(store, key, now=at, follow=follow)
-    return {"change": change, "schema": schema, "canaries": answered.hex(), "questions": asked, "askedAt": at}
+    return Database(change, schema, answered, asked, at)
 
 
 def _hash_file(asked: dict[str, Any], follow: _Progress) -> dict[str, Any]:
-    from confide_backup.daemon.worker import copying
-
     size, digest = copying.hash_file(Path(asked["source"]), follow, target=_path(asked["target"]))
     return {"size": size, "hash": digest.hex()}
 
@@ -165,12 +149,12 @@ def _prove(asked: dict[str, Any], follow: _Progress) -> dict[str, Any]:
                 schema = int(connection.pragma("user_version"))
         finally:
             close(connection)
-        return {"wrong": {"pages that cannot be read": len(wrong)} if wrong else {}, "held": {"schema": schema}}
+        return {"wrong": {PAGES: len(wrong)} if wrong else {}, "held": said(Database(schema=schema))}
     from confide_daemon.store.migrations import migrations
 
     with closing(Store.open(path, key, writer=False, now=0.0)) as store:
         is_old = store.schema_version() < migrations()[-1][0]
-        written = {"schema": store.schema_version(), "change": int(store.one("SELECT max(change) FROM revision") or 0)}
+        schema, change = store.schema_version(), int(store.one("SELECT max(change) FROM revision") or 0)
     wrong_rows: dict[str, int] = {}
     with closing(Store.open(path, key, writer=is_old, now=time.time())) as store:
         for found in store.integrity.examine():
@@ -179,10 +163,11 @@ def _prove(asked: dict[str, Any], follow: _Progress) -> dict[str, Any]:
                 wrong_rows[breach.what] = max(wrong_rows.get(breach.what, 0), breach.rows)
         with store.reading():
             held = _held(store, "space", key, asked["at"], follow)
-    return {"wrong": wrong_rows, "held": held | written}
+    return {"wrong": wrong_rows, "held": said(replace(held, schema=schema, change=change))}
 
 
-def _copied(copied: Any) -> dict[str, Any]:
+def _copied(source: int, target: Path, size: int | None, previous: Path | None, follow: _Progress) -> dict[str, Any]:
+    copied = copying.copy(source, target, size=size, previous=previous, follow=follow)
     return {"size": copied.size, "hash": copied.hash.hex(), "linked": copied.is_linked}
 
 

@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 from tests.support.daemon.logged import Node, Store, held
 
-from confide_backup.daemon import sealed_keys
+from confide_backup.daemon import sealed_keys, snapshot
+from confide_backup.daemon.closed import ClosedSpaces, caught_up, present
 from confide_backup.daemon.service import Asked, Backups
-from confide_backup.daemon.taking import snapshot
-from confide_backup.daemon.taking.closed import ClosedSpaces, caught_up, present
-from confide_backup.daemon.taking.snapshot import signers_of
-from confide_backup.daemon.target import Target
+from confide_backup.daemon.target import Target, signers_of
 from confide_cluster.daemon.log.tables import Log
 from confide_daemon.config import BackupConfig
 from confide_daemon.datadir.key_state import Custody, KeyName

@@ -7,9 +7,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from pathlib import Path
+from typing import Protocol
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.access.registry import State
@@ -25,6 +26,27 @@ from confide_daemon.store.store import Store
 
 log = logging.getLogger(__name__)
 
+Follow = Callable[[str, int, int], None]
+"""Told of the step (a few words), how much of it is done, and how much there is."""
+
+
+class Spaces(Protocol):
+    """Whoever has the spaces and their keys: the pool of a running daemon, or nobody (`ClosedSpaces`)."""
+
+    @property
+    def leases(self) -> Leases | None:
+        """Of their logs, which other nodes may write to; None: their files are all there is."""
+
+    @property
+    def chunks(self) -> ChunkSettings:
+        """How their documents are cut."""
+
+    def still(self, space_id: str) -> AbstractAsyncContextManager[Stilled]:
+        """How the space is; within this its file and its custody are not changed, nor is one opened that nobody has open."""
+
+    def key(self, space_id: str, name: KeyName) -> bytes | None:
+        """The key of that name, 32 bytes; None where a machine has to bring it."""
+
 
 class ClosedSpaces:
     """Those of a folder whose lock the command has: nobody opens one, and the keys that machines keep are not at hand."""
@@ -37,18 +59,16 @@ class ClosedSpaces:
 
     @asynccontextmanager
     async def still(self, space_id: str) -> AsyncIterator[Stilled]:
-        """As `snapshot.Spaces.still`."""
+        """As `Spaces.still`."""
         custodian: Custodian | None = None
         key: bytes | None = None
-        try:
+        with suppress(ConfideError):
             custodian = Custodian(space_id, self._state.folder, self._state.master)
             _, key = custodian.opening_key()
-        except ConfideError:
-            pass
         yield Stilled(key, custodian)
 
     def key(self, space_id: str, name: KeyName) -> bytes | None:
-        """As `verify.Keys.key`."""
+        """As `Spaces.key`."""
         return self._state.master.space_key(space_id, name.number) if name.keeper == "server" else None
 
 

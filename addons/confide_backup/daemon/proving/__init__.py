@@ -1,1 +1,0 @@
-"""Whether a snapshot holds what it should: read whole, asked its canary questions, and written down."""

@@ -1,0 +1,232 @@
+"""A snapshot of the data folder, taken while it is served or while nobody serves it.
+
+Spaces come first and the registry last: no space is without its row, and revocations are as new as can be. Bytes are copied as they are, so
+no key is needed; where one is at hand, the copy is of one state that is held meanwhile (`held_view`) and asked its canaries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from confide_backup.daemon import manifest
+from confide_backup.daemon.closed import Follow, Spaces, caught_up, present
+from confide_backup.daemon.manifest import LOG, MANIFEST, Database, File, Manifest
+from confide_backup.daemon.sealed_keys import BackupKey, DaemonKeys
+from confide_backup.daemon.target import History, Target, signers_of, write
+from confide_backup.daemon.worker.client import RefusedError, Worker, working
+from confide_daemon import __version__
+from confide_daemon.access.registry import State
+from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.errors import StorageError, TargetError, WrongKeyError
+
+log = logging.getLogger(__name__)
+
+_TRIES: Final = 3
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+async def take(
+    state: State,
+    spaces: Spaces,
+    config_file: Path | None,
+    target: Target,
+    *,
+    clock: Callable[[], float] = time.time,
+    follow: Follow = lambda *_: None,
+) -> tuple[Manifest, list[str]]:
+    """Takes one, listed when this returns and not before; and the spaces that other nodes have written in since what is copied of them.
+
+    `config_file`: daemon.toml, which may not be there.
+
+    Raises TargetError: the target is not this daemon's, full, or cannot be written; DataFolderError: there is no backup key; StorageError,
+    KeyFileError: something cannot be read.
+    """
+    key = await asyncio.to_thread(BackupKey.load, state.folder)
+    target.check(await asyncio.to_thread(signers_of, state))
+    async with target.alone():
+        moment = clock()
+        history = await asyncio.to_thread(History.read, target, state)
+        for error in history.strange.values():
+            log.warning("%s", error)
+        last = None if history.newest is None else history.newest.made
+        size = await asyncio.to_thread(_size, state.folder, 0.0 if last is None else last.at)
+        await asyncio.to_thread(target.check_room, size)
+        name = target.free_id(moment)
+        try:
+            folder = await asyncio.to_thread(target.begin, name)
+            async with working() as worker:
+                copying = _Copying(state, spaces, worker, folder, target, last, int(moment))
+                held = await copying.spaces(follow)
+                registry = await copying.registry()
+                await copying.others(config_file)
+            return await asyncio.to_thread(copying.finish, name, key, held, registry), copying.behind
+        except RefusedError as error:
+            if error.number in _FULL:
+                hint = "free some space there, or keep fewer: confided backup prune"
+                raise TargetError(target.folder, "is full", hint=hint) from None
+            problem = f"cannot take a snapshot of {state.folder.root}: {error.why}"
+            raise TargetError(target.folder, problem, hint="check both disks") from None
+        finally:
+            await asyncio.to_thread(_sweep, target)
+
+
+def _sweep(target: Target) -> None:
+    try:
+        target.sweep()
+    except TargetError as error:
+        log.warning("%s", error)
+
+
+def _size(folder: DataFolder, since: float) -> int:
+    """Bytes of what may have changed since then, which a snapshot has to write."""
+    size = 0
+    for path in (folder.registry, *folder.spaces.glob("*.db"), *folder.spaces.glob("*.db-wal")):
+        with suppress(FileNotFoundError):
+            status = path.stat()
+            size += status.st_size if status.st_mtime >= since else 0
+    return size
+
+
+class _Copying:
+    """One snapshot on its way."""
+
+    def __init__(
+        self,
+        state: State,
+        spaces: Spaces,
+        worker: Worker,
+        folder: Path,
+        target: Target,
+        last: Manifest | None,
+        at: int,
+    ) -> None:
+        self.behind: list[str] = []
+        """Spaces that other nodes have written in, and whose keys are not here: they are as this machine had them last, if at all."""
+        self._files: dict[str, File] = {}
+        self._state = state
+        self._spaces = spaces
+        self._worker = worker
+        self._folder = folder
+        self._target = target
+        self._last = last
+        self._at = at
+
+    async def spaces(self, follow: Follow) -> dict[str, Database]:
+        """Copies every space that there is something of."""
+        found: dict[str, Database] = {}
+        space_ids = await present(self._spaces.leases, self._state.folder, self._state.registry.spaces().values())
+        for number, space_id in enumerate(space_ids):
+            follow("copying spaces", number, len(space_ids))
+            if (held := await self._space(space_id)) is not None:
+                found[space_id] = held
+        follow("copying spaces", len(space_ids), len(space_ids))
+        return found
+
+    async def registry(self) -> Database:
+        """As it is now: whoever was revoked on another node meanwhile is revoked in it."""
+        try:
+            await asyncio.to_thread(self._state.registry.follow)
+        except StorageError as error:
+            log.warning("the registry is copied as it was known last: %s", error)
+        key = self._state.master.registry_key()
+        return await self._database("registry", self._state.folder.registry, manifest.REGISTRY, key, None)
+
+    async def others(self, config_file: Path | None) -> None:
+        """The configuration, and the keys of this user's own machines."""
+        if config_file is not None and config_file.exists():
+            await self._copy(config_file.resolve(), manifest.CONFIG)
+        for path in sorted(self._state.folder.authorized.glob("*")):
+            if path.is_file() and not path.is_symlink():
+                await self._copy(path, f"authorized/{path.name}")
+
+    def finish(self, name: str, key: BackupKey, spaces: Mapping[str, Database], registry: Database) -> Manifest:
+        """Adds the sealed keys and the manifest, and gives the snapshot its name. Disk."""
+        identity = self._state.identity
+        sealed = key.seal(DaemonKeys.read(self._state.folder), daemon=identity.public_key, snapshot=name)
+        self._files[manifest.SEALED_KEYS] = File(len(sealed), manifest.hash_of(sealed))
+        number = 1 if self._last is None else self._last.number + 1
+        made = Manifest(name, number, self._at, identity.public_key, __version__, self._files, spaces, registry)
+        with self._target.errors("be written"):
+            write(self._folder / manifest.SEALED_KEYS, sealed)
+            write(self._folder / MANIFEST, made.to_bytes(identity))
+        self._target.finish(name)
+        log.info("snapshot %s: %d files", name, len(made.files))
+        return made
+
+    async def _space(self, space_id: str) -> Database | None:
+        """None: there is nothing of it here, and it could not be had from the store."""
+        for attempt in range(_TRIES):
+            try:
+                return await self._stilled(space_id)
+            except StorageError as error:
+                if isinstance(error, TargetError) or attempt == _TRIES - 1:
+                    raise
+                log.warning("space %s is copied once more: %s", space_id, error)
+                self._drop(manifest.files_of(space_id))
+                self.behind = [one for one in self.behind if one != space_id]
+        raise AssertionError
+
+    async def _stilled(self, space_id: str) -> Database | None:
+        folder, spaces = self._state.folder, self._spaces
+        path, custody, name = folder.space(space_id), folder.custody(space_id), manifest.database_of(space_id)
+        known = None if self._last is None else self._last.spaces.get(space_id)
+        async with spaces.still(space_id) as stilled:
+            key, is_current = await caught_up(spaces.leases, space_id, folder, stilled, spaces.chunks)
+            if not is_current:
+                self.behind.append(space_id)
+            if not path.exists():
+                return None
+            try:
+                held = await self._database("space", path, name, key, known)
+            except WrongKeyError:
+                # Of another key than is written down: its bytes are copied all the same, as long as nobody has it open.
+                held = await self._database("space", path, name, None, known)
+            if custody.exists():
+                await self._copy(custody, manifest.custody_of(space_id))
+            return held
+
+    def _drop(self, names: tuple[str, ...]) -> None:
+        with self._target.errors("be written"):
+            for each in names:
+                (self._folder / each).unlink(missing_ok=True)
+                self._files.pop(each, None)
+
+    async def _database(
+        self, kind: str, source: Path, name: str, key: bytes | None, known: Database | None
+    ) -> Database:
+        self._drop((name, name + LOG))  # of an attempt before
+        # Another version may rank otherwise.
+        is_same_version = self._last is not None and self._last.version == __version__
+        told = await self._worker.do(
+            "copy database",
+            kind=kind,
+            source=str(source),
+            target=str(self._folder / name),
+            previous=self._previous(name),
+            key=None if key is None else key.hex(),
+            known=manifest.said(known) if known is not None and known.canaries and is_same_version else None,
+            at=self._at,
+        )
+        self._files |= {name + suffix: File.told(file) for suffix, file in told["files"].items()}
+        if "held" in told:
+            return manifest.database(told["held"])
+        is_same = all(file["linked"] for file in told["files"].values())
+        return known if is_same and known is not None else Database()
+
+    async def _copy(self, source: Path, name: str) -> None:
+        told = await self._worker.do(
+            "copy", source=str(source), target=str(self._folder / name), previous=self._previous(name)
+        )
+        self._files[name] = File.told(told)
+
+    def _previous(self, name: str) -> str | None:
+        if self._last is None or name not in self._last.files:
+            return None
+        return str(self._target.snapshot(self._last.id) / name)

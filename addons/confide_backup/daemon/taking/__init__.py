@@ -1,1 +1,0 @@
-"""A snapshot is taken: of spaces that are open or not, and of what other nodes hold too."""
