@@ -123,7 +123,7 @@ def test_classes_go_along_where_a_space_moves(tmp_path: Path, monkeypatch: pytes
     arrived.restore("p", "memory/a.md", revision=2, author="b", by=OWNER)
     assert classes(target)["memory/a.md"] == UNTRUSTED
 
-    plain: Any = [(one._replace(origin=None), text) for one, text in revisions]
+    plain: Any = [(one._replace(made=None), text) for one, text in revisions]
     bare = opened(tmp_path / "bare.db", os.urandom(32))
     moving._take(bare, Load(plain))
     assert classes(bare) == {"memory/a.md": AGENT, "memory/notes/n.md": AGENT, "memory/t.md": UNTRUSTED}

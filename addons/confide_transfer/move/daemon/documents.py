@@ -13,24 +13,26 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from confide_crypto.errors import RequestError
 from confide_daemon.documents import provenance
 from confide_daemon.documents.writer import Derive
 from confide_daemon.spaces.part import PARTS_AWAITED, SPACE_LEFT, SpacePart
+from confide_daemon.store.rows import Origin
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
-from confide_memory.documents import MAX_TEXT_BYTES, text_hash
-from confide_transfer.move.daemon.table import (
+from confide_transfer.move.daemon.table import MovingTable
+from confide_transfer.move.shared.moved import (
+    HAS_LEFT,
     MovedDocument,
     MovedLink,
     MovedRevision,
     MovedSession,
-    MovingTable,
-    text_of,
+    is_whole,
 )
-from confide_transfer.move.shared.moved import HAS_LEFT
+
+_T = TypeVar("_T")
 
 PAGE_BYTES: Final = 3 * 1024 * 1024
 """Of packed texts in one page, if it is not a single larger one; base64 makes four thirds of it."""
@@ -105,32 +107,24 @@ class Moving(SpacePart):
 
     # Where it leaves
 
-    async def revisions(self, after: int, *, texts: bool) -> tuple[list[MovedRevision], int]:
-        """A page of revisions behind a change, and how many there are in all."""
-        most = PAGE_TEXTS if texts else PAGE_NAMES
+    async def read(self, look: Callable[[MovingTable], _T]) -> _T:
+        """What a look at the tables gives, in one view."""
 
-        def work(store: Store) -> tuple[list[MovedRevision], int]:
+        def work(store: Store) -> _T:
             with store.reading():
-                found = store.tables(MovingTable).revisions(after, texts=texts, most=most, most_bytes=PAGE_BYTES)
-                return found, store.tables(MovingTable).revision_count()
+                return look(store.tables(MovingTable))
 
         return await self._threads.read(work)
 
-    async def revision_count(self) -> int:
-        """How many revisions there are."""
-        return await self._threads.read(lambda store: store.tables(MovingTable).revision_count())
-
-    async def documents(self, after: int) -> list[MovedDocument]:
-        """A page of what is known of documents beside their revisions."""
-        return await self._threads.read(lambda store: store.tables(MovingTable).documents(after, limit=PAGE_FACTS))
-
-    async def sessions(self, after: int) -> list[MovedSession]:
-        """A page of how far the transcripts are."""
-        return await self._threads.read(lambda store: store.tables(MovingTable).sessions(after, limit=PAGE_FACTS))
-
-    async def links(self) -> list[MovedLink]:
-        """All links between projects."""
-        return await self._threads.read(lambda store: store.tables(MovingTable).links())
+    async def revisions(self, after: int, *, texts: bool) -> tuple[list[MovedRevision], int]:
+        """A page of revisions behind a change, and how many there are in all."""
+        most = PAGE_TEXTS if texts else PAGE_NAMES
+        return await self.read(
+            lambda table: (
+                table.revisions(after, texts=texts, most=most, most_bytes=PAGE_BYTES),
+                table.revision_count(),
+            )
+        )
 
     def hold(self, session: str) -> None:
         """Nobody but this session uses the space from now on. Raises RequestError: another one holds it."""
@@ -213,7 +207,9 @@ class Moving(SpacePart):
             store.require_room()
             newest: dict[int, str | None] = {}
             for one, text in load.revisions:
-                origin = one.origin or provenance.unknown(one.project, one.path, text)
+                origin = provenance.unknown(one.project, one.path, text)
+                if one.made is not None:
+                    origin = Origin(one.made, tuple(one.doubted), one.by or one.made)
                 document, is_newest = store.tables(MovingTable).take(one, text, origin)
                 if is_newest:
                     newest[document] = text
@@ -245,7 +241,7 @@ class Moving(SpacePart):
         damaged, after = 0, 0
         while page := (await self.revisions(after, texts=True))[0]:
             damaged += await asyncio.to_thread(_damaged, page)
-            after = page[-1].change
+            after = page[-1].id
         if damaged:
             return damaged
 
@@ -277,11 +273,4 @@ def _count(store: Store) -> int:
 
 
 def _damaged(page: Sequence[MovedRevision]) -> int:
-    return sum(not _is_whole(one) for one in page if one.hash)
-
-
-def _is_whole(one: MovedRevision) -> bool:
-    try:
-        return one.packed is not None and text_hash(text_of(one.packed, MAX_TEXT_BYTES)) == one.hash
-    except ValueError:
-        return False
+    return sum(not is_whole(one) for one in page if one.hash)

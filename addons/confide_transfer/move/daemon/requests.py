@@ -19,11 +19,11 @@ from confide_crypto.errors import RequestError
 from confide_daemon.addons import Operation, SessionHost, SessionPart
 from confide_daemon.server.requests.whole_space import require_all, require_device
 from confide_daemon.spaces.space import Space
-from confide_daemon.store.rows import Origin
-from confide_memory.documents import MAX_TEXT_BYTES, check_text, text_hash, unsafe
+from confide_memory.documents import check_text, text_hash, unsafe
 from confide_memory.forms import encoded_or_none
-from confide_transfer.move.daemon.documents import Load, Moving
-from confide_transfer.move.daemon.table import MovedDocument, MovedLink, MovedRevision, MovedSession, text_of
+from confide_transfer.move.daemon.documents import PAGE_FACTS, Load, Moving
+from confide_transfer.move.daemon.table import MovingTable
+from confide_transfer.move.shared.moved import MovedDocument, MovedLink, MovedRevision, MovedSession, text_of
 
 MAX_LOAD_BYTES: Final = 8 * 1024 * 1024
 """Of packed texts in one request: they are written in one transaction."""
@@ -64,7 +64,7 @@ class MovingRequests(SessionPart):
         self._require_all()
         moving = self._moving
         state = "left" if moving.left_at else "arriving" if moving.is_arriving else "settled"
-        revisions, records = await moving.revision_count(), await self._space.records.count()
+        revisions, records = await moving.read(MovingTable.revision_count), await self._space.records.count()
         carried = {kind: count for part in self._space.parts for kind, count in (await part.carried()).items()}
         self._require_all()
         return {"state": state, "revisions": revisions, "records": records, "tasks": carried.get("tasks", 0)}
@@ -74,42 +74,23 @@ class MovingRequests(SessionPart):
         found, total = await self._moving.revisions(after(), texts=texts)
         self._require_all()
         return {
-            "revisions": [
-                {
-                    "id": one.change,
-                    "project": one.project,
-                    "path": one.path,
-                    "revision": one.revision,
-                    "hash": one.hash,
-                    "author": one.author,
-                    "time": one.time,
-                    "bytes": one.size,
-                    "packed": encoded_or_none(one.packed),
-                    "made": one.origin.made,
-                    "by": one.origin.by,
-                    "doubted": [list(lines) for lines in one.origin.doubted],
-                }
-                for one in found
-                if one.origin is not None
-            ],
-            "next": found[-1].change if found else None,
+            "revisions": [one._asdict() | {"packed": encoded_or_none(one.packed)} for one in found],
+            **_next(found),
             "total": total,
         }
 
     async def _facts(self, kind: str, after: Callable[[], int]) -> dict[str, Any]:
         await self._require_device()
-        moving = self._moving
-        empty: dict[str, Any] = {"documents": [], "sessions": [], "links": [], "next": None}
-        if kind == "links":
-            found = {"links": [one._asdict() for one in await moving.links()]}
-        elif kind == "sessions":
-            sessions = await moving.sessions(after())
-            found = {"sessions": [one._asdict() for one in sessions], **_next(sessions)}
-        else:
-            documents = await moving.documents(after())
-            found = {"documents": [one._asdict() for one in documents], **_next(documents)}
+        place = 0 if kind == "links" else after()
+        looks: dict[str, Callable[[MovingTable], Sequence[Any]]] = {
+            "documents": lambda table: table.documents(place, limit=PAGE_FACTS),
+            "sessions": lambda table: table.sessions(place, limit=PAGE_FACTS),
+            "links": MovingTable.links,
+        }
+        found = await self._moving.read(looks[kind])
         self._require_all()
-        return empty | found
+        told = {kind: [one._asdict() for one in found], **({} if kind == "links" else _next(found))}
+        return {"documents": [], "sessions": [], "links": [], "next": None, **told}
 
     async def _hold(self) -> dict[str, Any]:
         await self._require_device()
@@ -142,12 +123,12 @@ class MovingRequests(SessionPart):
         if sum(len(one["packed"] or b"") for one in revisions) > MAX_LOAD_BYTES and len(revisions) > 1:
             hint = f"the limit is {MAX_LOAD_BYTES:,} bytes"
             raise RequestError("too_large", "the texts are too large together", hint)
-        read = await asyncio.to_thread(lambda: [_revision(**one) for one in revisions])
+        read = await asyncio.to_thread(lambda: [_with_text(MovedRevision(**one)) for one in revisions])
         load = Load(
             read,
             [(one["project"], one["path"], one["revision"]) for one in dropped],
-            [MovedDocument(**{**one, "trusted": tuple(one["trusted"])}) for one in documents],
-            [MovedSession(**{**one, "parts": tuple(one["parts"])}) for one in sessions],
+            [MovedDocument(**one) for one in documents],
+            [MovedSession(**one) for one in sessions],
             [MovedLink(**one) for one in links],
         )
         for named in (*documents, *dropped):
@@ -166,7 +147,7 @@ class MovingRequests(SessionPart):
         return {"damaged": damaged}
 
 
-def _next(found: list[Any]) -> dict[str, Any]:
+def _next(found: Sequence[Any]) -> dict[str, Any]:
     return {"next": found[-1].id if found else None}
 
 
@@ -176,29 +157,15 @@ def _check_path(path: str) -> None:
         raise RequestError("invalid", f"the document path is not allowed: {why}")
 
 
-def _revision(
-    *,
-    project: str,
-    path: str,
-    revision: int,
-    hash: str,
-    author: str,
-    time: int,
-    packed: bytes | None,
-    made: str | None,
-    by: str | None,
-    doubted: Sequence[tuple[int, int]],
-    **_: Any,
-) -> tuple[MovedRevision, str | None]:
-    origin = Origin(made, tuple(doubted), by or made) if made is not None else None
-    one = MovedRevision(0, project, path, revision, hash, author, time, packed, origin=origin)
+def _with_text(one: MovedRevision) -> tuple[MovedRevision, str | None]:
+    """A revision that came, with the text that it holds. Raises RequestError: it is not one."""
     _check_path(one.path)
-    if one.revision < 1 or bool(one.hash) != (packed is not None):
+    if one.revision < 1 or bool(one.hash) != (one.packed is not None):
         raise RequestError("invalid", "a revision has a number, and a text if it has a hash")
-    if packed is None:
+    if one.packed is None:
         return one, None
     try:
-        text = check_text(text_of(packed, MAX_TEXT_BYTES))
+        text = check_text(text_of(one.packed))
     except ValueError:
         problem = "a packed text is not the zlib of UTF-8, in base64, or too large"
         raise RequestError("invalid", problem) from None

@@ -8,23 +8,29 @@ told of, and stays behind. The daemon that the space comes from is only read.
 from __future__ import annotations
 
 import asyncio
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from confide_crypto.errors import RequestError, SealingError
 from confide_crypto.sealing.record import Record
 from confide_memory.answers import ask
-from confide_memory.documents import MAX_TEXT_BYTES, Asks, text_hash
+from confide_memory.documents import Asks
 from confide_memory.errors import UnknownRequestError
-from confide_memory.forms import encoded
+from confide_memory.forms import encoded, encoded_or_none
 from confide_proxy.devices import roster_client
 from confide_proxy.errors import MoveError
 from confide_proxy.sealing.context import batches
 from confide_transfer.move.local import holdings
 from confide_transfer.move.local.holdings import Holdings, Revision, held
-from confide_transfer.move.shared.moved import MAX_MOVED
+from confide_transfer.move.shared.moved import (
+    MAX_MOVED,
+    MovedDocument,
+    MovedLink,
+    MovedRevision,
+    MovedSession,
+    is_whole,
+)
 
 if TYPE_CHECKING:
     from confide_crypto.sealing.roster import Roster
@@ -42,6 +48,7 @@ MOST_RECORDS: Final = 128
 MOST_RECORD_BYTES: Final = 4 * 1024 * 1024
 _AT_ONCE: Final = 16
 _ROUNDS: Final = 5
+_Key = TypeVar("_Key")
 Progress = Callable[[float, float | None, str], None]
 
 
@@ -159,11 +166,9 @@ class Carrier:
             for project, path, number in there.revisions.keys() - here.revisions.keys()
         ]
         await self._load("dropped", gone)
-        known = _known(there)
-        await self._load("documents", [one for key, one in _known(here).items() if known.get(key) != one])
-        sessions = [one for key, one in here.sessions.items() if there.sessions.get(key) != one]
-        await self._load("sessions", sessions)
-        await self._load("links", [one for key, one in here.links.items() if there.links.get(key) != one])
+        await self._load("documents", _missing(_known(here), _known(there)))
+        await self._load("sessions", _missing(here.sessions, there.sessions))
+        await self._load("links", _missing(here.links, there.links))
 
     async def _bring_revisions(self, here: Holdings, there: Holdings) -> None:
         missing = [one for one, key in sorted(here.order.items()) if not there.has(here, key)]
@@ -172,26 +177,24 @@ class Carrier:
         while at < len(missing):
             # Pages that are there already are passed over.
             async for page in holdings.revisions(self._source, missing[at] - 1, texts=True):
-                bringing = [one for one in page if one["id"] in wanted]
+                bringing = [one for one in page if one.id in wanted]
                 good = await asyncio.to_thread(self._readable, bringing)
-                for batch in batches(good, _size, most=MAX_MOVED, most_size=MAX_LOAD_BYTES):
+                for batch in batches(
+                    good, lambda one: len(one.packed or b""), most=MAX_MOVED, most_size=MAX_LOAD_BYTES
+                ):
                     await self._load("revisions", [_wire(one) for one in batch])
                 done += len(bringing)
                 self._progress(done, len(missing), "revisions")
-                while at < len(missing) and missing[at] <= page[-1]["id"]:
+                while at < len(missing) and missing[at] <= page[-1].id:
                     at += 1
                 break
             else:
                 return  # what was missing is not there any more; it is compared again
 
-    def _readable(self, page: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        good = []
-        for one in page:
-            if one["hash"] and not _is_whole(one):
-                self.left.unreadable.add((one["project"], one["path"], one["revision"]))
-            else:
-                good.append(one)
-        return good
+    def _readable(self, page: Sequence[MovedRevision]) -> list[MovedRevision]:
+        damaged = [one for one in page if one.hash and not is_whole(one)]
+        self.left.unreadable |= {(one.project, one.path, one.revision) for one in damaged}
+        return [one for one in page if one not in damaged]
 
     async def _load(self, name: str, things: Sequence[dict[str, Any]]) -> None:
         empty: dict[str, Any] = {"revisions": [], "dropped": [], "documents": [], "sessions": [], "links": []}
@@ -247,28 +250,22 @@ class Carrier:
                 raise MoveError("a sealed secret did not arrive as it was", hint="nothing was changed here; try again")
 
 
-def _known(one: Holdings) -> dict[tuple[str, str], dict[str, Any]]:
+def _known(one: Holdings) -> dict[tuple[str, str], MovedDocument]:
     """What is known of documents; the rest of it where there are revisions is what these say."""
     return {
-        key: known if known["bare"] else known | {"revision": 0, "author": "", "time": 0}
+        key: known if known.bare else known._replace(revision=0, author="", time=0)
         for key, known in one.documents.items()
     }
 
 
-def _size(one: dict[str, Any]) -> int:
-    return len(one["packed"] or b"")
+def _missing(
+    here: Mapping[_Key, MovedDocument | MovedSession | MovedLink],
+    there: Mapping[_Key, MovedDocument | MovedSession | MovedLink],
+) -> list[dict[str, Any]]:
+    return [_wire(one) for key, one in here.items() if there.get(key) != one]
 
 
-def _wire(one: dict[str, Any]) -> dict[str, Any]:
-    packed = None if one["packed"] is None else encoded(one["packed"])
-    kept = ("project", "path", "revision", "hash", "author", "time", "made", "by", "doubted")
-    return {name: one[name] for name in kept if one[name] is not None} | {"packed": packed}
-
-
-def _is_whole(one: dict[str, Any]) -> bool:
-    unpacking = zlib.decompressobj()
-    try:
-        data = unpacking.decompress(one["packed"] or b"", MAX_TEXT_BYTES + 1)
-        return unpacking.eof and len(data) <= MAX_TEXT_BYTES and text_hash(data.decode()) == one["hash"]
-    except (zlib.error, ValueError):
-        return False
+def _wire(one: MovedRevision | MovedDocument | MovedSession | MovedLink) -> dict[str, Any]:
+    """As it goes up: without what it is called where it comes from."""
+    told = {name: value for name, value in one._asdict().items() if name not in ("id", "bytes") and value is not None}
+    return told | ({"packed": encoded_or_none(one.packed)} if isinstance(one, MovedRevision) else {})

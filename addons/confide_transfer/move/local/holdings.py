@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final, TypeVar
 
-import confide_transfer.move.shared.moved  # noqa: F401 - adds the requests that are asked here
 from confide_memory.answers import ask
 from confide_memory.documents import Asks
 from confide_proxy.devices.roster_client import records
 from confide_proxy.errors import MoveError, UnfitAnswerError
+from confide_transfer.move.shared.moved import MovedDocument, MovedLink, MovedRevision, MovedSession
+
+_Fact = TypeVar("_Fact", MovedDocument, MovedSession)
 
 PAGE_DEADLINE_S: Final = 60.0
 MAX_REVISIONS: Final = 2_000_000
@@ -40,9 +42,9 @@ class Holdings:
     order: dict[int, Revision] = field(default_factory=dict)
     living: set[tuple[str, str]] = field(default_factory=set)
     deleted: set[tuple[str, str]] = field(default_factory=set)
-    documents: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
-    sessions: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
-    links: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    documents: dict[tuple[str, str], MovedDocument] = field(default_factory=dict)
+    sessions: dict[tuple[str, str, str], MovedSession] = field(default_factory=dict)
+    links: dict[tuple[str, str], MovedLink] = field(default_factory=dict)
     secrets: dict[str, int] = field(default_factory=dict)
     packed_bytes: int = 0
 
@@ -66,42 +68,42 @@ async def held(link: Asks) -> Holdings:
     newest: dict[tuple[str, str], tuple[int, bool]] = {}
     async for page in revisions(link, 0, texts=False):
         for one in page:
-            key: Revision = (one["project"], one["path"], one["revision"])
+            key: Revision = (one.project, one.path, one.revision)
             if key in found.revisions:
                 raise UnfitAnswerError
             found.revisions[key] = digest(one)
-            if one["made"] is not None:
-                found.origins[key] = f"{one['made']} {one['by']} {one['doubted']}"
-            found.order[one["id"]] = key
-            found.packed_bytes += one["bytes"]
+            if one.made is not None:
+                found.origins[key] = f"{one.made} {one.by} {one.doubted}"
+            found.order[one.id] = key
+            found.packed_bytes += one.bytes
             number, _ = newest.get(key[:2], (0, False))
-            if key[2] > number:
-                newest[key[:2]] = key[2], not one["hash"]
+            if one.revision > number:
+                newest[key[:2]] = one.revision, not one.hash
         if len(found.revisions) > MAX_REVISIONS:
             hint = "confide export writes it to a folder, and confide import brings it back"
             raise MoveError(f"this memory has more than {MAX_REVISIONS:,} revisions", hint=hint)
     for document, (_, is_deleted) in newest.items():
         (found.deleted if is_deleted else found.living).add(document)
-    for one in await _facts(link, "documents"):
-        found.documents[one["project"], one["path"]] = one
-    for one in await _facts(link, "sessions"):
-        found.sessions[one["project"], one["agent"], one["session"]] = one
+    for known in await _facts(link, "documents", MovedDocument):
+        found.documents[known.project, known.path] = known
+    for session in await _facts(link, "sessions", MovedSession):
+        found.sessions[session.project, session.agent, session.session] = session
     answer = await ask(link, "move-facts", {"kind": "links"}, timeout_s=PAGE_DEADLINE_S, bulk=True)
-    found.links = {(one["one"], one["other"]): one for one in answer["links"]}
+    found.links = {(one["one"], one["other"]): MovedLink(**one) for one in answer["links"]}
     async for listed in records(link):
         found.secrets |= {one["id"]: one["epoch"] for one in listed}
     return found
 
 
-async def revisions(link: Asks, after: int, *, texts: bool) -> AsyncIterator[list[dict[str, Any]]]:
+async def revisions(link: Asks, after: int, *, texts: bool) -> AsyncIterator[list[MovedRevision]]:
     """The revisions behind one, page by page. Raises as `held`."""
     following: int | None = after
     while following is not None:
         body = {"after": following, "texts": texts}
         answer = await ask(link, "move-out", body, timeout_s=PAGE_DEADLINE_S, bulk=True)
-        page, before = answer["revisions"], following
+        page, before = [MovedRevision(**one) for one in answer["revisions"]], following
         following = answer["next"]
-        ids = [one["id"] for one in page]
+        ids = [one.id for one in page]
         if bool(page) != (following is not None) or ids != sorted(set(ids)):
             raise UnfitAnswerError
         if page and not (before < ids[0] and ids[-1] == following):
@@ -110,19 +112,20 @@ async def revisions(link: Asks, after: int, *, texts: bool) -> AsyncIterator[lis
             yield page
 
 
-async def _facts(link: Asks, kind: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+async def _facts(link: Asks, kind: str, record: Callable[..., _Fact]) -> list[_Fact]:
+    found: list[_Fact] = []
     after: int | None = 0
     while after is not None:
         answer = await ask(link, "move-facts", {"kind": kind, "after": after}, timeout_s=PAGE_DEADLINE_S, bulk=True)
         page, before, after = answer[kind], after, answer["next"]
         if bool(page) != (after is not None) or (after is not None and after <= before) or len(found) > MAX_FACTS:
             raise UnfitAnswerError
-        found += [{name: value for name, value in one.items() if name != "id"} for one in page]
+        # Each end has ids of its own.
+        found += [record(**{**one, "id": 0}) for one in page]
     return found
 
 
-def digest(one: dict[str, Any]) -> bytes:
+def digest(one: MovedRevision) -> bytes:
     """What a revision is, in 16 bytes."""
-    told = json.dumps([one["hash"], one["author"], one["time"]]).encode("utf-8", "surrogatepass")
+    told = json.dumps([one.hash, one.author, one.time]).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(told, digest_size=16).digest()
