@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any, Final
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from confide_crypto.errors import ConfideError
-from confide_http.local.app import Gateway
+from confide_http.local.app import Gateway, Stream
 from confide_memory.answers import ask
 from confide_panel import rendering
 from confide_panel.desk import ASK_S, Desk
@@ -27,35 +27,28 @@ COMMENT_S: Final = 20.0
 
 async def stream(desk: Desk) -> Response:
     """Server-sent events: `changed` where the memory or the link is another than it was. Raises RefusalError: too many are open."""
-    with desk.gateway.streams.place(desk.visit.identity.key):
-        pass  # said while it can be said with a status
-    return StreamingResponse(_events(desk), media_type="text/event-stream", headers=rendering.HEADERS)
+    end = asyncio.Event()
+    return Stream(desk.gateway, desk.visit.identity, _events(desk, end), end=end.set, headers=rendering.HEADERS)
 
 
-async def _events(desk: Desk) -> AsyncIterator[bytes]:
-    gateway, identity = desk.gateway, desk.visit.identity
-    with gateway.streams.place(identity.key):
-        end = gateway.end_of(identity)
-        try:
-            yield b"retry: 5000\n\n"
-            before, quiet_s, looked_s = await _seen(gateway), 0.0, 0.0
-            while desk.is_good() and not end.is_set():
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(PULSE_S):
-                        await end.wait()
-                    return
-                quiet_s, looked_s = quiet_s + PULSE_S, looked_s + PULSE_S
-                if looked_s < LOOK_S:
-                    continue
-                looked_s = 0.0
-                if (now := await _seen(gateway)) != before:
-                    before, quiet_s = now, 0.0
-                    yield b"event: changed\ndata: \n\n"
-                elif quiet_s >= COMMENT_S:
-                    quiet_s = 0.0
-                    yield b": here\n\n"
-        finally:
-            gateway.forget(end)
+async def _events(desk: Desk, end: asyncio.Event) -> AsyncIterator[bytes]:
+    yield b"retry: 5000\n\n"
+    before, quiet_s, looked_s = await _seen(desk.gateway), 0.0, 0.0
+    while desk.is_good():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PULSE_S):
+                await end.wait()
+            return
+        quiet_s, looked_s = quiet_s + PULSE_S, looked_s + PULSE_S
+        if looked_s < LOOK_S:
+            continue
+        looked_s = 0.0
+        if (now := await _seen(desk.gateway)) != before:
+            before, quiet_s = now, 0.0
+            yield b"event: changed\ndata: \n\n"
+        elif quiet_s >= COMMENT_S:
+            quiet_s = 0.0
+            yield b": here\n\n"
 
 
 async def _seen(gateway: Gateway) -> Any:

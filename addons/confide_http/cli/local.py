@@ -8,7 +8,7 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Final, TypedDict
 
 import typer
 
@@ -16,10 +16,6 @@ from confide_http.local.running import PORT
 from confide_http.local.tokens import DAYS, MOST_DAYS, MOST_PROJECTS, Token, TokenFile
 from confide_proxy.cli.console import Here, Output, ProjectDir, command, identified, remark, row, say
 from confide_proxy.errors import GatewayMissingError, TokenError
-
-if TYPE_CHECKING:
-    from confide_http.local.app import Gateway
-    from confide_proxy.sync.project import Project
 
 SCOPES: Final = ("read", "write", "secrets")
 token_app = typer.Typer(help="Tokens for programs that use the memory over HTTP.", no_args_is_help=True)
@@ -34,25 +30,22 @@ def serve(
 ) -> None:
     """Serve the memory over HTTP to programs on this machine: MCP, REST and the panel; until it is told to end."""
     here: Here = context.obj
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="confide: %(levelname)s: %(message)s")
+    asyncio.run(_serve(here, host, port, project, idle_exit))
+
+
+async def _serve(here: Here, host: str, port: int, folder: Path, idle_exit_s: float | None) -> None:
     try:
-        from confide_http.local import server
+        from confide_http.local import app, server  # which need the libraries of the extra: 300 ms and 15 MB
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("confide"):
             raise  # a fault of ours, and no library
         raise GatewayMissingError from None
-    address = server.loopback(host)
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="confide: %(levelname)s: %(message)s")
     # Taken before anything is asked of the daemon: a port that is not free is told at once.
-    listening = server.listen(address, port)
-    asyncio.run(_serve(here, project, listening, idle_exit))
+    listening = server.listen(server.loopback(host), port)
+    this = await identified(here, folder)
 
-
-async def _serve(here: Here, folder: Path, listening: Any, idle_exit_s: float | None) -> None:
-    from confide_http.local import server
-
-    this: Project = await identified(here, folder)
-
-    def ready(gateway: Gateway) -> None:
+    def ready(gateway: app.Gateway) -> None:
         say(f"serving the memory of {this.name} on {gateway.origin}: MCP at /mcp, REST at /api")
         if not TokenFile(here.paths.gateway).all():
             remark("nobody can use it yet: confide token new NAME makes a token")
@@ -136,7 +129,19 @@ def _iso(moment: float | None) -> str | None:
     return None if moment is None else datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds")
 
 
-def _data(token: Token, used: dict[str, float]) -> dict[str, Any]:
+class TokenFacts(TypedDict):
+    """A token, as --json shows it."""
+
+    name: str
+    scopes: list[str]
+    projects: list[str] | None
+    trusted: bool
+    made: str | None
+    expires: str | None
+    lastUsed: str | None
+
+
+def _data(token: Token, used: dict[str, float]) -> TokenFacts:
     return {
         "name": token.name,
         "scopes": sorted({"read", *token.scopes}),

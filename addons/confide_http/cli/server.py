@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Final, TypedDict
 
 import typer
 
+from confide_daemon.access.callers import Caller
+from confide_daemon.access.registry import State
+from confide_daemon.access.revocations import Revocations
 from confide_daemon.cli.console import Here, Output, clock, command, say
-
-if TYPE_CHECKING:
-    from confide_daemon.access.callers import Caller
-    from confide_http.server.access.applications import Application
+from confide_http.server.access import tokens
+from confide_http.server.access.applications import Application, Applications
 
 gateway_app = typer.Typer(help="Let programs reach a space by HTTP, and shut them out.", no_args_is_help=True)
 client_app = typer.Typer(help="Say which programs may ask a person to let them in, by OAuth.", no_args_is_help=True)
@@ -39,8 +40,6 @@ def gateway_allow(
     ] = False,
 ) -> Output:
     """Let a program in by a token, which is printed this once."""
-    from confide_http.server.access import tokens
-
     config = here.config().gateway
     with here.opened() as state:
         text, caller = tokens.allow(
@@ -85,14 +84,9 @@ def gateway_ls(here: Here) -> Output:
 @command
 def gateway_rm(here: Here, name: Name) -> Output:
     """Take a token away: it is refused within a second, and its streams end."""
-    from confide_daemon.access.revocations import Revocations
-    from confide_http.server.access import tokens
-
     with here.opened() as state:
         gone = tokens.remove(state.registry, name)
-        revocations = Revocations.configured(here.config(), state)
-        if revocations is not None:
-            revocations.keep(state.registry)
+        _keep(here, state)
     return Output({"removed": gone.alias}, [f"removed: {gone.alias}"])
 
 
@@ -104,8 +98,6 @@ def gateway_open(
     minutes: Annotated[int, typer.Option("--minutes", min=1, max=10, help="How long, at most.")] = 10,
 ) -> Output:
     """Let programs register themselves, as long as this runs: ten minutes at most. Each still has to be approved by a device."""
-    from confide_http.server.access.applications import Applications
-
     with here.opened() as state:
         applications = Applications(state.registry)
         known = {one.id for one in applications.all()}
@@ -153,8 +145,6 @@ def client_add(
     ] = False,
 ) -> Output:
     """Let a program ask a person to be let in, by OAuth; prints its id."""
-    from confide_http.server.access.applications import Applications
-
     text = secrets.token_urlsafe(32) if secret else None
     with here.opened() as state:
         made = Applications(state.registry).add(
@@ -176,8 +166,6 @@ def client_add(
 @command
 def client_ls(here: Here) -> Output:
     """List the programs that may ask."""
-    from confide_http.server.access.applications import Applications
-
     with here.opened() as state:
         found = Applications(state.registry).all()
     lines = [
@@ -191,18 +179,44 @@ def client_ls(here: Here) -> Output:
 @command
 def client_rm(here: Here, name: Annotated[str, typer.Argument(help="Its id, or its name.")]) -> Output:
     """Take one away, and with it all that it was granted."""
-    from confide_daemon.access.revocations import Revocations
-    from confide_http.server.access.applications import Applications
-
     with here.opened() as state:
         gone = Applications(state.registry).remove(name)
-        revocations = Revocations.configured(here.config(), state)
-        if revocations is not None:
-            revocations.keep(state.registry)
+        _keep(here, state)
     return Output({"removed": gone.id}, [f"removed: {gone.name}"])
 
 
-def application_facts(one: Application) -> dict[str, Any]:
+class ApplicationFacts(TypedDict):
+    """A program that may ask, as --json shows it."""
+
+    id: str
+    name: str
+    space: str
+    redirects: list[str]
+    registered: bool
+    addedAt: float
+
+
+class Facts(TypedDict):
+    """A gateway client, as --json shows it."""
+
+    name: str
+    space: str
+    scope: str
+    projects: list[str] | None
+    trusted: bool
+    addedAt: float
+    expiresAt: float | None
+    lastSeenAt: float | None
+
+
+def _keep(here: Here, state: State) -> None:
+    """Keep what was revoked beside the data folder too, where that is configured."""
+    revocations = Revocations.configured(here.config(), state)
+    if revocations is not None:
+        revocations.keep(state.registry)
+
+
+def application_facts(one: Application) -> ApplicationFacts:
     """A program that may ask, as --json shows it; `addedAt` is seconds since 1970."""
     return {
         "id": one.id,
@@ -214,7 +228,7 @@ def application_facts(one: Application) -> dict[str, Any]:
     }
 
 
-def facts(caller: Caller) -> dict[str, Any]:
+def facts(caller: Caller) -> Facts:
     """A gateway client as --json shows it. Times are seconds since 1970; null is all, or not yet."""
     projects = caller.grants.projects
     return {

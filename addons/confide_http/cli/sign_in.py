@@ -6,7 +6,10 @@ from typing import Annotated
 
 import typer
 
+from confide_http.local import devices as by_http
+from confide_memory.answers import local_time
 from confide_proxy.cli.console import Here, Output, agreed, command, remark
+from confide_proxy.cli.devices import connected
 
 sign_in_app = typer.Typer(help="Let programs reach the space over HTTP, and shut them out.", no_args_is_help=True)
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -31,10 +34,6 @@ async def gateway_approve(
     is_sure: Yes = False,
 ) -> Output:
     """Let a program in that asks in your browser: it is shown to you first."""
-    from confide_http.local import devices as by_http
-    from confide_memory.answers import local_time
-    from confide_proxy.cli.devices import connected
-
     said = " ".join(words)
     async with connected(here, needs_keys=False) as space:
         asked = await by_http.asked(space.connection, said)
@@ -59,9 +58,6 @@ async def gateway_approve(
 @command
 async def gateway_ls(here: Here) -> Output:
     """List who reaches the space over HTTP."""
-    from confide_http.local import devices as by_http
-    from confide_proxy.cli.devices import connected
-
     async with connected(here, needs_keys=False) as space:
         found = await by_http.clients_of(space.connection)
     lines = "\n".join(by_http.line(one) for one in found)
@@ -74,9 +70,6 @@ async def gateway_rm(
     here: Here, name: Annotated[str, typer.Argument(help="Its name, as confide gateway ls shows it.")]
 ) -> Output:
     """Shut one out: it is refused within a second, and its streams end."""
-    from confide_http.local import devices as by_http
-    from confide_proxy.cli.devices import connected
-
     async with connected(here, needs_keys=False) as space:
         await by_http.end(space.connection, name)
     return Output({"removed": name}, f"removed: {name}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from typing import Final
 
 PER_S: Final = 200.0
@@ -98,3 +99,18 @@ class Rests:
         if self._until:
             first = next(iter(self._until.values()))
             self._timer = loop.call_at(max(first, now + WOKEN_EVERY_S), self._wake)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How strangers are served on a loop that others wait for.
+
+    Attributes:
+        turns: in which their requests begin.
+        rests: of what brings little at a time.
+        flowing: of what brings much, and of what is to end: a few in each turn of the loop.
+    """
+
+    turns: Turns = field(default_factory=Turns)
+    rests: Rests = field(default_factory=Rests)
+    flowing: Rests = field(default_factory=lambda: Rests(0.0))

@@ -26,7 +26,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from confide_http.door.crowd import Address, Crowd, holder_of
-from confide_http.door.pacing import Rests, Turns
+from confide_http.door.pacing import Pace, Turns
 
 BACKLOG: Final = 1024
 """In the kernel's queue: whoever finds it full tries again after a second."""
@@ -122,14 +122,12 @@ def settings(
 class Server(uvicorn.Server):
     """uvicorn inside a process that has other things to do."""
 
-    def __init__(self, config: uvicorn.Config, *, turns: Turns | None = None) -> None:
-        """`turns`: in which requests of strangers begin; None where nobody else waits for this loop."""
+    def __init__(self, config: uvicorn.Config, *, pace: Pace | None = None) -> None:
+        """`pace`: of strangers, on a port that others than this machine reach; None on loopback."""
         super().__init__(config)
         assert config.limit_concurrency is not None
         self._crowd = Crowd(config.limit_concurrency)
-        self._turns = turns
-        self._rests = Rests()
-        self._flowing = Rests(0.0)
+        self._pace = pace
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -137,7 +135,12 @@ class Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, but that connections are taken in as `Listener` does it."""
+        """As uvicorn's, but that connections at a pace are taken in as `Listener` does it."""
+        if self._pace is None:
+            own: Any = lambda **_: self._connection()  # noqa: E731 - what uvicorn asks for a connection
+            self.config.http_protocol_class = own
+            await super().startup(sockets)
+            return
         listeners: list[Any] = [Listener(each, self._connection, self.config.ssl) for each in sockets or ()]
         for each in listeners:
             each.listen()
@@ -145,7 +148,7 @@ class Server(uvicorn.Server):
         self.started = True
 
     def _connection(self) -> Patient:
-        return Patient(self.config, self.server_state, {}, self._crowd, self._rests, self._flowing, self._turns)
+        return Patient(self.config, self.server_state, {}, self._crowd, self._pace)
 
 
 class Listener:
@@ -256,15 +259,11 @@ class Patient(H11Protocol):
         server_state: ServerState,
         app_state: dict[str, Any],
         crowd: Crowd,
-        rests: Rests,
-        flowing: Rests,
-        turns: Turns | None,
+        pace: Pace | None,
     ) -> None:
         super().__init__(config, server_state, app_state)
         self._crowd = crowd
-        self._rests = rests
-        self._flowing = flowing
-        self._turns = turns
+        self._pace = pace
 
     @property
     def waits(self) -> bool:
@@ -290,28 +289,33 @@ class Patient(H11Protocol):
             self._has_begun = True
             self._unwatch()
         self._watch()
-        self._reads = min(self._reads + len(data) // READ_BYTES - 1, FREE_READS)
+        if self._pace is not None:
+            self._reads = min(self._reads + len(data) // READ_BYTES - 1, FREE_READS)
+            self._rest(self._pace)
+
+    def _rest(self, pace: Pace) -> None:
+        """Read no more for a while where little came at a time, or a stranger brings a body."""
         if self._waits_its_turn:
             return
         has_half_a_head = self.conn.their_state is h11.IDLE
         if has_half_a_head or self._reads < 0:
             self.transport.pause_reading()
-            self._rests.rest(self._read_on)
-        elif self.conn.their_state is h11.SEND_BODY and self._turns is not None and KNOWN not in self.scope["state"]:
+            pace.rests.rest(self._read_on)
+        elif self.conn.their_state is h11.SEND_BODY and KNOWN not in self.scope["state"]:
             self.transport.pause_reading()
-            self._flowing.rest(self._read_on)
+            pace.flowing.rest(self._read_on)
 
     def handle_events(self) -> None:
         """Go on with what has come; a request that is whole enough to begin may have to wait for its turn."""
         if self._waits_its_turn:
             return
-        is_stranger = self._turns is not None and not self._is_known
+        is_stranger = self._pace is not None and not self._is_known
         # Until the head has an end nothing begins; then its costs do.
         if is_stranger and self.conn.their_state is h11.IDLE and _HEAD_END.search(self.conn.trailing_data[0]):
-            assert self._turns is not None
+            assert self._pace is not None
             self._waits_its_turn = True
             self.transport.pause_reading()
-            self._turns.wait(self.address, self._begin)
+            self._pace.turns.wait(self.address, self._begin)
         else:
             super().handle_events()
 
@@ -328,11 +332,11 @@ class Patient(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
         self._crowd.left(self)
-        self._rests.leave(self._read_on)
-        self._flowing.leave(self._read_on)
-        self._flowing.leave(self._close)
-        if self._turns is not None:
-            self._turns.leave(self.address, self._begin)
+        if self._pace is not None:
+            self._pace.rests.leave(self._read_on)
+            self._pace.flowing.leave(self._read_on)
+            self._pace.flowing.leave(self._close)
+            self._pace.turns.leave(self.address, self._begin)
         super().connection_lost(exc)
         # What was lost with an error waits for the next request of its client for another half a minute.
         self._unset_keepalive_if_required()
@@ -365,9 +369,12 @@ class Patient(H11Protocol):
             self._timer = None
 
     def _end(self) -> None:
-        # Those that came together have waited together: to end five hundred in one turn would be 80 ms of it.
         self._timer = None
-        self._flowing.rest(self._close)
+        if self._pace is None:
+            self._close()
+        else:
+            # Those that came together have waited together: to end five hundred in one turn would be 80 ms of it.
+            self._pace.flowing.rest(self._close)
 
     def _close(self) -> None:
         if self.waits and not self.transport.is_closing():

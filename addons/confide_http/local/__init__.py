@@ -16,8 +16,8 @@ A room of routes is a function of the `Gateway` that gives a `Room`, and stands 
 
 `admit` is `gateway.by_token`, or a function of the room's own from a request to an `Identity` (a cookie's, say, with `is_of_token=False`),
 or None where everybody may see what is answered. What a route raises as `RefusalError`, or any `ConfideError`, becomes
-`{"error": {"code", "message", "hint"}}` with its status. A body is read by `limits.body_of`. A stream takes a place
-(`gateway.streams.place(identity.key)`) and ends with `gateway.end_of(identity)`. Requests of the daemon that are no tools go over
+`{"error": {"code", "message", "hint"}}` with its status. A body is read by `limits.body_of`. A stream is
+a `Stream`, which takes a place and ends with its identity. Requests of the daemon that are no tools go over
 `gateway.calls.link`; who makes them asks `identity.require` and `require_project` first.
 
 Floors: tokens < identity, refusals < exchange < calls < app < the rooms (`health`, …) < server.

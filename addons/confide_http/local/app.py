@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from confide_http.door.admission import Bearer
 from confide_http.door.guard import LOOPBACK, Guard, Names
@@ -34,6 +35,7 @@ MAX_STREAMS: Final = 64
 PULSE_S: Final = 0.5
 """How often it is asked whether the tokens of open streams are still good."""
 KEEP_USED_S: Final = 60.0
+SSE: Final = "text/event-stream"
 HTTP_PORT: Final = 80
 """Which nobody writes behind a name."""
 LINKS: Final = "/panel/in/"
@@ -76,7 +78,7 @@ class Gateway:
         self.calls = Calls(self.exchange)
         self.streams = Places("streams", most=MAX_STREAMS, each=MAX_STREAMS_EACH)
         self.imports = Places("imports or sealings", most=1, each=1)
-        self._watched: dict[asyncio.Event, Identity] = {}
+        self._watched: dict[Callable[[], object], Identity] = {}
 
     @property
     def origin(self) -> str:
@@ -88,17 +90,20 @@ class Gateway:
         found: Mapping[str, Mapping[str, Any]] = self.exchange.catalogue.tools[tool]["inputSchema"]["properties"]
         return found
 
-    def end_of(self, identity: Identity) -> asyncio.Event:
-        """Is set when the identity is good no more, within a second, or the gateway ends; `forget` it when the stream has ended."""
-        end = asyncio.Event()
-        self._watched[end] = identity
-        if self.ending.is_set():
-            end.set()
-        return end
+    @contextmanager
+    def streaming(self, identity: Identity, end: Callable[[], object]) -> Iterator[None]:
+        """Hold a place for a stream; `end` is called once, within a second, when the identity is good no more.
 
-    def forget(self, end: asyncio.Event) -> None:
-        """The stream that `end` was for has ended."""
-        self._watched.pop(end, None)
+        Also when the gateway ends. Raises RefusalError, 429: there is no place.
+        """
+        with self.streams.place(identity.key):
+            self._watched[end] = identity
+            if self.ending.is_set():
+                end()
+            try:
+                yield
+            finally:
+                self._watched.pop(end, None)
 
     def is_good(self, identity: Identity) -> bool:
         """Whether a token still is; whoever was let in otherwise (`key` is no token's) sees to it itself."""
@@ -129,7 +134,8 @@ class Gateway:
             await asyncio.sleep(PULSE_S)
             for end, identity in list(self._watched.items()):
                 if not self.is_good(identity):
-                    end.set()
+                    del self._watched[end]
+                    end()
             if (problem := self.tokens.problem or "") != told:
                 told = problem
                 if problem:
@@ -141,9 +147,40 @@ class Gateway:
     def end(self) -> None:
         """The process ends: whoever waits hears of it."""
         self.ending.set()
-        for end in self._watched:
-            end.set()
+        for end in list(self._watched):
+            end()
         self.exchange.close()
+
+
+class Stream(StreamingResponse):
+    """An answer of events without an end, in one of the gateway's places.
+
+    Args:
+        end: has the events end: its identity is good no more, or the gateway ends.
+        over: called when it has ended, also where it never began.
+
+    Raises RefusalError, 429: there is no place.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        identity: Identity,
+        events: AsyncIterator[bytes],
+        *,
+        end: Callable[[], object],
+        over: Callable[[], object] = lambda: None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        with ExitStack() as held:
+            held.callback(over)
+            held.enter_context(gateway.streaming(identity, end))
+            self._held = held.pop_all()
+        super().__init__(events, media_type=SSE, headers={"X-Accel-Buffering": "no", **(headers or {})})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._held:
+            await super().__call__(scope, receive, send)
 
 
 @dataclass(frozen=True)

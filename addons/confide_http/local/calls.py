@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from confide_http.door.limits import Places
 from confide_http.door.refusals import RefusalError
-from confide_http.local.exchange import Exchange, News
+from confide_http.local.exchange import Exchange, Message, News, Outcome, Params
 from confide_http.local.identity import READ, SECRETS, WRITE, Identity, Scope
 from confide_http.local.refusals import STATUS, refusal_of
 from confide_memory.documents import GLOBAL_PROJECT, Asks
@@ -73,11 +72,11 @@ class Calls:
         self,
         identity: Identity,
         name: str,
-        arguments: Mapping[str, Any],
+        arguments: Params,
         *,
         idempotency_key: str | None = None,
         on_progress: News | None = None,
-    ) -> dict[str, Any]:
+    ) -> Message:
         """The structured content of a tool's result.
 
         Args:
@@ -97,7 +96,7 @@ class Calls:
         if result.get("isError"):
             raise self._refused(result)
         try:
-            found: dict[str, Any] = results.read(self._exchange.catalogue.outputs.get(name, {}), result[CONTENT])
+            found: Message = results.read(self._exchange.catalogue.outputs.get(name, {}), result[CONTENT])
         except (UnfitAnswerError, KeyError) as error:
             raise refusal_of(UnfitAnswerError()) from error
         return found
@@ -105,11 +104,11 @@ class Calls:
     async def outcome(
         self,
         identity: Identity,
-        params: Mapping[str, Any],
+        params: Params,
         *,
-        operation: Mapping[str, Any] | None = None,
+        operation: Params | None = None,
         on_progress: News | None = None,
-    ) -> dict[str, Any]:
+    ) -> Outcome:
         """The answer to `tools/call` as the daemon or this machine gives it: `{"result": …}` or `{"error": …}`.
 
         Raises RefusalError: this identity may not, or too many calls wait.
@@ -135,7 +134,7 @@ class Calls:
     def _is_served(identity: Identity, name: str) -> bool:
         return name not in NOT_SERVED and not (identity.is_of_token and name in OF_PEOPLE)
 
-    async def _placed(self, identity: Identity, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def _placed(self, identity: Identity, name: str, arguments: Message) -> Message:
         """The arguments with the project that they are about, where that is not the gateway's own. Raises RefusalError."""
         project = arguments.get("project")
         if is_blank(project):
@@ -152,7 +151,7 @@ class Calls:
             await self._exchange.reach(project)
         return arguments
 
-    def _refused(self, result: Mapping[str, Any]) -> RefusalError:
+    def _refused(self, result: Params) -> RefusalError:
         content = result.get("content") or [{}]
         text = str(content[0].get("text", ""))
         message, _, hint = text.partition("\nhint: ")

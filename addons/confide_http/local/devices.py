@@ -6,7 +6,7 @@ Whoever uses that gateway lets the end of its TLS, and the client's vendor, read
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any, Final, TypedDict, cast
 
 from confide_crypto.errors import RequestError, printable
 from confide_crypto.keys.identity import typed_words
@@ -17,7 +17,18 @@ from confide_proxy.addons import Finding, Told
 _DEADLINE_S: Final = 15.0
 
 
-async def clients_of(connection: Asks) -> list[dict[str, Any]]:
+class Client(TypedDict):
+    """A program that comes by the gateway of the server."""
+
+    name: str
+    scope: str
+    trusted: bool
+    expires: str | None
+    used: str | None
+    by: str | None
+
+
+async def clients_of(connection: Asks) -> list[Client]:
     """Those that the daemon tells of, by name; none where it is an older one, which has no gateway.
 
     `by`: the key of the machine that has let it in, in hex; None: the operator has, or the daemon is an older one.
@@ -26,7 +37,7 @@ async def clients_of(connection: Asks) -> list[dict[str, Any]]:
         answer = await ask(connection, "gateway", {}, timeout_s=_DEADLINE_S)
     except RequestError:
         return []
-    return [dict(one) | {"by": one["by"].hex() if one["by"] else None} for one in answer["clients"]]
+    return [cast("Client", {**one, "by": one["by"].hex() if one["by"] else None}) for one in answer["clients"]]
 
 
 async def asked(connection: Asks, words: str) -> dict[str, Any]:
@@ -57,9 +68,8 @@ async def approve(
         "days": days,
     }
     given = await ask(connection, "sign-in-approve", wish, timeout_s=_DEADLINE_S)
-    return str(given["scope"]), days if given["days"] is None else int(
-        given["days"]
-    )  # an older daemon takes any number
+    # An older daemon takes any number.
+    return str(given["scope"]), days if given["days"] is None else int(given["days"])
 
 
 async def end(connection: Asks, name: str) -> None:
@@ -85,7 +95,7 @@ def does(scope: object) -> str:
     return "read and write" if scope == "write" else "read"
 
 
-def line(client: dict[str, Any]) -> str:
+def line(client: Client) -> str:
     """What one of them may."""
     what = "reads and writes" if client["scope"] == "write" else "reads"
     word = ", as an agent's word" if client["trusted"] else ", untrusted" if client["scope"] == "write" else ""

@@ -13,7 +13,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NotRequired, TypedDict
 
 from confide_crypto.errors import ConfideError, ConnectionLost
 from confide_http.door.refusals import RefusalError
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 PROTOCOL: Final = "2026-07-28"
 _META: Final = "io.modelcontextprotocol/"
-ENVELOPE: Final[Mapping[str, Any]] = {
+ENVELOPE: Final[Mapping[str, object]] = {
     VERSION_KEY: PROTOCOL,
     f"{_META}clientInfo": {"name": "confide", "version": VERSION},
     f"{_META}clientCapabilities": {},
@@ -47,7 +47,28 @@ MOST_ATTACHED: Final = 8
 """Projects of one connection (PROTOCOL.md 9.2)."""
 ATTACH_S: Final = 5.0
 
-News = Callable[[str, dict[str, Any]], None]
+Params = Mapping[str, Any]
+"""Of a request, as its client gave them: each method has its own."""
+Message = dict[str, Any]
+"""Of JSON-RPC: what stands in it follows from its method, and what it carries is checked by who answers."""
+
+
+class Fault(TypedDict):
+    """Why there is no result, as JSON-RPC says it."""
+
+    code: int
+    message: str
+    data: NotRequired[object]
+
+
+class Outcome(TypedDict, total=False):
+    """An answer: one of the two."""
+
+    result: Message
+    error: Fault
+
+
+News = Callable[[str, Message], None]
 """Is told of a notification: its method and its parameters."""
 
 
@@ -82,7 +103,7 @@ class Exchange:
         self.on_news: News = lambda _method, _params: None
         """Is told of news that are of no request: resources and lists."""
         self._count = 0
-        self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._answers: dict[str, asyncio.Future[Outcome]] = {}
         self._progress: dict[str, News] = {}
         self._attached = {project.name, GLOBAL_PROJECT}
         self._attaching = asyncio.Lock()
@@ -107,12 +128,12 @@ class Exchange:
     async def ask(
         self,
         method: str,
-        params: Mapping[str, Any],
+        params: Params,
         *,
-        claims: Mapping[str, Any] | None = None,
+        claims: Params | None = None,
         on_progress: News | None = None,
-    ) -> dict[str, Any]:
-        """The answer to a request: `{"result": …}` or `{"error": …}`. To cancel the task cancels the request.
+    ) -> Outcome:
+        """The answer to a request. To cancel the task cancels the request.
 
         Args:
             params: as its client gave them, with its `_meta`.
@@ -131,7 +152,7 @@ class Exchange:
             )
         identifier = self.new_id()
         message = self.message(identifier, method, params, follows=on_progress is not None)
-        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._answers[identifier] = answer
         if on_progress is not None:
             self._progress[identifier] = on_progress
@@ -150,9 +171,7 @@ class Exchange:
         self._count += 1
         return f"http-{self._count}"
 
-    def message(
-        self, identifier: str, method: str, params: Mapping[str, Any], *, follows: bool = False
-    ) -> dict[str, Any]:
+    def message(self, identifier: str, method: str, params: Params, *, follows: bool = False) -> Message:
         """A request in the later era's form. `follows`: its progress is told."""
         meta = params.get("_meta")
         said = (
@@ -171,12 +190,12 @@ class Exchange:
         told = {"jsonrpc": "2.0", "method": CANCELLED, "params": {"requestId": identifier}}
         self.tunnel.receive(encoded(told))
 
-    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
+    async def request(self, op: str, body: Message, *, timeout_s: float, bulk: bool = False) -> Message:
         """As `Link.request`, once the link is up; a link that is not soon is a ConnectionLost, or the reason that it has."""
         await self._there()
         return await self.link.request(op, body, timeout_s=timeout_s, bulk=bulk)
 
-    async def upload(self, op: str, body: dict[str, Any], data: bytes, *, timeout_s: float) -> dict[str, Any]:
+    async def upload(self, op: str, body: Message, data: bytes, *, timeout_s: float) -> Message:
         """The same with a body."""
         await self._there()
         return await self.link.upload(op, body, data, timeout_s=timeout_s)
@@ -222,7 +241,8 @@ class Exchange:
         if method is None:
             answer = self._answers.get(str(identifier))
             if answer is not None and not answer.done():
-                answer.set_result({name: message[name] for name in ("result", "error") if name in message})
+                is_error = "error" in message
+                answer.set_result({"error": message["error"]} if is_error else {"result": message["result"]})
             elif isinstance(identifier, str) and not identifier.startswith(REPLAY_ID):
                 self.on_news("", message)
             return

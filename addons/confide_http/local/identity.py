@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from confide_http.door.refusals import RefusalError
 from confide_http.local.tokens import Token
@@ -61,9 +61,9 @@ class Identity:
         """Whether some project is out of its reach: then the daemon must be there to keep it to them."""
         return self.projects is not None
 
-    def claims(self, *, is_write: bool) -> Mapping[str, Any]:
+    def claims(self, *, is_write: bool) -> dict[str, object]:
         """What this machine says in `_meta` of a call that this identity makes."""
-        said: dict[str, Any] = {}
+        said: dict[str, object] = {}
         if is_write and self.class_:
             said[CLASS] = self.class_
         if self.projects is not None:

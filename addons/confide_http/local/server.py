@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -96,58 +96,67 @@ async def serve(
 ) -> None:
     """Serve on these sockets, of one port, until SIGTERM or SIGINT, or until nobody has used it for `idle_exit_s`."""
     make_private_dir(paths.gateway)
-    seat = Seat(paths.seats, "gateway")
     gateway = Gateway(paths, config, Exchange(paths, config, project))
     gateway.port = listening[0].getsockname()[1]
     rooms = [*ROOMS, *await asyncio.to_thread(addons.each, "rooms")]
     server = serving.Server(serving.settings(create(gateway, rooms), most_connections=MAX_CONNECTIONS))
-    loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     hang_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]  # nohup
     for number in (signal.SIGTERM, signal.SIGINT, *hang_up):
-        loop.add_signal_handler(number, stop.set)
-    running = paths.gateway / RUNNING
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
-        try:
-            if seat.try_take():  # of several the first is found by `confide panel`
-                said = {"pid": os.getpid(), "port": gateway.port, "version": VERSION}
-                await asyncio.to_thread(write_private_file, running, json.dumps(said).encode(), replace=True)
-        except (KeyFileError, OSError) as error:
-            log.warning("confide panel does not find this gateway: %s", services.reason(error))
-        following = gateway.exchange.session.services.keep("following tokens", gateway.watch)
-        async with TaskGroup() as group:
-            tasks = [group.create_task(work) for work in (gateway.exchange.run(), following)]
-            running_server = group.create_task(server.serve(sockets=list(listening)))
-            on_ready(gateway)
-            waiting: list[asyncio.Task[Any]] = [group.create_task(stop.wait())]
-            if idle_exit_s is not None:
-                waiting.append(group.create_task(gateway.idle(idle_exit_s)))
-            await asyncio.wait({running_server, *waiting}, return_when=asyncio.FIRST_COMPLETED)
-            # A thread that waits for a disk must not keep a process that was told to end.
-            timer = threading.Timer(END_S, os._exit, (0,))
-            timer.daemon = True
-            timer.start()
-            gateway.end()
-            server.should_exit = True
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GOODBYE_S):
-                    await running_server
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GOODBYE_S):
-                    await gateway.exchange.link.close()
-            await asyncio.to_thread(gateway.tokens.keep_used)
-            for task in (*tasks, running_server, *waiting):
-                task.cancel()
-            timer.cancel()
+        async with _found(gateway):
+            following = gateway.exchange.session.services.keep("following tokens", gateway.watch)
+            async with TaskGroup() as group:
+                tasks = [group.create_task(work) for work in (gateway.exchange.run(), following)]
+                running_server = group.create_task(server.serve(sockets=list(listening)))
+                on_ready(gateway)
+                waiting: list[asyncio.Task[Any]] = [group.create_task(stop.wait())]
+                if idle_exit_s is not None:
+                    waiting.append(group.create_task(gateway.idle(idle_exit_s)))
+                await asyncio.wait({running_server, *waiting}, return_when=asyncio.FIRST_COMPLETED)
+                await _end(gateway, server, running_server)
+                for task in (*tasks, running_server, *waiting):
+                    task.cancel()
     except Exception as error:
         raise _told(error) from None
+    finally:
+        for each in listening:
+            each.close()
+
+
+@contextlib.asynccontextmanager
+async def _found(gateway: Gateway) -> AsyncIterator[None]:
+    """Have `confide panel` find this gateway, the first one of several."""
+    seat, running = Seat(gateway.paths.seats, "gateway"), gateway.paths.gateway / RUNNING
+    try:
+        if seat.try_take():
+            said = {"pid": os.getpid(), "port": gateway.port, "version": VERSION}
+            await asyncio.to_thread(write_private_file, running, json.dumps(said).encode(), replace=True)
+    except (KeyFileError, OSError) as error:
+        log.warning("confide panel does not find this gateway: %s", services.reason(error))
+    try:
+        yield
     finally:
         if seat.is_taken:
             with contextlib.suppress(OSError):
                 running.unlink(missing_ok=True)
         seat.leave()
-        for each in listening:
-            each.close()
+
+
+async def _end(gateway: Gateway, server: serving.Server, running_server: asyncio.Task[None]) -> None:
+    """Say goodbye to clients and to the daemon, `END_S` at most: a thread that waits for a disk must not keep this process."""
+    timer = threading.Timer(END_S, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
+    gateway.end()
+    server.should_exit = True
+    for leaving in (asyncio.shield(running_server), gateway.exchange.link.close()):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_S):
+                await leaving
+    await asyncio.to_thread(gateway.tokens.keep_used)
+    timer.cancel()
 
 
 def _told(error: Exception) -> ConfideError:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.files import make_private_dir, read_private_file, write_private_file
@@ -31,6 +31,18 @@ MOST_BYTES: Final = 256 * 1024
 DAYS: Final = 90
 MOST_DAYS: Final = 3650
 LOCK_S: Final = 5.0
+
+
+class Record(TypedDict):
+    """A token in its file."""
+
+    name: str
+    sha256: str
+    scopes: list[str]
+    projects: list[str] | None
+    trusted: bool
+    made: float
+    expires: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +69,7 @@ class Token:
         return now < self.expires
 
     @classmethod
-    def of(cls, record: dict[str, Any]) -> Token:
+    def of(cls, record: Record) -> Token:
         """Raises KeyError, TypeError, ValueError: it is none."""
         projects = record["projects"]
         return cls(
@@ -70,7 +82,7 @@ class Token:
             float(record["expires"]),
         )
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Record:
         """As it is kept."""
         return {
             "name": self.name,

@@ -27,7 +27,7 @@ from confide_daemon.errors import ListenError
 from confide_http.door.admission import PATH, Bearer, resource_of
 from confide_http.door.certificates import CertificateError, Renewal, good_until
 from confide_http.door.guard import Guard, Names
-from confide_http.door.pacing import Turns
+from confide_http.door.pacing import Pace
 from confide_http.door.refusals import handlers
 from confide_http.door.serving import MOST_HANDSHAKES, Server, listen, settings
 from confide_http.server.access.applications import Applications
@@ -93,7 +93,7 @@ class Gateway(Service):
                 hint="whoever runs the daemon finds it in its log",
             )
             settings, renewal = await asyncio.to_thread(_settings, guarded, self._config)
-            self._server = Server(settings, turns=Turns())
+            self._server = Server(settings, pace=Pace())
         except BaseException:
             listening.close()
             raise

@@ -117,7 +117,7 @@ async def _page(desk: Desk, *, invited: dict[str, Any] | None = None, made: dict
     mine = b""
     with suppress(ConfideError):
         mine = (await keyring.identity()).public_key
-    programs: list[dict[str, Any]] | None = None
+    programs: list[by_http.Client] | None = None
     with suppress(ConfideError, TimeoutError):
         programs = await by_http.clients_of(desk.gateway.calls.link)
     file = TokenFile(desk.gateway.paths.gateway)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from typing import Any, Final
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,13 +10,13 @@ from starlette.routing import Route
 
 from confide_http.door.limits import body_of
 from confide_http.door.refusals import RefusalError
-from confide_http.local.app import Gateway, Room, identity_of
+from confide_http.local.app import SSE, Gateway, Room, Stream, identity_of
 from confide_http.local.calls import CALL, NOT_SERVED
-from confide_http.local.exchange import PROTOCOL
+from confide_http.local.exchange import PROTOCOL, Message, Outcome, Params
 from confide_http.local.exchange import News as Follower
 from confide_http.local.identity import Identity
 from confide_http.local.streamable import framing, streams
-from confide_http.local.streamable.framing import JSON, SSE, Problem
+from confide_http.local.streamable.framing import JSON, Problem
 from confide_http.local.streamable.news import Listener, News
 from confide_http.local.streamable.sessions import Session, Sessions
 from confide_proxy.mcp import catalogue as catalogues
@@ -41,7 +39,7 @@ _PASSED: Final = frozenset({"prompts/get", "resources/read", "completion/complet
 """Methods that the daemon answers, besides tool calls. They name projects in ways of their own: a token of some does without them."""
 _SUBSCRIBE: Final = "resources/subscribe"
 _UNSUBSCRIBE: Final = "resources/unsubscribe"
-_UNKNOWN: Final = {"error": {"code": METHOD_NOT_FOUND, "message": "Method not found"}}
+_UNKNOWN: Final[Outcome] = {"error": {"code": METHOD_NOT_FOUND, "message": "Method not found"}}
 
 
 def room(gateway: Gateway) -> Room:
@@ -101,11 +99,12 @@ class Endpoint:
         if session.has_stream:
             raise RefusalError(409, "conflict", "this session has a stream already")
 
-        def ended() -> None:
+        def over() -> None:
             session.has_stream = False
 
         session.has_stream = True
-        return self._streamed(identity, session.listener, ended)
+        listener = session.listener
+        return Stream(self._gateway, identity, streams.listening(listener), end=listener.end, over=over)
 
     async def delete(self, request: Request) -> Response:
         session = self._sessions.find(request.headers.get(framing.SESSION_HEADER), identity_of(request))
@@ -114,7 +113,7 @@ class Endpoint:
 
     # -- the 2026-07-28 era ---------------------------------------------------------------------------------------
 
-    async def _later(self, request: Request, identity: Identity, message: dict[str, Any]) -> Response:
+    async def _later(self, request: Request, identity: Identity, message: Message) -> Response:
         method, identifier = message.get("method"), message.get("id")
         if method is None:
             return framing.json_response(framing.failed(None, Problem(INVALID_REQUEST, "nobody has asked anything")))
@@ -129,12 +128,12 @@ class Endpoint:
         if method == LISTEN:
             return self._listen(request, identity, message)
 
-        async def work(follower: Follower | None) -> dict[str, Any]:
+        async def work(follower: Follower | None) -> Outcome:
             return await self._outcome(identity, method, message["params"], follower)
 
         return await streams.respond(request, message, work, None)
 
-    def _listen(self, request: Request, identity: Identity, message: dict[str, Any]) -> Response:
+    def _listen(self, request: Request, identity: Identity, message: Message) -> Response:
         if not framing.accepts(request.headers, SSE):
             raise RefusalError(406, "invalid", "news are text/event-stream")
         stream = Call(message, b"", None, is_repeatable=False, is_stream=True)
@@ -146,24 +145,25 @@ class Endpoint:
             stream.message = {**message, "params": {**message["params"], "notifications": wanted}}
         listener = Listener([name for name in CHANGED if wanted.get(name) is True], uris_of(stream))
         self._news.add(listener)
-        return self._streamed(
+        first, more = framing.event(acknowledgement_of(stream)), {"_meta": {STREAM_KEY: stream.identifier}}
+        return Stream(
+            self._gateway,
             identity,
-            listener,
-            lambda: self._news.remove(listener),
-            first=framing.event(acknowledgement_of(stream)),
-            more={"_meta": {STREAM_KEY: stream.identifier}},
+            streams.listening(listener, first=first, more=more),
+            end=listener.end,
+            over=lambda: self._news.remove(listener),
         )
 
     # -- the older era --------------------------------------------------------------------------------------------
 
-    async def _older(self, request: Request, identity: Identity, message: dict[str, Any]) -> Response:
+    async def _older(self, request: Request, identity: Identity, message: Message) -> Response:
         version = request.headers.get(framing.VERSION_HEADER)
         if version is not None and version not in self._listed.data["protocolVersions"]:
             return framing.json_response(framing.failed(message.get("id"), framing.unsupported(version)))
         method, identifier = message.get("method"), message.get("id")
         if method == catalogues.INITIALIZE and identifier is not None:
             params = message.get("params")
-            result = self._shown(identity).answer(method, params if isinstance(params, dict) else None)
+            result = self._shown(identity).answer(method, params if isinstance(params, dict) else None) or {}
             session = self._sessions.open(identity)
             told = {framing.SESSION_HEADER: session.identifier}
             return framing.json_response(framing.answered(identifier, {"result": result}), is_later=False, headers=told)
@@ -174,7 +174,7 @@ class Endpoint:
             self._notice(session, message)
             return Response(status_code=202)
 
-        async def work(follower: Follower | None) -> dict[str, Any]:
+        async def work(follower: Follower | None) -> Outcome:
             params = message.get("params")
             given = params if isinstance(params, dict) else {}
             if method in (_SUBSCRIBE, _UNSUBSCRIBE):
@@ -184,14 +184,14 @@ class Endpoint:
 
         return await streams.respond(request, message, work, session)
 
-    def _notice(self, session: Session, message: dict[str, Any]) -> None:
+    def _notice(self, session: Session, message: Message) -> None:
         params = message.get("params")
         if message["method"] == CANCELLED and isinstance(params, dict):
             task = session.calls.get(key(params.get("requestId")))
             if task is not None:
                 task.cancel()
 
-    def _subscribe(self, session: Session, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    def _subscribe(self, session: Session, method: str, params: Params) -> Outcome:
         uri = params.get("uri")
         if not isinstance(uri, str):
             return {"error": {"code": INVALID_PARAMS, "message": "'uri' is missing"}}
@@ -205,9 +205,7 @@ class Endpoint:
 
     # -- both -----------------------------------------------------------------------------------------------------
 
-    async def _outcome(
-        self, identity: Identity, method: str, params: Mapping[str, Any], follower: Follower | None
-    ) -> dict[str, Any]:
+    async def _outcome(self, identity: Identity, method: str, params: Params, follower: Follower | None) -> Outcome:
         """The answer to a request: `{"result": …}` or `{"error": …}`. Raises RefusalError."""
         if method == CALL:
             name = params.get("name")
@@ -229,21 +227,3 @@ class Endpoint:
         if identity.is_limited:
             data |= {"resources": [], "resourceTemplates": [], "prompts": []}
         return Catalogue(data)
-
-    def _streamed(
-        self,
-        identity: Identity,
-        listener: Listener,
-        ended: Callable[[], object],
-        *,
-        first: bytes = framing.COMMENT,
-        more: Mapping[str, Any] | None = None,
-    ) -> Response:
-        """A stream of news, where there is a place for one more. Raises RefusalError."""
-        place = ExitStack()
-        place.callback(ended)
-        with place:
-            place.enter_context(self._gateway.streams.place(identity.key))
-            held = place.pop_all()
-        news = streams.listening(self._gateway, identity, listener, first=first, more=more)
-        return streams.Stream(news, over=held.close)

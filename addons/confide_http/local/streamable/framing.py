@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from confide_http.local.exchange import PROTOCOL
+from confide_http.local.exchange import PROTOCOL, Fault, Message, Outcome, Params
 from confide_proxy.mcp.catalogue import SERVER_INFO_KEY, VERSION_KEY
 from confide_proxy.mcp.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, encoded
 
@@ -34,7 +34,6 @@ _STATUS: Final = {
 }
 """Of errors in the later era; others come with 200, as all do in the older one."""
 _LATER_ALONE: Final = ("resultType", "cacheScope", "ttlMs")
-SSE: Final = "text/event-stream"
 JSON: Final = "application/json"
 COMMENT: Final = b":\n\n"
 """Keeps a stream open through whatever closes silent ones."""
@@ -60,12 +59,12 @@ def accepts(headers: Headers, kind: str) -> bool:
     return bool(taken & {kind, "*/*", f"{kind.partition('/')[0]}/*"})
 
 
-def is_later(message: Mapping[str, Any], headers: Headers) -> bool:
+def is_later(message: Params, headers: Headers) -> bool:
     """Whether a message is of the 2026-07-28 era, or says so anywhere: then all of it has to."""
     return headers.get(VERSION_HEADER) == PROTOCOL or VERSION_KEY in _meta(message)
 
 
-def problem_of_later(message: Mapping[str, Any], headers: Headers) -> Problem | None:
+def problem_of_later(message: Params, headers: Headers) -> Problem | None:
     """Why a request of the later era is not taken: what routes it stands in the headers, and must be what the body says."""
     meta = _meta(message)
     if missing := [name for name in (VERSION_KEY, _CAPABILITIES_KEY) if name not in meta]:
@@ -105,7 +104,7 @@ def decoded(value: str | None) -> str | None:
         return None
 
 
-def as_older(result: dict[str, Any]) -> dict[str, Any]:
+def as_older(result: Message) -> Message:
     """A result without what only the later era has."""
     found = {name: value for name, value in result.items() if name not in _LATER_ALONE}
     meta = found.get("_meta")
@@ -116,19 +115,21 @@ def as_older(result: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def answered(identifier: Any, outcome: Mapping[str, Any]) -> dict[str, Any]:
+def answered(identifier: Any, outcome: Outcome) -> Message:
     """The whole message of an answer."""
     return {"jsonrpc": "2.0", "id": identifier, **outcome}
 
 
-def failed(identifier: Any, problem: Problem) -> dict[str, Any]:
+def failed(identifier: Any, problem: Problem) -> Message:
     """The whole message of an error."""
-    told = {"code": problem.code, "message": problem.message}
-    return answered(identifier, {"error": told if problem.data is None else {**told, "data": problem.data}})
+    told: Fault = {"code": problem.code, "message": problem.message}
+    if problem.data is not None:
+        told["data"] = problem.data
+    return answered(identifier, {"error": told})
 
 
 def json_response(
-    message: Mapping[str, Any],
+    message: Params,
     *,
     is_later: bool = True,
     status: int | None = None,
@@ -140,12 +141,12 @@ def json_response(
     return Response(encoded(dict(message)), status_code=status, media_type=JSON, headers=dict(headers or {}))
 
 
-def event(message: Mapping[str, Any]) -> bytes:
+def event(message: Params) -> bytes:
     """A message as an event of a stream. `encoded` leaves no end of a line in it."""
     return b"event: message\ndata: " + encoded(dict(message)) + b"\n\n"
 
 
-def _meta(message: Mapping[str, Any]) -> Mapping[str, Any]:
+def _meta(message: Params) -> Params:
     params = message.get("params")
     meta = params.get("_meta") if isinstance(params, dict) else None
     return meta if isinstance(meta, dict) else {}

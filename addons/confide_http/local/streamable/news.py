@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from confide_http.door.refusals import RefusalError
-from confide_http.local.exchange import Exchange
+from confide_http.local.exchange import Exchange, Message
 from confide_proxy.mcp.jsonrpc import encoded
 from confide_proxy.mcp.subscriptions import CHANGED, LISTEN, MAX_SUBSCRIBED, MAX_URI, UPDATED
 
@@ -29,9 +29,9 @@ class Listener:
         """`lists`: names of `CHANGED`."""
         self.lists = frozenset(lists)
         self.uris = set(uris)
-        self.news: asyncio.Queue[tuple[str, dict[str, Any]] | None] = asyncio.Queue()
+        self.news: asyncio.Queue[tuple[str, Message] | None] = asyncio.Queue()
 
-    def tell(self, method: str, params: dict[str, Any]) -> None:
+    def tell(self, method: str, params: Message) -> None:
         if self.news.qsize() < MAX_BUFFERED:
             self.news.put_nowait((method, params))
         elif self.news.qsize() == MAX_BUFFERED:
@@ -103,7 +103,7 @@ class News:
         self._stream = ""
         if self._listeners:
             self._stream, self._brought = self._exchange.new_id(), wanted
-            asked: dict[str, Any] = dict.fromkeys(CHANGED, True)
+            asked: Message = dict.fromkeys(CHANGED, True)
             if wanted:
                 asked[_URIS] = sorted(wanted)
             message = self._exchange.message(self._stream, LISTEN, {"notifications": asked})
@@ -111,7 +111,7 @@ class News:
         if before:
             self._exchange.cancel(before)
 
-    def _on_news(self, method: str, params: dict[str, Any]) -> None:
+    def _on_news(self, method: str, params: Message) -> None:
         if not method:  # an answer, which ends the stream
             if params.get("id") == self._stream:
                 self._stream = ""

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
 
 from confide_http.door.refusals import RefusalError
-from confide_http.local.app import Gateway
+from confide_http.local.app import SSE
+from confide_http.local.exchange import Message, Outcome, Params
 from confide_http.local.exchange import News as Follower
-from confide_http.local.identity import Identity
 from confide_http.local.refusals import refusal_of
 from confide_http.local.streamable import framing
-from confide_http.local.streamable.framing import SSE, Problem
+from confide_http.local.streamable.framing import Problem
 from confide_http.local.streamable.news import Listener
 from confide_http.local.streamable.sessions import Session
 from confide_proxy.mcp.jsonrpc import INVALID_PARAMS, UNAVAILABLE, key
@@ -29,11 +28,11 @@ COMMIT_S: Final = 15.0
 LEFT: Final = 499
 """The status that nobody reads: its client has left."""
 
-Work = Callable[[Follower | None], Awaitable[dict[str, Any]]]
+Work = Callable[[Follower | None], Awaitable[Outcome]]
 """Gives the outcome of a request; what it is given follows the progress."""
 
 
-async def respond(request: Request, message: Mapping[str, Any], work: Work, session: Session | None) -> Response:
+async def respond(request: Request, message: Params, work: Work, session: Session | None) -> Response:
     """The answer to a request; `session` is that of the older era.
 
     In the later era who leaves takes the request back. In the older one it goes on: a connection may break, and `notifications/cancelled`
@@ -43,7 +42,7 @@ async def respond(request: Request, message: Mapping[str, Any], work: Work, sess
     can_stream = framing.accepts(request.headers, SSE)
     told: asyncio.Queue[bytes | None] = asyncio.Queue()
 
-    def follow(method: str, params: dict[str, Any]) -> None:
+    def follow(method: str, params: Message) -> None:
         news = {"jsonrpc": "2.0", "method": method, "params": {**params, "progressToken": token}}
         told.put_nowait(framing.event(news))
 
@@ -70,60 +69,27 @@ async def respond(request: Request, message: Mapping[str, Any], work: Work, sess
         if not first.done():
             first.cancel()
     begun = first.result() if first.done() else framing.COMMENT
-    return Stream(_followed(identifier, task, told, begun or framing.COMMENT, is_later=is_later))
+    events = _followed(identifier, task, told, begun or framing.COMMENT, is_later=is_later)
+    return StreamingResponse(events, media_type=SSE, headers={"X-Accel-Buffering": "no"})
 
 
 async def listening(
-    gateway: Gateway,
-    identity: Identity,
-    listener: Listener,
-    *,
-    first: bytes = framing.COMMENT,
-    more: Mapping[str, Any] | None = None,
+    listener: Listener, *, first: bytes = framing.COMMENT, more: Params | None = None
 ) -> AsyncIterator[bytes]:
-    """The news of a listener, until it is ended, its client leaves, or its token is good no more.
-
-    `more`: goes along with each in its parameters.
-    """
-    end = gateway.end_of(identity)
-    ending = asyncio.ensure_future(end.wait())
-    getting: asyncio.Future[Any] | None = None
-    try:
-        yield first
-        while True:
-            getting = asyncio.ensure_future(listener.news.get())
-            both = {getting, ending}
-            done, _ = await asyncio.wait(both, timeout=COMMENT_S, return_when=asyncio.FIRST_COMPLETED)
-            if ending in done:
-                return
-            if getting not in done:
-                getting.cancel()
-                yield framing.COMMENT
-                continue
-            if (told := getting.result()) is None:
-                return
-            method, params = told
-            params = {**params, **(more or {})}
-            yield framing.event({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})})
-    finally:
-        ending.cancel()
-        if getting is not None:
-            getting.cancel()
-        gateway.forget(end)
-
-
-class Stream(StreamingResponse):
-    """A response of events. `over` is called when it has ended, also where it never began."""
-
-    def __init__(self, events: AsyncIterator[bytes], over: Callable[[], object] = lambda: None) -> None:
-        super().__init__(events, media_type=SSE, headers={"X-Accel-Buffering": "no"})
-        self._over = over
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    """The news of a listener, until it is ended. `more`: goes along with each in its parameters."""
+    yield first
+    while True:
         try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._over()
+            async with asyncio.timeout(COMMENT_S):
+                told = await listener.news.get()
+        except TimeoutError:
+            yield framing.COMMENT
+            continue
+        if told is None:
+            return
+        method, params = told
+        params = {**params, **(more or {})}
+        yield framing.event({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})})
 
 
 def refused(identifier: Any, error: RefusalError) -> Response:
@@ -133,7 +99,7 @@ def refused(identifier: Any, error: RefusalError) -> Response:
 
 async def _followed(
     identifier: Any,
-    task: asyncio.Future[dict[str, Any]],
+    task: asyncio.Future[Outcome],
     told: asyncio.Queue[bytes | None],
     begun: bytes,
     *,
@@ -158,13 +124,13 @@ async def _followed(
             task.cancel()
 
 
-def _answer(identifier: Any, task: asyncio.Future[dict[str, Any]], *, is_later: bool) -> Response:
+def _answer(identifier: Any, task: asyncio.Future[Outcome], *, is_later: bool) -> Response:
     if not task.cancelled() and (error := task.exception()) is not None:
         return refused(identifier, refusal_of(error))
     return framing.json_response(_message(identifier, task), is_later=is_later)
 
 
-def _message(identifier: Any, task: asyncio.Future[dict[str, Any]]) -> dict[str, Any]:
+def _message(identifier: Any, task: asyncio.Future[Outcome]) -> Message:
     if task.cancelled():  # its client has taken it back
         return framing.failed(identifier, Problem(UNAVAILABLE, "the request was cancelled"))
     error = task.exception()
@@ -173,12 +139,12 @@ def _message(identifier: Any, task: asyncio.Future[dict[str, Any]]) -> dict[str,
     return framing.answered(identifier, task.result())
 
 
-def _error(identifier: Any, error: RefusalError) -> dict[str, Any]:
+def _error(identifier: Any, error: RefusalError) -> Message:
     code = INVALID_PARAMS if error.status in (400, 404) else UNAVAILABLE
     return framing.failed(identifier, Problem(code, error.in_one_line))
 
 
-def _token(message: Mapping[str, Any]) -> Any:
+def _token(message: Params) -> Any:
     params = message.get("params")
     meta = params.get("_meta") if isinstance(params, dict) else None
     return meta.get("progressToken") if isinstance(meta, dict) else None

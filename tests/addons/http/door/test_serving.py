@@ -21,7 +21,7 @@ from tests.support.network.certificates import certificate
 
 from confide_http.door import limits, serving
 from confide_http.door.guard import LOOPBACK, Guard, Names
-from confide_http.door.pacing import Rests, Turns
+from confide_http.door.pacing import Pace, Rests, Turns
 
 MOST = 8
 WHOLE = b"GET / HTTP/1.1\r\nHost: localhost:%d\r\n\r\n"
@@ -31,6 +31,9 @@ MORE_THAN_IS_KEPT = 2**26
 """Of what is sent, between two programs on one machine."""
 OTHER = "127.0.0.2"
 """Another address that leads to and comes from this machine, on Linux."""
+
+PUBLIC = Pace(Turns(per_second=10_000))
+"""As a daemon's, but that nobody has to wait for a turn."""
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -51,14 +54,14 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def listening(turns: Turns | None = None, *, tls: tuple[Path, Path] | None = None) -> AsyncIterator[int]:
+async def listening(pace: Pace | None = PUBLIC, *, tls: tuple[Path, Path] | None = None) -> AsyncIterator[int]:
     """A server of ours with that application, and room for few; its port. `tls`: its certificate, and the key of it."""
     opened = serving.listen("127.0.0.1", 0)
     port = opened.getsockname()[1]
     names = Names({f"{name}:{port}" for name in LOOPBACK})
     cert, key = tls or (None, None)
     guarded = Guard(app, names, hint="the log")
-    running = serving.Server(serving.settings(guarded, most_connections=MOST, cert=cert, key=key), turns=turns)
+    running = serving.Server(serving.settings(guarded, most_connections=MOST, cert=cert, key=key), pace=pace)
     task = asyncio.create_task(running.serve(sockets=[opened]))
     try:
         yield port
@@ -67,11 +70,12 @@ async def listening(turns: Turns | None = None, *, tls: tuple[Path, Path] | None
         await task
 
 
-async def test_a_head_that_comes_too_slowly_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("pace", [PUBLIC, None], ids=["public", "loopback"])
+async def test_a_head_that_comes_too_slowly_is_cut_off(pace: Pace | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether nothing comes or a byte now and then, at first or behind a request that was answered."""
     monkeypatch.setattr(serving, "HEAD_S", 0.2)
     monkeypatch.setattr(serving, "FIRST_S", 0.1)
-    async with listening() as port, asyncio.timeout(DEADLINE_S):
+    async with listening(pace) as port, asyncio.timeout(DEADLINE_S):
         for begin in (b"", b"GET / HT", WHOLE % port + b"GET / HT"):
             await cut_off(port, begin)
 
@@ -130,10 +134,11 @@ class Visitor:
             return False
 
 
+@pytest.mark.parametrize("pace", [PUBLIC, None], ids=["public", "loopback"])
 @pytest.mark.skipif(sys.platform == "darwin", reason="it has one address of its own")
-async def test_nobody_keeps_others_out_with_connections() -> None:
+async def test_nobody_keeps_others_out_with_connections(pace: Pace | None) -> None:
     """Whoever has most of them loses one for each that comes: those that have asked, those that have not, and those that take no answer."""
-    async with listening() as port, asyncio.timeout(DEADLINE_S):
+    async with listening(pace) as port, asyncio.timeout(DEADLINE_S):
         friend = await Visitor.come(port, address=OTHER)
         assert await friend.is_answered()
         flood = []
@@ -196,9 +201,10 @@ async def test_who_does_not_bring_its_body_keeps_no_place() -> None:
             each.writer.close()
 
 
-async def test_where_all_are_at_work_who_comes_is_not_let_in() -> None:
+@pytest.mark.parametrize("pace", [PUBLIC, None], ids=["public", "loopback"])
+async def test_where_all_are_at_work_who_comes_is_not_let_in(pace: Pace | None) -> None:
     """What somebody waits for is not given up; and there is room again once one of them leaves."""
-    async with listening() as port, asyncio.timeout(DEADLINE_S):
+    async with listening(pace) as port, asyncio.timeout(DEADLINE_S):
         workers = []
         for _ in range(MOST - 1):
             workers.append(await Visitor.come(port))
@@ -284,7 +290,7 @@ async def test_connections_are_taken_in_one_after_the_other(monkeypatch: pytest.
 async def test_requests_of_strangers_wait_for_their_turn_and_those_of_the_known_do_not() -> None:
     """Who has shown a good token on a connection goes on there."""
     turns = Asked()
-    async with listening(turns) as port, asyncio.timeout(DEADLINE_S):
+    async with listening(Pace(turns)) as port, asyncio.timeout(DEADLINE_S):
         stranger, known = await Visitor.come(port), await Visitor.come(port)
         stranger.ask()
         held = await turns.waiting.get()
@@ -335,7 +341,7 @@ async def test_bodies_of_strangers_are_read_in_turn(monkeypatch: pytest.MonkeyPa
     resting: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
     monkeypatch.setattr(Rests, "rest", lambda _self, resume: resting.put_nowait(resume))
     turns = Asked()
-    async with listening(turns) as port, asyncio.timeout(DEADLINE_S):
+    async with listening(Pace(turns)) as port, asyncio.timeout(DEADLINE_S):
         for path in ("/", "/known"):
             one = await Visitor.come(port)
             one.ask(path, more=b"Content-Length: 9000\r\nExpect: 100-continue\r\n")

@@ -1,47 +1,76 @@
-"""A stream of news that its client leaves."""
+"""Streams of news that their client leaves, or that find no place."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from pathlib import Path
+from typing import Any
 
+import pytest
 from tests.support.deadline import DEADLINE_S
 
-from confide_http.local.app import Gateway, Identity
+from confide_http.door.limits import MAX_STREAMS_EACH
+from confide_http.door.refusals import RefusalError
+from confide_http.local.app import Gateway, Stream
+from confide_http.local.exchange import Exchange
+from confide_http.local.identity import READ, Identity
 from confide_http.local.streamable.news import Listener
 from confide_http.local.streamable.streams import listening
+from confide_proxy.config import ProxyConfig
+from confide_proxy.paths import Paths
+from confide_proxy.sync.project import Project
 
 
-class Watched:
-    """What a stream asks of its gateway."""
-
-    def __init__(self) -> None:
-        self.ends: set[asyncio.Event] = set()
-
-    def end_of(self, _identity: Identity) -> asyncio.Event:
-        end = asyncio.Event()
-        self.ends.add(end)
-        return end
-
-    def forget(self, end: asyncio.Event) -> None:
-        self.ends.discard(end)
+@pytest.fixture
+async def gateway(tmp_path: Path) -> Gateway:
+    paths = Paths(tmp_path / "proxy.toml", tmp_path / "proxy", tmp_path / "global", tmp_path / "daemon")
+    config = ProxyConfig()
+    return Gateway(paths, config, Exchange(paths, config, Project("shop", tmp_path, is_git=False)))
 
 
-async def test_a_client_that_leaves_leaves_nothing_that_waits() -> None:
+PANEL = Identity("panel", "panel", frozenset({READ}), is_of_token=False)
+
+
+async def nobody() -> Any:
+    await asyncio.Event().wait()
+
+
+async def nothing(_message: Any) -> None:
+    pass
+
+
+async def test_a_client_that_leaves_leaves_nothing_that_waits(gateway: Gateway) -> None:
     """What still waited for news was destroyed unfinished when the gateway ended, which says so on standard error."""
-    gateway, before = Watched(), asyncio.all_tasks()
-    events = listening(cast("Gateway", gateway), cast("Any", None), Listener(()))
-
-    async def read() -> None:
-        async for _ in events:
-            pass
-
-    reading = asyncio.create_task(read())
+    before, listener, left = asyncio.all_tasks(), Listener(()), asyncio.Event()
+    stream = Stream(gateway, PANEL, listening(listener), end=listener.end, over=left.set)
+    scope = {"type": "http", "asgi": {"spec_version": "2.3"}}
+    serving = asyncio.create_task(stream(scope, nobody, nothing))
     async with asyncio.timeout(DEADLINE_S):
-        while len(asyncio.all_tasks() - before) < 3:  # noqa: ASYNC110 - it reads, and waits for news and for the end
+        while len(asyncio.all_tasks() - before) < 2:  # noqa: ASYNC110 - it reads, and waits for its client
             await asyncio.sleep(0.01)
-    reading.cancel()
-    await asyncio.wait([reading])
+    assert gateway.streams.taken == 1
+    serving.cancel()
+    await asyncio.wait([serving])
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
-    assert not gateway.ends
+    assert not gateway.streams.taken
+    assert left.is_set()
+
+
+async def test_a_stream_ends_with_the_gateway(gateway: Gateway) -> None:
+    """Also one that is opened while it ends."""
+    gateway.end()
+    listener = Listener(())
+    Stream(gateway, PANEL, listening(listener), end=listener.end)
+    async with asyncio.timeout(DEADLINE_S):
+        assert [event async for event in listening(listener)] == [b":\n\n"]
+
+
+async def test_one_that_finds_no_place_is_over(gateway: Gateway) -> None:
+    held = [Stream(gateway, PANEL, listening(Listener(())), end=list) for _ in range(MAX_STREAMS_EACH)]
+    over: list[str] = []
+    with pytest.raises(RefusalError) as refused:
+        Stream(gateway, PANEL, listening(Listener(())), end=list, over=lambda: over.append("over"))
+    assert refused.value.status == 429
+    assert over == ["over"]
+    assert gateway.streams.taken == len(held)
