@@ -15,13 +15,13 @@ _COMMANDS: Final = (
             "open",
             "confide_panel.cli:open_page",
             "Open a file or a note in your browser.",
-            ("confide open memory/deploy.md",),
+            "confide open memory/deploy.md",
         ),
     ),
     Command(
         "Service",
         ("queue",),
-        Entry("panel", "confide_panel.cli:panel", "Look at the memory in your browser.", ("confide panel",)),
+        Entry("panel", "confide_panel.cli", "Look at the memory in your browser."),
     ),
 )
 

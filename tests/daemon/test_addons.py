@@ -12,6 +12,7 @@ from typing import ClassVar
 import pytest
 import typer.main
 from tests.support.daemon import loopback, parts
+from tests.support.programs.commands import inner_commands
 from tests.support.programs.processes import Daemon
 
 from confide_crypto.errors import EXIT_CONFIG, EXIT_UNREACHABLE, RequestError
@@ -87,7 +88,7 @@ def test_a_store_without_what_keeps_logs_is_refused_with_a_reason(tmp_path: Path
 
 @pytest.mark.addons
 def test_all_commands_stand_where_people_look_for_them() -> None:
-    names = list(typer.main.get_command(commands.app).commands)  # type: ignore[attr-defined]
+    names = list(inner_commands(typer.main.get_command(commands.app)))
     data = names[names.index("doctor") :]
     assert data[:5] == ["doctor", "restore", "upgrade", "backup", "store"]
     assert names[names.index("revoke") + 1] == "gateway"

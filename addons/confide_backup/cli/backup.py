@@ -14,7 +14,7 @@ from confide_backup.daemon.closed import ClosedSpaces
 from confide_backup.daemon.service import Asked, Backups, target_of
 from confide_backup.daemon.target import History, signers_of
 from confide_crypto.errors import EXIT_OK, EXIT_OTHER, EXIT_STORAGE, ConfideError
-from confide_daemon.cli.console import Bar, Config, Data, Here, Json, Output, command, say
+from confide_daemon.cli.console import AsJson, Bar, Config, Data, Here, Output, command, remark, say
 from confide_daemon.config import ChunkSettings
 from confide_daemon.datadir.control import ask
 from confide_daemon.datadir.instance import DaemonLock
@@ -23,15 +23,13 @@ from confide_daemon.store.logs import log_store
 
 POLL_S: Final = 0.1
 
-backup_app = typer.Typer(
-    help="Snapshots of the data folder: taken while it is served, and proven.", invoke_without_command=True
-)
+backup_app = typer.Typer(invoke_without_command=True)
 To = Annotated[str | None, typer.Option("--to", help="The folder for backups.", show_default="of daemon.toml")]
 
 
 @backup_app.callback()
 def backup(
-    context: typer.Context, config_file: Config = None, data: Data = None, to: To = None, as_json: Json = False
+    context: typer.Context, config_file: Config = None, data: Data = None, to: To = None, as_json: AsJson = False
 ) -> None:
     """Take a snapshot now, also while the daemon serves."""
     if context.invoked_subcommand is None:
@@ -51,7 +49,7 @@ def _take(here: Here, to: To = None) -> Output:
     return Output(done, [f"{done['snapshot']}: {done['spaces']} spaces, in {done['folder']}"], notes)
 
 
-@backup_app.command()
+@backup_app.command(epilog="confided backup init --to /srv/backups/confide")
 @command
 def init(
     here: Here,
@@ -68,15 +66,17 @@ def init(
         code = sealed_keys.make(state.folder).to_string() if is_new else None
 
     def tell() -> None:
-        typer.echo(f"ready: {target.folder}")
+        say(f"ready: {target.folder}")
         if code is not None:
-            typer.echo(f"recovery code: {code}")
-            say("Write it down, and keep it apart from this machine and from the backups. It is not shown again.")
-            say("Who has it and a snapshot has all that the daemon could read.")
+            say(f"recovery code: {code}")
+            remark("Write it down, and keep it apart from this machine and from the backups. It is not shown again.")
+            remark("Who has it and a snapshot has all that the daemon could read.")
         else:
-            say("The recovery code of before opens what is backed up here too.")
+            remark("The recovery code of before opens what is backed up here too.")
         if settings.to != to:
-            say(f'Next: write to = "{target.folder}" under [backup] in {here.paths.config}, and say: confided backup')
+            remark(
+                f'Next: write to = "{target.folder}" under [backup] in {here.paths.config}, and say: confided backup'
+            )
 
     return Output({"folder": str(target.folder), "recoveryCode": code}, tell)
 
@@ -103,10 +103,10 @@ def list_(here: Here, to: To = None) -> Output:
 
     def tell() -> None:
         if not rows:
-            say("there are no snapshots yet")
+            remark("there are no snapshots yet")
         for row in rows:
             size = "" if row["spaces"] is None else f"{row['spaces']} spaces, {row['sizeBytes'] / 1e6:.1f} MB, "
-            typer.echo(f"{row['snapshot']}  {size}{row['said']}")
+            say(f"{row['snapshot']}  {size}{row['said']}")
 
     return Output(rows, tell)
 
@@ -129,11 +129,11 @@ def verify_(
     told = {**done, "spaces": spaces, "problems": problems}
 
     def tell() -> None:
-        typer.echo(f"{done['snapshot']}: {_VERDICTS[done['verdict']]}")
+        say(f"{done['snapshot']}: {_VERDICTS[done['verdict']]}")
         for space, verdict in spaces.items():
-            typer.echo(f"  {space}: {_VERDICTS[verdict]}")
+            say(f"  {space}: {_VERDICTS[verdict]}")
         for problem in problems:
-            typer.echo(f"  {problem}")
+            say(f"  {problem}")
 
     return Output(told, tell, exit_code=_EXITS[done["verdict"]])
 

@@ -12,9 +12,9 @@ COMMANDS: Final = (
         ("doctor",),
         Entry(
             "restore",
-            "confide_backup.cli.restore:restore",
+            "confide_backup.cli.restore",
             "Make the data folder out of a snapshot.",
-            ("confided restore /mnt/backups/2026-11-22T023000Z --code",),
+            "confided restore /mnt/backups/2026-11-22T023000Z --code",
         ),
     ),
     Command(
@@ -24,13 +24,7 @@ COMMANDS: Final = (
             "backup",
             "confide_backup.cli.backup:backup_app",
             "Take snapshots of the data folder, and prove them.",
-            ("confided backup init --to /srv/backups/confide", "confided backup", "confided backup ls"),
-            inner={
-                "init": ("confided backup init --to /srv/backups/confide",),
-                "ls": ("confided backup ls",),
-                "verify": ("confided backup verify",),
-                "prune": ("confided backup prune",),
-            },
+            "confided backup init --to /srv/backups/confide\nconfided backup ls",
         ),
     ),
 )

@@ -15,7 +15,7 @@ from confide_backup.daemon.target import is_id
 from confide_crypto.errors import ConfideError
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_daemon.addons import Check
-from confide_daemon.cli.console import Bar, Here, Output, clock, command, say
+from confide_daemon.cli.console import Bar, Here, Output, clock, command, remark, say
 from confide_daemon.cli.health import examine
 from confide_daemon.cli.status import check_lines, shown
 
@@ -49,7 +49,7 @@ def restore(
     def tell(outlook: Outlook) -> None:
         if not here.is_quiet:
             for line in _lines(outlook):
-                say(line)
+                remark(line)
 
     with Bar(is_quiet=here.is_quiet) as bar:
         done = make(folder, here.paths.data, source, config_file=here.paths.config, tell=tell, follow=bar.follow)
@@ -70,15 +70,15 @@ def _output(here: Here, done: Restored, checks: list[Check]) -> Output:
     }
 
     def tell_all() -> None:
-        typer.echo(f"restored: {here.paths.data.root}")
+        say(f"restored: {here.paths.data.root}")
         for name in done.revoked:
-            typer.echo(f"revoked since, and again: {name}")
+            say(f"revoked since, and again: {name}")
         if done.invites:
-            typer.echo(f"open invites taken back: {done.invites}")
+            say(f"open invites taken back: {done.invites}")
         if done.has_config:
-            typer.echo(f"configuration: written to {here.paths.config}")
+            say(f"configuration: written to {here.paths.config}")
         check_lines(checks)
-        say("Next: confided serve. What machines see then: docs/restore.md")
+        remark("Next: confided serve. What machines see then: docs/restore.md")
 
     # What else doctor finds, as of a model or a disk, has nothing to do with the snapshot.
     is_well = all(check.is_ok for check in checks if check.name.startswith(("data folder", "database of")))

@@ -14,13 +14,7 @@ COMMANDS: Final = (
             "store",
             "confide_cluster.cli.store:store_app",
             "Keep every write of the spaces in a PostgreSQL as well.",
-            ("confided store status",),
-            inner={
-                "status": ("confided store status",),
-                "move": ("confided store move --to postgresql://confide@db.example.org/confide",),
-                "release": ("confided store release home",),
-                "accept": ("confided store accept",),
-            },
+            "confided store status",
         ),
     ),
 )

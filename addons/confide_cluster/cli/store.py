@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from confide_daemon.cli.console import Bar, Here, Output, command, say
+from confide_daemon.cli.console import Bar, Here, Output, command, remark, say
 
-store_app = typer.Typer(help="The PostgreSQL that holds the logs of the spaces.", no_args_is_help=True)
+store_app = typer.Typer()
 
 
 @store_app.command("status")
@@ -63,26 +63,26 @@ def store_status(here: Here) -> Output:
 
     def tell() -> None:
         said = durability(standby=standby, is_forced=is_forced, commit=commit, connected=connected)
-        typer.echo(f"PostgreSQL {version}: {said}")
+        say(f"PostgreSQL {version}: {said}")
         for one in nodes:
             at = f" at {one['address']}" if one["address"] else ""
-            typer.echo(f"node {one['node']}{at}: confided {one['version']}, seen {one['seenAgoS']:.1f} s ago")
+            say(f"node {one['node']}{at}: confided {one['version']}, seen {one['seenAgoS']:.1f} s ago")
         if registry is not None:
-            typer.echo(f"registry: {registry[0]} entries, {registry[1]} behind its snapshot")
+            say(f"registry: {registry[0]} entries, {registry[1]} behind its snapshot")
         for space in spaces:
             holder = "nobody holds it" if space["node"] is None else f"held by node {space['node']}"
-            typer.echo(
+            say(
                 f"{space['space']}: {holder}; {space['entries']} entries, {space['behindSnapshot']} behind its snapshot"
             )
         for name in ahead:
-            say(f"kept: {name} has what the store has lost")
+            remark(f"kept: {name} has what the store has lost")
         for name in refused:
-            say(f"put back: {name}; look at what happened, then: confided store accept")
+            remark(f"put back: {name}; look at what happened, then: confided store accept")
 
     return Output(told, tell)
 
 
-@store_app.command("move")
+@store_app.command("move", epilog="confided store move --to postgresql://confide@db.example.org/confide")
 @command
 def store_move(
     here: Here,
@@ -152,7 +152,7 @@ def store_accept(here: Here) -> Output:
     )
 
 
-@store_app.command("release")
+@store_app.command("release", epilog="confided store release home")
 @command
 def store_release(
     here: Here,

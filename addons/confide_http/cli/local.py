@@ -18,7 +18,7 @@ from confide_proxy.cli.console import Here, Output, ProjectDir, command, identif
 from confide_proxy.errors import GatewayMissingError, TokenError
 
 SCOPES: Final = ("read", "write", "secrets")
-token_app = typer.Typer(help="Tokens for programs that use the memory over HTTP.", no_args_is_help=True)
+token_app = typer.Typer()
 
 
 def serve(
@@ -53,7 +53,7 @@ async def _serve(here: Here, host: str, port: int, folder: Path, idle_exit_s: fl
     await server.serve(here.paths, here.config, this, listening, on_ready=ready, idle_exit_s=idle_exit_s)
 
 
-@token_app.command("new")
+@token_app.command("new", epilog="confide token new editor --scope write")
 @command
 def new(
     here: Here,
@@ -103,7 +103,7 @@ def list_tokens(here: Here) -> Output:
     return Output([_data(token, used) for token in tokens], tell)
 
 
-@token_app.command("rm")
+@token_app.command("rm", epilog="confide token rm editor")
 @command
 def remove(here: Here, name: Annotated[str, typer.Argument(help="As confide token ls shows it.")]) -> Output:
     """Take a token away: it is refused from now on, and what it has open ends within a second."""

@@ -11,12 +11,12 @@ import typer
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.registry import State
 from confide_daemon.access.revocations import Revocations
-from confide_daemon.cli.console import Here, Output, clock, command, say
+from confide_daemon.cli.console import Here, Output, clock, command, remark, say
 from confide_http.server.access import tokens
 from confide_http.server.access.applications import Application, Applications
 
-gateway_app = typer.Typer(help="Let programs reach a space by HTTP, and shut them out.", no_args_is_help=True)
-client_app = typer.Typer(help="Say which programs may ask a person to let them in, by OAuth.", no_args_is_help=True)
+gateway_app = typer.Typer()
+client_app = typer.Typer(help="Say which programs may ask a person to let them in, by OAuth.")
 gateway_app.add_typer(client_app, name="client")
 POLL_S: Final = 1.0
 KEPT_OPEN_S: Final = 5.0
@@ -24,7 +24,7 @@ KEPT_OPEN_S: Final = 5.0
 Name = Annotated[str, typer.Argument(help="What to call the client; it stands beside what it writes.")]
 
 
-@gateway_app.command("allow")
+@gateway_app.command("allow", epilog="confided gateway allow chat --space home --scope write --project shop")
 @command
 def gateway_allow(
     here: Here,
@@ -53,11 +53,11 @@ def gateway_allow(
         )
 
     def tell() -> None:
-        say(f"{caller.alias} may {caller.scope} the space {caller.space} until {clock(caller.expires_at or 0)}.")
-        say("Its token, which is shown this once. Whoever has it reads in clear what is not sealed:")
-        typer.echo(text)
+        remark(f"{caller.alias} may {caller.scope} the space {caller.space} until {clock(caller.expires_at or 0)}.")
+        remark("Its token, which is shown this once. Whoever has it reads in clear what is not sealed:")
+        say(text)
         if not config.listen:
-            say("note: there is no gateway yet: set listen of [gateway] in daemon.toml, and start confided again")
+            remark("note: there is no gateway yet: set listen of [gateway] in daemon.toml, and start confided again")
 
     return Output({**facts(caller), "token": text}, tell)
 
@@ -73,14 +73,14 @@ def gateway_ls(here: Here) -> Output:
 
     def tell() -> None:
         if not found:
-            say("nobody comes by HTTP; let a program in with: confided gateway allow NAME --space SPACE")
+            remark("nobody comes by HTTP; let a program in with: confided gateway allow NAME --space SPACE")
         for one in found:
-            typer.echo(_line(one, width, now))
+            say(_line(one, width, now))
 
     return Output([facts(one) for one in found], tell)
 
 
-@gateway_app.command("rm")
+@gateway_app.command("rm", epilog="confided gateway rm chat")
 @command
 def gateway_rm(here: Here, name: Name) -> Output:
     """Take a token away: it is refused within a second, and its streams end."""
@@ -90,7 +90,7 @@ def gateway_rm(here: Here, name: Name) -> Output:
     return Output({"removed": gone.alias}, [f"removed: {gone.alias}"])
 
 
-@gateway_app.command("open")
+@gateway_app.command("open", epilog="confided gateway open --space home")
 @command
 def gateway_open(
     here: Here,
@@ -108,11 +108,11 @@ def gateway_open(
                 if one.id not in known:
                     known.add(one.id)
                     found.append(one)
-                    say(f"registered: {one.name}, which sends people back to {', '.join(one.redirects)}")
+                    remark(f"registered: {one.name}, which sends people back to {', '.join(one.redirects)}")
 
         ends = time.monotonic() + 60 * minutes
         applications.keep_open(space, for_s=KEPT_OPEN_S)
-        say(f"programs may register themselves for the space {space}, for {minutes} minutes; Ctrl-C ends it")
+        remark(f"programs may register themselves for the space {space}, for {minutes} minutes; Ctrl-C ends it")
         try:
             while time.monotonic() < ends:
                 time.sleep(POLL_S)
@@ -126,7 +126,10 @@ def gateway_open(
     return Output([application_facts(one) for one in found], [f"registered: {len(found)}"])
 
 
-@client_app.command("add")
+@client_app.command(
+    "add",
+    epilog="confided gateway client add Claude --space home --redirect https://claude.ai/api/mcp/auth_callback",
+)
 @command
 def client_add(
     here: Here,
@@ -152,12 +155,12 @@ def client_add(
         )
 
     def tell() -> None:
-        say(
+        remark(
             f"{made.name} may ask for the space {made.space}. Its client id{' and its secret, shown this once' if text else ''}:"
         )
-        typer.echo(made.id)
+        say(made.id)
         if text:
-            typer.echo(text)
+            say(text)
 
     return Output({**application_facts(made), "secret": text}, tell)
 
@@ -175,7 +178,7 @@ def client_ls(here: Here) -> Output:
     return Output([application_facts(one) for one in found], lines or ["no program may ask"])
 
 
-@client_app.command("rm")
+@client_app.command("rm", epilog="confided gateway client rm Claude")
 @command
 def client_rm(here: Here, name: Annotated[str, typer.Argument(help="Its id, or its name.")]) -> Output:
     """Take one away, and with it all that it was granted."""

@@ -14,17 +14,7 @@ COMMANDS: Final = (
             "gateway",
             "confide_http.cli.server:gateway_app",
             "Let programs reach a space by HTTP, and shut them out.",
-            ("confided gateway allow chat --space home", "confided gateway ls"),
-            inner={
-                "allow": ("confided gateway allow chat --space home --scope write --project shop",),
-                "ls": ("confided gateway ls",),
-                "rm": ("confided gateway rm chat",),
-                "open": ("confided gateway open --space home",),
-                "client": (
-                    "confided gateway client add Claude --space home --redirect https://claude.ai/api/mcp/auth_callback",
-                    "confided gateway client ls",
-                ),
-            },
+            "confided gateway allow chat --space home\nconfided gateway ls",
         ),
     ),
 )

@@ -11,11 +11,11 @@ from confide_memory.answers import local_time
 from confide_proxy.cli.console import Here, Output, agreed, command, remark
 from confide_proxy.cli.devices import connected
 
-sign_in_app = typer.Typer(help="Let programs reach the space over HTTP, and shut them out.", no_args_is_help=True)
+sign_in_app = typer.Typer()
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
-@sign_in_app.command("approve")
+@sign_in_app.command("approve", epilog="confide gateway approve correct-horse-battery-staple-paper-clip")
 @command
 async def gateway_approve(
     here: Here,
@@ -64,7 +64,7 @@ async def gateway_ls(here: Here) -> Output:
     return Output(found, lines or "nobody reaches this space over HTTP")
 
 
-@sign_in_app.command("rm")
+@sign_in_app.command("rm", epilog="confide gateway rm claude")
 @command
 async def gateway_rm(
     here: Here, name: Annotated[str, typer.Argument(help="Its name, as confide gateway ls shows it.")]

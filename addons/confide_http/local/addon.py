@@ -11,12 +11,7 @@ _COMMANDS: Final = (
     Command(
         "Service",
         ("panel", "queue"),
-        Entry(
-            "serve",
-            "confide_http.cli.local:serve",
-            "Serve the memory over HTTP to programs on this machine.",
-            ("confide serve",),
-        ),
+        Entry("serve", "confide_http.cli.local", "Serve the memory over HTTP to programs on this machine."),
     ),
     Command(
         "Service",
@@ -25,12 +20,7 @@ _COMMANDS: Final = (
             "gateway",
             "confide_http.cli.sign_in:sign_in_app",
             "Let programs reach the space by the gateway of its server, and shut them out.",
-            ("confide gateway ls",),
-            inner={
-                "approve": ("confide gateway approve correct-horse-battery-staple-paper-clip",),
-                "ls": ("confide gateway ls",),
-                "rm": ("confide gateway rm claude",),
-            },
+            "confide gateway ls",
         ),
     ),
     Command(
@@ -40,12 +30,7 @@ _COMMANDS: Final = (
             "token",
             "confide_http.cli.local:token_app",
             "Say which programs may use the memory over HTTP.",
-            ("confide token new editor --scope write",),
-            inner={
-                "new": ("confide token new editor --scope write",),
-                "ls": ("confide token ls",),
-                "rm": ("confide token rm editor",),
-            },
+            "confide token new editor --scope write",
         ),
     ),
 )

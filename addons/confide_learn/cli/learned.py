@@ -34,7 +34,7 @@ from confide_proxy.cli.console import (
 )
 from confide_proxy.errors import EditorError, LearningError
 
-learned_app = typer.Typer(help="What was learned from your sessions on this machine.")
+learned_app = typer.Typer()
 Ids = Annotated[
     list[str], typer.Argument(metavar="ID...", help="As `confide learned` shows it; its beginning will do.")
 ]
@@ -67,7 +67,7 @@ def learned(
         remark("hint: confide learned accept ID, edit ID, or refuse ID; what was refused stays away")
 
 
-@learned_app.command()
+@learned_app.command(epilog="confide learned accept 3f9a2c1b")
 @command
 async def accept(here: Here, ids: Ids) -> Output:
     """Make notes of them."""
@@ -76,7 +76,7 @@ async def accept(here: Here, ids: Ids) -> Output:
     return await _stored(here, suggestions, chosen)
 
 
-@learned_app.command()
+@learned_app.command(epilog="confide learned edit 3f9a2c1b")
 @command
 async def edit(
     here: Here,
@@ -96,7 +96,7 @@ async def edit(
     return await _stored(here, suggestions, [replace(found, text=words)])
 
 
-@learned_app.command()
+@learned_app.command(epilog="confide learned refuse 3f9a2c1b")
 @command
 def refuse(here: Here, ids: Ids) -> Output:
     """Throw them away; the same is not suggested again."""
@@ -107,7 +107,7 @@ def refuse(here: Here, ids: Ids) -> Output:
     return Output({"refused": [each.id for each in chosen]}, f"refused {', '.join(each.id for each in chosen)}")
 
 
-@learned_app.command()
+@learned_app.command(epilog="confide learned undo 3f9a2c1b")
 @command
 async def undo(here: Here, ids: Ids) -> Output:
     """Delete the notes that they became; the same is not stored again."""

@@ -16,19 +16,12 @@ _COMMANDS: Final = (
             "learned",
             "confide_learn.cli.learned:learned_app",
             "Look at what was learned from your sessions, and keep it or not.",
-            ("confide learned",),
-            inner={
-                "accept": ("confide learned accept 3f9a2c1b",),
-                "edit": ("confide learned edit 3f9a2c1b",),
-                "refuse": ("confide learned refuse 3f9a2c1b",),
-                "undo": ("confide learned undo 3f9a2c1b",),
-            },
         ),
     ),
     Command(
         "Memory",
         ("learned", "rm"),
-        Entry("learn", "confide_learn.cli.learn:learn", "Learn from your sessions now.", ("confide learn --status",)),
+        Entry("learn", "confide_learn.cli.learn", "Learn from your sessions now.", "confide learn --status"),
     ),
 )
 

@@ -14,13 +14,13 @@ from typing import Annotated, Final
 import typer
 
 from confide_crypto.errors import EXIT_CONFIG
+from confide_memory.commands.doing import doing
 from confide_night.runner.settings import recipes
 from confide_night.runner.settings.recipes import Settings
 from confide_proxy.cli.console import Here, Output, clock, command, remark, row, say
-from confide_proxy.cli.doing import doing
 from confide_proxy.errors import InputError
 
-runner_app = typer.Typer(help="Do what was ordered for the night on this machine.")
+runner_app = typer.Typer()
 END_S: Final = 20.0
 """Within which a runner that is told to end has told the daemon of its run."""
 _MARKS: Final = {True: "ok", None: "note", False: "no"}

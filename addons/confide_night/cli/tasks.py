@@ -36,14 +36,17 @@ if TYPE_CHECKING:
     from confide_night.order.order import Order
     from confide_proxy.mcp.client import Client
 
-task_app = typer.Typer(help="Work for the night, which runners do while nobody watches.")
+task_app = typer.Typer()
 TaskId = Annotated[str, typer.Argument(metavar="ID", help="As `confide task ls` shows it; its beginning will do.")]
 At = Annotated[str | None, typer.Option("--at", metavar="TIME", help="Which run, as shown; the last if left out.")]
 _MOST_CHARS: Final = 20_000
 _RAN: Final = ("succeeded", "failed", "lost", "cancelled", "running")
 
 
-@task_app.command()
+@task_app.command(
+    epilog='confide task add "Review what was merged today." --repo https://git.example.org/shop.git\n'
+    'confide task add "Update the changelog." --recipe fix --schedule "30 2 * * 1-5" --max-usd 1'
+)
 @command
 async def add(
     here: Here,
@@ -98,7 +101,7 @@ async def add(
     return await _added(here, project, {name: value for name, value in told.items() if value is not None})
 
 
-@task_app.command()
+@task_app.command(epilog="confide task ls --status paused")
 @command
 async def ls(
     here: Here,
@@ -122,7 +125,7 @@ async def ls(
     return Output(found, tell)
 
 
-@task_app.command()
+@task_app.command(epilog="confide task show 3f9a2c")
 @command
 async def show(here: Here, identity: TaskId, project: ProjectDir = Path()) -> Output:
     """Show a whole order, who signed it, and what came of it."""
@@ -138,7 +141,7 @@ async def show(here: Here, identity: TaskId, project: ProjectDir = Path()) -> Ou
     return Output(data, tell)
 
 
-@task_app.command()
+@task_app.command(epilog="confide task log 3f9a2c")
 @command
 async def log(here: Here, identity: TaskId, at: At = None, project: ProjectDir = Path()) -> Output:
     """Print the log of a run, which only the space's devices can open."""
@@ -190,7 +193,7 @@ def _opened(records: dict[int, bytes], keys: SpaceKeys) -> tuple[str, list[int]]
     return b"".join(texts).decode("utf-8", "replace"), unreadable
 
 
-@task_app.command()
+@task_app.command(epilog="confide task approve 3f9a2c")
 @command
 async def approve(
     here: Here,
@@ -222,21 +225,21 @@ async def approve(
     return Output({"id": found["task"], "state": answer["state"]}, told)
 
 
-@task_app.command()
+@task_app.command(epilog="confide task pause 3f9a2c")
 @command
 async def pause(here: Here, identity: TaskId, project: ProjectDir = Path()) -> Output:
     """Begin nothing more of a task, until it is resumed; what runs goes on."""
     return await _set(here, identity, "paused", project)
 
 
-@task_app.command()
+@task_app.command(epilog="confide task resume 3f9a2c")
 @command
 async def resume(here: Here, identity: TaskId, project: ProjectDir = Path()) -> Output:
     """Go on with a task that was paused."""
     return await _set(here, identity, "active", project)
 
 
-@task_app.command("run-now")
+@task_app.command("run-now", epilog="confide task run-now 3f9a2c")
 @command
 async def run_now(here: Here, identity: TaskId, project: ProjectDir = Path()) -> Output:
     """Queue the same once more, to be done at once, signed by this machine."""
@@ -260,7 +263,7 @@ async def run_now(here: Here, identity: TaskId, project: ProjectDir = Path()) ->
     return await _added(here, project, {name: value for name, value in told.items() if value is not None})
 
 
-@task_app.command()
+@task_app.command(epilog="confide task cancel 3f9a2c")
 @command
 async def cancel(here: Here, identity: TaskId, project: ProjectDir = Path()) -> Output:
     """End a task for good, and kill what runs of it."""
@@ -275,7 +278,7 @@ async def cancel(here: Here, identity: TaskId, project: ProjectDir = Path()) -> 
     return Output(found, told)
 
 
-@task_app.command()
+@task_app.command(epilog="confide task accept 3f9a2c")
 @command
 async def accept(here: Here, identity: TaskId, at: At = None, project: ProjectDir = Path()) -> Output:
     """Make a usual note of a result, after a look at it. Asks at a terminal, always."""

@@ -16,49 +16,18 @@ _COMMANDS: Final = (
             "task",
             "confide_night.cli.tasks:task_app",
             "Queue work that a runner does while nobody watches.",
-            ("confide task ls",),
-            inner={
-                "add": (
-                    'confide task add "Review what was merged today." --repo https://git.example.org/shop.git',
-                    'confide task add "Update the changelog." --recipe fix --schedule "30 2 * * 1-5" --max-usd 1',
-                ),
-                "ls": ("confide task ls --status paused",),
-                "show": ("confide task show 3f9a2c",),
-                "log": ("confide task log 3f9a2c",),
-                "approve": ("confide task approve 3f9a2c",),
-                "pause": ("confide task pause 3f9a2c",),
-                "resume": ("confide task resume 3f9a2c",),
-                "run-now": ("confide task run-now 3f9a2c",),
-                "cancel": ("confide task cancel 3f9a2c",),
-                "accept": ("confide task accept 3f9a2c",),
-            },
+            "confide task ls",
         ),
     ),
     Command(
         "Tasks for the night",
         ("task",),
-        Entry(
-            "report",
-            "confide_night.cli.tasks:report",
-            "Tell what was done in the night: what needs you first.",
-            ("confide report",),
-        ),
+        Entry("report", "confide_night.cli.tasks", "Tell what was done in the night: what needs you first."),
     ),
     Command(
         "Service",
         ("token", "queue"),
-        Entry(
-            "runner",
-            "confide_night.cli.runner:runner_app",
-            "Do what was ordered for the night on this machine.",
-            ("confide runner",),
-            inner={
-                "init": ("confide runner init",),
-                "check": ("confide runner check",),
-                "run": ("confide runner run",),
-                "ls": ("confide runner ls",),
-            },
-        ),
+        Entry("runner", "confide_night.cli.runner:runner_app", "Do what was ordered for the night on this machine."),
     ),
 )
 

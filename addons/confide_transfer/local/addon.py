@@ -15,7 +15,7 @@ _COMMANDS: Final = (
             "import",
             "confide_transfer.cli.transfer:import_memories",
             "Take over notes from other programs, after a look at them.",
-            ("confide import ~/notes",),
+            "confide import ~/notes",
         ),
     ),
     Command(
@@ -23,9 +23,9 @@ _COMMANDS: Final = (
         ("import", "trust"),
         Entry(
             "export",
-            "confide_transfer.cli.transfer:export",
+            "confide_transfer.cli.transfer",
             "Write the whole memory into a folder, as markdown files.",
-            ("confide export ~/confide-export",),
+            "confide export ~/confide-export",
         ),
     ),
     Command(
@@ -33,9 +33,9 @@ _COMMANDS: Final = (
         ("recovery",),
         Entry(
             "move",
-            "confide_transfer.cli.move:move",
+            "confide_transfer.cli.move",
             "Move this machine's memory to a server, or back, with all its history.",
-            ("confide move", "confide move --to local"),
+            "confide move --to local",
         ),
     ),
 )

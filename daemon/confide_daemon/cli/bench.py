@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from confide_daemon.cli.console import Bar, Here, Output, command, say
+from confide_daemon.cli.console import Bar, Here, Output, command, remark, say
 from confide_daemon.errors import BadNameError, EmbedderError, LockedError
 
 if TYPE_CHECKING:
@@ -134,21 +134,23 @@ def _facts(name: str, store: Store, figures: Figures) -> dict[str, Any]:
 
 
 def _tell(told: dict[str, Any]) -> None:
-    typer.echo(
+    say(
         f"{told['space']}: {told['files']:,} files, {told['chunks']:,} pieces, {told['sizeBytes'] / 1e6:.1f} MB, "
         f"{told['model'] or 'no model'}"
     )
-    typer.echo(f"{told['questions']} questions: {told['answered']} answered, {told['empty']:.0%} left empty")
+    say(f"{told['questions']} questions: {told['answered']} answered, {told['empty']:.0%} left empty")
     if told["expected"]:
-        typer.echo(
+        say(
             f"the right document first: {told['hitAt1']:.0%}, among the first five: {told['hitAt5']:.0%} "
             f"(of {told['expected']})"
         )
     if told["embedded"] < told["questions"]:
-        say(f"{told['questions'] - told['embedded']} questions were asked by keywords alone: the model gave no vector")
-    typer.echo(f"\n{'milliseconds':<14}{'p50':>8}{'p95':>8}")
+        remark(
+            f"{told['questions'] - told['embedded']} questions were asked by keywords alone: the model gave no vector"
+        )
+    say(f"\n{'milliseconds':<14}{'p50':>8}{'p95':>8}")
     for step, times in told["stepsMs"].items():
-        typer.echo(f"{step:<14}{times['p50']:>8.2f}{times['p95']:>8.2f}")
+        say(f"{step:<14}{times['p50']:>8.2f}{times['p95']:>8.2f}")
 
 
 def _percentile(times: list[float], share: float) -> float:

@@ -10,11 +10,11 @@ import typer
 
 from confide_crypto.errors import EXIT_INPUT, ConfideError
 from confide_daemon.cli.console import (
+    AsJson,
     Config,
     Data,
     Expires,
     Here,
-    Json,
     Output,
     Projects,
     Scope,
@@ -23,6 +23,7 @@ from confide_daemon.cli.console import (
     can_ask,
     clock,
     command,
+    remark,
     rights_of,
     say,
 )
@@ -32,16 +33,14 @@ if TYPE_CHECKING:
     from confide_daemon.access.callers import Caller, Grants
     from confide_daemon.access.registry import Registry, State
 
-callers_app = typer.Typer(
-    help="List the machines that may connect; add, approve, rename and change them.", invoke_without_command=True
-)
+callers_app = typer.Typer(invoke_without_command=True)
 _TRIES = 3
 """To type six words."""
 Name = Annotated[str, typer.Argument(help="The machine, as `confided callers` shows it.")]
 
 
 @callers_app.callback()
-def callers(context: typer.Context, config_file: Config = None, data: Data = None, as_json: Json = False) -> None:
+def callers(context: typer.Context, config_file: Config = None, data: Data = None, as_json: AsJson = False) -> None:
     """List the machines that may connect."""
     if context.invoked_subcommand is None:
         _list(config_file=config_file, data=data, as_json=as_json)
@@ -55,14 +54,14 @@ def _list(here: Here) -> Output:
 
     def tell() -> None:
         if not found:
-            say("no machine may connect yet; invite one with: confided invite laptop")
+            remark("no machine may connect yet; invite one with: confided invite laptop")
         for caller in found:
-            typer.echo(_line(caller, width))
+            say(_line(caller, width))
 
     return Output([facts(caller) for caller in found], tell)
 
 
-@callers_app.command("add")
+@callers_app.command("add", epilog="confided callers add 'x25519 … laptop'")
 @command
 def callers_add(
     here: Here,
@@ -86,13 +85,13 @@ def callers_add(
         key = format_daemon_key(state.identity.static_key)
 
     def tell() -> None:
-        typer.echo(f"added: {caller.alias}  {fingerprint_words(caller.public_key)}")
-        say(f"On the machine: confide pin <url> {key}")
+        say(f"added: {caller.alias}  {fingerprint_words(caller.public_key)}")
+        remark(f"On the machine: confide pin <url> {key}")
 
     return Output({**facts(caller), "daemonKey": key}, tell)
 
 
-@callers_app.command("show")
+@callers_app.command("show", epilog="confided callers show laptop")
 @command
 def callers_show(here: Here, name: Name) -> Output:
     """Show everything about one machine."""
@@ -121,7 +120,7 @@ def callers_show(here: Here, name: Name) -> Output:
     return Output(told, [f"{label:<12} {value}" for label, value in lines.items()])
 
 
-@callers_app.command("approve")
+@callers_app.command("approve", epilog="confided callers approve laptop")
 @command
 def callers_approve(
     here: Here,
@@ -144,7 +143,7 @@ def callers_approve(
     return Output(told, [f"{done}: {caller.alias}  {told['fingerprint']}"])
 
 
-@callers_app.command("rename")
+@callers_app.command("rename", epilog="confided callers rename laptop desk")
 @command
 def callers_rename(
     here: Here, name: Name, new_name: Annotated[str, typer.Argument(help="What to call it from now on.")]
@@ -157,7 +156,7 @@ def callers_rename(
     return Output(facts(caller), [f"renamed: {name} is now {caller.alias}"])
 
 
-@callers_app.command("grant")
+@callers_app.command("grant", epilog="confided callers grant laptop --projects app,web")
 @command
 def callers_grant(
     here: Here,
@@ -239,16 +238,16 @@ def revoke(
     is_device = roster is not None and gone.public_key in roster.devices
 
     def tell() -> None:
-        typer.echo(f"revoked: {gone.alias}  {words}")
+        say(f"revoked: {gone.alias}  {words}")
         if is_device:
-            say(
+            remark(
                 f"It still has the keys of its space: for new ones, on another of its machines, confide device rm {words}"
             )
         for one, went in brought:
             if went:
-                typer.echo(f"revoked: {one.alias}  {fingerprint_words(one.public_key)}  which it had brought in")
+                say(f"revoked: {one.alias}  {fingerprint_words(one.public_key)}  which it had brought in")
             else:
-                say(f"It had brought in {one.alias}, which may still connect: confided revoke {one.alias}")
+                remark(f"It had brought in {one.alias}, which may still connect: confided revoke {one.alias}")
 
     listed = [
         {"name": one.alias, "fingerprint": fingerprint_words(one.public_key), "isRevoked": went}
@@ -303,7 +302,7 @@ def confirm(caller: Caller, given: str | None = None) -> None:
             hint=f"give the words that it shows: confided callers approve {caller.alias} --words WORDS",
         )
     if given is None:
-        say(f"{caller.alias} wants to connect.")
+        remark(f"{caller.alias} wants to connect.")
     for left in reversed(range(1 if given is not None else _TRIES)):
         words = (
             given
@@ -315,7 +314,7 @@ def confirm(caller: Caller, given: str | None = None) -> None:
         if not words:
             break
         if left:
-            say("Those are other words; was one mistyped?")
+            remark("Those are other words; was one mistyped?")
     raise ConfideError(
         f"{caller.alias} was not approved, and cannot connect: these are not its words",
         hint=f"were they typed as it shows them? if so, somebody else has joined in its place: confided revoke {caller.alias}",

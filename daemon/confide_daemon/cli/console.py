@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
-import json
-import sys
-import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
 from confide_daemon import config
 from confide_daemon.config import StoreConfig
 from confide_daemon.datadir import paths
+from confide_memory.commands import console
+from confide_memory.commands.console import AsJson, Output, can_ask, clock, commands, remark, say
+
+__all__ = ["AsJson", "Output", "can_ask", "clock", "remark", "say"]
 
 if TYPE_CHECKING:
     from confide_daemon.access.enrollment import Rights
@@ -29,7 +28,6 @@ Config = Annotated[
     Path | None, typer.Option("--config", help="The configuration file (TOML).", show_default="daemon.toml")
 ]
 Data = Annotated[Path | None, typer.Option("--data", help="The data folder.", show_default="of this user")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Space = Annotated[str | None, typer.Option("--space", help="An existing space.", show_default="a new one")]
 Scope = Annotated[str | None, typer.Option("--scope", help="read, write or admin.", show_default="write")]
 Projects = Annotated[
@@ -37,25 +35,6 @@ Projects = Annotated[
 ]
 Sources = Annotated[str | None, typer.Option("--sources", help="What it reaches: memory,sessions or all.")]
 Expires = Annotated[str | None, typer.Option("--expires", help="When its access ends: 90d from now, or never.")]
-
-
-def say(text: str) -> None:
-    """A line for the person, which is not data."""
-    typer.echo(text, err=True)
-
-
-def show(data: Any) -> None:
-    typer.echo(json.dumps(data, ensure_ascii=False))
-
-
-def clock(moment: float, *, seconds: bool = False) -> str:
-    """A time as a person reads it here, with its zone."""
-    return time.strftime("%Y-%m-%d %H:%M:%S %Z" if seconds else "%Y-%m-%d %H:%M %Z", time.localtime(moment))
-
-
-def can_ask() -> bool:
-    """Whether a person sits at a terminal."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def rights_of(scope: str | None, projects: str | None, sources: str | None, expires: str | None) -> Rights:
@@ -92,53 +71,13 @@ class Here:
         return self.config().store if self.paths.data.node.exists() else None
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """What a command has done or found."""
-
-    data: Any  # for programs: what `--json` prints
-    tell: Sequence[str] | Callable[[], None] = ()  # for people: lines for stdout, or what says them
-    notes: Sequence[str] = ()  # for people, beside the one or the other
-    exit_code: int = 0  # what the command ends with
+def _here(config_file: Path | None, data: Path | None, *, as_json: bool) -> Here:
+    return Here(paths.find(config=config_file, data=data), config_file is not None, as_json)
 
 
-def command(work: Callable[..., Output | None]) -> Callable[..., None]:
-    """The command for typer that runs `work`, prints its output as text or, with `--json`, as JSON, and ends with its code.
-
-    `work` is called with a `Here` and the options of its own; None says that it has printed everything itself.
-    """
-    signature = inspect.signature(work, eval_str=True)
-    _, *own = signature.parameters.values()
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    shown = [
-        inspect.Parameter("config_file", keyword, default=None, annotation=Config),
-        inspect.Parameter("data", keyword, default=None, annotation=Data),
-        *(each.replace(kind=keyword) for each in own),
-        inspect.Parameter("as_json", keyword, default=False, annotation=Json),
-    ]
-
-    @wraps(work)
-    def run(config_file: Path | None, data: Path | None, as_json: bool, **options: Any) -> None:
-        here = Here(paths.find(config=config_file, data=data), config_file is not None, as_json)
-        output = work(here, **options)
-        if output is None:
-            return
-        if as_json:
-            show(output.data)
-        elif callable(output.tell):
-            output.tell()
-        else:
-            for line in output.tell:
-                typer.echo(line)
-        for note in output.notes:
-            say(note)
-        if output.exit_code:
-            raise typer.Exit(output.exit_code)
-
-    # What typer makes the options from.
-    run.__dict__["__signature__"] = inspect.Signature(shown)
-    run.__annotations__ = {each.name: each.annotation for each in shown}
-    return run
+print_json = partial(console.print_json, indent=None)
+command = commands({"config_file": (Config, None), "data": (Data, None)}, _here, indent=None)
+"""The command for typer that runs a function with a `Here` and its options (`commands`)."""
 
 
 def spaces_of(found: paths.Paths, space: str | None) -> dict[str, str]:

@@ -24,12 +24,13 @@ from confide_daemon.cli.console import (
     can_ask,
     clock,
     command,
+    print_json,
+    remark,
     rights_of,
     say,
-    show,
 )
 from confide_daemon.config import DEFAULT_PORT, DaemonConfig, parse_listen
-from confide_memory.commands.group import Commands
+from confide_memory.commands.group import Group
 
 if TYPE_CHECKING:
     from confide_daemon.access.enrollment import MadeInvite
@@ -41,7 +42,7 @@ HEARD_S = 0.5
 """Until an invite is shown that any of several nodes may be asked about: each looks for what is new every 0.2 s."""
 
 
-class _MakesByDefault(Commands):
+class _MakesByDefault(Group):
     """`confided invite NAME` is what people type; only `ls` and `rm` are commands of their own, and so no names."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -54,12 +55,12 @@ class _MakesByDefault(Commands):
         return "" if name == _MAKE else name, command, rest
 
 
-invite_app = typer.Typer(
-    cls=_MakesByDefault, help="Invite a machine; list the open invites (ls), take one back (rm).", no_args_is_help=False
+invite_app = typer.Typer(cls=_MakesByDefault)
+
+
+@invite_app.command(
+    _MAKE, hidden=True, epilog="confided invite laptop --url confide://myserver:7733\nconfided invite ls"
 )
-
-
-@invite_app.command(_MAKE, hidden=True)
 @command
 def invite(
     here: Here,
@@ -102,13 +103,13 @@ def invite(
             time.sleep(HEARD_S)
         text = made.invite.to_string()
         if here.is_quiet:
-            show({"invite": text, **facts(made.entry)})
+            print_json({"invite": text, **facts(made.entry)})
         else:
-            typer.echo(text)
-            say(f"On {name}: run confide join, and paste it   (good once, until {clock(made.entry.expires_at)})")
+            say(text)
+            remark(f"On {name}: run confide join, and paste it   (good once, until {clock(made.entry.expires_at)})")
             _advise(state, settings, address)
             if space is None and made.entry.grants.scope == "read":
-                say(
+                remark(
                     f"note: {name} may only read, and its space is new and stays empty; "
                     f"--space lets it see one that a machine writes to"
                 )
@@ -130,9 +131,9 @@ def invite_ls(here: Here) -> Output:
 
     def tell() -> None:
         if not entries:
-            say("no invite is open; make one with: confided invite laptop")
+            remark("no invite is open; make one with: confided invite laptop")
         for entry in entries:
-            typer.echo(_line(entry))
+            say(_line(entry))
 
     return Output([facts(entry) for entry in entries], tell)
 
@@ -146,7 +147,7 @@ def _line(entry: OpenInvite) -> str:
     return "  ".join([*parts, f"good until {clock(entry.expires_at)}"])
 
 
-@invite_app.command("rm")
+@invite_app.command("rm", epilog="confided invite rm laptop")
 @command
 def invite_rm(
     here: Here, name: Annotated[str, typer.Argument(help="The machine that the invite was made for.")]
@@ -178,7 +179,7 @@ def _await_join(state: Any, made: MadeInvite, *, as_json: bool) -> None:
     from confide_daemon.access import enrollment
 
     if not as_json:
-        say("Waiting for it to be used. Ctrl-C stops waiting and keeps the invite.")
+        remark("Waiting for it to be used. Ctrl-C stops waiting and keeps the invite.")
     used = enrollment.wait_for_join(state.registry, made)
     if used is None:
         if time.time() < made.entry.expires_at:
@@ -191,14 +192,14 @@ def _await_join(state: Any, made: MadeInvite, *, as_json: bool) -> None:
     if is_waiting and not as_json and can_ask():
         confirm(caller)
         enrollment.approve(state.registry, caller)
-        typer.echo(f"approved: {caller.alias}  {words}")
+        say(f"approved: {caller.alias}  {words}")
         return
     if as_json:
-        show({"joined": used.alias, "fingerprint": words, "approved": not is_waiting})
+        print_json({"joined": used.alias, "fingerprint": words, "approved": not is_waiting})
     else:
-        typer.echo(f"joined: {used.alias}  {words}")
+        say(f"joined: {used.alias}  {words}")
     if is_waiting:
-        say(f"It waits. Compare the words with those on the machine, then: confided callers approve {used.alias}")
+        remark(f"It waits. Compare the words with those on the machine, then: confided callers approve {used.alias}")
 
 
 def _show_code(text: str) -> None:
@@ -206,7 +207,7 @@ def _show_code(text: str) -> None:
 
     # To stderr like everything that is not data, so that a pipe gets the string alone.
     segno.make(text, error="m", micro=False).terminal(out=sys.stderr, compact=True)
-    say("")
+    remark("")
 
 
 def _advise(state: State, settings: DaemonConfig, url: str) -> None:
@@ -221,19 +222,19 @@ def _advise(state: State, settings: DaemonConfig, url: str) -> None:
     name = socket.gethostname() or "this-host"
     listen = f"confided serve --listen 0.0.0.0:{port}"
     if _is_loopback(asked):
-        say(f"note: {url} can be reached from this machine only. For another machine:")
+        remark(f"note: {url} can be reached from this machine only. For another machine:")
         if _is_loopback(bound):
-            say(f"      {listen}")
-        say(f"      confided invite NAME --url confide://{name}:{port}")
+            remark(f"      {listen}")
+        remark(f"      confided invite NAME --url confide://{name}:{port}")
     elif _is_loopback(bound) and not url.startswith("confides:"):
-        say(
+        remark(
             f"warning: {'confided listens' if is_running else 'confided will listen'} on {bound} alone, so nobody reaches {url}"
         )
-        say(
+        remark(
             f"hint: {listen}   (right as it is only if a reverse proxy or a tunnel on this machine passes {asked}:{port} on to it)"
         )
     if not is_running:
-        say("note: confided is not running here; start it with: confided serve")
+        remark("note: confided is not running here; start it with: confided serve")
 
 
 def _is_loopback(host: str) -> bool:

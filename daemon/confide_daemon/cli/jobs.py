@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.cli.console import Bar, Here, Output, command, say, spaces_of
+from confide_daemon.cli.console import Bar, Here, Output, command, remark, say, spaces_of
 from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.datadir.paths import Paths
 from confide_daemon.errors import BadNameError, DataFolderError, LockedError
@@ -43,7 +43,7 @@ def work(here: Here, kind: Kind, space: str | None) -> dict[str, dict[str, Any]]
     if locked and space is not None:
         raise LockedError
     for name in locked:
-        say(f"{name}: left out: {LockedError()}")
+        remark(f"{name}: left out: {LockedError()}")
         del done[name]
     return done
 
@@ -141,9 +141,9 @@ def custody(
         facts = facts_of(state, is_served=answers(here.paths.data.address))[space]
 
     def tell() -> None:
-        typer.echo(f"{space}: {facts}")
+        say(f"{space}: {facts}")
         if facts.wanted is not None:
-            say(_WAITS[facts.wanted])
+            remark(_WAITS[facts.wanted])
 
     return Output({"space": space, **facts.to_json()}, tell)
 
@@ -168,17 +168,10 @@ def _require(here: Here, space: str) -> None:
         raise BadNameError(f"the space {space} holds nothing yet", hint="connect one of its machines first")
 
 
-vault_app = typer.Typer(
-    help="Sealed records in a HashiCorp Vault or an OpenBao ([vault] in daemon.toml).", no_args_is_help=True
-)
+vault_app = typer.Typer()
 
 
-@vault_app.callback()
-def top() -> None:
-    """Sealed records in a HashiCorp Vault or an OpenBao ([vault] in daemon.toml)."""
-
-
-@vault_app.command()
+@vault_app.command(epilog="confided vault move --back")
 @command
 def move(
     here: Here,

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from confide_daemon.cli.console import Here, Output, clock, command, say
+from confide_daemon.cli.console import Here, Output, clock, command, remark, say
 from confide_daemon.datadir.paths import DataFolder
 
 UPTAKE_DEADLINE_S = 5.0
 
-key_app = typer.Typer(help="The daemon's own key.", no_args_is_help=True)
+key_app = typer.Typer()
 
 
 @key_app.command("show")
@@ -28,15 +28,15 @@ def key_show(here: Here) -> Output:
     old = keys.rotation
 
     def tell() -> None:
-        typer.echo(key)
+        say(key)
         if old:
-            say(f"old key, answers until {clock(old.until)}: {format_daemon_key(old.old.static_key)}")
+            remark(f"old key, answers until {clock(old.until)}: {format_daemon_key(old.old.static_key)}")
 
     previous = {"key": format_daemon_key(old.old.static_key), "until": old.until} if old else None
     return Output({"key": key, "previous": previous}, tell)
 
 
-@key_app.command("rotate")
+@key_app.command("rotate", epilog="confided key rotate --keep 30d")
 @command
 def key_rotate(
     here: Here,

@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from confide_crypto.errors import EXIT_UNREACHABLE, ConfideError, printable
-from confide_daemon.cli.console import Here, Output, command, say
+from confide_daemon.cli.console import Here, Output, command, remark, say
 from confide_daemon.datadir import instance
 from confide_daemon.datadir.instance import DaemonLock
 
@@ -84,9 +84,9 @@ def logs(
     found, end = _last(log, lines)
     if here.is_quiet:
         return Output({"unit": None, "path": str(log), "lines": found})
-    say(f"{log}:")
+    remark(f"{log}:")
     for line in found:
-        typer.echo(line)
+        say(line)
     if follow:
         _follow(log, end)
     return None

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from confide_daemon import config
-from confide_daemon.cli.console import Config, Data, Here, Output, command, say
+from confide_daemon.cli.console import Config, Data, Here, Output, command, remark, say
 from confide_daemon.datadir import log_file, paths
 
 log = logging.getLogger(__name__)
@@ -45,15 +45,15 @@ def init(here: Here) -> Output:
     key = format_daemon_key(Identity.load(found.data.identity).static_key)
 
     def tell() -> None:
-        typer.echo(f"{'made' if is_new else 'already there'}: {found.data.root}")
-        typer.echo(f"daemon key: {key}")
-        typer.echo(f"configuration: {found.config}{'' if found.config.exists() else ' (not there yet; defaults hold)'}")
+        say(f"{'made' if is_new else 'already there'}: {found.data.root}")
+        say(f"daemon key: {key}")
+        say(f"configuration: {found.config}{'' if found.config.exists() else ' (not there yet; defaults hold)'}")
         if is_new:
-            say("Back up identity.key and master.key: without master.key the data cannot be read.")
-            say(
+            remark("Back up identity.key and master.key: without master.key the data cannot be read.")
+            remark(
                 "Next, for machines on the network: confided serve --listen 0.0.0.0:7733   (default: this machine alone)"
             )
-            say("and in another terminal: confided invite laptop --url confide://THIS-HOST:7733")
+            remark("and in another terminal: confided invite laptop --url confide://THIS-HOST:7733")
 
     return Output({"data": str(found.data.root), "config": str(found.config), "key": key, "created": is_new}, tell)
 
@@ -101,8 +101,8 @@ def serve(
     from confide_daemon.server import process
 
     if not on_demand and sys.stderr.isatty():
-        say(f"confided serves at {listen or settings.server.listen}; Ctrl-C stops it")
-        say("Next, in another terminal: confided invite laptop --url confide://THIS-HOST:PORT")
+        remark(f"confided serves at {listen or settings.server.listen}; Ctrl-C stops it")
+        remark("Next, in another terminal: confided invite laptop --url confide://THIS-HOST:PORT")
     process.run(
         found.data,
         settings,
@@ -158,4 +158,4 @@ def catalogue(toolsets: Annotated[list[str] | None, typer.Argument()] = None) ->
     """Print the tools as a client sees them, as JSON; the proxy ships this."""
     from confide_daemon.server.mcp import tool_calls
 
-    typer.echo(json.dumps(tool_calls.catalogue(toolsets or ["core"]), indent=1, sort_keys=True, ensure_ascii=False))
+    say(json.dumps(tool_calls.catalogue(toolsets or ["core"]), indent=1, sort_keys=True, ensure_ascii=False))

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from confide_crypto.errors import EXIT_INPUT, ConfideError
-from confide_daemon.cli.console import Here, Output, can_ask, command, say
+from confide_daemon.cli.console import Here, Output, can_ask, command, remark, say
 
-space_app = typer.Typer(help="List the spaces; remove one that nobody needs any more.", no_args_is_help=True)
+space_app = typer.Typer()
 _MB = 1_000_000
 
 
@@ -37,14 +37,14 @@ def list_spaces(here: Here) -> Output:
         for one in found:
             key = "its machines keep the key" if one["keyKeptBy"] == "caller" else "the server keeps the key"
             machines = ", ".join(one["machines"]) or "no machine may connect"
-            typer.echo(f"{one['space']}  {one['bytes'] / _MB:.1f} MB  {key}  {machines}")
+            say(f"{one['space']}  {one['bytes'] / _MB:.1f} MB  {key}  {machines}")
         if not found:
-            say("there is no space yet; the first machine that joins makes one: confided invite laptop")
+            remark("there is no space yet; the first machine that joins makes one: confided invite laptop")
 
     return Output(found, tell)
 
 
-@space_app.command("rm")
+@space_app.command("rm", epilog="confided space rm old")
 @command
 def remove(
     here: Here,

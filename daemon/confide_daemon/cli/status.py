@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from confide_crypto.errors import EXIT_UNREACHABLE
-from confide_daemon.cli.console import Bar, Here, Output, clock, command, say
+from confide_daemon.cli.console import Bar, Here, Output, clock, command, remark, say
 from confide_daemon.cli.jobs import Space, work
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def doctor(
     if fix:
         for name, outcome in work(here, "fix", space).items():
             for what, count in sorted(outcome["found"].items()):
-                say(f"{name}: {count} {what}")
+                remark(f"{name}: {count} {what}")
     with Bar(is_quiet=here.is_quiet) as bar:
         checks = examine(here.paths, must_have_config=here.must_have_config, space=space, follow=bar.follow)
 
@@ -66,9 +66,9 @@ def check_lines(checks: list[Check]) -> None:
     """Prints a line for each check, and the way out where one has found something."""
     for check in checks:
         said = check.problem or check.detail
-        typer.echo(f"{'ok     ' if check.is_ok else 'problem'}  {check.name}{f': {said}' if said else ''}")
+        say(f"{'ok     ' if check.is_ok else 'problem'}  {check.name}{f': {said}' if said else ''}")
         if check.hint:
-            say(f"hint: {check.hint}")
+            remark(f"hint: {check.hint}")
 
 
 def shown(check: Check) -> dict[str, Any]:
@@ -121,9 +121,9 @@ def audit(
 
     def tell() -> None:
         if not found:
-            say("nothing happened in that time")
+            remark("nothing happened in that time")
         for entry in found:
-            typer.echo(_line(entry))
+            say(_line(entry))
 
     return Output([_entry_facts(entry) for entry in found], tell)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from confide_daemon import __version__
-from confide_daemon.cli.console import Here, Output, command, say
+from confide_daemon.cli.console import Here, Output, command, remark, say
 from confide_daemon.errors import AlreadyServedError
 from confide_memory.versions import WINDOW, is_behind
 
@@ -98,11 +98,11 @@ def _upgraded(here: Here, *, wants_snapshot: bool) -> Output:
     )
 
     def tell() -> None:
-        typer.echo(said)
+        say(said)
         if done and done.snapshot:
-            typer.echo(f"the snapshot before it: {done.snapshot}")
+            say(f"the snapshot before it: {done.snapshot}")
         for name in (name for name, is_done in spaces.items() if not is_done):
-            say(f"{name}: its machines keep its key; it follows when one of them connects")
+            remark(f"{name}: its machines keep its key; it follows when one of them connects")
 
     return Output(told, tell)
 

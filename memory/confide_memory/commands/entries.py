@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -12,19 +11,19 @@ class Entry(NamedTuple):
 
     Attributes:
         name: what is typed.
-        place: `module:attribute` below the program's package of commands; a function, or a `typer.Typer` of commands.
-        line: what it does for whom, in a line.
-        examples: how it is written, whole.
+        place: `module:attribute` below the program's package of commands; a function, or a `typer.Typer` of commands. Without an
+            attribute it is the name.
+        line: what it does for whom, in a line. The docstring of its function says what goes beyond that; of the commands in a group it
+            says all, since these are loaded when the group's help is asked for.
+        examples: how it is written, whole, a line each, where its usage does not tell; of the commands in a group their `epilog` does.
         is_hidden: it is there, and not in the list.
-        inner: of a group, how its commands are written, by their names.
     """
 
     name: str
     place: str
     line: str
-    examples: Sequence[str] = ()
+    examples: str = ""
     is_hidden: bool = False
-    inner: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
 Groups = Mapping[str, Sequence[Entry]]

@@ -1,11 +1,12 @@
-"""A program's commands in groups, each loaded when it is asked for, with help and complaints in one style.
+"""A program's commands in groups, each loaded when it is asked for: subclasses of typer's own.
 
-Whoever types a command waits for what it imports, so the list of commands holds their names and lines alone.
+Whoever types a command waits for what it imports, so the list of commands (`entries`) holds their names and lines alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
@@ -14,48 +15,51 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from confide_memory.commands import help as pages
-from confide_memory.commands.complaint import TYPED, long_options
-from confide_memory.commands.entries import Command, placed
-from confide_memory.commands.entries import Entry as Entry
-from confide_memory.commands.entries import Groups as Groups
-from confide_memory.commands.shared_options import CHOSEN_SHELL, COMPLETION, SHELLS, shared_options
-from confide_memory.commands.spelling import OtherWords, meant
-from confide_memory.commands.values import Value
+from confide_memory.commands import entries
+from confide_memory.commands.entries import Entry, Groups
+from confide_memory.commands.spelling import OtherWords, Words, meant, read_words
+from confide_memory.commands.values import plain
 
-More = Callable[[], tuple[Iterable[Command], OtherWords]]
+More = Callable[[], tuple[Iterable[entries.Command], OtherWords]]
 """Commands that are not the program's own, and what people type for them."""
 
 
-class Context(typer.Context):
-    """A context whose help is ours."""
+class _Ours:
+    """What all commands have: values that are read without pydantic, and examples at the end of their help, as they are typed."""
 
-    def get_help(self) -> str:
-        sections = self.command.sections() if isinstance(self.command, Commands) else ()
-        return pages.page(self, sections)
+    epilog: str | None
 
-    def get_usage(self) -> str:
-        return pages.usage(self)
+    def get_params(self, ctx: Any) -> list[Any]:
+        return [plain(each) for each in super().get_params(ctx)]  # type: ignore[misc]
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        if self.epilog:
+            with formatter.section("Examples"):
+                formatter.write("".join(f"  {example}\n" for example in self.epilog.splitlines()))
 
 
-class Commands(TyperGroup):
+class Command(_Ours, TyperCommand):
+    """One command."""
+
+
+class Group(_Ours, TyperGroup):
     """Commands of which one is chosen. Without one it prints its help; `help COMMAND` is `COMMAND --help`."""
 
     other_words: OtherWords = MappingProxyType({})
     option_words: OtherWords = MappingProxyType({})
 
-    def sections(self) -> Iterator[tuple[str, pages.Rows]]:
+    def sections(self) -> Iterator[tuple[str, Sequence[tuple[str, str]]]]:
         """The commands with their lines, by heading."""
-        shown = [(name, command) for name, command in self.commands.items() if not command.hidden]
-        yield (
-            "Commands",
-            [(name, (command.help or "").partition("\n\n")[0].replace("\n", " ")) for name, command in shown],
-        )
+        shown = ((name, each.help or "") for name, each in self.commands.items() if not each.hidden)
+        yield "Commands", [(name, text.partition("\n\n")[0].replace("\n", " ")) for name, text in shown]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        for heading, rows in self.sections():
+            with formatter.section(heading):
+                formatter.write_dl(rows)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if len(args) == 2 and args[0] in COMPLETION and args[1] in SHELLS:
-            ctx.meta[CHOSEN_SHELL] = args.pop()
-        if args[:1] == ["help"] and "help" not in self.commands:
+        if args[:1] == ["help"]:
             args = [*args[1:], "--help"]
         if not args and not self.invoke_without_command and not ctx.resilient_parsing:
             args = ["--help"]
@@ -63,20 +67,17 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         word = args[0]
-        if word in self.commands or word.startswith("-") or ctx.resilient_parsing:
+        if word.startswith("-") or ctx.resilient_parsing or self.get_command(ctx, word) is not None:
             return super().resolve_command(ctx, args)
-        if (near := self._meant(word)) is not None:
-            raise UnknownCommandError(ctx, word, f"{ctx.command_path} {near}")
+        near: str | None = None
         # In a group people also try what is done outside of it, as to revoke a machine.
-        outer = ctx.parent
-        if outer is not None and isinstance(outer.command, Commands) and (near := outer.command._meant(word)):
-            near = f"{outer.command_path} {near}"
-        elif option := meant(word, [name.removeprefix("--") for name in long_options(self)], {}):
+        for outer in (ctx, ctx.parent):
+            if near is None and outer is not None:
+                found = meant(word, outer.command.list_commands(outer), ctx.find_root().command.other_words)
+                near = found and f"{outer.command_path} {found}"
+        if near is None and (option := meant(word, long_options(ctx), {})):
             near = f"{ctx.command_path} --{option}"
         raise UnknownCommandError(ctx, word, near)
-
-    def _meant(self, word: str) -> str | None:
-        return meant(word, list(self.commands), self.other_words)
 
 
 class UnknownCommandError(typer.TyperException):
@@ -91,113 +92,100 @@ class UnknownCommandError(typer.TyperException):
         self.hint = f"did you mean {near}? {everything}" if near else everything
 
 
-class _Loaded(MutableMapping[str, Any]):
-    """Commands by their names, each made when it is first looked at; those that are not the program's own are asked for when one is looked
-    for that is not among these, or all are."""
-
-    def __init__(self, package: str, groups: Groups, other_words: OtherWords, more: More | None) -> None:
-        self._package = package
-        self._groups = groups
-        self._more = more
-        self._entries = _by_name(groups)
-        self._own = frozenset(self._entries)
-        self._made: dict[str, Any] = {}
-        self.other_words = dict(other_words)
-
-    @property
-    def groups(self) -> Groups:
-        """All of them, as the help shows them."""
-        if self._more is not None:
-            (commands, words), self._more = self._more(), None
-            self._groups = placed(self._groups, commands)
-            self._entries = _by_name(self._groups)
-            self.other_words.update(words)
-        return self._groups
-
-    @property
-    def _all(self) -> Mapping[str, Entry]:
-        return self._entries if self.groups else {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            entry = self._entries[name] if name in self._entries else self._all[name]
-            made = self._made[name] = _made(self._package if name in self._own else "", entry)
-            if isinstance(made, Commands):
-                made.other_words = self.other_words
-        return self._made[name]
-
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._made[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._entries[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._entries or name in self._all
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all)
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-
-def _by_name(groups: Groups) -> dict[str, Entry]:
-    return {entry.name: entry for entries in groups.values() for entry in entries}
-
-
-def program(
-    package: str, groups: Groups, other_words: OtherWords, option_words: OtherWords, more: More | None = None
-) -> type[Commands]:
-    """The class of a program's group for `typer.Typer(cls=…)`.
+def app(
+    name: str, package: str, groups: Groups, words: tuple[Words, Words], more: More, *, help: str, epilog: str
+) -> typer.Typer:
+    """A program's app for typer.
 
     Args:
         package: where the modules of its commands are.
-        other_words: what people type for a command of another name.
-        option_words: the same of options, without their hyphens.
+        words: what people type for its commands, and for options.
         more: gives the commands of add-ons, and what people type for them; called once, and only where one of them may be meant.
     """
+    other_words, option_words = map(read_words, words)
 
-    class Program(Commands):
+    class Program(Group):
         def __init__(self, **attributes: Any) -> None:
             super().__init__(**attributes)
-            self.loaded = _Loaded(package, groups, other_words, more)
-            self.commands = self.loaded
-            self.other_words, self.option_words = self.loaded.other_words, option_words
-            dress(self)
-            self.params[-1:-1] = [shared_options()[name] for name in ("install_completion", "show_completion")]
+            self.other_words, self.option_words = other_words, option_words
+            self._own = {entry.name: entry for each in groups.values() for entry in each}
+            self._all: Groups | None = None
 
-        def sections(self) -> Iterator[tuple[str, pages.Rows]]:
-            for heading, entries in self.loaded.groups.items():
-                yield heading, [(entry.name, entry.line) for entry in entries if not entry.is_hidden]
+        @property
+        def groups(self) -> Groups:
+            """Those of add-ons with the others, as the help shows them."""
+            if self._all is None:
+                commands, words = more()
+                self._all = entries.placed(groups, commands)
+                self.other_words = {**self.other_words, **words}
+            return self._all
 
-    return Program
+        def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+            return [entry.name for each in self.groups.values() for entry in each]
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+            if cmd_name not in self.commands:
+                below, entry = f"{package}.", self._own.get(cmd_name)
+                if entry is None:
+                    below = ""  # of an add-on the whole name is given
+                    others = (one for each in self.groups.values() for one in each)
+                    entry = next((one for one in others if one.name == cmd_name), None)
+                if entry is not None:
+                    self.commands[cmd_name] = _made(entry, below)
+            return self.commands.get(cmd_name)
+
+        def sections(self) -> Iterator[tuple[str, Sequence[tuple[str, str]]]]:
+            for heading, each in self.groups.items():
+                yield heading, [(entry.name, entry.line) for entry in each if not entry.is_hidden]
+
+        def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+            formatter.write_paragraph()
+            formatter.write_text(epilog)
+
+    settings = {"help_option_names": ["--help", "-h"]}
+    return typer.Typer(
+        name=name,
+        cls=Program,
+        context_settings=settings,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        help=help,
+        epilog=epilog,
+    )
 
 
-def _made(package: str, entry: Entry) -> Any:
+def _made(entry: Entry, below: str) -> Any:
+    """The command of an entry, whose place is a function or an app of typer's."""
     module, _, attribute = entry.place.partition(":")
-    # Of an add-on the whole name is given.
-    found = getattr(import_module(f"{package}.{module}" if package and "." not in module else module), attribute)
-    parent = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    found = getattr(import_module(f"{below}{module}"), attribute or entry.name)
+    parent = typer.Typer(add_completion=False, rich_markup_mode=None)
     parent.callback()(_nothing)
-    epilog = pages.example(*entry.examples) if entry.examples else None
     if isinstance(found, typer.Typer):
-        given = found.info.cls
-        parent.add_typer(found, name=entry.name, cls=given if isinstance(given, type) else Commands, epilog=epilog)
+        _of_ours(found)
+        cls = found.info.cls if isinstance(found.info.cls, type) else Group
+        parent.add_typer(found, name=entry.name, cls=cls, help=entry.line, epilog=entry.examples)
     else:
-        cls = getattr(found, "command_class", TyperCommand)
-        parent.command(entry.name, cls=cls, epilog=epilog, hidden=entry.is_hidden)(found)
-    made = dress(typer.main.get_group(parent).commands[entry.name])
-    for name, examples in entry.inner.items():
-        made.commands[name].epilog = pages.example(*examples)
-    if isinstance(found, typer.Typer):
-        made.help = entry.line
-    elif made.help and not made.help.startswith(entry.line):
-        made.help = f"{entry.line}\n\n{made.help}"
-    return made
+        more = inspect.getdoc(found) or ""
+        text = more if more.startswith(entry.line) else f"{entry.line}\n\n{more}"
+        of = getattr(found, "command_class", Command)
+        parent.command(entry.name, cls=of, help=text, epilog=entry.examples, hidden=entry.is_hidden)(found)
+    return typer.main.get_group(parent).commands[entry.name]
 
 
-def parsed_by(cls: type[TyperCommand]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def _nothing() -> None:
+    """Makes typer keep a group of one command a group."""
+
+
+def _of_ours(app: typer.Typer) -> None:
+    """Have typer make the commands of an app, and those of its groups, of our classes."""
+    for command in app.registered_commands:
+        command.cls = Command
+    for group in app.registered_groups:
+        group.cls = Group
+        _of_ours(group.typer_instance or app)
+
+
+def parsed_by(cls: type[Command]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """For a command whose arguments are read in a way of its own."""
 
     def mark(run: Callable[..., None]) -> Callable[..., None]:
@@ -207,37 +195,8 @@ def parsed_by(cls: type[TyperCommand]) -> Callable[[Callable[..., None]], Callab
     return mark
 
 
-def _nothing() -> None:
-    """Makes typer keep a group of one command a group."""
-
-
-def dress(command: Any) -> Any:
-    """Give a command, and all below it, our help and our way of reading values."""
-    command.context_class = Context
-    command.parse_args = _noting(command.parse_args)
-    if command.add_help_option:
-        command.add_help_option = False
-        command.params.append(shared_options()["show_help"])
-    for parameter in command.params:
-        parameter.get_runtime_param = _reader(parameter)
-        if parameter.param_type_name == "argument" and parameter.metavar is None:
-            parameter.metavar = pages.argument_name(parameter)
-    if not isinstance(command, TyperGroup) or isinstance(command.commands, dict):
-        for inner in getattr(command, "commands", {}).values():
-            dress(inner)
-    return command
-
-
-def _noting(parse: Callable[[Any, list[str]], list[str]]) -> Callable[[Any, list[str]], list[str]]:
-    """The same, and what was typed behind the command is known where it is wrong."""
-
-    def parse_args(ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta[TYPED] = tuple(args)
-        return parse(ctx, args)
-
-    return parse_args
-
-
-def _reader(parameter: Any) -> Callable[[], Value]:
-    value = Value(parameter)
-    return lambda: value
+def long_options(context: typer.Context) -> list[str]:
+    """The options of a context's command that begin with two hyphens, without these."""
+    known = context.command.get_params(context)
+    names = (name for each in known for name in (*each.opts, *each.secondary_opts))
+    return [name.removeprefix("--") for name in names if name.startswith("--")]

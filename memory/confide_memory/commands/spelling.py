@@ -9,14 +9,22 @@ _CLOSE: Final = 0.75
 """Of `difflib`: lets a letter more, less or swapped pass in a word of four; `stop` and `store` have 0.67, and mean opposite things."""
 _MOST_CHARS: Final = 40
 """No command is longer, and the comparison takes quadratic time."""
-
-
 _SHORTEST_BEGINNING: Final = 3
 """Letters that are taken for the beginning of a word; two are where just the third is missing."""
 
-
 OtherWords = Mapping[str, str | tuple[str, ...]]
 """What people type, and the command or option that does it, or several: the first that there is where they type it."""
+Words = Mapping[str, str]
+"""The same as it is written down: a command or an option, and the words that people try for it."""
+
+
+def read_words(words: Words) -> OtherWords:
+    """What each word stands for; of a word of several, the first that is written down goes before the others."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, tried in words.items():
+        for word in tried.split():
+            found[word] = (*found.get(word, ()), name)
+    return found
 
 
 def meant(word: str, names: Collection[str], other_words: OtherWords) -> str | None:

@@ -1,48 +1,70 @@
 """How the text of an argument becomes its value.
 
-typer asks pydantic, which takes longer to load than most commands run. For texts, numbers and plain paths, all but a few of the parameters,
-this does the same without it, and says what is wrong in words for people; anything else goes typer's way.
+typer asks pydantic, which takes 100 ms and 12 MB to load, more than most commands take. For texts, numbers and plain paths, all but a few
+of the parameters, this does the same without it, and says what is wrong in words for people; anything else goes typer's way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any, Final, get_args, get_origin
+from typing import Any, Final, NamedTuple, get_args, get_origin
 
 import typer
+from typer.core import TyperArgument, TyperOption
 
 
-class Value:
-    """Takes the place of typer's own conversion of one parameter."""
+class _Plain:
+    """A parameter of typer's whose value is read here where that can be."""
 
-    def __init__(self, parameter: Any) -> None:
-        self._slow: Callable[[], Any] = parameter.get_runtime_param
-        annotation = parameter.type_descriptor.annotation
-        self._is_list = get_origin(annotation) is list
-        self._kind = get_args(annotation)[0] if self._is_list else annotation
-        self._read = _READERS.get(self._kind)
-        info = parameter.type_descriptor.parameter_info
-        if info.parser is not None or (self._kind is Path and (info.exists or info.resolve_path or info.path_type)):
-            self._read = None
+    type_descriptor: Any
+
+    def get_runtime_param(self) -> Any:
+        annotation, info = self.type_descriptor.annotation, self.type_descriptor.parameter_info
+        is_list = get_origin(annotation) is list
+        kind = get_args(annotation)[0] if is_list else annotation
+        is_plain = info.parser is None and not (info.exists or info.resolve_path or info.path_type)
+        read = _READERS.get(kind) if is_plain else None
+        return super().get_runtime_param() if read is None else _Reading(read, is_list)  # type: ignore[misc]
+
+
+class _Option(_Plain, TyperOption):
+    pass
+
+
+class _Argument(_Plain, TyperArgument):
+    pass
+
+
+@cache
+def plain(parameter: Any) -> Any:
+    """One of typer's parameters as one that is read here; typer chooses their classes itself."""
+    kind = _Option if isinstance(parameter, TyperOption) else _Argument
+    made = kind.__new__(kind)
+    vars(made).update(vars(parameter))
+    return made
+
+
+class _Reading(NamedTuple):
+    """Reads the value of one parameter, in the place of typer's `RuntimeParam`."""
+
+    read: Callable[[Any, Any], Any]
+    is_list: bool
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """As typer's. Raises typer.BadParameter."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
-        if self._read is None:
-            return self._slow().coerce(value, param=param, ctx=ctx)
-        if self._is_list:
-            return [self._one(each, param, ctx) for each in value]
-        return self._one(value, param, ctx)
-
-    def _one(self, value: Any, param: Any, ctx: Any) -> Any:
-        assert self._read is not None
         try:
-            return self._read(value, param)
+            return [self.read(each, param) for each in value] if self.is_list else self.read(value, param)
         except typer.BadParameter as error:
             error.ctx, error.param = ctx, param
             raise
+
+
+def _flag(value: Any, _param: Any) -> bool:
+    return bool(value)
 
 
 def _text(value: Any, _param: Any) -> str:
@@ -85,18 +107,21 @@ def _within(number: float, param: Any) -> float:
     least, most = param.min, param.max
     # Written so that what is not a number is outside.
     if not ((least is None or number >= least) and (most is None or number <= most) and number == number):
-        raise typer.BadParameter(f"{number:g} is not {bounds(param)}")
+        raise typer.BadParameter(f"{number:g} is not {_bounds(least, most)}")
     return number
 
 
-def bounds(parameter: Any) -> str:
-    """What a number may be, in words: `1 to 50`; "" where it may be anything."""
-    least, most = parameter.min, parameter.max
-    if least is None and most is None:
-        return ""
+def _bounds(least: float | None, most: float | None) -> str:
+    """What a number may be, in words: `1 to 50`."""
     if most is None:
         return f"at least {least}"
     return f"at most {most}" if least is None else f"{least} to {most}"
 
 
-_READERS: Final[dict[Any, Callable[[Any, Any], Any]]] = {str: _text, Path: _path, int: _whole, float: _number}
+_READERS: Final[dict[Any, Callable[[Any, Any], Any]]] = {
+    bool: _flag,
+    str: _text,
+    Path: _path,
+    int: _whole,
+    float: _number,
+}

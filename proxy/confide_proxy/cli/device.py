@@ -7,4 +7,4 @@ from confide_proxy.cli.device_removal import device_rm
 from confide_proxy.cli.devices import device_app
 
 device_app.command("confirm")(device_confirm)
-device_app.command("rm")(device_rm)
+device_app.command("rm", epilog="confide device rm phone")(device_rm)

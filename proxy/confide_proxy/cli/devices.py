@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from confide_proxy.devices.connection import SpaceConnection
     from confide_proxy.devices.keyring import Keyring
 
-device_app = typer.Typer(help="The machines that may open what is sealed in the space.", no_args_is_help=True)
+device_app = typer.Typer()
 
 _LOOK_AGAIN_S = 5.0
 """While waiting for a machine to join, should the daemon's word of it be lost."""
@@ -95,7 +95,7 @@ def _tell_devices(found: dict[str, Any], problem: ConfideError | None) -> None:
         remark(f"note: {problem.with_hint}")
 
 
-@device_app.command("invite")
+@device_app.command("invite", epilog="confide device invite phone")
 def device_invite(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="What the new machine will be called.")],
@@ -163,7 +163,7 @@ async def _joined(keyring: Keyring, space: Any, before: frozenset[bytes], name: 
     )
 
 
-@device_app.command("approve")
+@device_app.command("approve", epilog="confide device approve phone")
 @command
 async def device_approve(here: Here, name: Name, words: Words = None) -> Output:
     """Add a machine that waits, by the six words that it shows: they are typed here, or name it."""

@@ -45,7 +45,7 @@ from confide_proxy.errors import SessionError
 if TYPE_CHECKING:
     from confide_proxy.sync.transcripts.source import Source
 
-transcript_app = typer.Typer(help="The transcripts of your sessions.", no_args_is_help=True)
+transcript_app = typer.Typer()
 
 _DOCUMENT = re.compile(rf"sessions/\d{{4}}-\d\d-\d\d-({'|'.join(TRANSCRIPT_SOURCES)})-([A-Za-z0-9_-]+)\.md")
 _SESSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
@@ -247,7 +247,7 @@ async def list_sessions(here: Here, project: ProjectDir = Path()) -> Output:
     return Output({"sources": list(here.config.transcripts), "sessions": found}, tell)
 
 
-@transcript_app.command("forget")
+@transcript_app.command("forget", epilog="confide transcripts forget 0199c2f4")
 @command
 async def forget(
     here: Here,

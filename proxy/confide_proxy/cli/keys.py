@@ -15,8 +15,8 @@ import typer
 from confide_crypto.errors import ConfideError, KeyFileError, PassphraseError
 from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_crypto.keys.identity import fingerprint_words, format_public_key
+from confide_memory.commands.doing import doing
 from confide_proxy.cli.console import Here, Output, clock, command, remark, say, seconds
-from confide_proxy.cli.doing import doing
 from confide_proxy.errors import KeyChangeError, NotSetUpError
 from confide_proxy.link import founding
 from confide_proxy.link import identity as identities
@@ -24,7 +24,7 @@ from confide_proxy.link.identity import Form, Stored
 from confide_proxy.link.key_rotation import MachineKeys, exclusive
 from confide_proxy.paths import Paths
 
-key_app = typer.Typer(help="This machine's key.", no_args_is_help=True)
+key_app = typer.Typer()
 
 _LOCK_WAIT_S = 2.0
 _MOST_TYPED = 4096
@@ -50,7 +50,7 @@ def key_show(here: Here) -> Output:
     return Output(record, tell)
 
 
-@key_app.command("move")
+@key_app.command("move", epilog="confide key move keyring")
 def key_move(
     context: typer.Context, form: Annotated[Form, typer.Argument(help="Where to keep the key from now on.")]
 ) -> None:
@@ -127,7 +127,7 @@ def key_passphrase(context: typer.Context) -> None:
     say("the passphrase is changed")
 
 
-@key_app.command("import")
+@key_app.command("import", epilog="confide key import ~/.ssh/id_ed25519")
 @command
 def key_import(
     here: Here,

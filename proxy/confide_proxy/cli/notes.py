@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
-from confide_memory.commands.group import parsed_by
+from confide_memory.commands.group import Command, parsed_by
 from confide_memory.documents import GLOBAL_PROJECT, composed
 from confide_proxy.cli.console import Here, Output, ProjectDir, command, identified, input_text, one_line
 from confide_proxy.cli.search import call
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from confide_proxy.offline.journal import Entry
 
 
-class TakesListItems(TyperCommand):
+class TakesListItems(Command):
     """A command whose text may be a markdown list item: "- " begins no option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from confide_crypto.errors import InviteError
 from confide_crypto.sealing.pairing import parse_invite
-from confide_proxy.cli.doing import doing
+from confide_memory.commands.doing import doing
 
 _MOST_PASTED: Final = 4096
 _MOST_LINES: Final = 4

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from confide_memory.commands.doing import doing
 from confide_proxy.cli.console import one_line
-from confide_proxy.cli.doing import doing
 
 _MOST_PART: Final = 200
 LINE_S = 5.0

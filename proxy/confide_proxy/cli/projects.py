@@ -14,7 +14,7 @@ from confide_proxy.errors import FolderError
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.project_names import ProjectNames, State
 
-project_app = typer.Typer(help="Which folder of this machine has which project's name.", no_args_is_help=True)
+project_app = typer.Typer()
 
 Folder = Annotated[
     Path, typer.Argument(metavar="[DIR]", help="The project's folder; this one if left out.", show_default=False)
@@ -59,7 +59,7 @@ async def allow(here: Here, folder: Folder = Path()) -> Output:
     return Output({"project": project.name, "folder": str(project.root)}, tell)
 
 
-@project_app.command("forget")
+@project_app.command("forget", epilog="confide project forget ~/old-app")
 @command
 async def forget(here: Here, folder: Folder = Path()) -> Output:
     """Have it decided anew whether a folder may have the name that it claims. The folder need not be there any more."""

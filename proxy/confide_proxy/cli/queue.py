@@ -14,7 +14,7 @@ from confide_proxy.errors import ToolError
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.offline.journal import Entry, Journal
 
-queue_app = typer.Typer(help="What waits on this machine for the daemon, and what it has refused.")
+queue_app = typer.Typer()
 
 DAMAGED = "damaged"
 
@@ -75,7 +75,7 @@ def retry(
     return Output({"retried": done}, told)
 
 
-@queue_app.command()
+@queue_app.command(epilog="confide queue drop 1a2b3c4d")
 @command
 async def drop(
     here: Here,

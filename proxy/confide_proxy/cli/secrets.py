@@ -45,10 +45,10 @@ _LISTED: Final = 1000
 _PREFIX: Final = re.compile(r"[0-9a-fA-F]{4,31}")
 """Of an id: what people copy. A whole one has 32 digits."""
 
-secrets_app = typer.Typer(help="Sealed credentials of the space.", no_args_is_help=True)
+secrets_app = typer.Typer()
 
 
-@secrets_app.command("rescan")
+@secrets_app.command("rescan", epilog="confide secrets rescan --dry-run")
 @command
 async def rescan(
     here: Here,
@@ -137,7 +137,7 @@ async def list_secrets(here: Here, project: ProjectDir = Path()) -> Output:
     return Output(found, tell)
 
 
-@secrets_app.command("show")
+@secrets_app.command("show", epilog="confide secrets show '(sealed:github-token:0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f)'")
 @command
 async def show(
     here: Here,

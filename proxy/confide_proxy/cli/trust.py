@@ -15,6 +15,7 @@ import typer
 from confide_crypto.errors import RequestError
 from confide_memory.answers import ask
 from confide_memory.classes import UNTRUSTED
+from confide_memory.commands.doing import doing
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.forms import MAX_LISTED
 from confide_memory.globs import fixed_part, is_glob, matches
@@ -35,7 +36,6 @@ from confide_proxy.cli.console import (
     say,
     shown,
 )
-from confide_proxy.cli.doing import doing
 from confide_proxy.cli.search import document_of
 from confide_proxy.errors import DeclinedError
 

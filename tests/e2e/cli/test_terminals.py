@@ -18,9 +18,9 @@ import pytest
 from tests.support.programs.command import confide
 from tests.support.programs.processes import Machine, wait_until
 
+from confide_memory.commands.doing import Doing, doing
 from confide_proxy.cli import app
 from confide_proxy.cli.console import confirmed, typed, wanted
-from confide_proxy.cli.doing import Doing, doing
 from confide_proxy.sync.ledger import path_locks
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m|\x1b\[K|\r")

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import typer
+import typer.main
+from typer.core import TyperGroup
 
 from confide_proxy.cli.app import app
 from confide_proxy.clients.known import CLIENTS
@@ -119,8 +121,16 @@ def every() -> list[tuple[str, ...]]:
 
 
 def _walk(command: Any, path: tuple[str, ...]) -> Iterator[str]:
-    commands = getattr(command, "commands", {})
+    commands = inner_commands(command)
     if path and (not commands or command.invoke_without_command):
         yield " ".join(path)
     for name, inner in commands.items():
         yield from _walk(inner, (*path, name))
+
+
+def inner_commands(command: Any) -> dict[str, Any]:
+    """The commands of a group by their names; none of what is no group."""
+    if not isinstance(command, TyperGroup):
+        return {}
+    context = typer.Context(command)
+    return {name: command.get_command(context, name) for name in command.list_commands(context)}

@@ -78,10 +78,11 @@ def make(package: str) -> None:
     commands = [typer.main.get_command(importlib.import_module(f"{package}.cli.app").app)]
     while commands:
         command = commands.pop()
-        for parameter in command.params:
+        context = typer.Context(command)
+        for parameter in command.get_params(context):
             parameter.get_runtime_param()  # type: ignore[attr-defined]
         if isinstance(command, TyperGroup):
-            commands += command.commands.values()
+            commands += filter(None, (command.get_command(context, name) for name in command.list_commands(context)))
     if package == "confide_daemon":
         from confide_daemon.embedding.tokens import token_ends
         from confide_memory.markdown import structure

@@ -11,9 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
-
-from confide_memory.commands.help import has_styles
+from typing import Any, Final
 
 SILENCE_S: Final = 0.25
 """Within 0.3 s of silence something is to be seen; the rest is for a machine that is busy."""
@@ -118,3 +116,8 @@ class Doing:
 
 doing: Final = Doing()
 """Of this process: a command names what it does by calling it."""
+
+
+def has_styles(stream: Any) -> bool:
+    """Whether what is written there may be bold or coloured (https://no-color.org)."""
+    return bool(stream.isatty()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
