@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from typing import Final, NamedTuple
 
 from markupsafe import Markup
@@ -19,6 +20,7 @@ MOST: Final = 30
 _STEPS: Final = 60
 _GRAVITY: Final = 1.4
 """How much all are drawn to the middle: what hangs together with nothing else does not drift to the edge."""
+_EDGE: Final = Markup('<line class="edge" x1="{:.0f}" y1="{:.0f}" x2="{:.0f}" y2="{:.0f}"><title>{}</title></line>')
 _NODE: Final = Markup(
     '<a href="{}"><circle class="node{}" cx="{:.0f}" cy="{:.0f}" r="7"/>'
     '<text class="name" x="{:.0f}" y="{:.0f}" text-anchor="middle">{}</text></a>'
@@ -57,21 +59,16 @@ def drawn(
     places = _laid(kept, lines, width, height, margin=_SIGN * most)
     parts: list[Markup] = []
     for edge in lines:
-        (x1, y1), (x2, y2) = places[edge.one], places[edge.other]
-        parts.append(
-            Markup(
-                '<line class="edge" x1="{:.0f}" y1="{:.0f}" x2="{:.0f}" y2="{:.0f}"><title>{}</title></line>'
-            ).format(x1, y1, x2, y2, edge.relation.replace("_", " "))
-        )
+        ends = (*places[edge.one], *places[edge.other])
+        parts.append(_EDGE.format(*ends, edge.relation.replace("_", " ")))
     for identity in kept:
         x, y = places[identity]
         name = names[identity] if len(names[identity]) <= most else f"{names[identity][: most - 1]}…"
         mark = " self" if identity == self_ else ""
         parts.append(_NODE.format(address(identity), mark, x, y, x, y + 20, name))
-    inner = Markup("").join(parts)
     kind = "small" if (width, height) == _SMALL else "large"
     return Markup('<svg class="{}" viewBox="0 0 {} {}" role="group" aria-label="{}">{}</svg>').format(
-        kind, width, height, label, inner
+        kind, width, height, label, Markup("").join(parts)
     )
 
 
@@ -79,42 +76,31 @@ def _laid(
     nodes: Sequence[str], edges: Sequence[Edge], width: int, height: int, *, margin: float
 ) -> dict[str, tuple[float, float]]:
     """Places by forces (Fruchterman and Reingold, 1991): all push each other away, those that a line joins pull, and so does the middle."""
-    count = max(1, len(nodes))
-    ideal = 0.8 * math.sqrt(width * height / count)
+    ideal = 0.8 * math.sqrt(width * height / max(1, len(nodes)))
     turn = math.pi * (3 - math.sqrt(5))  # begun on a spiral, where no two are at one place
+    middle = complex(width / 2, height / 2)
     at = {
-        node: [
-            width / 2 + 12 * math.sqrt(n + 1) * math.cos(n * turn),
-            height / 2 + 9 * math.sqrt(n + 1) * math.sin(n * turn),
-        ]
+        node: middle + math.sqrt(n + 1) * complex(12 * math.cos(n * turn), 9 * math.sin(n * turn))
         for n, node in enumerate(nodes)
     }
     for step in range(_STEPS):
         heat = width / 8 * (1 - step / _STEPS)
-        push = {
-            node: [_GRAVITY * (width / 2 - x), _GRAVITY * width / height * (height / 2 - y)]
-            for node, (x, y) in at.items()
-        }
-        for n, one in enumerate(nodes):
-            for other in nodes[n + 1 :]:
-                dx, dy = at[one][0] - at[other][0], at[one][1] - at[other][1]
-                squared = max(1.0, dx * dx + dy * dy)
-                force = ideal * ideal / squared
-                push[one][0] += dx * force
-                push[one][1] += dy * force
-                push[other][0] -= dx * force
-                push[other][1] -= dy * force
+        push = {}
+        for node, place in at.items():
+            inward = middle - place
+            push[node] = _GRAVITY * complex(inward.real, inward.imag * width / height)
+        for one, other in combinations(nodes, 2):
+            apart = at[one] - at[other]
+            force = apart * ideal * ideal / max(1.0, abs(apart) ** 2)
+            push[one] += force
+            push[other] -= force
         for edge in edges:
-            dx, dy = at[edge.one][0] - at[edge.other][0], at[edge.one][1] - at[edge.other][1]
-            force = math.hypot(dx, dy) / ideal
-            push[edge.one][0] -= dx * force
-            push[edge.one][1] -= dy * force
-            push[edge.other][0] += dx * force
-            push[edge.other][1] += dy * force
+            apart = at[edge.one] - at[edge.other]
+            force = apart * abs(apart) / ideal
+            push[edge.one] -= force
+            push[edge.other] += force
         for node in nodes:
-            x, y = push[node]
-            length = max(1e-9, math.hypot(x, y))
-            moved = min(length, heat)
-            at[node][0] = min(width - margin, max(margin, at[node][0] + x / length * moved))
-            at[node][1] = min(height - 28, max(16, at[node][1] + y / length * moved))
-    return {node: (x, y) for node, (x, y) in at.items()}
+            length = max(1e-9, abs(push[node]))
+            moved = at[node] + push[node] / length * min(length, heat)
+            at[node] = complex(min(width - margin, max(margin, moved.real)), min(height - 28, max(16, moved.imag)))
+    return {node: (place.real, place.imag) for node, place in at.items()}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
-from itertools import pairwise
 from typing import Final
 
 from markupsafe import Markup
@@ -12,6 +12,7 @@ from markupsafe import Markup
 WIDTH: Final = 720
 _LINE_WIDTH: Final = 340
 _LEFT: Final = 40
+_TOP: Final = 8
 _CELL: Final = 12
 _STEPS: Final = 4
 _NAME: Final = 16
@@ -23,76 +24,53 @@ def stacked(days: Sequence[date], series: Mapping[str, Mapping[date, int]], *, l
     Args:
         label: what it is, for those who do not see it.
     """
-    totals = [sum(of.get(day, 0) for of in series.values()) for day in days]
-    most = _round_up(max(totals, default=0))
-    bottom, top = height - 20, 8
+    most = _round_up(max((sum(of.get(day, 0) for of in series.values()) for day in days), default=0))
+    bottom = height - 20
     step = (WIDTH - _LEFT) / max(1, len(days))
-    parts: list[Markup] = []
-    for share in (0, 0.5, 1):
-        y = bottom - share * (bottom - top)
-        parts.append(Markup('<line class="axis" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(_LEFT, WIDTH, y, y))
-        if share in (0, 1) or most > 1:
-            parts.append(
-                Markup('<text x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
-                    _LEFT - 6, y + 4, _short(most * share)
-                )
-            )
-    shapes: dict[int, list[str]] = {}
+    parts = _scale(WIDTH, bottom, most)
+    shapes: defaultdict[str, list[str]] = defaultdict(list)
     for at, day in enumerate(days):
         y = float(bottom)
         x = _LEFT + at * step + step * 0.12
         for number, of in enumerate(series.values(), 1):
             if count := of.get(day, 0):
-                tall = count / most * (bottom - top)
+                tall = count / most * (bottom - _TOP)
                 y -= tall
-                shapes.setdefault(number, []).append(
-                    f"M{x:.1f} {y:.1f}h{step * 0.76:.1f}v{tall:.1f}h-{step * 0.76:.1f}z"
-                )
+                shapes[f"c{number}"].append(f"M{x:.1f} {y:.1f}h{step * 0.76:.1f}v{tall:.1f}h-{step * 0.76:.1f}z")
         if at % max(1, len(days) // 6) == 0:
-            shown = f"{day:%d %b}".lstrip("0")
-            parts.append(Markup('<text x="{:.1f}" y="{}">{}</text>').format(x, height - 4, shown))
-    parts += _paths("c", shapes)
-    return _drawing(WIDTH, height, label, parts)
+            parts.append(_text(x, height - 4, f"{day:%d %b}".lstrip("0")))
+    return _drawing(WIDTH, height, label, [*parts, *_paths(shapes)])
 
 
 def calendar(counts: Mapping[date, int], last: date, *, label: str, weeks: int = 53) -> Markup:
     """A year of days, a column for each week: the darker, the more."""
     first = last - timedelta(days=last.weekday() + 7 * (weeks - 1))
     most = max(counts.values(), default=0)
-    parts: list[Markup] = []
-    for row, name in ((0, "Mon"), (2, "Wed"), (4, "Fri")):
-        parts.append(Markup('<text x="0" y="{}">{}</text>').format(30 + row * (_CELL + 2), name))
+    parts = [_text(0, 30 + row * (_CELL + 2), name) for row, name in ((0, "Mon"), (2, "Wed"), (4, "Fri"))]
     month = -1
-    shapes: dict[int, list[str]] = {}
-    for at in range(7 * weeks):
+    shapes: defaultdict[str, list[str]] = defaultdict(list)
+    for at in range((last - first).days + 1):
         day = first + timedelta(days=at)
-        if day > last:
-            break
         week, row = divmod(at, 7)
         x, y = 30 + week * (_CELL + 2), 20 + row * (_CELL + 2)
         if row == 0 and day.month != month and day.day <= 7:
             month = day.month
-            parts.append(Markup('<text x="{}" y="12">{}</text>').format(x, f"{day:%b}"))
-        shapes.setdefault(_quantile(counts.get(day, 0), most), []).append(f"M{x} {y}h{_CELL}v{_CELL}h-{_CELL}z")
-    parts += _paths("q", shapes)
-    return _drawing(30 + weeks * (_CELL + 2), 20 + 7 * (_CELL + 2), label, parts)
+            parts.append(_text(x, 12, f"{day:%b}"))
+        shapes[f"q{_quantile(counts.get(day, 0), most)}"].append(f"M{x} {y}h{_CELL}v{_CELL}h-{_CELL}z")
+    return _drawing(30 + weeks * (_CELL + 2), 20 + 7 * (_CELL + 2), label, [*parts, *_paths(shapes)])
 
 
 def bars(rows: Sequence[tuple[str, float, str]], *, label: str, width: int = 280) -> Markup:
     """Lying bars: name, how much, and how that is said."""
     most = max((value for _, value, _ in rows), default=0) or 1
     parts: list[Markup] = []
-    room = width - 150
     for at, (name, value, said) in enumerate(rows):
-        y = at * 26
+        y, long = at * 26, max(1.0, value / most * (width - 150))
+        shown = name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
         parts += [
-            Markup('<text class="name" x="0" y="{}">{}</text>').format(
-                y + 16, name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
-            ),
-            Markup('<rect class="c1" x="100" y="{}" width="{:.1f}" height="16" rx="2"/>').format(
-                y + 4, max(1.0, value / most * room)
-            ),
-            Markup('<text x="{:.1f}" y="{}">{}</text>').format(106 + max(1.0, value / most * room), y + 16, said),
+            Markup('<text class="name" x="0" y="{}">{}</text>').format(y + 16, shown),
+            Markup('<rect class="c1" x="100" y="{}" width="{:.1f}" height="16" rx="2"/>').format(y + 4, long),
+            _text(106 + long, y + 16, said),
         ]
     return _drawing(width, max(26, 26 * len(rows)), label, parts)
 
@@ -106,38 +84,38 @@ def percentile(values: Sequence[float], share: float) -> float:
 def line(points: Sequence[tuple[float, float]], *, label: str, unit: str, height: int = 160) -> Markup:
     """A line through points of a share (0 to 1) and a value: percentiles, all as far apart, since the last ones matter."""
     most = _round_up(max((value for _, value in points), default=0))
-    bottom, top = height - 20, 8
-
+    bottom = height - 20
     step = (_LINE_WIDTH - _LEFT - 28) / max(1, len(points) - 1)
-
-    def place(at: int, value: float) -> tuple[float, float]:
-        return _LEFT + 8 + at * step, bottom - value / most * (bottom - top)
-
-    parts = []
-    for share in (0, 0.5, 1):
-        y = bottom - share * (bottom - top)
-        parts.append(
-            Markup('<line class="axis" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(_LEFT, _LINE_WIDTH, y, y)
-        )
-        parts.append(
-            Markup('<text x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(_LEFT - 6, y + 4, _short(most * share))
-        )
-    for (one, (_, first)), (other, (_, second)) in pairwise(enumerate(points)):
-        (x1, y1), (x2, y2) = place(one, first), place(other, second)
-        parts.append(
-            Markup('<line class="trace" x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"/>').format(x1, y1, x2, y2)
-        )
-    for at, (share, value) in enumerate(points):
-        x, y = place(at, value)
-        parts.append(Markup('<circle class="c1" cx="{:.1f}" cy="{:.1f}" r="3"/>').format(x, y))
+    places = [(_LEFT + 8 + at * step, bottom - value / most * (bottom - _TOP)) for at, (_, value) in enumerate(points)]
+    through = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    parts = [*_scale(_LINE_WIDTH, bottom, most), Markup('<polyline class="trace" points="{}"/>').format(through)]
+    for (x, y), (share, _) in zip(places, points, strict=True):
         name = "min" if share == 0 else "max" if share == 1 else f"p{100 * share:.0f}"
-        parts.append(Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(x, height - 4, name))
+        parts += [
+            Markup('<circle class="c1" cx="{:.1f}" cy="{:.1f}" r="3"/>').format(x, y),
+            _text(x, height - 4, name, anchor="middle"),
+        ]
     return _drawing(_LINE_WIDTH, height, f"{label}, in {unit}", parts)
 
 
-def _paths(kind: str, shapes: Mapping[int, Sequence[str]]) -> list[Markup]:
+def _scale(width: int, bottom: int, most: float) -> list[Markup]:
+    """Lines at nothing, half and most, with their numbers; a half of one is none."""
+    parts: list[Markup] = []
+    for share in (0, 0.5, 1):
+        y = bottom - share * (bottom - _TOP)
+        parts.append(Markup('<line class="axis" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(_LEFT, width, y, y))
+        if share in (0, 1) or most > 1:
+            parts.append(_text(_LEFT - 6, y + 4, _short(most * share), anchor="end"))
+    return parts
+
+
+def _text(x: float, y: float, said: str, *, anchor: str = "start") -> Markup:
+    return Markup('<text x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>').format(x, y, anchor, said)
+
+
+def _paths(shapes: Mapping[str, Sequence[str]]) -> list[Markup]:
     """A path for all shapes of one colour: a rectangle each would be three times as long."""
-    return [Markup('<path class="{}{}" d="{}"/>').format(kind, number, "".join(of)) for number, of in shapes.items()]
+    return [Markup('<path class="{}" d="{}"/>').format(colour, "".join(of)) for colour, of in shapes.items()]
 
 
 def _drawing(width: float, height: float, label: str, parts: Sequence[Markup]) -> Markup:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -29,15 +31,15 @@ async def save(desk: Desk) -> Response:
     # A text box takes the last line end away, and a file has one.
     text = desk.form.get("text", "")
     seen = desk.said_number("revision")
-    fields = {name: desk.said(name, 200) for name in (*_FIELDS, "tags", "level")} if now["id"] else {}
-    if seen != now["revision"]:
+    fields = {name: desk.said(name, 200) for name in (*_FIELDS, "tags", "level")} if now.id else {}
+    if seen != now.revision:
         return _clashing(desk, now, text, fields)
     try:
-        number = await (_save_note(desk, now, text, fields) if now["id"] else _save_file(desk, now, text))
+        number = await (_save_note(desk, now, text, fields) if now.id else _save_file(desk, now, text))
     except RefusalError as error:
         if error.code not in ("conflict", "stale"):
             raise
-        now = await _now(desk, now["id"], now["project"], now["path"])
+        now = await _now(desk, now.id, now.project, now.path)
         return _clashing(desk, now, text, fields)
     return _to(desk, now, f"Saved as revision {number}.")
 
@@ -49,7 +51,7 @@ async def restore(desk: Desk) -> Response:
     body: dict[str, Any] = {"path": path} | ({"revision": revision} if revision else {})
     answer = await desk.ask_of(project, "restore", **body)
     told = f"Restored, as revision {answer['revision']}." if answer["changed"] else "It says just that already."
-    return _to(desk, {"id": "", "project": project, "path": path}, told)
+    return desk.go("file", told, project=project, path=path)
 
 
 async def ask_delete(desk: Desk) -> Response:
@@ -75,26 +77,39 @@ async def deleted(desk: Desk) -> Response:
     return desk.page("deleted.html", here="projects", project=desk.project, documents=answer["documents"][:100])
 
 
-async def _now(desk: Desk, identity: str, project: str, path: str) -> dict[str, Any]:
-    """The document as it is: `id` is "" for a file; `why_not` says why a page cannot edit it."""
+@dataclass(frozen=True, slots=True)
+class Now:
+    """A document as it is.
+
+    Attributes:
+        id: of a note; "" for a file.
+        note: what it says of itself; None for a file.
+        why_not: why a page cannot edit it; "": it can.
+    """
+
+    project: str
+    path: str
+    revision: int
+    text: str
+    id: str = ""
+    note: Mapping[str, Any] | None = None
+    why_not: str = ""
+
+
+async def _now(desk: Desk, identity: str, project: str, path: str) -> Now:
     if not identity and is_note(path):
         # By its path a note would be overwritten with its front matter.
         identity = await _id_of(desk, project, path)
     if identity:
         note = await desk.call("memory_get", id=identity)
-        found = {
-            "project": note["project"],
-            "path": note["path"],
-            "revision": note["revision"],
-            "text": note["content"],
-        }
-        return {**found, "id": note["shortId"], "note": note, "why_not": _why_not(note["content"])}
+        text = note["content"]
+        return Now(note["project"], note["path"], note["revision"], text, note["shortId"], note, _why_not(text))
     read = await desk.call("memory_read", project=project, path=path, lines=_LINES)
-    found = {"project": read["project"], "path": read["path"], "revision": read["revision"], "text": read["content"]}
+    text = read["content"]
     why_not = "" if is_in_memory(path) else "it is outside of memory: edit it where it is"
     if read["toLine"] < read["totalLines"]:
         why_not = f"it has more than {_LINES:,} lines"
-    return {**found, "id": "", "note": None, "why_not": why_not or _why_not(read["content"])}
+    return Now(read["project"], read["path"], read["revision"], text, why_not=why_not or _why_not(text))
 
 
 async def _id_of(desk: Desk, project: str, path: str) -> str:
@@ -110,21 +125,22 @@ def _why_not(text: str) -> str:
     return ""
 
 
-def _form(desk: Desk, now: dict[str, Any], *, status: int = 200, **values: Any) -> Response:
-    note = now["note"]
+def _form(desk: Desk, now: Now, *, status: int = 200, **values: Any) -> Response:
+    note = now.note
     fields = {name: note[name] or "" for name in _FIELDS} if note else {}
     fields |= {"tags": ", ".join(note["tags"]), "level": note["level"]} if note else {}
-    given = {"text": now["text"], "fields": fields, "rows": [], "levels": LEVELS, **values}
+    given = {"text": now.text, "fields": fields, "rows": [], "levels": LEVELS, **values}
     return desk.page("edit.html", status=status, here="search", now=now, **given)
 
 
-def _clashing(desk: Desk, now: dict[str, Any], text: str, fields: dict[str, str]) -> Response:
-    rows, _ = difference(now["text"], text)
+def _clashing(desk: Desk, now: Now, text: str, fields: dict[str, str]) -> Response:
+    rows, _ = difference(now.text, text)
     return _form(desk, now, status=409, text=text, rows=rows, **({"fields": fields} if fields else {}))
 
 
-async def _save_note(desk: Desk, now: dict[str, Any], text: str, fields: dict[str, str]) -> int:
-    note = now["note"]
+async def _save_note(desk: Desk, now: Now, text: str, fields: dict[str, str]) -> int:
+    note = now.note
+    assert note is not None
     said: dict[str, Any] = {name: fields[name] for name in _FIELDS if fields[name] != (note[name] or "")}
     tags = [tag.strip() for tag in fields["tags"].split(",") if tag.strip()]
     if tags != note["tags"]:
@@ -134,22 +150,22 @@ async def _save_note(desk: Desk, now: dict[str, Any], text: str, fields: dict[st
     if text.rstrip("\n") != note["content"].rstrip("\n"):
         said["content"] = text
     if not said:
-        return int(now["revision"])
-    answer = await desk.call("memory_update", id=note["id"], expectedRevision=now["revision"], **said)
+        return int(now.revision)
+    answer = await desk.call("memory_update", id=note["id"], expectedRevision=now.revision, **said)
     return int(answer["revision"])
 
 
-async def _save_file(desk: Desk, now: dict[str, Any], text: str) -> int:
-    if text.rstrip("\n") == now["text"].rstrip("\n"):
-        return int(now["revision"])
+async def _save_file(desk: Desk, now: Now, text: str) -> int:
+    if text.rstrip("\n") == now.text.rstrip("\n"):
+        return int(now.revision)
     if not text.strip():
         raise RefusalError(400, "invalid", "the text is empty", hint="delete the file, if it is to go")
-    place = {"project": now["project"], "path": now["path"], "expectedRevision": now["revision"]}
+    place = {"project": now.project, "path": now.path, "expectedRevision": now.revision}
     stored = await desk.call("memory_store", content=text, mode="replace", **place)
     return int(stored["revision"])
 
 
-def _to(desk: Desk, now: dict[str, Any], notice: str) -> Response:
-    if now["id"]:
-        return desk.go(f"note/{now['id']}", notice)
-    return desk.go("file", notice, project=now["project"], path=now["path"])
+def _to(desk: Desk, now: Now, notice: str) -> Response:
+    if now.id:
+        return desk.go(f"note/{now.id}", notice)
+    return desk.go("file", notice, project=now.project, path=now.path)

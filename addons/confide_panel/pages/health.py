@@ -105,12 +105,7 @@ def _waiting(waiting: Counts, status: dict[str, Any] | None) -> Iterator[Line]:
     if waiting.damaged:
         yield Line("queue", "bad", counted(waiting.damaged, "damaged record"), "confide queue")
     if waiting.dead:
-        yield Line(
-            "refused",
-            "warn",
-            f"{counted(waiting.dead, 'store')} that the daemon refused",
-            "look at them below",
-        )
+        yield Line("refused", "warn", f"{counted(waiting.dead, 'store')} that the daemon refused", "look at them below")
     told = f"{counted(waiting.queued, 'store')} for the daemon" if waiting.queued else "nothing waits"
     yield Line("queue", "warn" if waiting.queued else "good", told)
     if status and status["pendingUploads"]:
@@ -120,10 +115,9 @@ def _waiting(waiting: Counts, status: dict[str, Any] | None) -> Iterator[Line]:
 def _daemon(status: dict[str, Any], unsealed: dict[str, Any] | None) -> Iterator[Line]:
     health = status["health"]
     if health["state"] == "ok":
+        told = f"{status['totalChunks']:,} pieces of {status['totalFiles']:,} documents"
         healed = f", {counted(health['healed'], 'fault')} put right" if health["healed"] else ""
-        yield Line(
-            "index: words", "good", f"{status['totalChunks']:,} pieces of {status['totalFiles']:,} documents{healed}"
-        )
+        yield Line("index: words", "good", told + healed)
     else:
         breaches = ", ".join(str(each["what"]) for each in health["breaches"]) or health["state"]
         yield Line("index: words", "bad", breaches, "it heals by itself; if it stays: confided check")
@@ -136,9 +130,8 @@ def _daemon(status: dict[str, Any], unsealed: dict[str, Any] | None) -> Iterator
             if waits
             else "all pieces have their vectors"
         )
-        yield Line(
-            "index: meaning", "warn" if waits and status["indexAge"] > 60 else "good", f"{status['model']}: {told}"
-        )
+        state = "warn" if waits and status["indexAge"] > 60 else "good"
+        yield Line("index: meaning", state, f"{status['model']}: {told}")
     sealing = status["sealing"]
     keeper = "your machines" if sealing["custody"] == "caller" else "the daemon"
     yield Line("custody", "good", f"the key of the database is kept by {keeper}; {status['atRest']}")
@@ -150,12 +143,8 @@ def _daemon(status: dict[str, Any], unsealed: dict[str, Any] | None) -> Iterator
         told = f"{counted(unsealed['findings'], 'credential')} in clear"
         yield Line("in clear", "warn", told, "confide secrets rescan")
     if status["clashes"]:
-        yield Line(
-            "clashes",
-            "warn",
-            f"{counted(len(status['clashes']), 'document')} with two versions of some lines",
-            "they are listed below",
-        )
+        told = f"{counted(len(status['clashes']), 'document')} with two versions of some lines"
+        yield Line("clashes", "warn", told, "they are listed below")
     for warning in status["warnings"]:
         yield Line("warning", "warn", warning)
 
@@ -165,9 +154,8 @@ def _hooks(desk: Desk, fired: list[tuple[float, str, str, int, str]]) -> Iterato
         yield Line("hooks", "good", "off")
         return
     if not fired:
-        yield Line(
-            "hooks", "good", "none has fired yet", "confide setup claude-code --hooks, if you want memory unasked"
-        )
+        hint = "confide setup claude-code --hooks, if you want memory unasked"
+        yield Line("hooks", "good", "none has fired yet", hint)
         return
     by = Counter(outcome for _, _, outcome, _, _ in fired)
     told = f"{len(fired):,} fired: " + ", ".join(f"{by[name]} {name}" for name in _OUTCOMES if by[name])

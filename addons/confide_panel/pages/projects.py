@@ -102,21 +102,12 @@ async def graph(desk: Desk) -> Response:
 
 
 async def _around(desk: Desk, identity: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What a note states of others, and they of it, in the form of the daemon's relations; and the note."""
     note = await desk.call("memory_get", id=identity)
     rows = []
     for each in note["relations"]:
-        if "id" not in each:
-            continue
-        this = {"id": note["id"], "title": note["title"]}
-        other = {"id": each["id"], "title": each["title"]}
-        one, two = (this, other) if each["direction"] == "to" else (other, this)
-        rows.append(
-            {
-                **one,
-                "relation": each["relation"],
-                "otherId": two["id"],
-                "otherTitle": two["title"],
-                "otherProject": each["project"],
-            }
-        )
+        if "id" in each:
+            one, two = (note, each) if each["direction"] == "to" else (each, note)
+            named = {"id": one["id"], "title": one["title"], "otherId": two["id"], "otherTitle": two["title"]}
+            rows.append({**named, "relation": each["relation"], "otherProject": each["project"]})
     return rows, note

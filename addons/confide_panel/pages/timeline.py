@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any, Final
 
@@ -33,6 +35,20 @@ _LOOKED_AT: Final = 100
 _AGES: Final = {1: "a day", 7: "a week", 30: "a month", 90: "3 months", 365: "a year", None: "older"}
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What the daemon counts of a day."""
+
+    day: date
+    project: str
+    kind: str
+    count: int
+
+
+Series = dict[str, dict[date, int]]
+"""Counts by day, by what they are of."""
+
+
 async def show(desk: Desk) -> Response:
     """The last four weeks, and a year of days."""
     now = datetime.now().astimezone()
@@ -43,60 +59,35 @@ async def show(desk: Desk) -> Response:
         desk.ask("days", since=since, zone=zone),
         asyncio.to_thread(counts.read, os.fspath(desk.gateway.paths.state)),
     )
-    rows = [{**row, "date": date.fromisoformat(row["day"])} for row in told["days"]]
+    rows = [Row(date.fromisoformat(row["day"]), row["project"], row["kind"], row["count"]) for row in told["days"]]
     days = [today - timedelta(days=back) for back in reversed(range(DAYS))]
-    stored = _by(rows, lambda row: KINDS.get(row["kind"]), days)
-    stored = {name: stored[name] for name in KINDS.values() if name in stored}
-    recalled = _by(rows, lambda row: row["project"] if row["kind"] == "recalled" else None, days)
-    recalled = _largest(recalled)
-    by_project = _largest(_by(rows, lambda row: row["project"] if row["kind"] in KINDS else None, days))
+    by_kind = _by(rows, lambda row: KINDS.get(row.kind), days)
+    stored = {name: by_kind[name] for name in KINDS.values() if name in by_kind}
+    recalled = _largest(_by(rows, lambda row: row.project if row.kind == "recalled" else None, days))
+    by_project = _largest(_by(rows, lambda row: row.project if row.kind in KINDS else None, days))
     each_day: Counter[date] = Counter()
     for row in rows:
-        if row["kind"] in KINDS:
-            each_day[row["date"]] += row["count"]
-    latencies = [float(took_ms) for at, event, outcome, took_ms, _ in events if outcome in _ANSWERED]
-    ages = [
-        (_AGES[each["days"]], each["recalls"], f"{each['recalls']:,}") for each in told["ages"] if each["days"] in _AGES
-    ]
-    values: dict[str, Any] = {
-        "stored": stored,
-        "stored_plot": plots.stacked(days, stored, label=f"What came new by day, the last {DAYS} days"),
-        "by_project": by_project,
-        "by_project_plot": plots.stacked(
+        if row.kind in KINDS:
+            each_day[row.day] += row.count
+    return desk.page(
+        "timeline.html",
+        here="timeline",
+        days=DAYS,
+        year_total=sum(each_day.values()),
+        stored=stored,
+        stored_plot=plots.stacked(days, stored, label=f"What came new by day, the last {DAYS} days"),
+        by_project=by_project,
+        by_project_plot=plots.stacked(
             days, by_project, label=f"What came new by day and project, the last {DAYS} days"
         ),
-        "project_table": [
-            {"day": day, "project": name, "stored": new.get(day, 0), "recalled": again.get(day, 0)}
-            for day in reversed(days)
-            for name in dict.fromkeys([*by_project, *recalled])
-            if (new := by_project.get(name, {})) is not None and (again := recalled.get(name, {})) is not None
-            if day in new or day in again
-        ],
-        "recalled": recalled,
-        "recalled_plot": plots.stacked(days, recalled, label=f"Recalls by day, the last {DAYS} days"),
-        "calendar": plots.calendar(each_day, today, label="What came new on each day of a year"),
-        "table": [
-            {
-                "day": day,
-                "kinds": [(name, of.get(day, 0)) for name, of in stored.items()],
-                "recalled": sum(of.get(day, 0) for of in recalled.values()),
-            }
-            for day in reversed(days)
-            if any(day in of for of in (*stored.values(), *recalled.values()))
-        ],
-        "ages": ages,
-        "ages_plot": plots.bars(ages, label="Recalls by how long ago the document changed")
-        if any(n for _, n, _ in ages)
-        else None,
-        "latency": [(share, plots.percentile(latencies, share)) for share in _SHARES] if latencies else None,
-        "latency_plot": None,
-        "answers": len(latencies),
-    }
-    if values["latency"]:
-        values["latency_plot"] = plots.line(
-            values["latency"], label="How long hooks took to answer", unit="milliseconds"
-        )
-    return desk.page("timeline.html", here="timeline", days=DAYS, year_total=sum(each_day.values()), **values)
+        project_table=_by_day_and_project(days, by_project, recalled),
+        recalled=recalled,
+        recalled_plot=plots.stacked(days, recalled, label=f"Recalls by day, the last {DAYS} days"),
+        calendar=plots.calendar(each_day, today, label="What came new on each day of a year"),
+        table=_by_day(days, stored, recalled),
+        **_answered([float(took_ms) for _, _, outcome, took_ms, _ in events if outcome in _ANSWERED]),
+        **_aged({each["days"]: each["recalls"] for each in told["ages"]}),
+    )
 
 
 async def day(desk: Desk) -> Response:
@@ -122,16 +113,59 @@ async def day(desk: Desk) -> Response:
     )
 
 
-def _by(rows: list[dict[str, Any]], key: Any, days: list[date]) -> dict[str, dict[date, int]]:
+def _answered(latencies: list[float]) -> dict[str, Any]:
+    """How long hooks took."""
+    if not latencies:
+        return {"latency": None, "latency_plot": None, "answers": 0}
+    points = [(share, plots.percentile(latencies, share)) for share in _SHARES]
+    drawn = plots.line(points, label="How long hooks took to answer", unit="milliseconds")
+    return {"latency": points, "latency_plot": drawn, "answers": len(latencies)}
+
+
+def _aged(recalls: dict[int | None, int]) -> dict[str, Any]:
+    """How old it was that was recalled."""
+    ages = [(_AGES[days], count, f"{count:,}") for days, count in recalls.items() if days in _AGES]
+    drawn = plots.bars(ages, label="Recalls by how long ago the document changed")
+    return {"ages": ages, "ages_plot": drawn if any(recalls.values()) else None}
+
+
+def _by_day(days: list[date], stored: Series, recalled: Series) -> list[dict[str, Any]]:
+    """A row for each day that has something, the last one first."""
+    return [
+        {
+            "day": day,
+            "kinds": [(name, of.get(day, 0)) for name, of in stored.items()],
+            "recalled": sum(of.get(day, 0) for of in recalled.values()),
+        }
+        for day in reversed(days)
+        if any(day in of for of in (*stored.values(), *recalled.values()))
+    ]
+
+
+def _by_day_and_project(days: list[date], stored: Series, recalled: Series) -> list[dict[str, Any]]:
+    names = dict.fromkeys([*stored, *recalled])
+    found = [
+        {
+            "day": day,
+            "project": name,
+            "stored": stored.get(name, {}).get(day),
+            "recalled": recalled.get(name, {}).get(day),
+        }
+        for day in reversed(days)
+        for name in names
+    ]
+    return [each for each in found if each["stored"] or each["recalled"]]
+
+
+def _by(rows: list[Row], key: Callable[[Row], str | None], days: list[date]) -> Series:
     found: defaultdict[str, Counter[date]] = defaultdict(Counter)
-    first = days[0]
     for row in rows:
-        if row["date"] >= first and (name := key(row)) is not None:
-            found[name][row["date"]] += row["count"]
+        if row.day >= days[0] and (name := key(row)) is not None:
+            found[name][row.day] += row.count
     return {name: dict(of) for name, of in found.items()}
 
 
-def _largest(series: dict[str, dict[date, int]]) -> dict[str, dict[date, int]]:
+def _largest(series: Series) -> Series:
     """As many as there are colours; the rest together."""
     ordered = sorted(series.items(), key=lambda pair: -sum(pair[1].values()))
     if len(ordered) <= MOST_PROJECTS:
