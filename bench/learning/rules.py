@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from confide_learn.local import rules
 from confide_learn.local.checks import checked
 from confide_learn.local.exchanges import Exchange, Said
-from confide_learn.local.judges import rules
 
 FOLDER = Path(__file__).parent
 HALVES = ("development", "held-out")

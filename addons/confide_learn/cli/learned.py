@@ -1,8 +1,11 @@
-"""`confide learned`: what was learned on this machine, to be accepted, edited, refused, or taken back (docs/learning.md)."""
+"""`confide learned`: what was learned on this machine, to be accepted, edited, refused, or taken back; and `confide learn`, which learns
+from what the pointers lead to now (docs/learning.md).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shlex
 import subprocess
@@ -14,8 +17,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from confide_learn.local import delivery
-from confide_learn.local.checks import MAX_CHARS
-from confide_learn.local.suggestions import STATES, SUMMARY, Suggestion, Suggestions
+from confide_learn.local.checks import most_chars
+from confide_learn.local.suggestions import OPEN, Suggestion, Suggestions
 from confide_proxy.cli.console import (
     AsJson,
     Here,
@@ -33,12 +36,12 @@ from confide_proxy.cli.console import (
     styled,
 )
 from confide_proxy.errors import EditorError, LearningError
+from confide_proxy.hooks import pointers
 
 learned_app = typer.Typer()
 Ids = Annotated[
     list[str], typer.Argument(metavar="ID...", help="As `confide learned` shows it; its beginning will do.")
 ]
-_MOST_CHARS: Final = {SUMMARY: 8_000}
 _SHOWN_LINES: Final = 8
 
 
@@ -53,7 +56,7 @@ def learned(
         return
     here: Here = context.obj
     found = Suggestions(here.paths.learn).all()
-    shown = [each for each in found if every or each.state in ("waiting", "storing")]
+    shown = [each for each in found if every or each.state in OPEN]
     if as_json:
         print_json({"mode": here.config.learn.mode, "suggestions": [_as_json(each) for each in shown]})
         return
@@ -72,8 +75,7 @@ def learned(
 async def accept(here: Here, ids: Ids) -> Output:
     """Make notes of them."""
     suggestions = Suggestions(here.paths.learn)
-    chosen = [_chosen(suggestions, identity, ("waiting", "storing")) for identity in dict.fromkeys(ids)]
-    return await _stored(here, suggestions, chosen)
+    return await _stored(here, suggestions, [_chosen(suggestions, each) for each in dict.fromkeys(ids)])
 
 
 @learned_app.command(epilog="confide learned edit 3f9a2c1b")
@@ -87,9 +89,9 @@ async def edit(
 ) -> Output:
     """Change the words of one, and make a note of it."""
     suggestions = Suggestions(here.paths.learn)
-    found = _chosen(suggestions, identity, ("waiting", "storing"))
+    found = _chosen(suggestions, identity)
     words = (await asyncio.to_thread(_edited, found.text) if text is None else text).strip()
-    most = _MOST_CHARS.get(found.kind, MAX_CHARS)
+    most = most_chars(found.kind)
     if not words or len(words) > most:
         problem = "the text is empty" if not words else f"the text has more than {most} characters"
         raise LearningError(problem, hint="it waits as it was; confide learned refuse ID throws it away")
@@ -101,7 +103,7 @@ async def edit(
 def refuse(here: Here, ids: Ids) -> Output:
     """Throw them away; the same is not suggested again."""
     suggestions = Suggestions(here.paths.learn)
-    chosen = [_chosen(suggestions, identity, ("waiting", "storing")) for identity in dict.fromkeys(ids)]
+    chosen = [_chosen(suggestions, each) for each in dict.fromkeys(ids)]
     for each in chosen:
         suggestions.put(replace(each, state="refused", quote=""))
     return Output({"refused": [each.id for each in chosen]}, f"refused {', '.join(each.id for each in chosen)}")
@@ -136,7 +138,7 @@ async def _stored(here: Here, suggestions: Suggestions, chosen: list[Suggestion]
     return Output({"stored": [_as_json(each) for each in done]}, tell)
 
 
-def _chosen(suggestions: Suggestions, identity: str, states: tuple[str, ...]) -> Suggestion:
+def _chosen(suggestions: Suggestions, identity: str, states: tuple[str, ...] = OPEN) -> Suggestion:
     """The one that a person has named. Raises LearningError: none, several, or none to do that with."""
     found = suggestions.find(identity)
     if not found:
@@ -175,7 +177,6 @@ def _tell(each: Suggestion) -> None:
 
 
 def _as_json(each: Suggestion) -> dict[str, Any]:
-    assert each.state in STATES
     return {name: value for name, value in asdict(each).items() if value != ""}
 
 
@@ -205,3 +206,86 @@ def waiting_line(here: Here) -> str:
     """For `confide status`: that something waits; "" where nothing does."""
     count = len(Suggestions(here.paths.learn).waiting()) if here.config.learn.is_on else 0
     return f"{counted(count, 'suggestion')} from your sessions: confide learned" if count else ""
+
+
+_SEAT_S: Final = 3.0
+
+
+@command
+async def learn(
+    here: Here,
+    status: Annotated[
+        bool, typer.Option("--status", help="Only show what waits, and what the judges have cost today.")
+    ] = False,
+) -> Output:
+    """Learn from your sessions now, as far as hooks have pointed at them."""
+    if status:
+        return await asyncio.to_thread(_status, here)
+    if not here.config.learn.is_on:
+        hint = f'to switch it on, write mode = "suggest" below [learn] into {here.paths.config}'
+        raise LearningError("learning is off", hint=hint)
+    from confide_learn.local.learner import Learner
+
+    learner = Learner(here.paths, here.config, here.client)
+    with learner.seated(wait_s=_SEAT_S) as is_ours:
+        if not is_ours:
+            raise LearningError("another process of this machine is learning just now", hint="try again in a minute")
+        learned = await learner.learn()
+    waiting = len(learner.suggestions.waiting())
+
+    def tell() -> None:
+        read = f"{counted(learned.exchanges, 'exchange')} of {counted(learned.sessions, 'session')}"
+        stored = f", {learned.stored} stored" if learned.stored else ""
+        row(f"{read} read; {counted(learned.found, 'new thing')}{stored}")
+        if waiting:
+            row(f"{counted(waiting, 'suggestion')} {'waits' if waiting == 1 else 'wait'} for you: confide learned")
+        if learned.is_full:
+            remark("note: nothing more is read until you have looked at them")
+        for name, problem in learned.problems.items():
+            remark(f"note: the judge '{name}' could not: {problem}")
+
+    numbers = {name: getattr(learned, name) for name in ("sessions", "exchanges", "found", "stored", "skipped")}
+    data = {**numbers, "waiting": waiting, "isFull": learned.is_full, "problems": learned.problems}
+    return Output(data, tell)
+
+
+def _status(here: Here) -> Output:
+    from confide_learn.local.judges import Budget
+
+    config = here.config.learn
+    folder = here.paths.learn
+    waiting = len(Suggestions(folder).waiting())
+    count = len(pointers.read(here.paths.state)[0])
+    spent = Budget(folder, config).today()
+    last = _last(here)
+    data = {
+        "mode": config.mode,
+        "judges": list(config.judges),
+        "pointers": count,
+        "waiting": waiting,
+        "calls": {"today": spent.calls, "most": config.calls_a_day},
+        "tokens": {"today": spent.tokens, "most": config.tokens_a_day},
+        "last": last,
+    }
+
+    def tell() -> None:
+        row(f"learning is {config.mode}; judges, in the order in which they are asked: {', '.join(config.judges)}")
+        row(f"{counted(count, 'pointer')} to go through, {counted(waiting, 'suggestion')} for you: confide learned")
+        calls = f"{spent.calls:,} of {config.calls_a_day:,} calls"
+        row(f"your agent's command today: {calls}, {spent.tokens:,} of {config.tokens_a_day:,} tokens")
+        if last:
+            row(f"last run {clock(last['at'])}: {counted(last['exchanges'], 'exchange')}, {last['found']} found")
+            for name, problem in last["problems"].items():
+                row(f"the judge '{name}' could not: {problem}")
+
+    return Output(data, tell)
+
+
+def _last(here: Here) -> dict[str, Any] | None:
+    """The last run, as it was written down."""
+    try:
+        found = json.loads((here.paths.learn / "last.json").read_bytes())
+        numbers = {name: int(found[name]) for name in ("at", "sessions", "exchanges", "found", "stored", "skipped")}
+        return {**numbers, "problems": {str(name): str(why) for name, why in found["problems"].items()}}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None

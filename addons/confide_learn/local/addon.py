@@ -21,7 +21,7 @@ _COMMANDS: Final = (
     Command(
         "Memory",
         ("learned", "rm"),
-        Entry("learn", "confide_learn.cli.learn", "Learn from your sessions now.", "confide learn --status"),
+        Entry("learn", "confide_learn.cli.learned", "Learn from your sessions now.", "confide learn --status"),
     ),
 )
 

@@ -1,4 +1,4 @@
-"""What every finding has to pass, whoever found it: a judge may be slow, wrong, or lie. Pure.
+"""What a judge has found worth keeping, and what every finding has to pass, whoever found it: a judge may be slow, wrong, or lie. Pure.
 
 A finding rests on a quote that stands in the transcript as it is said to, in one message of a person or of the agent. Without one it is
 dropped, however right it sounds.
@@ -9,13 +9,45 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from confide_learn.local.exchanges import Exchange, Said, typed
-from confide_learn.local.finding import KINDS, Finding, words_of
 from confide_memory.classes import hostile
 
+SUMMARY: Final = "session-summary"
+"""Of a whole session; no judge finds it."""
+KINDS: Final = ("remember", "correction", "preference", "decision", "fix", "fact", SUMMARY)
+_WORD: Final = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was learned.
+
+    Attributes:
+        text: self-contained, as it is kept.
+        quote: the words of the transcript that it rests on, as they stand there.
+        kind: of `KINDS`.
+    """
+
+    text: str
+    quote: str
+    kind: str
+
+
+def words_of(text: str) -> list[str]:
+    """Its words, to compare two texts by: case, marks and blanks make no difference."""
+    return _WORD.findall(text.casefold())
+
+
+class CannotJudgeError(Exception):
+    """A judge is not there, answers too late or nonsense, or has no more calls today. Its text names no content."""
+
+
 MAX_CHARS: Final = 500
+MAX_SUMMARY_CHARS: Final = 8_000
+"""Of a note that a person has edited."""
 MAX_FINDINGS: Final = 5
 """Of a batch."""
 ALIKE: Final = 0.9
@@ -30,6 +62,11 @@ _OURS: Final = re.compile(r"confide-memory|hook_context|system-reminder|\[tool |
 _STEERING: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
+
+
+def most_chars(kind: str) -> int:
+    """How long a text of that kind may be that a person writes in its place."""
+    return MAX_SUMMARY_CHARS if kind == SUMMARY else MAX_CHARS
 
 
 def checked(findings: Iterable[Finding], window: Sequence[Exchange]) -> list[Finding]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from confide_crypto.errors import RequestError
 from confide_crypto.sealing.placeholder import STANDIN
-from confide_learn.local.checks import ALIKE
-from confide_learn.local.suggestions import SUMMARY, Suggestion
+from confide_learn.local.checks import ALIKE, SUMMARY
+from confide_learn.local.suggestions import Suggestion
 from confide_memory.classes import DERIVED, lowest
 from confide_memory.errors import ToolError
 from confide_memory.note_names import MAX_TITLE

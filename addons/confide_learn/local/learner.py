@@ -20,12 +20,20 @@ from typing import TYPE_CHECKING, Any, Final
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.sealing.placeholder import STANDIN
 from confide_crypto.transport.task_group import raise_if_cancelled
-from confide_learn.local import delivery, summary
-from confide_learn.local.checks import checked, is_a_persons
-from confide_learn.local.exchanges import Exchange, Reading, read
-from confide_learn.local.judges.chain import chain_of
-from confide_learn.local.progress import Known, Progress, write_whole
-from confide_learn.local.suggestions import MOST_WAITING, Suggestion, Suggestions, id_of, now
+from confide_learn.local import delivery
+from confide_learn.local.checks import SUMMARY, Finding, checked, is_a_persons
+from confide_learn.local.exchanges import Exchange, Reading, read, summary_of
+from confide_learn.local.judges import chain_of
+from confide_learn.local.suggestions import (
+    MOST_WAITING,
+    Known,
+    Progress,
+    Suggestion,
+    Suggestions,
+    id_of,
+    now,
+    write_whole,
+)
 from confide_memory.answers import ask
 from confide_memory.classes import DERIVED, UNTRUSTED, hostile
 from confide_proxy.hooks import pointers
@@ -39,7 +47,7 @@ from confide_proxy.sync.walk import Narrowing
 
 if TYPE_CHECKING:
     from confide_learn.local.delivery import Connects, Memory
-    from confide_learn.local.judges.chain import Chain
+    from confide_learn.local.judges import Chain
     from confide_proxy.config import ProxyConfig
     from confide_proxy.paths import Paths
     from confide_proxy.sync.project import Project
@@ -120,6 +128,13 @@ class _Session:
             pointer["more"]["compact_summary"] for pointer in self.pointers if "compact_summary" in pointer["more"]
         ]
         return found[-1] if found else ""
+
+    def suggestion(self, project: Project, finding: Finding, judge: str, class_: str) -> Suggestion:
+        """What was found in it, as it is kept. A session has one summary, whatever that says."""
+        said = f"session {self.session}" if finding.kind == SUMMARY else finding.text
+        where = (project.name, str(project.root), self.session, self.client)
+        identity = id_of(project.name, said)
+        return Suggestion(identity, finding.text, finding.quote, finding.kind, *where, judge, now(), class_=class_)
 
 
 class Learner:
@@ -216,14 +231,13 @@ class Learner:
         for pointer in found:
             by_path.setdefault((pointer["client"], pointer["transcript"]), []).append(pointer)
         for (client, transcript), its in by_path.items():
-            parser = PARSERS.get(client)
-            root = folder_of(parser, self._config) if parser is not None else None
-            path = _below(root, transcript) if root is not None else None
-            session = parser.session_of(path) if parser is not None and path is not None else None
-            if parser is None or root is None or path is None or session is None:
-                learned.skipped += 1
-                continue
-            yield _Session(root / path, root, parser, session, tuple(its))
+            if (parser := PARSERS.get(client)) is not None and (root := folder_of(parser, self._config)) is not None:
+                path = _below(root, transcript)
+                session = parser.session_of(path) if path is not None else None
+                if path is not None and session is not None:
+                    yield _Session(root / path, root, parser, session, tuple(its))
+                    continue
+            learned.skipped += 1
 
     async def _session(self, session: _Session, chain: Chain, progress: Progress, learned: Learned) -> None:
         cwd = await asyncio.to_thread(_folder_of, session)
@@ -277,19 +291,7 @@ class Learner:
             for finding in checked(findings, window):
                 # The rules keep a person's sentence as it is; what a model made of it may be of the page as well.
                 is_own = not is_read_by or (judge == RULES and is_a_persons(finding, window))
-                suggestion = Suggestion(
-                    id_of(project.name, finding.text),
-                    finding.text,
-                    finding.quote,
-                    finding.kind,
-                    project.name,
-                    str(project.root),
-                    session.session,
-                    session.client,
-                    judge,
-                    now(),
-                    class_=DERIVED if is_own else UNTRUSTED,
-                )
+                suggestion = session.suggestion(project, finding, judge, DERIVED if is_own else UNTRUSTED)
                 learned.found += await self._keep(suggestion, memory, reading)
         end = exchanges[-1].end if exchanges else known.offset
         if end > known.offset:
@@ -319,19 +321,9 @@ class Learner:
         text, reading = await asyncio.to_thread(make)
         if not text or hostile.is_hostile(text):
             return
-        suggestion = Suggestion(
-            id_of(project.name, f"session {session.session}"),
-            text,
-            "",
-            summary.KIND,
-            project.name,
-            str(project.root),
-            session.session,
-            session.client,
-            "client" if session.compacted else RULES,
-            now(),
-            class_=UNTRUSTED if session.compacted and is_tainted else DERIVED,
-        )
+        class_ = UNTRUSTED if session.compacted and is_tainted else DERIVED
+        judge = "client" if session.compacted else RULES
+        suggestion = session.suggestion(project, Finding(text, "", SUMMARY), judge, class_)
         learned.found += await self._keep(suggestion, memory, reading)
 
     async def _deliver(self, project: Project, memory: Memory, learned: Learned) -> None:
@@ -431,7 +423,7 @@ def _mark(session: _Session, offset: int) -> str:
 def _summary(session: _Session, sealer: Any, *, is_tainted: bool) -> tuple[str, Reading | None]:
     with opened(session.root, session.path) as fd:
         day = time.strftime("%Y-%m-%d", time.localtime(session.pointers[-1]["at"]))
-        return summary.of(fd, session.parser, sealer, session.compacted, day, is_tainted=is_tainted)
+        return summary_of(fd, session.parser, sealer, session.compacted, day, is_tainted=is_tainted)
 
 
 def beside(paths: Paths, config: ProxyConfig, connect: Connects) -> dict[str, Callable[[], Awaitable[None]]]:

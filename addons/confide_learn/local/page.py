@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from confide_learn.local import delivery
-from confide_learn.local.checks import MAX_CHARS
-from confide_learn.local.suggestions import SUMMARY, Suggestion, Suggestions
+from confide_learn.local.checks import MAX_CHARS, most_chars
+from confide_learn.local.suggestions import OPEN, Suggestion, Suggestions
 from confide_proxy.errors import LearningError
 from confide_proxy.mcp.client import Client
 from confide_proxy.sync import project as projects
@@ -18,8 +18,6 @@ from confide_proxy.sync.project_names import named
 
 SHOWN: Final = 25
 SETTLED: Final = 15
-_OPEN: Final = ("waiting", "storing")
-_MOST_CHARS: Final = {SUMMARY: 8_000}
 
 
 class Desk(Protocol):
@@ -40,7 +38,7 @@ class Desk(Protocol):
 async def show(desk: Desk) -> Any:
     """What waits for a yes or a no, and what became of the last ones."""
     found = await asyncio.to_thread(Suggestions(desk.gateway.paths.learn).all)
-    waiting = [each for each in found if each.state in _OPEN]
+    waiting = [each for each in found if each.state in OPEN]
     settled = [each for each in reversed(found) if each.is_settled]
     return desk.page(
         "learned.html",
@@ -57,7 +55,7 @@ async def show(desk: Desk) -> Any:
 async def accept(desk: Desk) -> Any:
     """Make a note of one, with the words that the form has."""
     suggestions, found = await _chosen(desk)
-    words = desk.said("text", _MOST_CHARS.get(found.kind, MAX_CHARS)) or found.text
+    words = desk.said("text", most_chars(found.kind)) or found.text
     folder = Path(found.folder)
     claim = await asyncio.to_thread(projects.identify, folder) if folder.is_dir() else None
     if claim is None:
@@ -86,7 +84,7 @@ async def _chosen(desk: Desk) -> tuple[Suggestions, Suggestion]:
     suggestions = Suggestions(desk.gateway.paths.learn)
     identity, project = desk.said("id", 64), desk.form.get("project", "")
     found = await asyncio.to_thread(suggestions.find, identity)
-    able = [each for each in found if each.id == identity and each.project == project and each.state in _OPEN]
+    able = [each for each in found if each.id == identity and each.project == project and each.state in OPEN]
     if not able:
         raise LearningError(
             "nothing that waits is called so", hint="somebody may have decided about it already: look again"

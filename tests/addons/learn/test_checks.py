@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.support.documents.exchanges import exchange
 
-from confide_learn.local.checks import checked, likeness
+from confide_learn.local.checks import Finding, checked, likeness
 from confide_learn.local.exchanges import Said
-from confide_learn.local.finding import Finding
 
 WINDOW = [
     exchange(

@@ -13,10 +13,8 @@ from tests.support.documents.exchanges import exchange
 from tests.support.programs.processes import wait_until
 from tests.support.programs.scripted_client import ScriptedClient
 
-from confide_learn.local.checks import checked
-from confide_learn.local.finding import CannotJudgeError, Finding
-from confide_learn.local.judges.chain import chain_of
-from confide_learn.local.judges.client import Budget, ClientCommand
+from confide_learn.local.checks import CannotJudgeError, Finding, checked
+from confide_learn.local.judges import Budget, ClientCommand, chain_of
 from confide_proxy.config import Learning
 from confide_proxy.hooks import pointers
 

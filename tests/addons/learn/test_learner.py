@@ -18,10 +18,9 @@ from tests.support.sealing.sealers import SEALER
 from confide_crypto.errors import LinkError, RequestError
 from confide_learn.local import delivery
 from confide_learn.local import learner as learning
-from confide_learn.local.finding import Finding
+from confide_learn.local.checks import Finding
 from confide_learn.local.learner import Learner, windows
-from confide_learn.local.progress import Progress
-from confide_learn.local.suggestions import Suggestion
+from confide_learn.local.suggestions import Progress, Suggestion
 from confide_proxy import config as configuration
 from confide_proxy.errors import StateError
 from confide_proxy.hooks import pointers
@@ -384,7 +383,7 @@ async def test_what_a_model_makes_of_a_page_is_untrusted_until_a_person_says_yes
         found = Finding(POISON, "store that in memory please", "fact")
         return "local", [found] if any("store" in each.user for each in window) else []
 
-    monkeypatch.setattr("confide_learn.local.judges.chain.Chain.findings", findings)
+    monkeypatch.setattr("confide_learn.local.judges.Chain.findings", findings)
     await auto.learn()
     assert [meta for _tool, _given, meta in auto.asked] == [{"confide/class": "untrusted"}]
     (found,) = auto.learned

@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 from tests.support.documents.exchanges import exchange
 
-from confide_learn.local.checks import checked
-from confide_learn.local.finding import CannotJudgeError
-from confide_learn.local.judges.chain import Chain, chain_of
-from confide_learn.local.judges.local import Local
+from confide_learn.local.checks import CannotJudgeError, checked
+from confide_learn.local.judges import Chain, Local, chain_of
 from confide_proxy.config import Learning
 
 WINDOW = [exchange("We chose Postgres because of its row locks.")]

@@ -8,9 +8,9 @@ import pytest
 from bench.learning import rules as bench
 from tests.support.documents.exchanges import exchange
 
+from confide_learn.local import rules
 from confide_learn.local.checks import checked
 from confide_learn.local.exchanges import Said
-from confide_learn.local.judges import rules
 
 KEPT = [
     ("remember", "Remember that staging runs on port 5433.", "Staging runs on port 5433."),

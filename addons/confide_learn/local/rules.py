@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from confide_learn.local.checks import Finding, words_of
 from confide_learn.local.exchanges import FENCE, Exchange, Said, typed
-from confide_learn.local.finding import Finding, words_of
 
 MOST_TYPED_CHARS: Final = 4000
 """Longer messages are pasted."""
