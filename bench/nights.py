@@ -31,8 +31,7 @@ from tests.support.sealing.rosters import DESKTOP, LAPTOP, PHONE, SPACE, STRANGE
 
 from bench import tasks
 from confide_crypto.errors import OrderError
-from confide_night.order.order import Order, opened
-from confide_night.order.sealed import Approval, approve_order, sign_order
+from confide_night.order.order import Approval, Order, approve_order, opened, sign_order
 
 PROCESSES = 2
 AT_ONCE = 20

@@ -27,7 +27,7 @@ from tests.support.programs.nodes import LEASE_S, Nodes, Wire, news, several
 
 from bench.texts import documentation, pieces
 from confide_cluster.daemon.log import snapshot
-from confide_cluster.daemon.log.postgres.engine import Engine
+from confide_cluster.daemon.log.engine import Engine
 from confide_cluster.daemon.log.tables import Log
 from confide_crypto.keys.identity import Identity
 from confide_daemon.access.registry import open_state

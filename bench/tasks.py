@@ -24,12 +24,10 @@ from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
 from confide_daemon.access.callers import Grants
 from confide_daemon.store.store import Store
-from confide_night.daemon import desk, watch
-from confide_night.daemon.queue.tables import queue
-from confide_night.daemon.slots import claims, planning
-from confide_night.daemon.slots.claims import Ending, Name, Runner
-from confide_night.order.order import ALWAYS_LASTS_S, Order
-from confide_night.order.sealed import sign_order
+from confide_night.daemon import claims, desk, planning
+from confide_night.daemon.claims import Ending, Name, Runner
+from confide_night.daemon.queue import queue
+from confide_night.order.order import ALWAYS_LASTS_S, Order, sign_order
 
 KEY = bytes(range(32))
 NOW = 1_800_000_000
@@ -111,18 +109,18 @@ def claims_p95_ms(slots: int, ended: int, rounds: int) -> float:
         def claim(number: int) -> None:
             runner = Runner("aa" * 32, "server", None, dict.fromkeys(RECIPES, (2_000_000, False)), frozenset(), 10**9)
             with store.writing():
-                lease = watch.claim(store, runner, roster, monthly=10**15, now=NOW + number, draw=draw)
+                lease = claims.claim(store, runner, roster, monthly=10**15, now=NOW + number, draw=draw)
             assert lease is not None
             leased.append(lease)
 
         def none(number: int) -> None:
             runner = Runner("bb" * 32, "other", None, {"other": (2_000_000, False)}, frozenset(), 10**9)
             with store.writing():
-                assert watch.claim(store, runner, roster, monthly=10**15, now=NOW + number, draw=draw) is None
+                assert claims.claim(store, runner, roster, monthly=10**15, now=NOW + number, draw=draw) is None
 
         def look(number: int) -> None:
             with store.writing():
-                watch.look(store, roster, now=NOW + number, draw=draw)
+                claims.look(store, roster, now=NOW + number, draw=draw)
 
         leased: list[claims.Lease] = []
         took: list[float] = []

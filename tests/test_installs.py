@@ -29,7 +29,7 @@ INITIALIZE: Final = json.dumps(
 ALONE: Final = ("gateway", "runner", "keyring", "lancedb")
 """The extras of a machine whose daemon is elsewhere."""
 BESIDE: Final = {
-    "postgres": "confide_cluster.daemon.log.postgres.engine",
+    "postgres": "confide_cluster.daemon.log.engine",
     "vault": "confide_daemon.sealing.vault_client",
     "fastembed": "confide_daemon.embedding.libraries, fastembed",
 }

@@ -16,7 +16,7 @@ store_app = typer.Typer()
 @command
 def store_status(here: Here) -> Output:
     """Show the nodes of the store, who holds which space, what a new holder has to apply, and how safe commits are."""
-    from confide_cluster.daemon.log.postgres.configured import open_engine
+    from confide_cluster.daemon.log.configured import open_engine
     from confide_cluster.daemon.log.snapshot import PUT_BACK
     from confide_cluster.daemon.spaces.leases import durability, standing_of
 
@@ -92,7 +92,7 @@ def store_move(
     """Bring all spaces into a store, or out of it, while no daemon serves them. What arrives is compared."""
     from dataclasses import replace
 
-    from confide_cluster.daemon.log.postgres.configured import open_engine
+    from confide_cluster.daemon.log.configured import open_engine
     from confide_cluster.daemon.spaces import joining
     from confide_daemon.access.registry import open_master
     from confide_daemon.datadir.instance import DaemonLock
@@ -159,7 +159,7 @@ def store_release(
     space: Annotated[str, typer.Argument(metavar="SPACE", help="The space, as `confided space ls` shows it.")],
 ) -> Output:
     """Take a space away from the node that holds it, so that another one can have it at once. Nothing is lost."""
-    from confide_cluster.daemon.log.postgres.configured import open_engine
+    from confide_cluster.daemon.log.configured import open_engine
     from confide_daemon.errors import BadNameError
 
     config = here.config().store

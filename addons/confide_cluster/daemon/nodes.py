@@ -31,7 +31,7 @@ from confide_daemon.datadir.identity import Keys
 from confide_daemon.errors import EngineError, OvertakenError
 
 if TYPE_CHECKING:
-    from confide_cluster.daemon.relay.sessions import Relays
+    from confide_cluster.daemon.relay import Relays
 
 log = logging.getLogger(__name__)
 
@@ -215,8 +215,7 @@ class Nodes(Peers):
             self._begin_to_pass_on()
 
     def _begin_to_pass_on(self) -> None:
-        from confide_cluster.daemon.relay.holders import Holders
-        from confide_cluster.daemon.relay.sessions import Relays
+        from confide_cluster.daemon.relay import Holders, Relays
 
         daemon, leases = self._daemon, self._leases
         self.goodbye = "restart"  # whoever comes again is served by another one

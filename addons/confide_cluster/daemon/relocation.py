@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confide_cluster.daemon.log import opening, shipped, snapshot
+from confide_cluster.daemon.log.engine import Engine
 from confide_cluster.daemon.log.entry import GENESIS, Sealing
-from confide_cluster.daemon.log.postgres.engine import Engine
 from confide_cluster.daemon.log.tables import Log, Standing
 from confide_cluster.daemon.log.truths import rows_of, truths
 from confide_cluster.daemon.spaces.leases import begin_node

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import apsw
 
-from confide_cluster.daemon.log.postgres.configured import open_engine
+from confide_cluster.daemon.log.configured import open_engine
 from confide_cluster.daemon.spaces.leases import Leases
 from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.identity import Keys

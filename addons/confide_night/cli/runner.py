@@ -100,7 +100,7 @@ def list_runs(
     here: Here, most: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")] = 20
 ) -> Output:
     """List what this machine has begun, the last first, and how it ended."""
-    from confide_night.runner.books.ledger import newest
+    from confide_night.runner.books import newest
     from confide_night.runner.service import folder_of
 
     found = newest(folder_of(here.paths), most)

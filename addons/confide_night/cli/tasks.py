@@ -204,7 +204,7 @@ async def approve(
     """Approve the order of another machine, after a look at all of it."""
     from confide_memory.forms import encoded
     from confide_night.local.orders import DOUBT, is_doubtful
-    from confide_night.order.sealed import approve_order
+    from confide_night.order.order import approve_order
 
     async with here.client(await identified(here, project)) as client:
         found, order, problem = await _shown(client, identity)

@@ -12,16 +12,12 @@ from confide_daemon.access.callers import Grants
 from confide_daemon.errors import GrantError
 from confide_daemon.store.store import Store
 from confide_memory.errors import NotFoundError, ToolError
-from confide_night.daemon.queue.runners import RunnerRow
-from confide_night.daemon.queue.tables import queue
-from confide_night.daemon.queue.tasks import LIVING, TaskRow
-from confide_night.daemon.slots import planning, restored
-from confide_night.daemon.slots.claims import NEEDS_APPROVAL, name_of, to_be_cancelled
-from confide_night.daemon.slots.ledger import is_readable, order_in, order_of, step
+from confide_night.daemon import planning
+from confide_night.daemon.claims import NEEDS_APPROVAL, name_of, to_be_cancelled
+from confide_night.daemon.ledger import is_readable, order_in, order_of, step
+from confide_night.daemon.queue import LIVING, RunnerRow, TaskRow, queue
 from confide_night.order import schedule
-from confide_night.order.order import Order, opened
-from confide_night.order.sealed import MAX_APPROVALS, Approval, check_approvals
-from confide_night.order.states import Event, Task
+from confide_night.order.order import MAX_APPROVALS, Approval, Event, Order, Task, check_approvals, opened
 
 MAX_LIVING: Final = 1_000
 """Tasks of a space of which something is still due."""
@@ -71,25 +67,11 @@ def add(
         raise ToolError(f"there are {MAX_LIVING:,} tasks already", hint=hint)
     needs = any(one.recipes.get(order.recipe) for one in queue(store).runners.listed())
     state, why = (Task.PROPOSED, NEEDS_APPROVAL) if needs else (Task.ACTIVE, "")
-    row = TaskRow(
-        order.id,
-        order.project,
-        order.recipe,
-        order.repo,
-        order.priority,
-        data,
-        signature,
-        order.signer,
-        (),
-        state,
-        why,
-        min(order.added, int(now)),
-        0.0,
-        now,
-    )
+    noted = (order.id, order.project, order.recipe, order.repo, order.priority)
+    row = TaskRow(*noted, data, signature, order.signer, (), state, why, min(order.added, int(now)), 0.0, now)
     queue(store).tasks.add(row)
     planning.plan(store, row, order, now)
-    restored.note_order(store, row, order, now)
+    planning.note_order(store, row, order, now)
     return queue(store).tasks.find(row.id) or row, True
 
 
@@ -227,15 +209,3 @@ def next_at(store: Store, task: TaskRow) -> int | None:
     """When it is due next; None: never, or not before tomorrow."""
     waiting = queue(store).slots.waiting(task.id)
     return waiting[0].at if waiting else None
-
-
-def shown_order(task: TaskRow) -> Order:
-    """What a task orders, as far as that can be read."""
-    return order_in(task)
-
-
-def see(store: Store, task: TaskRow, at: int, *, now: float) -> None:
-    """Somebody has been told how the slot ended."""
-    slot = queue(store).slots.find(task.id, at)
-    if slot is not None and slot.ended_at is not None and slot.seen_at is None:
-        queue(store).slots.write(replace(slot, seen_at=now))

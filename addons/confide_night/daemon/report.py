@@ -12,12 +12,10 @@ from typing import Final
 from confide_daemon.access.callers import Grants
 from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.store.store import Store
-from confide_night.daemon.queue.slots import SlotRow
-from confide_night.daemon.queue.tables import queue
-from confide_night.daemon.queue.tasks import TaskRow
+from confide_night.daemon.ledger import order_in
+from confide_night.daemon.queue import SlotRow, TaskRow, queue
 from confide_night.daemon.service import Tasks
-from confide_night.daemon.slots.ledger import order_in
-from confide_night.order.states import HELD, Slot, Task
+from confide_night.order.order import HELD, Slot, Task
 from confide_night.order.wire import COUNTED, LEASE_S, MAX_IDS, RENEW_S
 
 MOST_TOKENS: Final = 600

@@ -30,15 +30,11 @@ from confide_daemon.store.store import Store
 from confide_memory.documents import iso
 from confide_memory.forms import encoded
 from confide_night.daemon import desk, report
-from confide_night.daemon.moving import Page
+from confide_night.daemon.claims import Ending, Name, Runner, name_of
 from confide_night.daemon.nightly import Nightly
-from confide_night.daemon.queue.slots import SlotRow
-from confide_night.daemon.queue.tables import queue
-from confide_night.daemon.queue.tasks import TaskRow
+from confide_night.daemon.queue import SlotRow, TaskRow, queue
 from confide_night.daemon.service import Tasks
-from confide_night.daemon.slots.claims import Ending, Lease, Name, Runner, name_of
-from confide_night.order.sealed import Approval
-from confide_night.order.states import Slot, Task
+from confide_night.order.order import Approval, Slot, Task
 from confide_night.order.wire import LEASE_S, MAX_CANCELLED, MAX_ORDERS, MAX_SLOTS, NOTICE
 
 log = logging.getLogger(__name__)
@@ -104,7 +100,7 @@ class TaskRequests(SessionPart):
     async def _tell(self) -> None:
         tasks = self._tasks
         killed = await tasks.to_kill(self._key().hex())
-        news = {"ready": await tasks.is_ready(), "cancelled": [_name(one) for one in killed[:MAX_CANCELLED]]}
+        news = {"ready": await tasks.is_ready(), "cancelled": [one.wire for one in killed[:MAX_CANCELLED]]}
         if news["ready"] or news["cancelled"]:
             await self._session.ask(NOTICE, news, NEWS_DEADLINE_S)
 
@@ -122,7 +118,10 @@ class TaskRequests(SessionPart):
         )
         lease, wait_s = await self._tasks.claim(runner)
         self._is_runner.set()
-        return {"slot": _leased(lease) if lease is not None else None, "waitS": wait_s}
+        if lease is None:
+            return {"slot": None, "waitS": wait_s}
+        slot = {**lease.slot.wire, **lease.task.wire, "leaseS": LEASE_S, "limitMicrousd": lease.limit}
+        return {"slot": slot, "waitS": wait_s}
 
     async def _started(self, repeatable: bool, **name: int | str) -> dict[str, Any]:
         caller, slot = await self._runner_of(name)
@@ -200,7 +199,7 @@ class TaskRequests(SessionPart):
             slots = queue(store).slots.of(row.id, limit=MAX_SLOTS)
             return {
                 "task": row.id,
-                **_ordered(row),
+                **row.wire,
                 "device": name_of(roster, row.signer),
                 "state": row.state,
                 "why": row.why or desk.nobody_for(row, listed),
@@ -217,7 +216,7 @@ class TaskRequests(SessionPart):
             return queue(store).tasks.bearing(key.hex(), after, limit=MAX_ORDERS)
 
         rows = await self._tasks.read(work)
-        orders = [_ordered(one) for one in rows if projects is None or one.project in projects]
+        orders = [one.wire for one in rows if projects is None or one.project in projects]
         return {"orders": orders, "next": rows[-1].id if rows else None}
 
     async def _resign(self, order: bytes, signature: bytes) -> dict[str, Any]:
@@ -273,11 +272,11 @@ class TaskRequests(SessionPart):
         await require_device(self._session, "a move")
         page = await self._tasks.leaving(after)
         require_all(self._session, "a move")
-        return page.told()
+        return page
 
     async def _arriving(self, is_last: bool, given_up: bool, **kinds: Any) -> dict[str, Any]:
         await require_device(self._session, "a move")
-        await self._tasks.arrive(Page(**kinds), is_last=is_last, are_given_up=given_up)
+        await self._tasks.arrive(kinds, is_last=is_last, are_given_up=given_up)
         return {}
 
     @property
@@ -302,10 +301,6 @@ class TaskRequests(SessionPart):
         return self._session.caller_now().public_key
 
 
-def _name(slot: SlotRow) -> dict[str, Any]:
-    return {"task": slot.task, "at": slot.at, "attempt": slot.attempt, "fence": slot.fence}
-
-
 def _shown(slot: SlotRow, runners: Mapping[str, str]) -> dict[str, Any]:
     return {
         "at": slot.at,
@@ -320,22 +315,4 @@ def _shown(slot: SlotRow, runners: Mapping[str, str]) -> dict[str, Any]:
         "commit": slot.commit_id,
         "path": slot.note,
         "ended": None if slot.ended_at is None else iso(slot.ended_at),
-    }
-
-
-def _ordered(task: TaskRow) -> dict[str, Any]:
-    return {
-        "order": encoded(task.ordered),
-        "signature": encoded(task.signature),
-        "approvals": [{"key": one.key.hex(), "signature": encoded(one.signature)} for one in task.approvals],
-    }
-
-
-def _leased(lease: Lease) -> dict[str, Any]:
-    task = lease.task
-    return {
-        **_name(lease.slot),
-        **_ordered(task),
-        "leaseS": LEASE_S,
-        "limitMicrousd": lease.limit,
     }

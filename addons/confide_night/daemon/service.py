@@ -12,11 +12,10 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.transport.task_group import raise_if_cancelled
-from confide_daemon.access.callers import Grants
 from confide_daemon.documents.writer import Operation
 from confide_daemon.errors import StorageError
 from confide_daemon.notes.edit import Draft
@@ -27,14 +26,11 @@ from confide_daemon.store.threads import StoreThreads
 from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import text_hash
 from confide_memory.errors import NotFoundError
-from confide_night.daemon import desk, moving, watch
-from confide_night.daemon.queue.slots import SlotRow
-from confide_night.daemon.queue.tables import queue
-from confide_night.daemon.queue.tasks import TaskRow
-from confide_night.daemon.slots import claims
-from confide_night.daemon.slots.claims import Ending, Lease, Name, Runner
-from confide_night.daemon.slots.ledger import order_in
-from confide_night.order.states import Slot
+from confide_night.daemon import claims, moving
+from confide_night.daemon.claims import Ending, Lease, Name, Runner
+from confide_night.daemon.ledger import order_in
+from confide_night.daemon.queue import SlotRow, TaskRow, queue
+from confide_night.order.order import Slot
 from confide_night.order.wire import MOST_WAIT_S
 
 log = logging.getLogger(__name__)
@@ -113,12 +109,12 @@ class Tasks(SpacePart):
 
         def work(store: Store) -> float | None:
             now = self._clock()
-            if watch.is_idle(store):
+            if claims.is_idle(store):
                 return None
             with store.writing():
                 if moving.rests(store):
                     return None
-                watch.look(store, roster, now=now, draw=self._draw)
+                claims.look(store, roster, now=now, draw=self._draw)
             moment = queue(store).slots.next_moment(now)
             return max(0.0, min(LONGEST_SLEEP_S, (moment or now + LONGEST_SLEEP_S) - now))
 
@@ -131,7 +127,7 @@ class Tasks(SpacePart):
             if queue(store).slots.held():
                 with store.writing():
                     if not moving.rests(store):
-                        watch.begin(store, now=self._clock())
+                        claims.lengthen_leases(store, now=self._clock())
 
         await self._threads.maintain(work)
 
@@ -177,62 +173,63 @@ class Tasks(SpacePart):
 
         await self._threads.maintain(work)
 
-    async def _changed(self, work: Callable[[Store, float], T]) -> T:
+    async def change(
+        self, work: Callable[[Store, Roster | None, float], T], *, has_news: bool = True, devices: bool = True
+    ) -> T:
+        """Do something to tasks in one transaction: `work` is told of the list of devices (where `devices` says that it asks for
+        that) and of the time. `has_news`: there may be something to begin, to kill, or to wait for.
+
+        Raises what `work` does; RequestError: tasks rest here (`moving.rests`); StorageError.
+        """
+        roster = await asyncio.to_thread(self._roster) if devices else None
+
         def run(store: Store) -> T:
             with store.writing():
                 moving.require_here(store)
-                return work(store, self._clock())
+                return work(store, roster, self._clock())
 
         done = await self._threads.write(run)
-        self.wake()
+        if has_news:
+            self.wake()
         return done
+
+    async def _say(self, work: Callable[[Store, float], T], *, has_news: bool = True) -> T:
+        return await self.change(lambda store, _roster, now: work(store, now), has_news=has_news, devices=False)
 
     # Runners
 
     async def claim(self, runner: Runner) -> tuple[Lease | None, int]:
         """A slot for a runner, or None; and in how many seconds to ask again. Raises StorageError."""
         await self._looked.wait()
-        roster = await asyncio.to_thread(self._roster)
-        if roster is None:
-            return None, MOST_WAIT_S
 
-        def work(store: Store) -> tuple[Lease | None, int]:
-            now = self._clock()
-            with store.writing():
-                moving.require_here(store)
-                lease = watch.claim(store, runner, roster, monthly=self._monthly, now=now, draw=self._draw)
+        def work(store: Store, roster: Roster | None, now: float) -> tuple[Lease | None, int]:
+            if roster is None:
+                return None, MOST_WAIT_S
+            lease = claims.claim(store, runner, roster, monthly=self._monthly, now=now, draw=self._draw)
             moment = queue(store).slots.next_moment(now)
-            wait_s = MOST_WAIT_S if moment is None else int(min(MOST_WAIT_S, max(1.0, moment - now)))
-            return lease, wait_s
+            return lease, MOST_WAIT_S if moment is None else int(min(MOST_WAIT_S, max(1.0, moment - now)))
 
-        found = await self._threads.write(work)
-        self.wake()  # a lease ends at a moment that nobody has waited for yet
-        return found
+        # Told to all: a lease ends at a moment that nobody has waited for yet.
+        return await self.change(work)
 
     async def take_over(self, earlier: Collection[str], runner: str) -> None:
         """A runner's machine has a new key, and it goes on with what it was given under an `earlier` one. Raises StorageError."""
         if await self._threads.read(lambda store: any(one.runner in earlier for one in queue(store).slots.held())):
-            await self._changed(lambda store, _now: claims.take_over(store, earlier, runner))
+            await self._say(lambda store, _now: claims.take_over(store, earlier, runner))
 
     async def started(self, name: Name, runner: str, *, is_repeatable: bool) -> None:
         """A runner is about to begin. Raises RequestError, NotFoundError: it must not; StorageError."""
-        await self._changed(lambda store, now: claims.begin(store, name, runner, is_repeatable=is_repeatable, now=now))
+        await self._say(lambda store, now: claims.begin(store, name, runner, is_repeatable=is_repeatable, now=now))
 
     async def renew(self, name: Name, runner: str) -> bool:
         """Whether a run is to be killed; its lease begins anew. Raises as `started`."""
-
-        def run(store: Store) -> bool:
-            with store.writing():
-                moving.require_here(store)
-                return claims.renew(store, name, runner, now=self._clock())
-
-        return await self._threads.write(run)
+        return await self._say(lambda store, now: claims.renew(store, name, runner, now=now), has_news=False)
 
     async def ended(
         self, name: Name, runner: str, ending: Ending, text: str, *, author: str
     ) -> tuple[SlotRow, str, Stored | None]:
         """What has become of the slot, the project of its task, and the note of its result, if it has a text. Raises as `started`."""
-        slot, was_known = await self._changed(
+        slot, was_known = await self._say(
             lambda store, now: claims.end(store, name, runner, ending, now=now, draw=self._draw)
         )
         task = await self.task(name.task)
@@ -246,26 +243,22 @@ class Tasks(SpacePart):
             operation=_operation(slot, text),
             by=UNTRUSTED,
         )
-        path = stored.row.path
-        return await self._noted(slot, path), task.project, stored
 
-    async def _noted(self, slot: SlotRow, path: str) -> SlotRow:
-        def work(store: Store, _now: float) -> SlotRow:
-            found = replace(queue(store).slots.find(slot.task, slot.at) or slot, note=path)
+        def note(store: Store, _now: float) -> SlotRow:
+            found = replace(queue(store).slots.find(slot.task, slot.at) or slot, note=stored.row.path)
             queue(store).slots.write(found)
             return found
 
-        return await self._changed(work)
+        return await self._say(note), task.project, stored
 
     async def log(self, name: Name, runner: str, part: int, record: bytes) -> None:
         """Keeps a part of a run's log. Raises as `started`; SpaceFullError."""
 
-        def run(store: Store) -> None:
-            with store.writing():
-                claims.may_log(store, name, runner)
-                queue(store).logs.put(name.task, name.at, part, record, now=self._clock())
+        def work(store: Store, now: float) -> None:
+            claims.may_log(store, name, runner)
+            queue(store).logs.put(name.task, name.at, part, record, now=now)
 
-        await self._threads.write(run)
+        await self._say(work, has_news=False)
 
     async def to_kill(self, runner: str) -> list[SlotRow]:
         """What a runner has that is to be killed."""
@@ -280,34 +273,12 @@ class Tasks(SpacePart):
 
     # People and agents
 
-    async def add(
-        self, grants: Callable[[], Grants], key: bytes, data: bytes, signature: bytes
-    ) -> tuple[TaskRow, bool]:
-        """A task as it was ordered, and whether it is new. Raises as `desk.add`; StorageError."""
-        roster = await asyncio.to_thread(self._roster)
-        return await self._changed(lambda store, now: desk.add(store, grants(), roster, key, data, signature, now=now))
-
     async def task(self, identity: str) -> TaskRow:
         """A task by its whole id. Raises NotFoundError."""
         found = await self.read(lambda store: queue(store).tasks.find(identity))
         if found is None:
             raise NotFoundError("there is no task of that id")
         return found
-
-    async def cancel(self, grants: Callable[[], Grants], name: str) -> tuple[TaskRow, bool, int]:
-        """The task, whether anything of it could still be ended, and how many of its runs are being killed. Raises as `desk.writable`."""
-
-        def work(store: Store, now: float) -> tuple[TaskRow, bool, int]:
-            task = desk.writable(store, grants(), name)
-            could, killed = desk.cancel(store, task, now=now)
-            return task, could, killed
-
-        return await self._changed(work)
-
-    async def change(self, work: Callable[[Store, Roster | None, float], T]) -> T:
-        """Something that a person does to a task, in one transaction. Raises what `work` does; StorageError."""
-        roster = await asyncio.to_thread(self._roster)
-        return await self._changed(lambda store, now: work(store, roster, now))
 
     async def read(self, work: Callable[[Store], T]) -> T:
         """What `work` reads in one view."""
@@ -325,16 +296,16 @@ class Tasks(SpacePart):
         """Return how many tasks there are, over or not."""
         return {"tasks": await self._threads.read(lambda store: queue(store).tasks.count())}
 
-    async def leaving(self, after: str) -> moving.Page:
+    async def leaving(self, after: str) -> dict[str, Any]:
         """A page of them, for another daemon. Raises as `moving.page`."""
 
-        def run(store: Store) -> moving.Page:
+        def run(store: Store) -> dict[str, Any]:
             with store.reading():
                 return moving.page(store, after)
 
         return await self._threads.read(run)
 
-    async def arrive(self, page: moving.Page, *, is_last: bool, are_given_up: bool) -> None:
+    async def arrive(self, page: Mapping[str, Any], *, is_last: bool, are_given_up: bool) -> None:
         """Keeps a page of them in one transaction; with the last one they begin, or end. Raises as `moving.take`; StorageError."""
 
         def run(store: Store) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from dataclasses import dataclass
 from typing import Any, Final
 
+from confide_crypto.sealing.roster import Roster
 from confide_daemon.errors import NotFoundError, ToolError
 from confide_daemon.store.store import Store
 from confide_daemon.tools.context import (
@@ -31,15 +31,15 @@ from confide_daemon.tools.search import moment
 from confide_memory import front_matter
 from confide_memory.documents import iso
 from confide_night.daemon import desk
-from confide_night.daemon.queue.slots import SlotRow
-from confide_night.daemon.queue.tables import queue
-from confide_night.daemon.queue.tasks import TaskRow
+from confide_night.daemon.ledger import order_in
+from confide_night.daemon.queue import SlotRow, TaskRow, queue
 from confide_night.daemon.service import Tasks
 from confide_night.order.order import (
     LEAST_PRIORITY,
     LEAST_TIMEOUT_MS,
     MAX_DESCRIPTION_CHARS,
     MAX_MICROUSD,
+    MAX_ORDER_BYTES,
     MAX_PRIORITY,
     MAX_REPO_CHARS,
     MAX_RETRIES,
@@ -49,10 +49,10 @@ from confide_night.order.order import (
     TYPES,
     USUAL_PRIORITY,
     USUAL_TIMEOUT_MS,
+    Slot,
+    Task,
 )
 from confide_night.order.schedule import MAX_SCHEDULE_CHARS, MAX_ZONE_CHARS
-from confide_night.order.sealed import MAX_ORDER_BYTES
-from confide_night.order.states import Slot, Task
 
 ORDERED: Final = "ordered"
 """Beside the tools of no group: these parameters are a machine's, and listed to no agent."""
@@ -213,10 +213,14 @@ async def add(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         signed = base64.b64decode(signature, validate=True)
     except (binascii.Error, ValueError):
         raise ToolError("the signature of a task is no base64") from None
-    row, _ = await context.space.part(Tasks).add(lambda: context.grants, context.key, data.encode(), signed)
-    order = desk.shown_order(row)
-    at, runners = await context.space.part(Tasks).read(lambda store: (_next(store, row), queue(store).runners.listed()))
-    warnings = [idle] if (idle := desk.nobody_for(row, runners)) else []
+
+    def work(store: Store, roster: Roster | None, now: float) -> tuple[TaskRow, str | None, str]:
+        row, _ = desk.add(store, context.grants, roster, context.key, data.encode(), signed, now=now)
+        return row, _next(store, row), desk.nobody_for(row, queue(store).runners.listed())
+
+    row, at, idle = await context.space.part(Tasks).change(work)
+    order = order_in(row)
+    warnings = [idle] if idle else []
     if row.state is Task.PROPOSED:
         warnings.append(f"it waits for the approval of a second device: confide task approve {row.id}")
     structured = {
@@ -239,18 +243,18 @@ async def list_tasks(context: ToolContext, arguments: dict[str, Any]) -> ToolRes
     since = _since(arguments)
     wanted = arguments["status"]
 
-    def work(store: Store) -> list[_Listed]:
+    def work(store: Store) -> list[dict[str, Any]]:
         held = {one.task for one in queue(store).slots.held()}
         rows = queue(store).tasks.listed(projects, since=since, limit=desk.MAX_LIVING)
-        listed = (_Listed.of(store, row, is_running=row.id in held) for row in rows)
-        chosen = (one for one in listed if wanted in ("all", one.status))
+        listed = (_listed(store, row, is_running=row.id in held) for row in rows)
+        chosen = (one for one in listed if wanted in ("all", one["status"]))
         return [one for one, _ in zip(chosen, range(arguments["limit"]), strict=False)]
 
     found = await context.space.part(Tasks).read(work)
-    structured = {"tasks": [one.structured() for one in found]}
+    structured = {"tasks": found}
     if not found:
         return ToolResult(structured, "No task is queued." if wanted == "all" else f"No task is {wanted}.")
-    return ToolResult(structured, "\n".join(one.line() for one in found))
+    return ToolResult(structured, "\n".join(map(_line, found)))
 
 
 async def results(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
@@ -277,7 +281,12 @@ async def results(context: ToolContext, arguments: dict[str, Any]) -> ToolResult
 
 async def cancel(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """End a task for good. Raises GrantError, NotFoundError, ToolError: it is not the caller's to end."""
-    row, could, killed = await context.space.part(Tasks).cancel(lambda: context.grants, arguments["id"])
+
+    def work(store: Store, _roster: Roster | None, now: float) -> tuple[TaskRow, bool, int]:
+        row = desk.writable(store, context.grants, arguments["id"])
+        return row, *desk.cancel(store, row, now=now)
+
+    row, could, killed = await context.space.part(Tasks).change(work)
     structured = {"id": row.id, "cancelled": could, "killed": killed, "queued": False, "warnings": []}
     if not could:
         return ToolResult(structured, f"Task {row.id} was {row.state} already.")
@@ -285,51 +294,30 @@ async def cancel(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     return ToolResult(structured, f"Task {row.id} is cancelled.{told}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    row: TaskRow
-    status: str
-    title: str
-    type: str
-    schedule: str | None
-    at: str | None
-    why: str
+def _listed(store: Store, row: TaskRow, *, is_running: bool) -> dict[str, Any]:
+    order = order_in(row)
+    return {
+        "id": row.id,
+        "title": title_of(order.description),
+        "project": row.project,
+        "recipe": row.recipe,
+        "type": order.type,
+        "status": _status(store, row, is_running),
+        "why": row.why or desk.nobody_for(row, queue(store).runners.listed()),
+        "priority": row.priority,
+        "scheduledFor": _next(store, row),
+        "schedule": order.schedule,
+        "added": iso(row.created_at),
+    }
 
-    @classmethod
-    def of(cls, store: Store, row: TaskRow, *, is_running: bool) -> _Listed:
-        order = desk.shown_order(row)
-        status = _status(store, row, is_running)
-        return cls(
-            row,
-            status,
-            title_of(order.description),
-            order.type,
-            order.schedule,
-            _next(store, row),
-            row.why or desk.nobody_for(row, queue(store).runners.listed()),
-        )
 
-    def structured(self) -> dict[str, Any]:
-        row = self.row
-        return {
-            "id": row.id,
-            "title": self.title,
-            "project": row.project,
-            "recipe": row.recipe,
-            "type": self.type,
-            "status": self.status,
-            "why": self.why,
-            "priority": row.priority,
-            "scheduledFor": self.at,
-            "schedule": self.schedule,
-            "added": iso(row.created_at),
-        }
-
-    def line(self) -> str:
-        when = f", next {self.at}" if self.at else ""
-        again = f", {self.schedule}" if self.schedule else ""
-        why = f" ({self.why})" if self.why else ""
-        return f"{self.row.id} [{self.row.project}] {self.status}{why}: {self.row.recipe}{again}{when}: {json.dumps(self.title)}"
+def _line(one: dict[str, Any]) -> str:
+    when = f", next {one['scheduledFor']}" if one["scheduledFor"] else ""
+    again = f", {one['schedule']}" if one["schedule"] else ""
+    why = f" ({one['why']})" if one["why"] else ""
+    return (
+        f"{one['id']} [{one['project']}] {one['status']}{why}: {one['recipe']}{again}{when}: {json.dumps(one['title'])}"
+    )
 
 
 def _status(store: Store, row: TaskRow, is_running: bool) -> str:
@@ -348,7 +336,7 @@ def _next(store: Store, row: TaskRow) -> str | None:
     if row.state not in (Task.ACTIVE, Task.PROPOSED, Task.PAUSED):
         return None
     at = desk.next_at(store, row)
-    order = desk.shown_order(row)
+    order = order_in(row)
     if at is None:
         at = order.at if order.at is not None else next(iter(order.times(after=row.planned_to)), None)
     return None if at is None else iso(float(at))
@@ -368,7 +356,7 @@ def title_of(description: str) -> str:
 async def _told(context: ToolContext, row: TaskRow, slot: SlotRow, most: int) -> dict[str, Any]:
     return {
         "task": row.id,
-        "title": title_of(desk.shown_order(row).description),
+        "title": title_of(order_in(row).description),
         "project": row.project,
         "at": iso(float(slot.at)),
         "ended": iso(slot.ended_at or 0.0),

@@ -41,8 +41,8 @@ ADDON: Final = Addon(
         ),
         "task_cancel": Tool(queued="confide_night.local.orders:queued_end"),
     },
-    key_changed="confide_night.local.devices:sign_anew",
-    briefing="confide_night.local.briefing:briefing",
+    key_changed="confide_night.local.moments:sign_anew",
+    briefing="confide_night.local.moments:briefing",
     pages=Pages(
         "tasks",
         "Tasks",
@@ -54,7 +54,7 @@ ADDON: Final = Addon(
         ),
         templates=Path(__file__).parent / "templates",
     ),
-    moved="confide_night.local.moving:bring",
-    given_up="confide_night.local.moving:give_up",
+    moved="confide_night.local.moments:bring",
+    given_up="confide_night.local.moments:give_up",
     other_words={"tasks": "task", "cron": "task", "schedule": "task", "morning": "report"},
 )

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confide_crypto.errors import OrderError
 from confide_night.order import order as orders
 from confide_night.order import schedule as schedules
-from confide_night.order.order import Order
-from confide_night.order.sealed import check_approvals, check_approver, sign_order
+from confide_night.order.order import Order, check_approvals, check_approver, sign_order
 from confide_proxy.errors import ToolError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import confide_night.order.wire  # noqa: F401 - adds the requests that are asked here
 from confide_crypto.errors import ConfideError, RequestError
 from confide_memory.forms import encoded
-from confide_night.order.states import HELD, Task
+from confide_night.order.order import HELD, Task
 
 if TYPE_CHECKING:
     from confide_night.order.order import Order
@@ -87,7 +87,7 @@ async def act(desk: Desk) -> Any:
 
 async def _approved(desk: Desk, found: dict[str, Any], order: Order) -> str:
     from confide_night.local.orders import DOUBT, is_doubtful
-    from confide_night.order.sealed import approve_order
+    from confide_night.order.order import approve_order
 
     keyring = _keyring(desk)
     assert keyring.roster is not None  # or it would have a problem

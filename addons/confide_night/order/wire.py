@@ -35,13 +35,16 @@ from confide_memory.wire import Fields, add
 from confide_night.order.order import (
     ID_CHARS,
     LEAST_PRIORITY,
+    MAX_APPROVALS,
+    MAX_ORDER_BYTES,
     MAX_PRIORITY,
     MAX_REPO_CHARS,
+    Approval,
+    Slot,
+    Task,
     is_recipe,
     is_task_id,
 )
-from confide_night.order.sealed import MAX_APPROVALS, MAX_ORDER_BYTES, Approval
-from confide_night.order.states import Slot, Task
 
 LEASE_S: Final = 90
 """How long a runner has a slot after its last word."""
@@ -224,6 +227,7 @@ MOVED: Final[Mapping[str, Kind]] = {
     "unreadable": optional(UNREADABLE),
 }
 """Tasks as they go to another daemon (9.8); times but `at` and `plannedTo` are whole microseconds since 1970."""
+NOTHING_MOVED: Final[dict[str, Any]] = {name: [] for name in MOVED if name != "unreadable"}
 
 _REQUESTS: Final[Mapping[str, Fields]] = {
     # A space that moves to another daemon.

@@ -24,7 +24,7 @@ from confide_crypto.keys.files import make_private_dir
 from confide_night.runner import agents
 from confide_night.runner.budget.outside import GatewayProcess, terms_of
 from confide_night.runner.mirrors import Mirror
-from confide_night.runner.output.runlog import RunLog, redacted
+from confide_night.runner.runlog import RunLog, redacted
 from confide_night.runner.sandbox import disk
 from confide_night.runner.sandbox.bubblewrap import MIRROR, OUT, TREE, WORK, Box, Sandbox
 from confide_night.runner.settings.recipes import Recipe, Settings

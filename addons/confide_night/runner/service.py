@@ -16,8 +16,7 @@ from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.forms import fields_of
 from confide_night.order.wire import NEWS, NOTICE
 from confide_night.runner import trial
-from confide_night.runner.books.ledger import Begun, Ledger
-from confide_night.runner.books.left import Left
+from confide_night.runner.books import Begun, Ledger, Left
 from confide_night.runner.run import Result
 from confide_night.runner.sandbox import bubblewrap, disk, groups
 from confide_night.runner.settings.recipes import Recipe, Settings

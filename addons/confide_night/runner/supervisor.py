@@ -23,8 +23,7 @@ from confide_crypto.sealing.roster import Roster
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_memory.answers import ask
 from confide_memory.documents import Asks
-from confide_night.order.order import CUSTOM, Order, microusd, opened
-from confide_night.order.sealed import check_approvals, check_approver
+from confide_night.order.order import CUSTOM, Order, check_approvals, check_approver, microusd, opened
 from confide_night.order.wire import (
     AGAIN,
     LEASE_S,
@@ -37,9 +36,7 @@ from confide_night.order.wire import (
     RENEW_S,
     approvals_of,
 )
-from confide_night.runner.books.known import Known
-from confide_night.runner.books.ledger import Begun, Ledger
-from confide_night.runner.books.spending import Spending
+from confide_night.runner.books import Begun, Known, Ledger, Spending
 from confide_night.runner.mirrors import BRANCH, Mirror
 from confide_night.runner.run import Job, Result, Run
 from confide_night.runner.settings.recipes import Recipe, Settings

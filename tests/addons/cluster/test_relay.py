@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.support.network.reverse_proxies import free_port
 
-from confide_cluster.daemon.relay import holders
-from confide_cluster.daemon.relay.sessions import Relays
+from confide_cluster.daemon import relay
+from confide_cluster.daemon.relay import Relays
 from confide_cluster.daemon.spaces.leases import Holder
 from confide_crypto.errors import ConnectionLost
 from confide_crypto.limits import DEFAULT_TIMERS
@@ -21,13 +21,13 @@ from confide_daemon.errors import EngineError
 async def test_an_address_where_nobody_listens_refuses() -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
-    assert await holders.refuses(f"127.0.0.1:{free_port()}")
-    assert loop.time() - began >= holders.REFUSED_FOR_S
+    assert await relay.refuses(f"127.0.0.1:{free_port()}")
+    assert loop.time() - began >= relay.REFUSED_FOR_S
 
 
 async def test_one_that_takes_connections_does_not() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        assert not await holders.refuses(f"127.0.0.1:{listener.getsockname()[1]}")
+        assert not await relay.refuses(f"127.0.0.1:{listener.getsockname()[1]}")
 
 
 async def test_silence_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,10 +39,10 @@ async def test_silence_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     async def unreachable(*_where: object) -> None:
         raise OSError(113, "no route to host")
 
-    monkeypatch.setattr(holders, "REFUSED_FOR_S", 0.05)
+    monkeypatch.setattr(relay, "REFUSED_FOR_S", 0.05)
     for answer in (silent, unreachable):
         monkeypatch.setattr(asyncio, "open_connection", answer)
-        assert not await holders.refuses("127.0.0.1:1")
+        assert not await relay.refuses("127.0.0.1:1")
 
 
 async def test_one_that_is_there_again_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,8 +57,8 @@ async def test_one_that_is_there_again_is_not_gone(monkeypatch: pytest.MonkeyPat
             return await real(host, port)
 
         monkeypatch.setattr(asyncio, "open_connection", open_connection)
-        monkeypatch.setattr(holders, "REFUSED_FOR_S", 0.5)
-        assert not await holders.refuses(f"127.0.0.1:{listener.getsockname()[1]}")
+        monkeypatch.setattr(relay, "REFUSED_FOR_S", 0.5)
+        assert not await relay.refuses(f"127.0.0.1:{listener.getsockname()[1]}")
 
 
 async def test_whoever_cannot_be_passed_on_is_told_why() -> None:
@@ -71,7 +71,7 @@ async def test_whoever_cannot_be_passed_on_is_told_why() -> None:
     leases: Any = Elsewhere()
     nobody: Any = None
     machine: Any = SimpleNamespace(hello={}, peer_key=bytes(32), session_id="ab" * 16)
-    relays = Relays(holders.Holders(leases, nobody, DEFAULT_TIMERS, is_stopping=lambda: False))
+    relays = Relays(relay.Holders(leases, nobody, DEFAULT_TIMERS, is_stopping=lambda: False))
     with pytest.raises(EngineError, match="node 7 holds it") as told:
         await relays.serve(machine, "space", nobody)
     assert "[node]" in str(told.value.hint)
@@ -86,7 +86,7 @@ async def test_what_was_taken_in_is_passed_on_by_a_node_that_is_to_stop(monkeypa
 
     leases: Any = Held()
     nobody: Any = None
-    here = holders.Holders(leases, nobody, DEFAULT_TIMERS, is_stopping=lambda: True)
+    here = relay.Holders(leases, nobody, DEFAULT_TIMERS, is_stopping=lambda: True)
     channel = SimpleNamespace(abort=lambda: None)
 
     async def dial(_holder: Holder, _speaker: object) -> Any:

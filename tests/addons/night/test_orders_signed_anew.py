@@ -14,9 +14,8 @@ from confide_crypto.errors import RequestError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card, Device
-from confide_night.local.devices import sign_anew
-from confide_night.order.order import Order
-from confide_night.order.sealed import Approval, approve_order, sign_order
+from confide_night.local.moments import sign_anew
+from confide_night.order.order import Approval, Order, approve_order, sign_order
 
 OLD, NEW, OTHER, STRANGER = (Identity.generate() for _ in range(4))
 

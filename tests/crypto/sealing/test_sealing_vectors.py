@@ -17,8 +17,7 @@ from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.roster_entry import Card
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
-from confide_night.order.order import opened
-from confide_night.order.sealed import Approval, sign_order
+from confide_night.order.order import Approval, opened, sign_order
 
 Case = dict[str, Any]
 

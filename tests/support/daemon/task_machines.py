@@ -16,7 +16,7 @@ from confide_crypto.errors import ConnectionLost
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_night.daemon.slots.claims import Name
+from confide_night.daemon.claims import Name
 from confide_night.order.order import Order
 
 NAMES: Final = ("laptop", "desktop", "phone")

@@ -13,8 +13,7 @@ from confide_crypto.errors import RequestError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.transport.open import Connection
-from confide_night.order.order import ONCE_LASTS_S, Order, new_id, opened
-from confide_night.order.sealed import sign_order
+from confide_night.order.order import ONCE_LASTS_S, Order, new_id, opened, sign_order
 from confide_night.order.wire import approvals_of
 
 DOLLAR = 1_000_000

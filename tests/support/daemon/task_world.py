@@ -28,16 +28,24 @@ from confide_daemon.spaces.part import PARTS_AWAITED, SPACE_LEFT
 from confide_daemon.store.store import Store
 from confide_memory.forms import encoded
 from confide_memory.requests import read
-from confide_night.daemon import desk, moving, watch
-from confide_night.daemon.queue.tables import queue
-from confide_night.daemon.queue.tasks import TaskRow
-from confide_night.daemon.slots import claims, restored
-from confide_night.daemon.slots.claims import Ending, Name, Runner
-from confide_night.local.devices import sign_anew
-from confide_night.local.moving import bring, give_up
-from confide_night.order.order import ALWAYS_LASTS_S, MISSED, ONCE_LASTS_S, OVERLAP, Order, opened
-from confide_night.order.sealed import Approval, approve_order, sign_order
-from confide_night.order.states import FINAL, Slot, Task
+from confide_night.daemon import claims, desk, moving, planning
+from confide_night.daemon.claims import Ending, Name, Runner
+from confide_night.daemon.queue import TaskRow, queue
+from confide_night.local.moments import bring, give_up, sign_anew
+from confide_night.order.order import (
+    ALWAYS_LASTS_S,
+    FINAL,
+    MISSED,
+    ONCE_LASTS_S,
+    OVERLAP,
+    Approval,
+    Order,
+    Slot,
+    Task,
+    approve_order,
+    opened,
+    sign_order,
+)
 from confide_night.order.wire import LEASE_S, LOG_KIND, MARGIN_S, MAX_ORDERS, RENEW_S
 
 KEY: Final = b"\x17" * 32
@@ -114,7 +122,7 @@ class World:
         store.rows("PRAGMA synchronous = OFF")
         with store.writing():
             if not moving.rests(store):
-                watch.begin(store, now=self.clock)
+                claims.lengthen_leases(store, now=self.clock)
         return store
 
     def kill_daemon(self) -> None:
@@ -130,11 +138,11 @@ class World:
     def look(self) -> None:
         # As `Tasks.look` does it.
         for store in (self.store, *self.left):
-            if store is None or watch.is_idle(store):
+            if store is None or claims.is_idle(store):
                 continue
             with store.writing():
                 if not moving.rests(store):
-                    watch.look(store, self.machines.roster, now=self.clock, draw=self.draw)
+                    claims.look(store, self.machines.roster, now=self.clock, draw=self.draw)
         if self.store is not None:
             self.check()
 
@@ -343,13 +351,13 @@ class World:
         self.left[place] = self.opened(path)
         self.look()
         # What it gives out again is due behind what it takes for lost (`restored`), as at two in the night.
-        self.now += self.draw.choice((0, restored.BEHIND_S, 65_000))
+        self.now += self.draw.choice((0, planning.BEHIND_S, 65_000))
         self.ends_at = max(self.ends_at, self.now + 10_000)
         self.tried["left daemons put back"] += 1
 
     def carry(self) -> None:
         """The tasks go along, last of all (`confide_transfer.move.local`); if it breaks off, another time."""
-        source = Wire(self.draw, lambda _op, body: moving.page(self.left[-1], body["after"]).told(), loses=LOSES / 4)
+        source = Wire(self.draw, lambda _op, body: moving.page(self.left[-1], body["after"]), loses=LOSES / 4)
         target = Wire(self.draw, self.taken, loses=LOSES / 4)
 
         async def finish() -> bool:
@@ -372,7 +380,7 @@ class World:
         said = read(op, body)
         is_last, are_given_up = said.pop("is_last"), said.pop("given_up")
         with self.store.writing():
-            moving.take(self.store, moving.Page(**said))
+            moving.take(self.store, said)
             if are_given_up:
                 self.final.clear()  # what has come of them may end in another way
                 moving.give_up(self.store, now=self.clock)
@@ -429,7 +437,7 @@ class World:
         store = self.daemon_of(runner)
         if runner.has_heard and store is not None and not store.marks.find(SPACE_LEFT):
             self.tried["nothing claimed where it was left"] += 1
-            return  # `confide_night.runner.books.left`
+            return  # `confide_night.runner.books`
         said = Runner(
             runner.key.hex(),
             runner.label,
@@ -441,7 +449,7 @@ class World:
         asked_at = self.now
         lease = self.ask(
             runner,
-            lambda store: watch.claim(
+            lambda store: claims.claim(
                 store, said, self.machines.roster, monthly=MONTHLY, now=self.clock, draw=self.draw
             ),
         )

@@ -26,7 +26,7 @@ from tests.support.daemon.logged import held
 from tests.support.daemon.postgres import Postgres
 
 from confide_cluster.daemon.log import opening, shipped, snapshot
-from confide_cluster.daemon.log.postgres.engine import Engine, Far, Sent
+from confide_cluster.daemon.log.engine import Engine, Far, Sent
 from confide_cluster.daemon.log.tables import Log
 from confide_cluster.daemon.log.truths import REGISTRY_DERIVED, rows_of, truths
 from confide_cluster.daemon.spaces.leases import Lease

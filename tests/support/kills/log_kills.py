@@ -30,8 +30,8 @@ import psycopg
 from tests.support.daemon.logged import Node, Store, held
 
 from confide_cluster.daemon.log import shipped, snapshot
+from confide_cluster.daemon.log.engine import Engine, Sent
 from confide_cluster.daemon.log.outbox import Outbox
-from confide_cluster.daemon.log.postgres.engine import Engine, Sent
 from confide_cluster.daemon.log.tables import Log
 from confide_crypto.errors import ConfideError
 from confide_daemon.documents.writer import Operation

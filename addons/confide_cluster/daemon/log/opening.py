@@ -12,9 +12,9 @@ import apsw
 from confide_cluster.daemon.log import shipped, snapshot
 from confide_cluster.daemon.log.entry import Place, Sealing, tag_of
 from confide_cluster.daemon.log.outbox import Tail
-from confide_cluster.daemon.log.replay import Replay
 from confide_cluster.daemon.log.shipped import Shipped
 from confide_cluster.daemon.log.tables import Log, Standing
+from confide_cluster.daemon.log.truths import Replay
 from confide_daemon.errors import DamagedError, LogError, StorageError, WrongKeyError
 from confide_daemon.store.database import connect, storage_errors, transaction
 from confide_daemon.store.migrations import migrate, migrations, version, written_by_newer

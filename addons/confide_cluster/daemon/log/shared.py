@@ -21,13 +21,12 @@ from typing import Any, Final, Literal
 import apsw
 
 from confide_cluster.daemon.log import snapshot
+from confide_cluster.daemon.log.engine import DriverError, Engine, Far
 from confide_cluster.daemon.log.entry import GENESIS, TAG_BYTES, Manifest, Place, Sealing, tag_of
 from confide_cluster.daemon.log.outbox import LEAST_BYTES, SNAPSHOT_SHARE
-from confide_cluster.daemon.log.postgres.engine import DriverError, Engine, Far
-from confide_cluster.daemon.log.replay import Replay
 from confide_cluster.daemon.log.shipped import Shipped
 from confide_cluster.daemon.log.tables import PART_BYTES, PARTS_S, Entry, Log
-from confide_cluster.daemon.log.truths import REGISTRY_DERIVED, Recorder, truths
+from confide_cluster.daemon.log.truths import REGISTRY_DERIVED, Recorder, Replay, truths
 from confide_daemon.errors import EngineError, LogError, OvertakenError, StorageError
 from confide_daemon.store.database import connect, is_copy, stand_alone, storage_errors, transaction
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from confide_cluster.daemon.log.engine import Engine, Prepared, Sent
 from confide_cluster.daemon.log.entry import GENESIS, TAG_BYTES
-from confide_cluster.daemon.log.postgres.engine import Engine, Prepared, Sent
 from confide_daemon import figures
 from confide_daemon.errors import FencedError
 

@@ -27,8 +27,8 @@ from confide_daemon.errors import EngineError, StorageError
 from confide_daemon.store.store import Store
 
 if TYPE_CHECKING:
+    from confide_cluster.daemon.log.engine import Engine
     from confide_cluster.daemon.log.opening import Opened
-    from confide_cluster.daemon.log.postgres.engine import Engine
     from confide_cluster.daemon.log.tables import Log, Standing
 
 log = logging.getLogger(__name__)

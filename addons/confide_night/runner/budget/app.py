@@ -20,11 +20,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from confide_night.runner.budget import usage
+from confide_night.runner.budget import apis
 from confide_night.runner.budget.allowlist import UnfitError
 from confide_night.runner.budget.apis import APIS, thinking_fits
 from confide_night.runner.budget.meter import Admission, Meter, SpentError
-from confide_night.runner.output.masks import Mask
+from confide_night.runner.masks import Mask
 from confide_night.runner.settings.prices import Price, Tokens
 
 MOST_BODY: Final = 32 * 2**20
@@ -191,12 +191,12 @@ class Gateway:
         except BaseException:
             await self._settled(admission, None)
             raise
-        await self._settled(admission, usage.of_answer(content))
+        await self._settled(admission, apis.of_answer(content))
         return Response(self._mask().whole(content), answer.status_code, self._back(answer.headers))
 
     async def _followed(self, answer: httpx2.Response, admission: Admission) -> AsyncIterator[bytes]:
         """A stream, cut where it passes what the run may spend."""
-        stream = usage.Stream()
+        stream = apis.Stream()
         try:
             async for piece in answer.aiter_raw():
                 stream.feed(piece)

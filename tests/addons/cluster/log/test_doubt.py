@@ -18,8 +18,8 @@ from tests.support.deadline import DEADLINE_S
 from tests.support.programs.processes import wait_until
 
 from confide_cluster.daemon.log import snapshot
+from confide_cluster.daemon.log.engine import Engine
 from confide_cluster.daemon.log.outbox import Outbox
-from confide_cluster.daemon.log.postgres.engine import Engine
 from confide_cluster.daemon.log.tables import Appending, Log
 from confide_daemon.documents.writer import Operation
 from confide_daemon.errors import EngineError, FencedError, StorageError

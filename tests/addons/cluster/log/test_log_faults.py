@@ -14,7 +14,7 @@ from tests.support.daemon.logged import Node, Store
 
 from confide_cluster.daemon import relocation
 from confide_cluster.daemon.log import snapshot
-from confide_cluster.daemon.log.postgres.engine import Engine
+from confide_cluster.daemon.log.engine import Engine
 from confide_daemon.access.registry import open_state
 from confide_daemon.errors import LogError, StorageError
 

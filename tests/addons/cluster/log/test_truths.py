@@ -16,10 +16,9 @@ from tests.support.documents.transcripts import SESSION
 from tests.support.sealing.rosters import KEYS
 
 from confide_cluster.daemon.log import opening
-from confide_cluster.daemon.log.postgres.engine import Engine
-from confide_cluster.daemon.log.replay import Replay
+from confide_cluster.daemon.log.engine import Engine
 from confide_cluster.daemon.log.tables import Log
-from confide_cluster.daemon.log.truths import DERIVED, Recorder, truths
+from confide_cluster.daemon.log.truths import DERIVED, Recorder, Replay, truths
 from confide_crypto.sealing.record import Record
 from confide_daemon.documents.transcripts import Batch, Message, Name
 from confide_daemon.documents.writer import Operation

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.support.daemon.task_world import World
 
-from confide_night.order.states import Slot
+from confide_night.order.order import Slot
 
 NIGHTS = int(os.environ.get("CONFIDE_TASK_NIGHTS", "4"))
 FIRST = int(os.environ.get("CONFIDE_TASK_SEED", "0"))

@@ -22,8 +22,7 @@ from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.roster_entry import Card
 from confide_crypto.sealing.roster_entry import Device as Listed
-from confide_night.order.order import Order
-from confide_night.order.sealed import approve_order
+from confide_night.order.order import Order, approve_order
 
 Connect = Callable[..., Awaitable[Device]]
 

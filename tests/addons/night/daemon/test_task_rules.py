@@ -23,16 +23,12 @@ from confide_daemon.store.store import Store
 from confide_memory.errors import NotFoundError, ToolError
 from confide_memory.forms import encoded
 from confide_memory.requests import read
-from confide_night.daemon import desk, moving, report, watch
-from confide_night.daemon.queue.slots import SlotRow
-from confide_night.daemon.queue.tables import queue as tables
-from confide_night.daemon.queue.tasks import TaskRow
-from confide_night.daemon.slots import claims, ledger, restored
-from confide_night.daemon.slots.claims import Ending, Lease, Name, Runner
-from confide_night.local.moving import bring
-from confide_night.order.order import ALWAYS_LASTS_S, Order
-from confide_night.order.sealed import MAX_ORDER_BYTES, Approval, sign_order
-from confide_night.order.states import Slot, Task
+from confide_night.daemon import claims, desk, ledger, moving, planning, report
+from confide_night.daemon.claims import Ending, Lease, Name, Runner
+from confide_night.daemon.queue import SlotRow, TaskRow
+from confide_night.daemon.queue import queue as tables
+from confide_night.local.moments import bring
+from confide_night.order.order import ALWAYS_LASTS_S, MAX_ORDER_BYTES, Approval, Order, Slot, Task, sign_order
 from confide_night.order.wire import LEASE_S, LOG_KIND, MAX_LOG_RECORD
 
 KEY = b"\x23" * 32
@@ -57,7 +53,7 @@ class Queue:
         maintenance.open_marked(self.store, now=self.now)
         maintenance.note_restore(self.store, self.path.with_suffix(".restored"))
         with self.store.writing():
-            watch.begin(self.store, now=self.now)
+            claims.lengthen_leases(self.store, now=self.now)
 
     def copy(self) -> bytes:
         """The database as it is now."""
@@ -86,17 +82,17 @@ class Queue:
 
     def look(self, at: float | None = None) -> None:
         self.now = self.now if at is None else at
-        if watch.is_idle(self.store):
+        if claims.is_idle(self.store):
             return
         with self.store.writing():
-            watch.look(self.store, ROSTER, now=self.now, draw=self.draw)
+            claims.look(self.store, ROSTER, now=self.now, draw=self.draw)
 
     def claim(
         self, who: str = "aa", *, left: int = 20 * DOLLAR, most: int = 2 * DOLLAR, monthly: int = 10**12
     ) -> Lease | None:
         runner = Runner(who * 32, who, None, {"review": (most, False)}, frozenset(), left)
         with self.store.writing():
-            return watch.claim(self.store, runner, ROSTER, monthly=monthly, now=self.now, draw=self.draw)
+            return claims.claim(self.store, runner, ROSTER, monthly=monthly, now=self.now, draw=self.draw)
 
     def claimed(self, who: str = "aa", **more: Any) -> Lease:
         found = self.claim(who, **more)
@@ -350,7 +346,7 @@ def test_what_is_sent_again_to_a_folder_that_was_put_back_is_not_begun_again(que
     queue.look()
     assert queue.claim("bb") is None
     assert (queue.states(once), queue.states(nightly)) == (["lost"], ["lost"])
-    assert tables(queue.store).slots.of(once.id, limit=1)[0].reason == restored.RESTORED
+    assert tables(queue.store).slots.of(once.id, limit=1)[0].reason == planning.RESTORED
     queue.now += 60
     queue.add(at=int(queue.now) + 60)
     queue.look(queue.now + 60)
@@ -386,7 +382,7 @@ def test_an_order_that_cannot_be_read_stops_its_own_task_alone(queue: Queue) -> 
     assert all("damaged" in one.why for one in found)
     with pytest.raises(OrderError, match="damaged"), queue.store.writing():
         desk.resume(queue.store, found[1], ROSTER, now=queue.now)
-    assert desk.shown_order(found[1]).description == ledger.UNREADABLE
+    assert ledger.order_in(found[1]).description == ledger.UNREADABLE
     queue.look(queue.now + DAY)
     assert {state for task in damaged[1:] for state in queue.states(task)} == {"missed"}
     with queue.store.writing():
@@ -431,13 +427,13 @@ def moved(queue: Queue, path: Path, *, by_older: bool = False) -> tuple[Queue, l
         assert not said.pop("given_up")
         for _ in range(2):  # an answer may be lost
             with there.store.writing():
-                moving.take(there.store, moving.Page(**said))
+                moving.take(there.store, said)
         if is_last:
             with there.store.writing():
                 moving.settle(there.store, now=there.now)
         return {}
 
-    source = Wire(queue.draw, lambda _op, body: moving.page(queue.store, body["after"]).told(), loses=0)
+    source = Wire(queue.draw, lambda _op, body: moving.page(queue.store, body["after"]), loses=0)
     done(bring(source, Wire(queue.draw, taken, loses=0)))
     return there, pages
 
@@ -574,7 +570,7 @@ def test_what_cannot_be_read_takes_the_place_of_nothing(queue: Queue) -> None:
         said = read("move-tasks-in", {**NOTHING, "unreadable": {"tasks": [], "slots": [], "logs": [], **apart}})
         del said["is_last"], said["given_up"]
         with queue.store.writing():
-            moving.take(queue.store, moving.Page(**said))
+            moving.take(queue.store, said)
 
     assert read("move-tasks-in", NOTHING)["unreadable"] is None
     take(tasks=[{**NOTED, "task": good.id}])

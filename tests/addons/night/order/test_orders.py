@@ -28,8 +28,7 @@ from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import WrapKey
 from confide_memory.errors import ToolError
 from confide_night.order import order as orders
-from confide_night.order.order import Order, opened
-from confide_night.order.sealed import approve_order, sign_order
+from confide_night.order.order import Order, approve_order, opened, sign_order
 
 ROSTER, KEYS = shared()
 NIGHT = NOW - NOW % 86_400 + 86_400 + 2 * 3_600

@@ -8,7 +8,7 @@ from tests.support.sealing.rosters import DESKTOP, LAPTOP, NOW, PHONE, STRANGER,
 from confide_crypto.errors import OrderError, OrderSignerError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
-from confide_night.order.sealed import MAX_ORDER_BYTES, check_approver, check_order, sign_order
+from confide_night.order.order import MAX_ORDER_BYTES, check_approver, check_order, sign_order
 
 
 def test_an_order_has_a_largest_size() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from confide_memory.errors import TaskStateError
-from confide_night.order.states import FINAL, HELD, Event, Slot, after
+from confide_night.order.order import FINAL, HELD, Event, Slot, after
 
 
 def test_what_has_ended_stays_so() -> None:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tests.support.runs import KEY, MODEL, Api, answer, model_api, stream
 
 from confide_night.runner.budget import app
+from confide_night.runner.budget.apis import Stream, of_answer
 from confide_night.runner.budget.app import Gateway, Terms
 from confide_night.runner.budget.meter import LEAST_OUTPUT, Meter, SpentError
-from confide_night.runner.budget.usage import Stream, of_answer
 from confide_night.runner.settings.prices import Price, Tokens, dated, price_of
 
 PRICE = Price.of({"input": 2.0, "output": 10.0})

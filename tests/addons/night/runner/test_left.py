@@ -13,7 +13,7 @@ from tests.support.runs import needing_sandbox
 
 from confide_crypto.errors import RequestError
 from confide_crypto.keys.identity import Identity
-from confide_night.runner.books.left import Left
+from confide_night.runner.books import Left
 from confide_proxy.link.daemon import Joined, save_pin
 from confide_proxy.paths import Paths
 from confide_transfer.move.shared.moved import HAS_LEFT

@@ -8,8 +8,8 @@ import tracemalloc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from confide_night.runner.output.masks import SHOWN, Mask
-from confide_night.runner.output.runlog import MOST_EACH, Kept, RunLog
+from confide_night.runner.masks import SHOWN, Mask
+from confide_night.runner.runlog import MOST_EACH, Kept, RunLog
 
 SECRET = b"hunter2-is-not-a-password"
 

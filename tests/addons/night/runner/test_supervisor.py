@@ -19,13 +19,10 @@ from tests.support.sealing.rosters import DESKTOP, LAPTOP, NOW, PHONE, SPACE, ST
 from confide_crypto.errors import ConnectionLost, KeyFileError, RequestError
 from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_crypto.sealing.record import Record
-from confide_night.order.order import ONCE_LASTS_S, Order
-from confide_night.order.sealed import Approval, approve_order, sign_order
+from confide_night.order.order import ONCE_LASTS_S, Approval, Order, approve_order, sign_order
 from confide_night.order.wire import LOG_KIND
 from confide_night.runner import supervisor as supervisors
-from confide_night.runner.books.known import NEW_S, Known
-from confide_night.runner.books.ledger import Begun, Ledger, newest
-from confide_night.runner.books.spending import Spending
+from confide_night.runner.books import NEW_S, Begun, Known, Ledger, Spending, newest
 from confide_night.runner.run import Job
 from confide_night.runner.settings.recipes import Settings
 from confide_night.runner.supervisor import Supervisor

@@ -9,7 +9,7 @@ from typing import Any
 from tests.support.draws import draws
 
 from confide_daemon.embedding.tokens import count_tokens
-from confide_night.local import briefing
+from confide_night.local import moments
 from confide_night.order.wire import COUNTED, MAX_IDS
 from confide_proxy.hooks import block
 from confide_proxy.hooks.holder import form
@@ -233,8 +233,8 @@ def test_ages_are_words() -> None:
 def test_the_night_is_told_in_numbers_within_its_budget() -> None:
     """The longest line that there can be, by a real tokenizer; nothing where nothing happened."""
     counts = [{"state": state, "count": 999} for state in COUNTED]
-    line = briefing.line(counts, ["0f" * 8] * MAX_IDS)
+    line = moments.line(counts, ["0f" * 8] * MAX_IDS)
     assert line is not None
     assert count_tokens(line) <= 60
     assert "999 lost" in line
-    assert briefing.line([], ["0f" * 8]) is None
+    assert moments.line([], ["0f" * 8]) is None

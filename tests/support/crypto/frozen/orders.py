@@ -10,8 +10,7 @@ from itertools import islice
 from tests.support.crypto.frozen.fixed import Case
 from tests.support.sealing.rosters import DESKTOP, LAPTOP, NOW, PHONE, SPACE, STRANGER, device, encoded, founded
 
-from confide_night.order.order import Order
-from confide_night.order.sealed import approve_order, sign_order
+from confide_night.order.order import Order, approve_order, sign_order
 
 _OTHER_SPACE = bytes(16)
 _ROSTER = "laptop and desktop, without the phone"

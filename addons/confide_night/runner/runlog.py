@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Collection
 from typing import Final
 
-from confide_night.runner.output.masks import Mask
+from confide_night.runner.masks import Mask
 from confide_proxy.sealing.detection import scanner
 
 MOST_EACH: Final = 4 * 2**20

@@ -13,14 +13,10 @@ from confide_crypto.errors import OrderError, RequestError
 from confide_crypto.sealing.roster import Roster
 from confide_daemon.store.store import Store
 from confide_memory.errors import NotFoundError
-from confide_night.daemon.queue.runners import RunnerRow
-from confide_night.daemon.queue.slots import SlotRow
-from confide_night.daemon.queue.tables import queue
-from confide_night.daemon.queue.tasks import TaskRow
-from confide_night.daemon.slots import ledger, planning
-from confide_night.daemon.slots.ledger import order_in, order_of
-from confide_night.order.order import Order
-from confide_night.order.states import FINAL, Event, Slot, Task
+from confide_night.daemon import ledger, planning
+from confide_night.daemon.ledger import order_in, order_of
+from confide_night.daemon.queue import RunnerRow, SlotRow, TaskRow, queue
+from confide_night.order.order import FINAL, Event, Order, Slot, Task
 from confide_night.order.wire import AGAIN, LEASE_S
 
 LEAST_MICROUSD: Final = 10_000
@@ -81,13 +77,38 @@ class Lease:
     limit: int  # what the run may cost
 
 
-def claim(store: Store, runner: Runner, roster: Roster, *, monthly: int, now: float) -> Lease | None:
-    """The best slot for a runner, leased to it; None: there is none, or no money for it.
+def is_idle(store: Store) -> bool:
+    """Whether there is nothing of tasks to look after."""
+    living = queue(store).tasks.count_living() or queue(store).slots.held()
+    return not living and planning.is_restore_noted(store)
+
+
+def lengthen_leases(store: Store, *, now: float) -> None:
+    """What a daemon does that starts: nobody could renew a lease meanwhile, so every one gets one length more."""
+    queue(store).slots.lengthen(now, LEASE_S)
+
+
+def look(store: Store, roster: Roster | None, *, now: float, draw: random.Random) -> None:
+    """Has all be as it is by now, whatever the clock says since the last time: leases end, slots become due, devices leave, and a
+    database may have been put back. `roster`: the devices of the space; None: they are not known."""
+    planning.note_restore(store, now)
+    if roster is not None:
+        pause_removed(store, roster)
+    end_leases(store, now=now, draw=draw)
+    planning.look_after(store, now)
+
+
+def claim(
+    store: Store, runner: Runner, roster: Roster, *, monthly: int, now: float, draw: random.Random
+) -> Lease | None:
+    """The best slot for a runner, once what has ended meanwhile has, leased to it; None: there is none, or no money for it.
 
     Args:
         roster: the orders of devices that are not on it are paused.
         monthly: what all runners of the space together may spend in a month.
     """
+    planning.note_restore(store, now)
+    end_leases(store, now=now, draw=draw)
     seen = RunnerRow(runner.key, runner.name, {name: needs for name, (_, needs) in runner.recipes.items()}, now)
     queue(store).runners.note(seen)
     pause_removed(store, roster)

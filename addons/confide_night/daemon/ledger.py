@@ -12,11 +12,8 @@ from typing import Any, Final
 
 from confide_crypto.errors import OrderError
 from confide_daemon.store.store import Store
-from confide_night.daemon.queue.slots import SlotRow
-from confide_night.daemon.queue.tables import queue
-from confide_night.daemon.queue.tasks import TaskRow
-from confide_night.order.order import MAX_LASTS_S, Order
-from confide_night.order.states import FINAL, Event, Slot, Task, after
+from confide_night.daemon.queue import SlotRow, TaskRow, queue
+from confide_night.order.order import FINAL, MAX_LASTS_S, Event, Order, Slot, Task, after
 
 FAILURES: Final = 3
 """So many in a row pause a task."""

@@ -1,24 +1,25 @@
-"""Slots are made a day ahead, and end where nobody begins them.
+"""Slots are made a day ahead, and end where nobody begins them; and nothing is begun that a database which was put back has forgotten.
 
 The daemon's clock may jump. A slot is made once, whatever the clock says, since it is known by its task and its moment; and one that has
-ended stays so. Where it jumps ahead, slots are missed; where it jumps back, they wait.
+ended stays so. Where it jumps ahead, slots are missed; where it jumps back, they wait. What was put back from an older copy does not know
+which slots runners have begun since. That holds for what the copy knows, and for orders that come once more from machines that never had
+an answer: the copy may not know them, and a runner may have done them all the same.
 """
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from itertools import islice
 from typing import Final
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.store.store import Store
-from confide_night.daemon.queue.slots import SlotRow
-from confide_night.daemon.queue.tables import queue
-from confide_night.daemon.queue.tasks import TaskRow
-from confide_night.daemon.slots.ledger import is_over, order_in, order_of, step
-from confide_night.order.order import Order
+from confide_night.daemon import ledger
+from confide_night.daemon.ledger import is_over, order_in, order_of, step
+from confide_night.daemon.queue import SlotRow, TaskRow, queue
+from confide_night.order.order import CLOCK_SKEW_S, Event, Order, Task
 from confide_night.order.schedule import MOST_A_DAY
-from confide_night.order.states import Event, Task
 
 AHEAD_S: Final = 86_400
 _AGAIN_S: Final = 3_600
@@ -117,3 +118,56 @@ def look_after(store: Store, now: float) -> None:
         settle_due(store, task, order, now)
         if is_over(store, task, now):
             queue(store).tasks.stand(task.id, Task.DONE)
+
+
+RESTORES: Final = "task_restores"
+"""So many are noted."""
+RESTORED_AT: Final = "task_restored_at"
+"""When the last one was, by the daemon's clock."""
+BEHIND_S: Final = 2 * 3_600 + 120
+"""By so much a clock may be behind when a folder is put back: what is due until then may have been begun by runners whose clocks are right.
+Of 2,000 drawn nights one had a clock that had jumped back by two hours before that."""
+RESTORED: Final = "restored: nobody knows whether it was begun"
+
+
+def is_restore_noted(store: Store) -> bool:
+    """Whether nothing was put back that `note_restore` has not seen."""
+    return _restores(store) <= store.marks.find(RESTORES)
+
+
+def note_restore(store: Store, now: float) -> None:
+    """Of a database that was put back, begin nothing that was due before that was known: it may have been, and by whom is forgotten."""
+    restores = _restores(store)
+    if restores <= store.marks.find(RESTORES):
+        return
+    store.marks.put(RESTORES, restores)
+    forget_begun(store, now)
+    for task in queue(store).tasks.living():
+        with contextlib.suppress(ConfideError):
+            plan(store, task, order_of(task), now)
+    for slot in queue(store).slots.unended(due=int(now) + BEHIND_S):
+        ledger.step(store, slot, Event.LOSE, now=now, reason=RESTORED)
+
+
+def forget_begun(store: Store, now: float) -> None:
+    """What runners have begun until now is not known here: an order from before that comes once more may have been followed."""
+    store.marks.put(RESTORED_AT, now)
+
+
+def note_order(store: Store, task: TaskRow, order: Order, now: float) -> None:
+    """Of an order that comes now, and may have been here in the time that is forgotten, begin nothing that was due then.
+
+    One that its machine has given just now, behind the restore by both clocks, is new.
+    """
+    restored_at = store.marks.find(RESTORED_AT)
+    is_new = order.added > restored_at and abs(now - order.added) <= CLOCK_SKEW_S
+    if not restored_at or is_new or order.added > restored_at + BEHIND_S:
+        return
+    for slot in queue(store).slots.waiting(task.id):
+        if slot.at <= restored_at + BEHIND_S:
+            ledger.step(store, slot, Event.LOSE, now=now, reason=RESTORED)
+
+
+def _restores(store: Store) -> int:
+    life = store.lives.newest()
+    return life.restores if life is not None else 0

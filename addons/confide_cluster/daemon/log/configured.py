@@ -13,7 +13,7 @@ from confide_daemon.errors import EngineError, StorageError
 from confide_memory.errors import with_extra
 
 if TYPE_CHECKING:
-    from confide_cluster.daemon.log.postgres.engine import Engine
+    from confide_cluster.daemon.log.engine import Engine
 
 PASSWORD: Final = "store-password"  # noqa: S105 - the name of a credential
 _MOST_PASSWORD: Final = 1024
@@ -25,7 +25,7 @@ def open_engine(config: StoreConfig, *, most: int | None = None) -> Engine:
     `most`: at once, where that is not what is configured. Raises StorageError: the extra is not installed.
     """
     try:
-        from confide_cluster.daemon.log.postgres.engine import Engine
+        from confide_cluster.daemon.log.engine import Engine
     except ImportError:
         raise StorageError(
             "cannot use the store: the driver of PostgreSQL is not installed",

@@ -1,0 +1,150 @@
+"""What is done about tasks when something else happens: a session begins, this machine's key has changed, the space has moved."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from confide_crypto.errors import OrderError, RequestError
+from confide_memory.answers import ask
+from confide_memory.documents import Asks
+from confide_memory.errors import UnknownRequestError
+from confide_memory.forms import encoded
+from confide_night.order.order import approve_order, check_approvals, opened, sign_order
+from confide_night.order.wire import NOTHING_MOVED, approvals_of
+from confide_proxy.errors import UnfitAnswerError
+
+if TYPE_CHECKING:
+    from confide_crypto.keys.identity import Identity
+    from confide_crypto.sealing.roster import Roster
+
+log = logging.getLogger(__name__)
+
+BRIEFING_S: Final = 5.0
+_ID_CHARS: Final = 6
+
+
+async def briefing(link: Asks) -> str | None:
+    """The line for the tasks of the last day; None where there is nothing to be said. Raises as a request, also where the daemon knows of
+    none."""
+    found = await ask(link, "task-report", {"brief": True}, timeout_s=BRIEFING_S)
+    return line(found["counts"], found["ids"])
+
+
+def line(counts: Iterable[Mapping[str, Any]], ids: Iterable[str]) -> str | None:
+    """What they came to, in numbers and ids alone: nobody's words are in it. None: there are none."""
+    said = [f"{one['count']} {one['state']}" for one in counts if one["count"]]
+    named = next((each[:_ID_CHARS] for each in ids), "")
+    if not said:
+        return None
+    return f"Tasks of last night: {', '.join(said)}{f' ({named})' if named else ''}: confide report"
+
+
+DEADLINE_S: Final = 10.0
+MOST_PAGES_OF_ORDERS: Final = 1_000
+
+
+async def sign_anew(link: Asks, roster: Roster, identity: Identity, old: bytes) -> None:
+    """Sign with this machine's key what its `old` one has signed, order by order: a daemon could put in others, which are passed over.
+
+    Raises RequestError, ConnectionLost, TimeoutError: from the link.
+    """
+    if not {old, identity.public_key} <= roster.devices.keys():
+        return
+    after = ""
+    for _ in range(MOST_PAGES_OF_ORDERS):
+        try:
+            page = await ask(link, "task-orders", {"key": old.hex(), "after": after}, timeout_s=DEADLINE_S)
+        except RequestError as error:
+            if error.code in ("denied", "invalid") or isinstance(error, UnknownRequestError):
+                return  # of one that may only read there is no task; or the daemon is too old, and they pause
+            raise
+        for each in page["orders"]:
+            try:
+                await _renew(link, roster, identity, old, each)
+            except OrderError as error:
+                log.warning("an order is not signed anew: %s", type(error).__name__)
+            except RequestError as error:
+                if error.code not in ("conflict", "denied", "invalid", "not_found"):
+                    raise
+                log.info("an order is not signed anew: %s", error.code)
+        if page["next"] is None or page["next"] <= after:
+            return
+        after = page["next"]
+
+
+async def _renew(link: Asks, roster: Roster, identity: Identity, old: bytes, each: dict[str, Any]) -> None:
+    """Raises OrderError: the old key has not signed that."""
+    order = opened(roster, each["order"], each["signature"])
+    if bytes.fromhex(order.signer) == old:
+        data = replace(order, signer=identity.public_key.hex()).encode()
+        signature = sign_order(identity, roster.space, data)
+        body = {"order": encoded(data), "signature": encoded(signature)}
+        await ask(link, "task-resign", body, timeout_s=DEADLINE_S)
+        return
+    own = [one for one in approvals_of(each["approvals"]) if one.key == old]
+    check_approvals(roster, each["order"], bytes.fromhex(order.signer), own)
+    if own:
+        signature = approve_order(identity, roster.space, each["order"]).signature
+        await ask(link, "task-approve", {"task": order.id, "signature": encoded(signature)}, timeout_s=DEADLINE_S)
+
+
+MOVE_S: Final = 60.0
+MOST_PAGES: Final = 100_000
+"""Beyond, a daemon's list has no end."""
+
+
+async def bring(source: Asks, target: Asks) -> int:
+    """Bring all tasks from the daemon that was left, and have the other one begin with them; how many. Done twice, it is as done once.
+
+    Raises RequestError, ConnectionLost, TimeoutError: from the links; UnfitAnswerError: the list has no end.
+    """
+    after, count = "", 0
+    for _ in range(MOST_PAGES):
+        page = await ask(source, "move-tasks", {"after": after}, timeout_s=MOVE_S, bulk=True)
+        apart = page.pop("unreadable")
+        count += len(page["tasks"]) + len(apart["tasks"] if apart else ())
+        following = page.pop("next")
+        body = _wire({**page, **({"unreadable": apart} if apart else {})})
+        if not await _take(target, {**body, "isLast": following is None}):
+            return count
+        if following is None:
+            return count
+        if following == after:
+            break
+        after = following
+    raise UnfitAnswerError
+
+
+async def give_up(target: Asks) -> None:
+    """Have the daemon that a space has come to wait for no tasks any more, and begin nothing of those that have come. Raises as `bring`."""
+    await _take(target, {**NOTHING_MOVED, "isLast": True, "givenUp": True})
+
+
+async def _take(target: Asks, body: dict[str, Any]) -> bool:
+    """Whether they were awaited."""
+    try:
+        await ask(target, "move-tasks-in", body, timeout_s=MOVE_S, bulk=True)
+    except RequestError as error:
+        if error.code != "conflict":
+            raise
+        return False  # it has them all, and its answer was lost
+    return True
+
+
+def _wire(value: dict[str, Any]) -> dict[str, Any]:
+    """As it is sent, from how it was read: keys are in hex, all else that is bytes in base64."""
+    return {name: _sent(name, one) for name, one in value.items()}
+
+
+def _sent(name: str, value: Any) -> Any:
+    match value:
+        case bytes():
+            return value.hex() if name in ("key", "runner", "signer") else encoded(value)
+        case dict():
+            return _wire(value)
+        case list():
+            return [_wire(one) for one in value]
+    return value

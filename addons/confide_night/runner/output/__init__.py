@@ -1,1 +1,0 @@
-"""What runs print, as far as it is kept: without secrets."""
