@@ -6,11 +6,12 @@ import asyncio
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from confide_crypto.errors import ConfideError
+from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.identity import fingerprint_words
 from confide_crypto.sealing.pairing import parse_invite
 from confide_memory.commands.spelling import meant
@@ -29,17 +30,17 @@ from confide_proxy.cli.console import (
 from confide_proxy.cli.pasting import pasted_invite
 from confide_proxy.cli.progress import SyncProgress
 from confide_proxy.cli.search import send_queue
+from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import MoveError
 from confide_proxy.link import founding
 from confide_proxy.link import identity as identities
-from confide_proxy.link.daemon import Joined
+from confide_proxy.link.daemon import Joined, load_pin
 from confide_proxy.offline.operations import is_empty
-
-if TYPE_CHECKING:
-    from confide_crypto.handshake.invite import Invite
-    from confide_transfer.move.local.holdings import Holdings
-    from confide_transfer.move.local.journey import Moved
-    from confide_transfer.move.local.place import Note, Place
+from confide_transfer.move.local import journey
+from confide_transfer.move.local import place as places
+from confide_transfer.move.local.holdings import Holdings
+from confide_transfer.move.local.journey import Moved
+from confide_transfer.move.local.place import Note, Place
 
 LOCAL: Final = "local"
 _SHOWN: Final = 10
@@ -82,7 +83,6 @@ def move(
 
 
 def _target(to: str | None) -> tuple[Place, Invite | None]:
-    from confide_transfer.move.local.place import Place
 
     if to is None or to == "-":
         to = pasted_invite('paste the invite (not shown), or type "local": ')
@@ -108,8 +108,6 @@ async def _move(
     with_tasks: bool,
     as_json: bool,
 ) -> Output:
-    from confide_transfer.move.local import journey
-    from confide_transfer.move.local import place as places
 
     await asyncio.to_thread(founding.require, here.paths, here.config)
     begun = await asyncio.to_thread(places.load, here.paths.move)
@@ -145,7 +143,6 @@ async def _move(
 
 async def _finished(here: Here, begun: Note, *, with_tasks: bool) -> list[str]:
     """Have a move that was broken off behind its end known to the daemon that was left; what a person should know of that."""
-    from confide_transfer.move.local import journey
 
     try:
         await journey.finish(here.paths, here.config, begun, with_tasks=with_tasks)
@@ -252,8 +249,6 @@ def _output(here: Here, source: Place, target: Place, moved: Moved, others: list
 
 def hint_of_move(here: Here) -> None:
     """Before this machine joins a daemon: its own memory would stay where it is, and a move takes it along."""
-    from confide_proxy.devices.roster_cache import RosterCache
-    from confide_proxy.link.daemon import load_pin
 
     with suppress(ConfideError):
         is_alone = load_pin(here.paths.link) is None and here.paths.daemon_data.is_dir()

@@ -8,20 +8,24 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
 from confide_crypto.errors import RequestError
 from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT, composed
+from confide_memory.tools import call as call_keys
 from confide_proxy.cli.console import (
     DEADLINE_S,
     AsJson,
     Here,
     Output,
     ProjectDir,
+    agreed,
     command,
     confirmed,
     counted,
@@ -34,25 +38,38 @@ from confide_proxy.cli.console import (
     wanted,
 )
 from confide_proxy.cli.progress import SyncProgress
-from confide_proxy.errors import ExportError, UnreadableError
+from confide_proxy.errors import DeclinedError, ExportError, ToolError, UnreadableError
+from confide_proxy.mcp.client import Client
+from confide_proxy.offline.operations import new_id
 from confide_proxy.sync import project as projects
+from confide_proxy.sync.folder import Folder
+from confide_proxy.sync.project import Project
+from confide_proxy.sync.workspace import extra_of
+from confide_transfer.local import plan as plans
+from confide_transfer.local.delivery import Outcome, deliver
+from confide_transfer.local.export import manifest, tree
+from confide_transfer.local.export.tree import Report
+from confide_transfer.local.plan import Plan, Store, Survey, stores_at
 
-if TYPE_CHECKING:
-    from confide_proxy.sync.project import Project
-    from confide_transfer.local.delivery import Outcome
-    from confide_transfer.local.export.tree import Report
-    from confide_transfer.local.plan import Plan, Store, Survey
-
-_OFFERED = 5
-_SHOWN = 10
+_OFFERED: Final = 5
+_SHOWN: Final = 10
 """Of what was skipped or refused; `--json` names more."""
-_TOLD = {
+_SHOWN_FAILURES: Final = 5
+_TOLD: Final = {
     "new": "new",
     "known": "imported before",
     "identical": "the same as a note that is there",
     "deleted": "deleted since they were imported (--again brings them back)",
     "refused": "refused",
 }
+_BROUGHT: Final = {
+    "new": "new",
+    "same": "there already",
+    "differs": "there with another text, which stays",
+    "refused": "refused",
+    "transcript": "transcripts, which come from their own machines",
+}
+_NOT_IMPORTED: Final = "nothing was imported; --yes imports without asking"
 
 
 @command
@@ -66,8 +83,6 @@ async def export(
     project: ProjectDir = Path(),
 ) -> Output:
     """Write all memory of the space to a folder: markdown files by project, and every note as a line of JSON."""
-    from confide_transfer.local.export import tree
-
     this = await identified(here, project)
     _check_outside(here, this, folder)
     async with here.client(this) as client:
@@ -88,8 +103,7 @@ async def export(
 
     def tell() -> None:
         sealed = f", and {counted(report.secrets, 'sealed secret')}" if report.secrets else ""
-        files = f"{counted(report.files, 'file')} of {counted(report.projects, 'project')}"
-        say(f"{files} in {folder}, {counted(report.notes, 'note')} among them{sealed}")
+        say(f"{_files(report)} in {folder}, {counted(report.notes, 'note')} among them{sealed}")
         _tell_skipped(report)
 
     data = {
@@ -103,6 +117,10 @@ async def export(
     return Output(data, tell)
 
 
+def _files(report: Report) -> str:
+    return f"{counted(report.files, 'file')} of {counted(report.projects, 'project')}"
+
+
 def _tell_skipped(report: Report) -> None:
     for item in report.skipped:
         remark(f"left out: {item['path']} [{item['project']}]: {item['reason']}")
@@ -110,9 +128,6 @@ def _tell_skipped(report: Report) -> None:
 
 def _check_outside(here: Here, project: Project, into: Path) -> None:
     """Refuse a folder that is sent up as memory: each export would hold all those before it."""
-    from confide_proxy.sync.folder import Folder
-    from confide_proxy.sync.workspace import extra_of
-
     try:
         place = into.resolve()
     except RuntimeError:
@@ -125,6 +140,22 @@ def _check_outside(here: Here, project: Project, into: Path) -> None:
         root = one.root.resolve()
         if place.is_relative_to(root) and one.could_hold(composed(place.relative_to(root).as_posix())):
             raise ExportError(f"{into} is watched for memory", hint="name a folder outside of memory/")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is to be imported, and how; `is_sure`: False for a look alone, None to ask."""
+
+    here: Here
+    this: Project
+    is_sure: bool | None = None
+    as_json: bool = False
+    again: bool = False
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether somebody is to be asked, and is there."""
+        return self.is_sure is None and sys.stdin.isatty() and not self.as_json
 
 
 def import_memories(
@@ -146,40 +177,28 @@ def import_memories(
     as_json: AsJson = False,
 ) -> None:
     """Turn other memories into notes: a look at what there is first, and nothing twice."""
-    from confide_transfer.local.export import manifest
-    from confide_transfer.local.plan import Plan
-
     here: Here = context.obj
     if undo and not paths:
         raise typer.BadParameter("name the files, folders or stores whose notes are to go", param_hint="--undo")
     this = asyncio.run(identified(here, project))
-    if undo:
-        _undo(here, this, Plan(_stores(paths or [], system, this), this, here.config), dry_run, yes, as_json)
-        return
-    if paths and system is None and any(manifest.is_tree(path) for path in paths):
-        _bring_back(here, this, paths, is_sure=False if dry_run else yes or None, as_json=as_json)
+    asked = _Asked(here, this, False if dry_run else yes or None, as_json, again)
+    if paths and system is None and not undo and any(manifest.is_tree(path) for path in paths):
+        _bring_back(asked, paths)
         return
     plan = Plan(_stores(paths or [], system, this), this, here.config)
-    _look_and_import(here, this, plan, again, as_json, is_sure=False if dry_run else yes or None)
-
-
-def _undo(here: Here, this: Project, plan: Plan, is_dry: bool, is_sure: bool, as_json: bool) -> None:
-    from confide_transfer.cli.import_undo import undone
-
+    if not undo:
+        _look_and_import(asked, plan)
+        return
     plan.survey()
-    found = asyncio.run(undone(here, this, plan, is_dry=is_dry, is_sure=is_sure))
+    data, code = asyncio.run(_undone(asked, plan, is_dry=dry_run, is_sure=yes))
     if as_json:
-        print_json(found.data)
-    elif callable(found.tell):
-        found.tell()
-    if found.exit_code:
-        raise typer.Exit(found.exit_code)
+        print_json(data)
+    if code:
+        raise typer.Exit(code)
 
 
 def offer(here: Here, folder: Path) -> None:
     """Tell what could be imported into the project of this folder, and at a terminal ask about it; nothing where there is nothing."""
-    from confide_transfer.local.plan import Plan
-
     stores = _stores([], None, projects.identify(folder).granted())
     if not stores:
         return
@@ -188,31 +207,17 @@ def offer(here: Here, folder: Path) -> None:
     remark(f"there are other memories: {named}{more}; to look at them: confide import")
     if sys.stdin.isatty() and sys.stdout.isatty() and wanted("look at them now?"):
         this = asyncio.run(identified(here, folder))
-        _look_and_import(here, this, Plan(stores, this, here.config), again=False, as_json=False, is_sure=None)
-
-
-def _look_and_import(
-    here: Here, this: Project, plan: Plan, again: bool, as_json: bool, *, is_sure: bool | None
-) -> None:
-    surveys = plan.survey()
-    if not as_json:
-        _preview(surveys, this)
-    if not plan.notes:
-        _nothing(plan, this, as_json)
-        return
-    asyncio.run(_carry_out(here, this, plan, again, as_json, is_sure=is_sure))
+        _look_and_import(_Asked(here, this), Plan(stores, this, here.config))
 
 
 def _stores(paths: list[Path], system: str | None, this: Project) -> list[Store]:
-    from confide_transfer.local import plan
-    from confide_transfer.local.plan import stores_at
-
     if paths:
         return stores_at(list(dict.fromkeys(map(_existing, paths))), system)
     if system is not None:
         stores_at([], system)
-        return [one for one in plan.in_project(this) if one.reader.name == system] + plan.in_home(Path.home(), system)
-    return plan.in_project(this) + plan.in_home(Path.home())
+        found = [one for one in plans.in_project(this) if one.reader.name == system]
+        return found + plans.in_home(Path.home(), system)
+    return plans.in_project(this) + plans.in_home(Path.home())
 
 
 def _existing(path: Path) -> Path:
@@ -223,33 +228,43 @@ def _existing(path: Path) -> Path:
         raise UnreadableError(path, f"leads nowhere ({error})") from None
 
 
-async def _carry_out(
-    here: Here, this: Project, plan: Plan, again: bool, as_json: bool, *, is_sure: bool | None
-) -> None:
-    """`is_sure`: False for a look alone, None to ask."""
-    from confide_transfer.local.delivery import deliver
+def _look_and_import(asked: _Asked, plan: Plan) -> None:
+    surveys = plan.survey()
+    if not asked.as_json:
+        _preview(surveys, asked.this)
+    if plan.notes:
+        asyncio.run(_carry_out(asked, plan))
+        return
+    failures = [survey.failure for survey in surveys if survey.failure]
+    if len(failures) == len(surveys) == 1:
+        raise failures[0]
+    if asked.as_json:
+        print_json({"project": asked.this.name, "dryRun": True, **Outcome().as_json(plan)})
+    elif not failures:
+        remark("nothing to import was found; name files or folders: confide import notes/ export.json")
 
-    is_told = ""
-    async with here.client(this) as client:
+
+async def _carry_out(asked: _Asked, plan: Plan) -> None:
+    is_told, is_sure = "", asked.is_sure
+    async with asked.here.client(asked.this) as client:
         link, sealing = client.connection, client.sealing
-        if is_sure is None or not is_sure:
-            outcome = await deliver(plan, link, sealing, is_dry=True, again=again)
-            may_ask = is_sure is None and sys.stdin.isatty() and not as_json
-            if may_ask:
+        if not is_sure:
+            outcome = await deliver(plan, link, sealing, is_dry=True, again=asked.again)
+            if asked.may_ask:
                 is_told = _counts(outcome)
                 say(is_told)
-                is_sure = bool(outcome.states["new"]) and await confirmed(f"import into {this.name}?")
+                is_sure = bool(outcome.states["new"]) and await confirmed(f"import into {asked.this.name}?")
             if not is_sure:
-                _show(plan, this, outcome, as_json, is_dry=True, is_told=is_told)
-                if is_sure is None or may_ask:
-                    remark("nothing was imported; --yes imports without asking")
+                _show(asked, plan, outcome, is_dry=True, is_told=is_told)
+                if asked.is_sure is None:
+                    remark(_NOT_IMPORTED)
                 return
         with SyncProgress(terminal(stderr=True)) as bar:
             outcome = await deliver(
-                plan, link, sealing, again=again, progress=lambda done, total: bar.follow(done, total, "notes")
+                plan, link, sealing, again=asked.again, progress=lambda done, total: bar.follow(done, total, "notes")
             )
             report = await client.files.compare()  # the notes are files, and these are on disk now
-    _show(plan, this, outcome, as_json, is_dry=False, is_told=is_told)
+    _show(asked, plan, outcome, is_dry=False, is_told=is_told)
     for item in report.skipped[:_SHOWN]:
         remark(f"skipped {item['path']}: {item['reason']}")
 
@@ -290,11 +305,11 @@ def _counts(outcome: Outcome) -> str:
     return f"{counted(outcome.done, 'note')}: {', '.join(told)}{sealed}"
 
 
-def _show(plan: Plan, this: Project, outcome: Outcome, as_json: bool, *, is_dry: bool, is_told: str) -> None:
+def _show(asked: _Asked, plan: Plan, outcome: Outcome, *, is_dry: bool, is_told: str) -> None:
     """`is_told`: the counts that a person has seen already."""
-    if as_json:
+    if asked.as_json:
         twins = [{"origin": origin, "id": identity or None} for origin, identity in outcome.twins]
-        print_json({"project": this.name, "dryRun": is_dry, **outcome.as_json(plan), "identical": twins})
+        print_json({"project": asked.this.name, "dryRun": is_dry, **outcome.as_json(plan), "identical": twins})
         return
     if (counts := _counts(outcome)) != is_told:
         say(counts)
@@ -304,7 +319,7 @@ def _show(plan: Plan, this: Project, outcome: Outcome, as_json: bool, *, is_dry:
         other = f"confide read {identity}" if identity else "another one of these"
         remark(f"not stored, since a note says just this: {origin}; it is {other}")
     if not is_dry and outcome.states["new"]:
-        say(f"imported {counted(outcome.states['new'], 'note')}: {_places(outcome, this)}")
+        say(f"imported {counted(outcome.states['new'], 'note')}: {_places(outcome, asked.this)}")
         remark("they are found by searches, and come unasked once you trust them: confide trust memory/notes")
 
 
@@ -317,25 +332,58 @@ def _places(outcome: Outcome, this: Project) -> str:
     return ", ".join([f"{own:,} into memory/notes"] * bool(own) + others)
 
 
-def _nothing(plan: Plan, this: Project, as_json: bool) -> None:
-    from confide_transfer.local.delivery import Outcome
+async def _undone(asked: _Asked, plan: Plan, *, is_dry: bool, is_sure: bool) -> tuple[dict[str, Any], int]:
+    """Delete the notes of a plan that was surveyed, those that are there: each is known by where it came from, whoever imported it, and
+    however it was edited since. What `--json` shows of that, and the exit code."""
+    deleted: list[str] = []
+    failed: list[dict[str, str]] = []
+    async with asked.here.client(asked.this) as client:
+        outcome = await deliver(plan, client.connection, client.sealing, is_dry=True)
+        known = outcome.states["known"]
+        if known and not is_dry:
+            question = f"delete {counted(known, 'note')} that came from there? They can be restored for a while"
+            await agreed(question, is_sure=is_sure)
+            with SyncProgress(terminal(stderr=True)) as bar:
+                for number, identity in enumerate(plan.ids, 1):
+                    await _delete(client, identity, deleted, failed)
+                    bar.follow(number, len(plan.ids), "notes")
+            await client.files.compare()
+    if not asked.as_json:
+        if is_dry or not known:
+            row(f"{counted(known, 'note')} of {asked.this.name} and others came from there")
+        else:
+            row(f"deleted {counted(len(deleted), 'note')}; they come back with: confide restore --since 1h")
+            for one in failed[:_SHOWN_FAILURES]:
+                remark(f"not deleted: {one['id']}: {one['why']}")
+            if len(failed) > _SHOWN_FAILURES:
+                remark(f"and {len(failed) - _SHOWN_FAILURES:,} more were not deleted")
+    data = {"project": asked.this.name, "dryRun": is_dry, "known": known, "deleted": deleted, "failed": failed}
+    return data, 7 if failed else 0
 
-    failures = [survey.failure for survey in plan.surveys if survey.failure]
-    if len(failures) == len(plan.stores) == 1:
-        raise failures[0]
-    if as_json:
-        print_json({"project": this.name, "dryRun": True, **Outcome().as_json(plan)})
-    elif not failures:
-        remark("nothing to import was found; name files or folders: confide import notes/ export.json")
+
+async def _delete(client: Client, identity: str, deleted: list[str], failed: list[dict[str, str]]) -> None:
+    said = datetime.now().astimezone().isoformat(timespec="seconds")
+    meta = {call_keys.OPERATION: new_id(), call_keys.SAID: said}
+    try:
+        answer = await client.call("memory_delete", {"id": identity}, more_meta=meta)
+    except DeclinedError:
+        raise
+    except (RequestError, ToolError) as error:
+        if "no note" not in str(error) and getattr(error, "code", "") != "not_found":
+            failed.append({"id": identity, "why": str(error)})
+        return
+    if answer["deleted"]:
+        deleted.append(identity)
+    else:
+        failed.append({"id": identity, "why": "; ".join(answer["warnings"]) or "it stays"})
 
 
-def _bring_back(here: Here, this: Project, trees: list[Path], *, is_sure: bool | None, as_json: bool) -> None:
-    """Put the documents of an export back where they are missing; `is_sure` is False for a look alone, None to ask."""
+def _bring_back(asked: _Asked, trees: list[Path]) -> None:
+    """Put the documents of an export back where they are missing."""
     if len(trees) > 1:
         raise ExportError("an export is brought back by itself", hint="name one folder at a time")
-    may_ask = sys.stdin.isatty() and not as_json
-    report, is_dry = asyncio.run(_filled(here, this, trees[0], is_sure, may_ask=may_ask))
-    if as_json:
+    report, is_dry = asyncio.run(_filled(asked, trees[0]))
+    if asked.as_json:
         print_json(
             {
                 "dryRun": is_dry,
@@ -350,22 +398,14 @@ def _bring_back(here: Here, this: Project, trees: list[Path], *, is_sure: bool |
     _tell_counts(report)
     _tell_skipped(report)
     if is_dry:
-        remark("nothing was imported; --yes imports without asking")
+        remark(_NOT_IMPORTED)
     else:
         say(f"done: {counted(report.counts.get('new', 0), 'file')} brought back")
 
 
 def _tell_counts(report: Report) -> None:
-    words = {
-        "new": "new",
-        "same": "there already",
-        "differs": "there with another text, which stays",
-        "refused": "refused",
-        "transcript": "transcripts, which come from their own machines",
-    }
-    said = [f"{report.counts[state]} {what}" for state, what in words.items() if report.counts.get(state)]
-    files = f"{counted(report.files, 'file')} of {counted(report.projects, 'project')}"
-    say(f"{files}: {', '.join(said) or 'none'}")
+    said = [f"{report.counts[state]} {what}" for state, what in _BROUGHT.items() if report.counts.get(state)]
+    say(f"{_files(report)}: {', '.join(said) or 'none'}")
     if report.secrets:
         say(f"with them: {counted(report.secrets, 'sealed secret')}")
     if report.closed:
@@ -376,16 +416,12 @@ def _tell_counts(report: Report) -> None:
         )
 
 
-async def _filled(
-    here: Here, this: Project, folder: Path, is_sure: bool | None, *, may_ask: bool
-) -> tuple[Report, bool]:
+async def _filled(asked: _Asked, folder: Path) -> tuple[Report, bool]:
     """What was brought back, or would be; and whether it was a look alone."""
-    from confide_transfer.local.export import tree
-
-    async with here.client(this) as client:
-        is_dry = not is_sure
+    async with asked.here.client(asked.this) as client:
+        is_dry = not asked.is_sure
         report = await tree.fill(client.connection, client.sealing, folder, is_dry=is_dry)
-        if is_dry and is_sure is None and may_ask and report.counts.get("new"):
+        if is_dry and asked.may_ask and report.counts.get("new"):
             _tell_counts(report)
             if await confirmed("import them?"):
                 is_dry = False

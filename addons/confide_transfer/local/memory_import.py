@@ -74,28 +74,25 @@ async def brought(
     file: Path, project: Project, config: ProxyConfig, link: Asks, sealing: Sealing, *, is_dry: bool
 ) -> dict[str, Any]:
     """What became of the memories in a file, or would. Raises UnreadableError: it holds none; TimeoutError: it did not end in time."""
-
-    def planned() -> Plan:
-        plan = Plan(stores_at([file], None), project, config)
-        failures = [survey.failure for survey in plan.survey() if survey.failure]
-        if failures and not plan.notes:
-            problem = failures[0].problem if isinstance(failures[0], UnreadableError) else "cannot be read"
-            raise UnreadableError(file, problem)
-        return plan
-
-    plan = await asyncio.to_thread(planned)
+    try:
+        plan = await asyncio.to_thread(_surveyed, [file], project, config)
+    except ConfideError as error:
+        problem = error.problem if isinstance(error, UnreadableError) else "cannot be read"
+        raise UnreadableError(file, problem, hint=error.hint) from None
     async with asyncio.timeout(DEADLINE_S):
-        outcome = await deliver(
-            plan, link, sealing, is_dry=is_dry, progress=lambda _done, _total: None, is_wanted=lambda: True
-        )
-    return outcome.as_json(plan)
+        return (await deliver(plan, link, sealing, is_dry=is_dry)).as_json(plan)
 
 
 def _plan(paths: list[str], project: Project, config: ProxyConfig) -> Plan:
     here = Path.cwd()
     base = here if project.root in (here, *here.parents) else project.root
     named = [allowed(path, base, project, Path.home()) for path in paths]
-    plan = Plan(stores_at(list(dict.fromkeys(named)), None), project, config)
+    return _surveyed(list(dict.fromkeys(named)), project, config)
+
+
+def _surveyed(paths: list[Path], project: Project, config: ProxyConfig) -> Plan:
+    """A plan of what is there. Raises ConfideError: nobody reads it, or nothing of it can be read."""
+    plan = Plan(stores_at(paths, None), project, config)
     failures = [survey.failure for survey in plan.survey() if survey.failure]
     if failures and not plan.notes:
         raise failures[0]

@@ -15,13 +15,21 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from confide_proxy.errors import UnreadableError
 from confide_transfer.local.files import head, is_folder, open_plain
-from confide_transfer.local.reader import MAX_CONTENT_BYTES, MAX_FILES, MAX_STORE_BYTES, Losses, Record
+from confide_transfer.local.reader import (
+    MAX_CONTENT_BYTES,
+    MAX_FILES,
+    MAX_STORE_BYTES,
+    Losses,
+    Reader,
+    Record,
+    screened,
+)
 
 CONVERSATIONS = re.compile(r"conversations(?:-\d{1,6})?\.json")
 """Large exports have several files of them."""
@@ -77,7 +85,7 @@ class AccountExport(ExitStack):
         return sorted(name for name in self._openers if wanted.fullmatch(name))
 
     def has_conversations(self, messages: bytes) -> bool:
-        """Whether the first conversation has its messages under this name, which is another one for each service."""
+        """Whether the first conversation has its messages under this name."""
         begin = next((self.begin(name) for name in self.names(CONVERSATIONS)), b"")
         found = re.search(rb'"(mapping|chat_messages)"\s*:', begin)
         return found is not None and found[1] == messages
@@ -136,6 +144,43 @@ class AccountExport(ExitStack):
                 continue
             if name.rpartition("/")[0] + "/" in _FOLDERS or "/" not in name:
                 self._openers[name] = lambda info=info: _member(packed, info)  # type: ignore[misc]
+
+
+@dataclass(frozen=True, slots=True)
+class AccountReader(Reader):
+    """The reader of what one service sends.
+
+    Attributes:
+        sender: the service, for people.
+        messages: under which name a conversation has its messages, which is another one for each service.
+        records: what is in an export.
+        others: its files that are read where there are no conversations, the first of them one that tells of the service by `mark`.
+    """
+
+    name: str
+    title: str
+    sender: str
+    messages: bytes
+    records: Callable[[AccountExport, Path, Losses], Iterator[Record]]
+    others: tuple[re.Pattern[str], ...] = ()
+    mark: bytes = b""
+
+    def recognises(self, path: Path) -> bool:
+        try:
+            with AccountExport(path) as export:
+                marked = [name for wanted in self.others[:1] for name in export.names(wanted)[:1]]
+                return export.has_conversations(self.messages) or any(
+                    self.mark in export.begin(name) for name in marked
+                )
+        except (UnreadableError, OSError, ValueError):
+            return False
+
+    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+        with AccountExport(path) as export:
+            if not any(export.names(wanted) for wanted in (CONVERSATIONS, *self.others)):
+                hint = f"name the zip that {self.sender} sent"
+                raise UnreadableError(path, "holds no conversations.json", hint=hint)
+            yield from screened(self.records(export, path, losses), losses)
 
 
 def _member(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> BinaryIO:

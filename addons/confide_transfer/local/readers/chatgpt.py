@@ -19,13 +19,14 @@ from confide_transfer.local.fields import as_json, moment
 from confide_transfer.local.formats.account_export import (
     CONVERSATIONS,
     AccountExport,
+    AccountReader,
     dialogue,
     first_line,
     parted,
     rows,
     table,
 )
-from confide_transfer.local.reader import Losses, Reader, Record, screened
+from confide_transfer.local.reader import Losses, Record
 
 _FEEDBACK = re.compile(r"message_feedback\.json")
 _SHOWN = {"user": "User", "assistant": "Assistant"}
@@ -37,28 +38,8 @@ _MAX_MEMORIES = 20_000
 _MAX_FEEDBACK = 10_000
 
 
-class ChatGpt(Reader):
-    """Conversations, what was remembered, and custom instructions."""
-
-    name = "chatgpt"
-    title = "ChatGPT (export of the account)"
-
-    def recognises(self, path: Path) -> bool:
-        try:
-            with AccountExport(path) as export:
-                return export.has_conversations(b"mapping")
-        except (UnreadableError, OSError, ValueError):
-            return False
-
-    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
-        """Conversations in the order of the export, then what was remembered, then the instructions."""
-        with AccountExport(path) as export:
-            if not export.names(CONVERSATIONS):
-                raise UnreadableError(path, "holds no conversations.json", hint="name the zip that OpenAI sent")
-            yield from screened(_records(export, path, losses), losses)
-
-
 def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[Record]:
+    """Conversations in the order of the export, then what was remembered, then the instructions."""
     feedback: dict[str, list[Any]] = {}
     for number, item in enumerate(export.elements(_FEEDBACK, losses)):
         if number < _MAX_FEEDBACK and isinstance(item.get("conversation_id"), str):
@@ -103,7 +84,7 @@ def _conversation(conversation: dict[str, Any], nodes: dict[str, Any], origin: s
         metadata["message_feedback"] = feedback
     title = conversation.get("title")
     return Record(
-        ChatGpt.name,
+        READER.name,
         f"conversation:{origin}",
         content,
         title=as_json(title) if isinstance(title, str) and title.strip() else first_line(content),
@@ -176,7 +157,7 @@ def _memory(text: str, created: str | None, conversation: str, source: str) -> R
     # It has no name of its own in an export; the same text in two conversations is one memory.
     digest = hashlib.sha256(text.encode()).hexdigest()[:32]
     return Record(
-        ChatGpt.name,
+        READER.name,
         f"memory:{digest}",
         text,
         scope="global",
@@ -206,7 +187,7 @@ def _instructions(nodes: dict[str, Any], conversation: dict[str, Any]) -> tuple[
             text = "\n\n".join(parts)
             # No time of creation, which would be another with each export, and so would be the note.
             return time, Record(
-                ChatGpt.name,
+                READER.name,
                 "custom-instructions",
                 text,
                 title="Custom instructions for ChatGPT",
@@ -218,4 +199,10 @@ def _instructions(nodes: dict[str, Any], conversation: dict[str, Any]) -> tuple[
     return None
 
 
-READER = ChatGpt()
+READER = AccountReader(
+    name="chatgpt",
+    title="ChatGPT (export of the account)",
+    sender="OpenAI",
+    messages=b"mapping",
+    records=_records,
+)

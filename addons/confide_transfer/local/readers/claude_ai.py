@@ -18,13 +18,14 @@ from confide_transfer.local.fields import as_json, moment
 from confide_transfer.local.formats.account_export import (
     CONVERSATIONS,
     AccountExport,
+    AccountReader,
     dialogue,
     first_line,
     parted,
     rows,
     table,
 )
-from confide_transfer.local.reader import Losses, Reader, Record, screened
+from confide_transfer.local.reader import Losses, Record
 
 _MEMORIES = re.compile(r"memories\.json|memories/[^/]+\.json")
 _PROJECTS = re.compile(r"projects\.json|projects/[^/]+\.json")
@@ -35,31 +36,8 @@ _MOST_ATTACHED = 20_000
 """Characters of a text that was attached to a message; a document has its place in a project."""
 
 
-class ClaudeAi(Reader):
-    """Conversations, memories, and projects with their documents."""
-
-    name = "claude-ai"
-    title = "Claude (export of the account)"
-
-    def recognises(self, path: Path) -> bool:
-        """By the first conversation, or by the memories where there is none."""
-        try:
-            with AccountExport(path) as export:
-                if export.has_conversations(b"chat_messages"):
-                    return True
-                return any(b'"conversations_memory"' in export.begin(name) for name in export.names(_MEMORIES)[:1])
-        except (UnreadableError, OSError, ValueError):
-            return False
-
-    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
-        """Memories, then projects with their documents, then conversations; each in the order of the export."""
-        with AccountExport(path) as export:
-            if not any(export.names(wanted) for wanted in (CONVERSATIONS, _MEMORIES, _PROJECTS)):
-                raise UnreadableError(path, "holds no conversations.json", hint="name the zip that Anthropic sent")
-            yield from screened(_records(export, path, losses), losses)
-
-
 def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[Record]:
+    """Memories, then projects with their documents, then conversations; each in the order of the export."""
     is_any = False
     names: dict[str, str] = {}
     for project in export.elements(_PROJECTS, losses):
@@ -93,7 +71,7 @@ def _memories(memory: dict[str, Any], names: dict[str, str]) -> Iterator[Record]
     text = memory.get("conversations_memory")
     if isinstance(text, str) and text.strip():
         yield Record(
-            ClaudeAi.name,
+            READER.name,
             f"memory:{account}",
             as_json(text).strip(),
             title="What Claude remembers",
@@ -105,7 +83,7 @@ def _memories(memory: dict[str, Any], names: dict[str, str]) -> Iterator[Record]
         if isinstance(text, str) and text.strip():
             name = names.get(project)
             yield Record(
-                ClaudeAi.name,
+                READER.name,
                 f"project-memory:{as_json(project)}",
                 as_json(text).strip(),
                 title=f"What Claude remembers of {name}" if name else "What Claude remembers of a project",
@@ -123,7 +101,7 @@ def _project(project: dict[str, Any], losses: Losses) -> Iterator[Record]:
     if instructions := _word(project, "prompt_template"):
         said.append(f"## Instructions\n\n{instructions}")
     yield Record(
-        ClaudeAi.name,
+        READER.name,
         f"project:{uuid}",
         # One that says nothing is what its documents are a part of.
         "\n\n".join(part for part in said if part) or name,
@@ -138,7 +116,7 @@ def _project(project: dict[str, Any], losses: Losses) -> Iterator[Record]:
         match doc:
             case {"uuid": str(own), "content": str(content)}:
                 yield Record(
-                    ClaudeAi.name,
+                    READER.name,
                     f"doc:{as_json(own)}",
                     as_json(content),
                     title=_word(doc, "filename") or None,
@@ -157,7 +135,7 @@ def _conversation(conversation: dict[str, Any]) -> Record:
             turns.append((who, as_json(_text(message))))
     content = dialogue(turns)
     return Record(
-        ClaudeAi.name,
+        READER.name,
         f"conversation:{as_json(conversation['uuid'])}",
         content,
         title=_word(conversation, "name") or first_line(content),
@@ -192,4 +170,12 @@ def _word(item: dict[str, Any], key: str) -> str:
     return as_json(value).strip() if isinstance(value, str) else ""
 
 
-READER = ClaudeAi()
+READER = AccountReader(
+    name="claude-ai",
+    title="Claude (export of the account)",
+    sender="Anthropic",
+    messages=b"chat_messages",
+    records=_records,
+    others=(_MEMORIES, _PROJECTS),
+    mark=b'"conversations_memory"',
+)

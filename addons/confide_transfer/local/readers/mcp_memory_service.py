@@ -62,11 +62,9 @@ def _links(database: sqlite3.Connection, digest: str) -> Iterator[sqlite3.Row]:
 
 def _record(row: sqlite3.Row, content: str, relations: list[tuple[str, str]], kept: list[dict[str, Any]]) -> Record:
     own = json_value(row["metadata"]) or {}
-    metadata = (own if isinstance(own, dict) else {"metadata": own}) | _set(row, _MAPPED)
+    metadata = own if isinstance(own, dict) else {"metadata": own}
     # Its own default, for memories that were given no tag.
     tags = [tag.strip() for tag in str(row["tags"] or "").split(",") if tag.strip() and tag.strip() != "untagged"]
-    if kept:
-        metadata["memory_graph"] = kept
     kind = row["memory_type"] if isinstance(row["memory_type"], str) and row["memory_type"] else None
     return Record(
         READER.name,
@@ -78,7 +76,7 @@ def _record(row: sqlite3.Row, content: str, relations: list[tuple[str, str]], ke
         created=moment(row["created_at"]),
         updated=moment(row["updated_at"]) if "updated_at" in row.keys() else None,  # noqa: SIM118 - a row is no mapping
         relations=tuple(dict.fromkeys(relations)),
-        metadata=metadata,
+        metadata=metadata | _set(row, _MAPPED) | ({"memory_graph": kept} if kept else {}),
     )
 
 

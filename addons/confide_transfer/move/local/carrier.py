@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from confide_crypto.errors import RequestError, SealingError
 from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.roster import Roster
+from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory.answers import ask
 from confide_memory.documents import Asks
 from confide_memory.errors import UnknownRequestError
@@ -31,10 +33,6 @@ from confide_transfer.move.shared.moved import (
     MovedSession,
     is_whole,
 )
-
-if TYPE_CHECKING:
-    from confide_crypto.sealing.roster import Roster
-    from confide_crypto.sealing.space_keys import SpaceKeys
 
 DEADLINE_S: Final = 60.0
 TAKE_DEADLINE_S: Final = 300.0

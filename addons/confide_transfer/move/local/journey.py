@@ -11,34 +11,32 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import confide_transfer.move.shared.moved  # noqa: F401 - adds the requests that are asked here
 from confide_crypto.errors import ConfideError, RequestError
+from confide_crypto.handshake.invite import Invite
+from confide_crypto.sealing.roster import Roster
+from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_crypto.transport.open import Connection
 from confide_memory.answers import ask
+from confide_memory.documents import Asks
 from confide_memory.errors import UnknownRequestError
 from confide_proxy import addons
+from confide_proxy.config import ProxyConfig
 from confide_proxy.devices.connection import SpaceConnection
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import MoveError
 from confide_proxy.link.daemon import save_pin
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.link.link import Patient
+from confide_proxy.paths import Paths
 from confide_proxy.sync.ledger import carry
 from confide_proxy.sync.project_names import ProjectNames
 from confide_transfer.move.local import place as places
 from confide_transfer.move.local.carrier import DEADLINE_S, HOLD_DEADLINE_S, Carrier, Left, Progress
 from confide_transfer.move.local.holdings import Holdings, held
 from confide_transfer.move.local.place import Note, Place
-
-if TYPE_CHECKING:
-    from confide_crypto.handshake.invite import Invite
-    from confide_crypto.sealing.roster import Roster
-    from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_crypto.transport.open import Connection
-    from confide_memory.documents import Asks
-    from confide_proxy.config import ProxyConfig
-    from confide_proxy.paths import Paths
 
 
 @dataclass(slots=True)

@@ -17,24 +17,22 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confide_crypto.errors import DeniedError, KeyFileError, KeyTextError, RequestError
+from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.files import read_private_file, remove_private_file, write_private_file
-from confide_crypto.keys.identity import format_daemon_key, parse_daemon_key
+from confide_crypto.keys.identity import Identity, format_daemon_key, parse_daemon_key
+from confide_crypto.limits import Timers
 from confide_crypto.transport.dial import shown_url
+from confide_crypto.transport.open import Connection, connect
+from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import MoveError, StateError
 from confide_proxy.link import daemon
 from confide_proxy.link.daemon import Joined
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.link.link import CONNECT_DEADLINE_S, end
-
-if TYPE_CHECKING:
-    from confide_crypto.handshake.invite import Invite
-    from confide_crypto.keys.identity import Identity
-    from confide_crypto.transport.open import Connection
-    from confide_proxy.config import ProxyConfig
-    from confide_proxy.paths import Paths
+from confide_proxy.paths import Paths
 
 STOP_DEADLINE_S: Final = 20.0
 _POLL_S: Final = 0.05
@@ -131,9 +129,6 @@ async def _told(op: str, _body: dict[str, Any]) -> dict[str, Any]:
 async def _dial(
     place: Place, paths: Paths, config: ProxyConfig, invite: Invite | None, identity: Identity, is_settled: bool
 ) -> Connection:
-    from confide_crypto.limits import Timers
-    from confide_crypto.transport.open import connect
-
     joined = place.joined
     if joined is None:
         if is_settled:
