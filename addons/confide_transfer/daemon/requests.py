@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.limits import MAX_MESSAGE
@@ -40,29 +40,6 @@ PAGE_DOCUMENTS = 500
 SURELY_FITS = MAX_MESSAGE // 16
 MAX_DOCUMENT_BYTES = MAX_MESSAGE - 64 * 1024
 SOURCE = "import"
-_WORDS = {
-    "title": note_names.MAX_TITLE,
-    "type": MAX_WORD,
-    "category": MAX_WORD,
-    "entity": MAX_WORD,
-    "source": MAX_WORD,
-    "status": MAX_WORD,
-}
-_FIELDS = frozenset(
-    {
-        "id",
-        "content",
-        "taskId",
-        "tags",
-        "keywords",
-        "importance",
-        "created",
-        "updated",
-        "relations",
-        "metadata",
-        *_WORDS,
-    }
-)
 
 
 class TransferRequests(SessionPart):
@@ -164,61 +141,63 @@ def _read(record: Any) -> Draft | Taken:
 def _draft(record: Any) -> Draft:
     if not isinstance(record, Mapping):
         raise ToolError("a record is an object")
-    if unknown := sorted(str(name)[:40] for name in record.keys() - _FIELDS):
+    if unknown := sorted(str(name)[:40] for name in record.keys() - _FIELDS.keys()):
         raise ToolError(f"unknown field '{unknown[0]}'", hint="do the versions of confide and confided fit?")
-    identity, content = record.get("id"), record.get("content")
-    if not isinstance(identity, str) or not note_names.ID.fullmatch(identity):
+    fields: dict[str, Any] = {field: read(name, record.get(name)) for name, (field, read) in _FIELDS.items()}
+    if fields["created"] is None:
+        fields["created"] = fields["updated"] if fields["updated"] is not None else float(int(time.time()))
+    return Draft(**{**fields, "source": fields["source"] or SOURCE})
+
+
+def _identity(_name: str, value: Any) -> str:
+    if not isinstance(value, str) or not note_names.ID.fullmatch(value):
         raise ToolError("'id' is not that of a note", hint="mem_<name>_<time>_<hash>")
-    if not isinstance(content, str) or not content.strip():
+    return value
+
+
+def _content(_name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
         raise ToolError("'content' is empty")
-    task_id = record.get("taskId")
-    if task_id is not None and not (isinstance(task_id, str) and note_names.TASK_ID.fullmatch(task_id)):
+    return value
+
+
+def _task_id(_name: str, value: Any) -> str | None:
+    if value is not None and not (isinstance(value, str) and note_names.TASK_ID.fullmatch(value)):
         raise ToolError("'taskId' is not usable as a folder's name", hint="letters, digits, '.', '_' and '-'")
-    updated = _moment(record, "updated")
-    created = _moment(record, "created")
-    now = float(int(time.time()))
-    words: dict[str, Any] = {name: _word(record, name, most) for name, most in _WORDS.items()}
-    return Draft(
-        body=content,
-        created=created if created is not None else updated if updated is not None else now,
-        updated=updated,
-        task_id=task_id,
-        tags=_words(record, "tags", MAX_TAGS),
-        keywords=_words(record, "keywords", MAX_KEYWORDS),
-        importance=_importance(record.get("importance")),
-        relations=_relations(record.get("relations")),
-        metadata=_metadata(record.get("metadata")),
-        id=identity,
-        **{**words, "source": words["source"] or SOURCE},
-    )
+    return value
 
 
-def _word(record: Mapping[str, Any], name: str, most: int) -> str | None:
-    value = record.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, str) or len(value) > most:
-        raise ToolError(f"'{name}' is not a text of at most {most} characters")
-    return one_line(name, [value])[0]
+def _word(most: int) -> _Read:
+    def read(name: str, value: Any) -> str | None:
+        if value is None:
+            return None
+        if not isinstance(value, str) or len(value) > most:
+            raise ToolError(f"'{name}' is not a text of at most {most} characters")
+        return one_line(name, [value])[0]
+
+    return read
 
 
-def _words(record: Mapping[str, Any], name: str, most: int) -> tuple[str, ...]:
-    value = record.get(name, [])
-    if not isinstance(value, list) or len(value) > most:
-        raise ToolError(f"'{name}' is not a list of at most {most}")
-    if not all(isinstance(word, str) and len(word) <= MAX_WORD for word in value):
-        raise ToolError(f"'{name}' holds something that is no word of at most {MAX_WORD} characters")
-    return one_line(name, value)
+def _words(most: int) -> _Read:
+    def read(name: str, value: Any) -> tuple[str, ...]:
+        if value is None:
+            return ()
+        if not isinstance(value, list) or len(value) > most:
+            raise ToolError(f"'{name}' is not a list of at most {most}")
+        if not all(isinstance(word, str) and len(word) <= MAX_WORD for word in value):
+            raise ToolError(f"'{name}' holds something that is no word of at most {MAX_WORD} characters")
+        return one_line(name, value)
+
+    return read
 
 
-def _importance(value: Any) -> float | str | None:
+def _importance(_name: str, value: Any) -> float | str | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, str | int | float)):
         raise ToolError("'importance' is not understood")
     return importance(value)
 
 
-def _moment(record: Mapping[str, Any], name: str) -> float | None:
-    value = record.get(name)
+def _moment(name: str, value: Any) -> float | None:
     moment = moment_of(value)
     # A year of five digits could not be written as ISO 8601, nor one before the first.
     if value is not None and (moment is None or not 0 <= moment < 253_402_300_800):
@@ -226,7 +205,7 @@ def _moment(record: Mapping[str, Any], name: str) -> float | None:
     return None if moment is None else float(int(moment))
 
 
-def _relations(value: Any) -> tuple[Relation, ...]:
+def _relations(_name: str, value: Any) -> tuple[Relation, ...]:
     items = [] if value is None else value
     if not isinstance(items, list) or len(items) > MAX_RELATIONS:
         raise ToolError(f"'relations' is not a list of at most {MAX_RELATIONS}")
@@ -240,13 +219,13 @@ def _relations(value: Any) -> tuple[Relation, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _metadata(value: Any) -> Mapping[str, Any]:
+def _metadata(_name: str, value: Any) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
         raise ToolError("'metadata' is not an object")
     try:
-        size = len(json.dumps(value, ensure_ascii=False).encode())
+        size = _size(value)
     except (ValueError, RecursionError):
         raise ToolError("'metadata' is not JSON") from None
     if size > MAX_METADATA_BYTES:
@@ -254,12 +233,31 @@ def _metadata(value: Any) -> Mapping[str, Any]:
     return value
 
 
+_Read = Callable[[str, Any], Any]
+"""Reads a field of a record by its name and its value. Raises ToolError: it is not of its form."""
+_FIELDS: Final[Mapping[str, tuple[str, _Read]]] = {
+    "id": ("id", _identity),
+    "content": ("body", _content),
+    "taskId": ("task_id", _task_id),
+    "title": ("title", _word(note_names.MAX_TITLE)),
+    **{name: (name, _word(MAX_WORD)) for name in ("type", "category", "entity", "source", "status")},
+    "tags": ("tags", _words(MAX_TAGS)),
+    "keywords": ("keywords", _words(MAX_KEYWORDS)),
+    "importance": ("importance", _importance),
+    "created": ("created", _moment),
+    "updated": ("updated", _moment),
+    "relations": ("relations", _relations),
+    "metadata": ("metadata", _metadata),
+}
+"""By their names in a record: the field of a draft, and how it is read."""
+
+
 def _answer(taken: Taken) -> dict[str, Any]:
     said = {"state": taken.state, "id": taken.id, "why": taken.why, "project": taken.project}
     return {name: value for name, value in said.items() if value is not None}
 
 
-def _size(found: dict[str, Any]) -> int:
+def _size(found: Mapping[str, Any]) -> int:
     return len(json.dumps(found, ensure_ascii=False).encode())
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from confide_crypto.errors import KeyFileError, KeyTextError
 from confide_crypto.keys.files import (
@@ -75,6 +75,24 @@ class Joined:
     daemon_key: bytes | None = None
     pair: tuple[bytes, bytes] | None = field(default=None, repr=False)
 
+    @classmethod
+    def read(cls, record: Any) -> Self:
+        """The daemon that `as_record` has written. Raises ValueError, KeyError, TypeError, IndexError, KeyTextError."""
+        daemon_key = bytes.fromhex(record["daemonEd25519"]) if "daemonEd25519" in record else None
+        if daemon_key is not None and len(daemon_key) != KEY_LENGTH:
+            raise ValueError("a key has 32 bytes")
+        pair = (bytes.fromhex(record["pair"][0]), bytes.fromhex(record["pair"][1])) if "pair" in record else None
+        return cls(str(record["url"]), parse_daemon_key(str(record["daemonKey"])), daemon_key, pair)
+
+    def as_record(self) -> dict[str, str | list[str]]:
+        """As it is kept, in JSON."""
+        record: dict[str, str | list[str]] = {"url": self.url, "daemonKey": format_daemon_key(self.daemon_static)}
+        if self.daemon_key is not None:
+            record["daemonEd25519"] = self.daemon_key.hex()
+        if self.pair is not None:
+            record["pair"] = [part.hex() for part in self.pair]
+        return record
+
 
 def load_pin(path: Path) -> Joined | None:
     """The daemon joined, or None where this machine has joined none.
@@ -85,24 +103,14 @@ def load_pin(path: Path) -> Joined | None:
         return None
     data = read_private_file(path)
     try:
-        record = json.loads(data)
-        daemon_key = bytes.fromhex(record["daemonEd25519"]) if "daemonEd25519" in record else None
-        if daemon_key is not None and len(daemon_key) != KEY_LENGTH:
-            raise ValueError("a key has 32 bytes")
-        pair = (bytes.fromhex(record["pair"][0]), bytes.fromhex(record["pair"][1])) if "pair" in record else None
-        return Joined(str(record["url"]), parse_daemon_key(str(record["daemonKey"])), daemon_key, pair)
+        return Joined.read(json.loads(data))
     except (ValueError, KeyError, TypeError, IndexError, KeyTextError) as error:
         raise KeyFileError(path, "is damaged", hint="join again, or restore the file") from error
 
 
 def save_pin(path: Path, joined: Joined) -> None:
     """Pin a daemon, in place of any other."""
-    record: dict[str, str | list[str]] = {"url": joined.url, "daemonKey": format_daemon_key(joined.daemon_static)}
-    if joined.daemon_key is not None:
-        record["daemonEd25519"] = joined.daemon_key.hex()
-    if joined.pair is not None:
-        record["pair"] = [part.hex() for part in joined.pair]
-    write_private_file(path, json.dumps(record).encode(), replace=True)
+    write_private_file(path, json.dumps(joined.as_record()).encode(), replace=True)
 
 
 def follow(path: Path, pinned: Joined, connection: Connection) -> None:

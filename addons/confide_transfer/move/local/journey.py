@@ -156,7 +156,7 @@ class Journey:
         async with self._arrival() as connection:
             stands = await state(Patient(connection), "the daemon of this machine")
         if stands["state"] == "left":
-            self._aside = await places.set_aside(self._paths.daemon_data)
+            self._aside = await places.set_aside(self._paths)
         elif stands["state"] == "settled" and stands["revisions"]:
             hint = f"give {self._paths.daemon_data} another name, and move again"
             raise MoveError("this machine has a memory of its own already, which was never moved", hint=hint)

@@ -9,33 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from confide_crypto.errors import DeniedError, KeyFileError, KeyTextError, RequestError
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.files import read_private_file, remove_private_file, write_private_file
-from confide_crypto.keys.identity import Identity, format_daemon_key, parse_daemon_key
+from confide_crypto.keys.identity import Identity
 from confide_crypto.limits import Timers
 from confide_crypto.transport.dial import shown_url
 from confide_crypto.transport.open import Connection, connect
 from confide_proxy.config import ProxyConfig
-from confide_proxy.errors import MoveError, StateError
-from confide_proxy.link import daemon
+from confide_proxy.errors import StateError
+from confide_proxy.link import daemon, local
 from confide_proxy.link.daemon import Joined
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.link.link import CONNECT_DEADLINE_S, end
 from confide_proxy.paths import Paths
-
-STOP_DEADLINE_S: Final = 20.0
-_POLL_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +73,7 @@ def load(path: Path) -> Note | None:
     try:
         said = json.loads(data)
         return Note(_place(said["from"]), _place(said["to"]), said["over"] is True, int(said["changes"]))
-    except (ValueError, KeyError, TypeError, KeyTextError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, KeyTextError) as error:
         raise KeyFileError(path, "is damaged", hint="delete it, and begin the move again") from error
 
 
@@ -154,9 +149,10 @@ def as_shown(place: Place, connection: Connection) -> Place:
     return Place(Joined(place.joined.url, static, key))
 
 
-async def set_aside(data: Path) -> Path:
-    """End the daemon of this machine, and give its data folder another name; which. Raises MoveError, StateError."""
-    await _stop(data)
+async def set_aside(paths: Paths) -> Path:
+    """End the daemon of this machine, and give its data folder another name; which. Raises DaemonStopError, StateError."""
+    await local.stop(paths)
+    data = paths.daemon_data
     aside = data.with_name(f"{data.name}-moved-{time.strftime('%Y%m%d-%H%M%S')}")
     try:
         await asyncio.to_thread(data.rename, aside)
@@ -165,37 +161,9 @@ async def set_aside(data: Path) -> Path:
     return aside
 
 
-async def _stop(data: Path) -> None:
-    try:
-        pid = int(json.loads(read_private_file(data / daemon.ADDRESS_FILE))["pid"])
-        os.kill(pid, signal.SIGTERM)
-    except (KeyFileError, ValueError, KeyError, TypeError, OSError):
-        return  # none runs
-    with suppress(TimeoutError):
-        async with asyncio.timeout(STOP_DEADLINE_S):
-            while _is_alive(pid):  # noqa: ASYNC110 - of another process, which is nobody's child
-                await asyncio.sleep(_POLL_S)
-            return
-    raise MoveError("the daemon of this machine does not end", hint="end it, and try again")
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return False
-    return True
-
-
-def _said(place: Place) -> dict[str, str] | None:
-    if place.joined is None:
-        return None
-    said = {"url": place.joined.url, "daemonKey": format_daemon_key(place.joined.daemon_static)}
-    return said | ({"daemonEd25519": place.joined.daemon_key.hex()} if place.joined.daemon_key else {})
+def _said(place: Place) -> dict[str, str | list[str]] | None:
+    return None if place.joined is None else replace(place.joined, pair=None).as_record()
 
 
 def _place(said: Any) -> Place:
-    if said is None:
-        return Place(None)
-    key = bytes.fromhex(said["daemonEd25519"]) if "daemonEd25519" in said else None
-    return Place(Joined(str(said["url"]), parse_daemon_key(str(said["daemonKey"])), key))
+    return Place(None if said is None else Joined.read(said))
