@@ -11,18 +11,21 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from confide_daemon.cli.console import Bar, Here, Output, command, remark, say
+from confide_daemon.embedding import Model, Vectors
 from confide_daemon.errors import BadNameError, EmbedderError, LockedError
-
-if TYPE_CHECKING:
-    from confide_daemon.embedding import Model, Vectors
-    from confide_daemon.spaces.models import IndexSettings
-    from confide_daemon.store.store import Store
-    from confide_daemon.store.tables.pieces import Generation
+from confide_daemon.retrieval.search import engine
+from confide_daemon.retrieval.search.query import SearchQuery
+from confide_daemon.spaces import models
+from confide_daemon.spaces.custodian import Custodian
+from confide_daemon.spaces.models import IndexSettings
+from confide_daemon.store.store import Store
+from confide_daemon.store.tables.pieces import Generation, model_name
+from confide_memory.markdown import headings
 
 QUESTIONS = 100
 MOST_QUESTIONS = 5000
@@ -52,10 +55,6 @@ def bench(
     ] = None,
 ) -> Output:
     """Ask a space your own questions: how long each step takes, and how often the right document comes first."""
-    from confide_daemon.spaces import models
-    from confide_daemon.spaces.custodian import Custodian
-    from confide_daemon.store.store import Store
-
     found, settings = here.paths, here.config()
     asked = read_questions(queries) if queries is not None else None
     with here.opened() as state:
@@ -207,8 +206,6 @@ def read_questions(path: Path) -> list[Question]:
 
 def own_questions(store: Store, count: int = QUESTIONS) -> list[Question]:
     """Headings of the space's own notes, each the only one of its name, with the documents that they stand in."""
-    from confide_memory.markdown import headings
-
     found: dict[str, set[str]] = {}
     with store.reading():
         rows = [row for row in store.documents.listed(None) if not row.deleted and row.source == "memory"]
@@ -248,8 +245,6 @@ def measure(
 
 def _model_of(live: Generation | None, handles: Sequence[Model]) -> Model | None:
     """The model whose vectors are live, once it is loaded; None where there is none."""
-    from confide_daemon.store.tables.pieces import model_name
-
     for handle in handles if live is not None else ():
         handle.wait(LOAD_S)
         model = handle.embedder
@@ -268,9 +263,6 @@ class _Asker:
 
     def ask(self, question: Question, figures: Figures) -> None:
         """One question, as a search of an agent asks it, and what it adds to the figures."""
-        from confide_daemon.retrieval.search import engine
-        from confide_daemon.retrieval.search.query import SearchQuery
-
         timings: dict[str, float] = {}
         started = time.perf_counter()
         vector = self._vector(question.text, timings)

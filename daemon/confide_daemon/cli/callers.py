@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from confide_crypto.errors import EXIT_INPUT, ConfideError
+from confide_crypto.keys.identity import fingerprint_words, format_daemon_key, format_public_key, typed_words
+from confide_crypto.sealing.roster import Roster
+from confide_daemon.access import enrollment
+from confide_daemon.access.callers import Caller, Grants
+from confide_daemon.access.registry import Registry, State
+from confide_daemon.access.revocations import Revocations
 from confide_daemon.cli.console import (
     AsJson,
     Config,
@@ -27,11 +33,10 @@ from confide_daemon.cli.console import (
     rights_of,
     say,
 )
-
-if TYPE_CHECKING:
-    from confide_crypto.sealing.roster import Roster
-    from confide_daemon.access.callers import Caller, Grants
-    from confide_daemon.access.registry import Registry, State
+from confide_daemon.sealing.rosters import Rosters
+from confide_daemon.spaces.custodian import Custodian
+from confide_daemon.store.store import Store
+from confide_memory.documents import GLOBAL_PROJECT
 
 callers_app = typer.Typer(invoke_without_command=True)
 _TRIES = 3
@@ -76,9 +81,6 @@ def callers_add(
     expires: Expires = None,
 ) -> Output:
     """Let a machine in by its public key line, without an invite."""
-    from confide_crypto.keys.identity import fingerprint_words, format_daemon_key
-    from confide_daemon.access import enrollment
-
     rights = rights_of(scope, projects, sources, expires)
     with here.opened() as state:
         caller = enrollment.add_line(state.registry, line, name=name, space=space, rights=rights)
@@ -95,8 +97,6 @@ def callers_add(
 @command
 def callers_show(here: Here, name: Name) -> Output:
     """Show everything about one machine."""
-    from confide_daemon.access import enrollment
-
     with here.opened() as state:
         caller = enrollment.named(state.registry, name)
     told = facts(caller)
@@ -130,8 +130,6 @@ def callers_approve(
     ] = None,
 ) -> Output:
     """Let a machine in that has joined and waits, by the six words that it shows."""
-    from confide_daemon.access import enrollment
-
     with here.opened() as state:
         caller = enrollment.named(state.registry, name)
         if caller.approved_at is None:
@@ -149,8 +147,6 @@ def callers_rename(
     here: Here, name: Name, new_name: Annotated[str, typer.Argument(help="What to call it from now on.")]
 ) -> Output:
     """Give a machine another name; it stays connected, and keeps its space."""
-    from confide_daemon.access import enrollment
-
     with here.opened() as state:
         caller = enrollment.rename(state.registry, name, new_name)
     return Output(facts(caller), [f"renamed: {name} is now {caller.alias}"])
@@ -167,8 +163,6 @@ def callers_grant(
     expires: Expires = None,
 ) -> Output:
     """Change what a machine may do, within a second also where it is connected; what is not given stays as it was."""
-    from confide_daemon.access import enrollment
-
     rights = rights_of(scope, projects, sources, expires)
     if rights.is_empty:
         raise typer.BadParameter("give at least one of --scope, --projects, --sources, --expires")
@@ -183,11 +177,6 @@ def callers_grant(
 
 def _missing_projects(state: State, caller: Caller) -> list[str]:
     """The projects of its grant that hold nothing, as far as the database can be opened here: its machines may keep the key."""
-    from confide_crypto.errors import ConfideError
-    from confide_daemon.spaces.custodian import Custodian
-    from confide_daemon.store.store import Store
-    from confide_memory.documents import GLOBAL_PROJECT
-
     wanted = (caller.grants.projects or frozenset()) - {GLOBAL_PROJECT}
     path = state.folder.space(caller.space_id)
     if not wanted or not path.exists():
@@ -211,11 +200,6 @@ def revoke(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> Output:
     """Shut a machine out for good; its live connections end within a second. Then list whom it has brought in."""
-    from confide_crypto.keys.identity import fingerprint_words
-    from confide_daemon.access import enrollment
-    from confide_daemon.access.revocations import Revocations
-    from confide_daemon.sealing.rosters import Rosters
-
     with here.opened() as state:
         if not (yes or here.is_quiet) and can_ask():
             words = fingerprint_words(enrollment.named(state.registry, name).public_key)
@@ -261,8 +245,6 @@ def _shut_out_brought(
     registry: Registry, gone: Caller, roster: Roster | None, *, is_all: bool
 ) -> list[tuple[Caller, bool]]:
     """Whom a machine has brought in, and these, each with whether it was shut out too; a person is asked where one is there."""
-    from confide_daemon.access import enrollment
-
     keys = [gone.public_key, *(roster.earlier_keys(gone.public_key) if roster else ())]
     added_by = roster.added_by if roster else {}
     brought: dict[bytes, tuple[Caller, bool]] = {}
@@ -281,8 +263,6 @@ def _shut_out_brought(
 
 
 def _is_to_go(gone: Caller, one: Caller) -> bool:
-    from confide_crypto.keys.identity import fingerprint_words
-
     words = fingerprint_words(one.public_key)
     return typer.confirm(f"{gone.alias} has brought in {one.alias}  {words}: shut it out too?", err=True)
 
@@ -294,8 +274,6 @@ def confirm(caller: Caller, given: str | None = None) -> None:
 
     Raises ConfideError where they are others, or nobody can be asked.
     """
-    from confide_crypto.keys.identity import fingerprint_words, typed_words
-
     if given is None and not can_ask():
         raise ConfideError(
             f"{caller.alias} was not approved: this is no terminal to ask at",
@@ -332,8 +310,6 @@ def granted(grants: Grants) -> dict[str, Any]:
 
 def facts(caller: Caller) -> dict[str, Any]:
     """A machine as --json shows it. Times are seconds since 1970; null is all, never, or not yet."""
-    from confide_crypto.keys.identity import fingerprint_words, format_public_key
-
     return {
         "name": caller.alias,
         "space": caller.space,
@@ -353,8 +329,6 @@ def facts(caller: Caller) -> dict[str, Any]:
 
 
 def _line(caller: Caller, width: int) -> str:
-    from confide_crypto.keys.identity import fingerprint_words
-
     words = fingerprint_words(caller.public_key)
     parts = [
         f"{caller.alias:<{width}}",

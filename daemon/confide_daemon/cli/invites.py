@@ -6,12 +6,18 @@ import socket
 import sys
 import time
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
+import segno
 import typer
 
 from confide_crypto.errors import ConfideError
+from confide_crypto.keys.identity import fingerprint_words
+from confide_daemon.access import enrollment
+from confide_daemon.access.enrollment import MadeInvite, parse_ttl
+from confide_daemon.access.invites import Invites, OpenInvite
+from confide_daemon.access.registry import State
 from confide_daemon.cli.callers import confirm, granted
 from confide_daemon.cli.console import (
     Expires,
@@ -29,13 +35,10 @@ from confide_daemon.cli.console import (
     rights_of,
     say,
 )
+from confide_daemon.cli.health import answers
 from confide_daemon.config import DEFAULT_PORT, DaemonConfig, parse_listen
+from confide_daemon.datadir import instance
 from confide_memory.commands.group import Group
-
-if TYPE_CHECKING:
-    from confide_daemon.access.enrollment import MadeInvite
-    from confide_daemon.access.invites import OpenInvite
-    from confide_daemon.access.registry import State
 
 _MAKE = "make"
 HEARD_S = 0.5
@@ -89,9 +92,6 @@ def invite(
     ] = None,
 ) -> None:
     """Print the one string with which a machine joins, once; then wait and show who did."""
-    from confide_daemon.access import enrollment
-    from confide_daemon.access.enrollment import parse_ttl
-
     settings = here.config()
     rights = rights_of(scope, projects, sources, expires)
     with here.opened() as state:
@@ -124,8 +124,6 @@ def invite(
 @command
 def invite_ls(here: Here) -> Output:
     """List the invites that can still be used; their strings are shown only once, when they are made."""
-    from confide_daemon.access.invites import Invites
-
     with here.opened() as state:
         entries = Invites(state.registry).open_ones()
 
@@ -153,8 +151,6 @@ def invite_rm(
     here: Here, name: Annotated[str, typer.Argument(help="The machine that the invite was made for.")]
 ) -> Output:
     """Take an open invite back: nobody joins with it any more."""
-    from confide_daemon.access import enrollment
-
     with here.opened() as state:
         gone = enrollment.take_back(state.registry, name)
     return Output({"removed": gone.alias}, [f"removed: the invite for {gone.alias}"])
@@ -175,9 +171,6 @@ def facts(entry: OpenInvite) -> dict[str, Any]:
 
 def _await_join(state: Any, made: MadeInvite, *, as_json: bool) -> None:
     """Show who joins; where that is to be approved, ask right here if somebody can be asked."""
-    from confide_crypto.keys.identity import fingerprint_words
-    from confide_daemon.access import enrollment
-
     if not as_json:
         remark("Waiting for it to be used. Ctrl-C stops waiting and keeps the invite.")
     used = enrollment.wait_for_join(state.registry, made)
@@ -203,8 +196,6 @@ def _await_join(state: Any, made: MadeInvite, *, as_json: bool) -> None:
 
 
 def _show_code(text: str) -> None:
-    import segno
-
     # To stderr like everything that is not data, so that a pipe gets the string alone.
     segno.make(text, error="m", micro=False).terminal(out=sys.stderr, compact=True)
     remark("")
@@ -212,9 +203,6 @@ def _show_code(text: str) -> None:
 
 def _advise(state: State, settings: DaemonConfig, url: str) -> None:
     """Say what would keep this invite from working."""
-    from confide_daemon.cli.health import answers
-    from confide_daemon.datadir import instance
-
     is_running = answers(state.folder.address)
     found = instance.read(state.folder.address) if is_running else None
     bound = found.listens if found and found.listens else parse_listen(settings.server.listen)[0]

@@ -7,21 +7,23 @@ confided vault move    sealed records between the spaces' databases and the vaul
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from confide_crypto.errors import ConfideError
+from confide_daemon.access.jobs import Job, Jobs, Kind
+from confide_daemon.access.registry import open_state
 from confide_daemon.cli.console import Bar, Here, Output, command, remark, say, spaces_of
+from confide_daemon.cli.health import answers, facts_of
 from confide_daemon.datadir.instance import DaemonLock
+from confide_daemon.datadir.key_state import KEEPERS
 from confide_daemon.datadir.paths import Paths
 from confide_daemon.errors import BadNameError, DataFolderError, LockedError
-
-if TYPE_CHECKING:
-    from confide_daemon.access.jobs import Job, Jobs, Kind
 
 POLL_S = 0.2
 # A daemon sees what is asked within a moment, and begins when it has done what was asked before.
@@ -63,8 +65,6 @@ def _work(here: Here, kind: Kind, space: str | None) -> dict[str, dict[str, Any]
         if lock is None:
             return {name: _ask(found, kind, name, space_id, follow) for name, space_id in spaces.items()}
         try:
-            import asyncio
-
             from confide_daemon.server import process
 
             return asyncio.run(process.work(found.data, settings, kind, spaces, follow))
@@ -76,9 +76,6 @@ def _ask(
     found: Paths, kind: Kind, name: str, space_id: str, follow: Callable[[str, str, int, int], None]
 ) -> dict[str, Any]:
     """Asks the running daemon, and waits until it has done it; interrupted, it takes that back."""
-    from confide_daemon.access.jobs import Jobs
-    from confide_daemon.access.registry import open_state
-
     with closing(open_state(found.data)) as state:
         jobs = Jobs(state.registry)
         identity = jobs.ask(kind, space_id)
@@ -126,9 +123,6 @@ def custody(
     keeper: Annotated[str | None, typer.Argument(metavar="[caller|server]", help="Who is to keep it.")] = None,
 ) -> Output:
     """Show or change who keeps the key of a space's database: its machines (caller) or this server, while it is in use."""
-    from confide_daemon.cli.health import answers, facts_of
-    from confide_daemon.datadir.key_state import KEEPERS
-
     if keeper is not None:
         if keeper not in KEEPERS:
             raise BadNameError(f"'{keeper[:40]}' keeps no keys", hint=f"it is one of {', '.join(KEEPERS)}")

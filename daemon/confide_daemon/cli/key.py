@@ -8,8 +8,16 @@ from typing import Annotated
 
 import typer
 
+from confide_crypto.keys.files import make_private_dir
+from confide_crypto.keys.identity import format_daemon_key
+from confide_daemon.access.enrollment import parse_ttl
+from confide_daemon.cli import health
 from confide_daemon.cli.console import Here, Output, clock, command, remark, say
+from confide_daemon.datadir import identity, instance
+from confide_daemon.datadir import identity as rotation
 from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.errors import DataFolderError
+from confide_daemon.store.logs import log_store
 
 UPTAKE_DEADLINE_S = 5.0
 
@@ -20,9 +28,6 @@ key_app = typer.Typer()
 @command
 def key_show(here: Here) -> Output:
     """Print the daemon's public key, for `confide pin`; during a rotation also the old one."""
-    from confide_crypto.keys.identity import format_daemon_key
-    from confide_daemon.datadir import identity as rotation
-
     keys = rotation.load(_folder(here))
     key = format_daemon_key(keys.current.static_key)
     old = keys.rotation
@@ -43,11 +48,6 @@ def key_rotate(
     keep: Annotated[str, typer.Option("--keep", help="How long the old key goes on answering; at most 30d.")] = "30d",
 ) -> Output:
     """Make a new key; machines that connect while the old one still answers follow by themselves."""
-    from confide_crypto.keys.identity import format_daemon_key
-    from confide_daemon.access.enrollment import parse_ttl
-    from confide_daemon.datadir import identity
-    from confide_daemon.store.logs import log_store
-
     folder = _folder(here)
     keep_s = parse_ttl(keep)
     store = here.store()
@@ -69,18 +69,12 @@ def key_rotate(
 @command
 def key_retire(here: Here) -> Output:
     """End the old key of a rotation now; machines that know only that one have to join again."""
-    from confide_daemon.datadir import identity
-    from confide_daemon.store.logs import log_store
-
     folder, store = _folder(here), here.store()
     old = identity.retire(folder) if store is None else log_store().retire(folder, store)
     return Output({"retired": old}, [f"retired: {old or 'a damaged old key'}"])
 
 
 def _folder(here: Here) -> DataFolder:
-    from confide_crypto.keys.files import make_private_dir
-    from confide_daemon.errors import DataFolderError
-
     folder = here.paths.data
     if not folder.identity.exists():
         raise DataFolderError(folder.root, "is not set up", hint="run: confided init")
@@ -90,9 +84,6 @@ def _folder(here: Here) -> DataFolder:
 
 def _is_taken_up(folder: DataFolder, key: str) -> bool | None:
     """Whether the running daemon names the key as its own, waiting a little for it; None where none runs."""
-    from confide_daemon.cli import health
-    from confide_daemon.datadir import instance
-
     if not health.answers(folder.address):
         return None
     deadline = time.monotonic() + UPTAKE_DEADLINE_S

@@ -8,7 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from confide_crypto.errors import EXIT_INPUT, ConfideError
+from confide_daemon.access import space_removal
 from confide_daemon.cli.console import Here, Output, can_ask, command, remark, say
+from confide_daemon.spaces.custodian import Custodian
+from confide_daemon.store.logs import log_store
 
 space_app = typer.Typer()
 _MB = 1_000_000
@@ -18,9 +21,6 @@ _MB = 1_000_000
 @command
 def list_spaces(here: Here) -> Output:
     """List the spaces: their machines, how large they are, and who keeps the keys of their databases."""
-    from confide_daemon.access import space_removal
-    from confide_daemon.spaces.custodian import Custodian
-
     found: list[dict[str, Any]] = []
     with here.opened() as state:
         callers = state.registry.callers()
@@ -52,14 +52,10 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> Output:
     """Remove a space with all that is in it, for good. Its machines have to be shut out before."""
-    from confide_daemon.access import space_removal
-
     if not yes and not (can_ask() and typer.confirm(f"Remove all that the space {name} holds, for good?", err=True)):
         error = ConfideError("nothing was removed", hint=f"with --yes nobody is asked: confided space rm {name} --yes")
         error.exit_code = EXIT_INPUT
         raise error
-    from confide_daemon.store.logs import log_store
-
     config = here.config().store
     # Where the log cannot be asked, nothing is removed.
     with log_store().forgetting(config) if config.url else nullcontext() as forget, here.opened() as state:

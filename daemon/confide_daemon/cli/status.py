@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from confide_crypto.errors import EXIT_UNREACHABLE
+from confide_daemon.access import enrollment
+from confide_daemon.access.audit import Entry
+from confide_daemon.access.enrollment import parse_span
+from confide_daemon.addons import Check
 from confide_daemon.cli.console import Bar, Here, Output, clock, command, remark, say
+from confide_daemon.cli.health import examine, facts, facts_of
 from confide_daemon.cli.jobs import Space, work
-
-if TYPE_CHECKING:
-    from confide_daemon.access.audit import Entry
-    from confide_daemon.addons import Check
 
 
 @command
 def status(here: Here) -> Output:
     """Show whether the daemon runs, and what it holds; ends with 5 where it does not run."""
-    from confide_daemon.cli.health import facts, facts_of
-
     with here.opened() as state:
         known = facts(state)
         told = facts_of(state, is_served=known["running"])
@@ -49,8 +48,6 @@ def doctor(
     space: Space = None,
 ) -> Output:
     """Check the configuration, the keys, every database and the model; ends with 1 if something is wrong."""
-    from confide_daemon.cli.health import examine
-
     if fix:
         for name, outcome in work(here, "fix", space).items():
             for what, count in sorted(outcome["found"].items()):
@@ -110,9 +107,6 @@ def audit(
     ] = None,
 ) -> Output:
     """Show the audit log, oldest first: sessions, refusals, and every change to machines and invites."""
-    from confide_daemon.access import enrollment
-    from confide_daemon.access.enrollment import parse_span
-
     begin = time.time() - parse_span(since) if since else 0.0
     with here.opened() as state:
         found = state.registry.audit_entries(since=begin, alias=caller)

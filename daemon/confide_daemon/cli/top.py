@@ -6,18 +6,18 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from confide_crypto.errors import printable
 from confide_daemon.cli.console import Here, Output, command
 from confide_daemon.datadir import control
 from confide_daemon.errors import NotServedError
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
 
 _PREFIX: Final = "confided_"
 _INFINITE: Final = "+Inf"
@@ -90,8 +90,6 @@ def top(
     interval: Annotated[float, typer.Option("--interval", min=0.5, max=60, help="Seconds between two looks.")] = 2.0,
 ) -> Output | None:
     """Show the running daemon as it works: calls, searches, writes, spaces and disk. Ctrl-C ends it."""
-    from rich.console import Console
-
     console = Console(highlight=False)
     now = _asked(here)
     if once or here.is_quiet or not console.is_terminal:
@@ -101,8 +99,6 @@ def top(
 
 
 def _live(here: Here, console: Any, now: Figures, interval: float) -> None:
-    from rich.live import Live
-
     before, asked_at = now, time.monotonic()
     with Live(frame(now, None, 0.0), console=console, screen=True, auto_refresh=False) as live:
         while True:
@@ -167,9 +163,6 @@ def facts(now: Figures) -> dict[str, Any]:
 
 def frame(now: Figures, before: Figures | None, took_s: float) -> RenderableType:
     """The whole picture: since `before`, `took_s` seconds ago, or since the daemon's start."""
-    from rich.console import Group
-    from rich.text import Text
-
     well = "well" if not now.health else f"not well: {', '.join(now.health)}"
     earlier = None if before is None else before.one("process_cpu_seconds_total")
     cpu = _rate(now.one("process_cpu_seconds_total"), earlier, took_s)
@@ -211,9 +204,6 @@ def _table(
     name: str,
     errors: Mapping[str, float] | None,
 ) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column(title, min_width=22)
     for column in ("count", "per s", "p50", "p95", *(("errors",) if errors is not None else ())):

@@ -8,8 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from confide_daemon import __version__
+from confide_daemon.access.registry import look_at_upgrade, open_master
 from confide_daemon.cli.console import Here, Output, command, remark, say
+from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.errors import AlreadyServedError
+from confide_daemon.server.operator import upgrading
 from confide_memory.versions import WINDOW, is_behind
 
 
@@ -26,8 +29,6 @@ def upgrade(
 
 
 def _outlook(here: Here) -> Output:
-    from confide_daemon.access.registry import look_at_upgrade
-
     config = here.config()
     target = config.backup.to
     found = look_at_upgrade(here.paths.data)
@@ -66,10 +67,6 @@ def _outlook(here: Here) -> Output:
 
 
 def _upgraded(here: Here, *, wants_snapshot: bool) -> Output:
-    from confide_daemon.access.registry import open_master
-    from confide_daemon.datadir.instance import DaemonLock
-    from confide_daemon.server.operator import upgrading
-
     config = here.config()
     folder = here.paths.data
     open_master(folder)  # before a lock is made in what is no data folder

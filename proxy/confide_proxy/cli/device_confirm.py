@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -15,11 +15,9 @@ from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.roster_entry import Change, Device, Entry
 from confide_proxy.cli.console import Here, Output, command, confirmed, remark, row, say
 from confide_proxy.cli.devices import Words, ask, compare, connected
+from confide_proxy.devices.connection import SpaceConnection
+from confide_proxy.devices.fork import Fork
 from confide_proxy.errors import AnotherSpaceError, DeviceError, NotADeviceError
-
-if TYPE_CHECKING:
-    from confide_proxy.devices.connection import SpaceConnection
-    from confide_proxy.devices.fork import Fork
 
 
 @command

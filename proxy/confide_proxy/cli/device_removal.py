@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from confide_crypto.errors import ConfideError, RequestError, printable
-from confide_crypto.keys.identity import fingerprint_words
+from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_crypto.sealing.roster_entry import Device
+from confide_memory.documents import Asks
 from confide_proxy import addons
 from confide_proxy.cli.console import Here, Output, command, confirmed, identified, remark, row, say
 from confide_proxy.cli.devices import Name, Yes, ask, connected
 from confide_proxy.devices import roster_client
+from confide_proxy.devices.connection import SpaceConnection
+from confide_proxy.devices.keyring import Keyring
 from confide_proxy.devices.members import facts, find, remover
+from confide_proxy.devices.reseal import Resealing
 from confide_proxy.errors import DeviceError
 
 if TYPE_CHECKING:
-    from confide_crypto.keys.identity import Identity
-    from confide_memory.documents import Asks
-    from confide_proxy.devices.connection import SpaceConnection
-    from confide_proxy.devices.keyring import Keyring
     from confide_proxy.mcp.client import Client
 
 _PAGE: Final = 1000
@@ -170,8 +170,6 @@ async def sealed_secrets(link: Asks, below: int | None) -> dict[str, dict[str, A
 
 
 async def _reseal(space: SpaceConnection) -> int:
-    from confide_proxy.devices.reseal import Resealing
-
     keys = space.keyring.keys
     if keys is None:
         return 0

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -28,13 +28,11 @@ from confide_proxy.cli.console import (
     seconds,
     typed,
 )
+from confide_proxy.devices.connection import SpaceConnection
+from confide_proxy.devices.keyring import Keyring
 from confide_proxy.devices.members import add, card_of, checked, facts, invite, iso, listed, require_keys, waiting
 from confide_proxy.errors import DeviceError
 from confide_proxy.link import daemon
-
-if TYPE_CHECKING:
-    from confide_proxy.devices.connection import SpaceConnection
-    from confide_proxy.devices.keyring import Keyring
 
 device_app = typer.Typer()
 
@@ -54,8 +52,6 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The machine's name, o
 @command
 async def device_ls(here: Here) -> Output:
     """List the devices of the space, who waits to be one, and the words by which people know the space."""
-    from confide_proxy.devices.connection import SpaceConnection
-
     async with SpaceConnection.open(here.paths, here.config) as space:
         keyring = space.keyring
         try:
@@ -192,8 +188,6 @@ async def connected(
 
     `may_have_parted`: another branch of the roster than this machine's is left as the keyring's problem.
     """
-    from confide_proxy.devices.connection import SpaceConnection
-
     async with SpaceConnection.open(here.paths, here.config) as space:
         try:
             await space.keyring.refresh(space.connection)

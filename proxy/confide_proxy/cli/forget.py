@@ -20,11 +20,10 @@ from confide_proxy.cli.completion import memory_paths
 from confide_proxy.cli.console import DEADLINE_S, Here, Output, agreed, command, counted, identified, note, row
 from confide_proxy.cli.edit import IsGlobal
 from confide_proxy.cli.search import document_of
+from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
     from confide_proxy.mcp.client import Client
-    from confide_proxy.sync.project import Project
-
 _SHOWN: Final = 8
 _ERASE_DEADLINE_S: Final = 600.0
 _MOST_STEPS: Final = 20_000

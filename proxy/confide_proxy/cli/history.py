@@ -10,7 +10,7 @@ import asyncio
 import difflib
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -41,9 +41,8 @@ from confide_proxy.cli.console import (
 from confide_proxy.cli.search import document_of
 from confide_proxy.config import TRANSCRIPT_SOURCES
 from confide_proxy.errors import SessionError
-
-if TYPE_CHECKING:
-    from confide_proxy.sync.transcripts.source import Source
+from confide_proxy.sync.transcripts.source import Source
+from confide_proxy.sync.transcripts.streamer import sources
 
 transcript_app = typer.Typer()
 
@@ -214,8 +213,6 @@ async def _ask(
 @command
 async def list_sessions(here: Here, project: ProjectDir = Path()) -> Output:
     """The sessions on this machine's disk that are sent, the last first, and how far each one is."""
-    from confide_proxy.sync.transcripts.streamer import sources
-
     read: list[Source] = []
     if here.config.transcripts:
         async with here.client(await identified(here, project), patience_s=QUESTION_S) as client:
@@ -257,8 +254,6 @@ async def forget(
     project: ProjectDir = Path(),
 ) -> Output:
     """Delete a session's transcript from the daemon, with all its text, and take nothing of it again."""
-    from confide_proxy.sync.transcripts.streamer import sources
-
     if document := _DOCUMENT.fullmatch(session):
         agent, session = document[1], document[2]
     if not _SESSION.fullmatch(session):

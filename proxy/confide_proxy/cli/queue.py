@@ -13,6 +13,8 @@ from confide_proxy.cli.console import AsJson, Here, Output, agreed, clock, comma
 from confide_proxy.errors import ToolError
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.offline.journal import Entry, Journal
+from confide_proxy.sealing.context import Sealing
+from confide_proxy.sealing.tool_calls import Asked, SealedCalls
 
 queue_app = typer.Typer()
 
@@ -99,9 +101,6 @@ def _as_sent(here: Here, entries: list[Entry]) -> list[Entry]:
 
     What cannot be sealed here yet, or is not let out, is redacted: this goes into logs, and before the eyes of agents.
     """
-    from confide_proxy.sealing.context import Sealing
-    from confide_proxy.sealing.tool_calls import Asked, SealedCalls
-
     policy = here.config.secrets
     if policy.tools == "block":
         policy = policy._replace(tools="redact")

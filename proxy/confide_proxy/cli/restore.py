@@ -32,11 +32,10 @@ from confide_proxy.cli.history import IsGlobal
 from confide_proxy.cli.listing import moment_of
 from confide_proxy.cli.search import document_of
 from confide_proxy.errors import FolderError
+from confide_proxy.sync.folder import Folder
 
 if TYPE_CHECKING:
     from confide_proxy.mcp.client import Client
-    from confide_proxy.sync.folder import Folder
-
 _AT_ONCE: Final = 8
 _MOST_LISTS: Final = 200
 """Of 500 deleted files each, of which one shorter by those that are back is asked for every time."""

@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -32,17 +32,21 @@ from confide_proxy.cli.console import (
     say,
 )
 from confide_proxy.clients.files import replace
-from confide_proxy.config import ProxyConfig, is_fingerprint, policy_of
+from confide_proxy.config import Policy, ProxyConfig, is_fingerprint, policy_of
 from confide_proxy.errors import ConfigError, FolderError, StateError
 from confide_proxy.link import founding
 from confide_proxy.paths import Paths
+from confide_proxy.sealing.detection import scanner
+from confide_proxy.sealing.sealer import Fingerprints, load_fingerprints
 from confide_proxy.sync import project as projects
+from confide_proxy.sync.folder import MAX_FILES, Folder
 from confide_proxy.sync.project import Project
+from confide_proxy.sync.transcripts.files import found_below, opened, origin_of, whole_lines
+from confide_proxy.sync.transcripts.parsers import UnknownLineError
+from confide_proxy.sync.transcripts.source import AS_EXCLUDED, PARSERS
+from confide_proxy.sync.transcripts.streamer import folder_of as transcripts_of
 from confide_proxy.sync.walk import Narrowing
-
-if TYPE_CHECKING:
-    from confide_proxy.config import Policy
-    from confide_proxy.sealing.sealer import Fingerprints
+from confide_proxy.sync.workspace import extra_of
 
 FOUND: Final = 9
 """The exit code where there is a credential that the policy would not let through (docs/commands.md)."""
@@ -88,8 +92,6 @@ def scan(
     project: ProjectDir = Path(),
 ) -> Output:
     """Show which credentials your memory holds, before anything is sent; never their values."""
-    from confide_proxy.sealing.sealer import load_fingerprints
-
     if allow:
         return _allow(here, allow)
     passed: Passed = []
@@ -144,8 +146,6 @@ def _allow(here: Here, given: list[str]) -> Output:
 
 
 def _sights(text: Outgoing, policy: Policy, prints: Fingerprints | None) -> Iterator[dict[str, Any]]:
-    from confide_proxy.sealing.detection import scanner
-
     line, behind = text.line, 0
     for finding in scanner.outside(text.text, scanner.scan(text.text)):
         if not text.is_one_line:
@@ -170,9 +170,6 @@ def of_project(paths: Paths, config: ProxyConfig, project: Project, passed: Pass
 
     Raises FolderError: a folder holds more files than are sent.
     """
-    from confide_proxy.sync.folder import Folder
-    from confide_proxy.sync.workspace import extra_of
-
     limit = config.max_file_kib * 1024
     folders = [Folder(project.name, project.root, extra_of(paths, config, project), limit)]
     if project.name != GLOBAL_PROJECT:
@@ -192,13 +189,8 @@ def of_project(paths: Paths, config: ProxyConfig, project: Project, passed: Pass
 
 
 def _transcripts(agent: str, config: ProxyConfig, passed: Passed) -> Iterator[Outgoing]:
-    from confide_proxy.sync.transcripts.files import found_below, opened, origin_of, whole_lines
-    from confide_proxy.sync.transcripts.parsers import UnknownLineError
-    from confide_proxy.sync.transcripts.source import AS_EXCLUDED, PARSERS
-    from confide_proxy.sync.transcripts.streamer import folder_of
-
     parser = PARSERS[agent]
-    root = folder_of(parser, config)
+    root = transcripts_of(parser, config)
     kept_back: dict[str, bool] = {}
     for file in found_below(root, parser)[0]:
         try:
@@ -225,8 +217,6 @@ def of_files(named: list[Path], config: ProxyConfig, passed: Passed) -> Iterator
 
     Raises FolderError: one that is named is not there.
     """
-    from confide_proxy.sync.folder import MAX_FILES
-
     seen = 0
     for path in named:
         if not path.exists():

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from confide_crypto.errors import ConfideError, RequestError, printable
-from confide_memory.answers import ask, local_time
+from confide_crypto.errors import ConfideError, printable
+from confide_memory.answers import local_time
 from confide_memory.documents import MAX_TEXT_BYTES
 from confide_proxy.cli.console import (
     Here,
@@ -28,19 +28,21 @@ from confide_proxy.cli.console import (
     say,
     terminal,
 )
+from confide_proxy.cli.device_removal import documents_of
+from confide_proxy.cli.progress import SyncProgress
 from confide_proxy.devices import roster_client
+from confide_proxy.errors import NoSecretError
+from confide_proxy.sealing.open import open_secret, secret_id_of
+from confide_proxy.sealing.rescan import Document, Outcome, Rescan, policy_of
+from confide_proxy.sealing.sealer import Sealer, load_fingerprints
+from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
-    from confide_proxy.cli.progress import SyncProgress
     from confide_proxy.mcp.client import Client
-    from confide_proxy.sealing.rescan import Document, Outcome, Rescan
-    from confide_proxy.sync.project import Project
-
 LEFT: Final = 9
 """The exit code where credentials are left in clear (docs/commands.md)."""
 _SHOWN: Final = 50
 _SHOWN_REVISIONS: Final = 8
-_DEADLINE_S: Final = 10.0
 _LISTED: Final = 1000
 _PREFIX: Final = re.compile(r"[0-9a-fA-F]{4,31}")
 """Of an id: what people copy. A whole one has 32 digits."""
@@ -76,9 +78,6 @@ async def rescan(
 
 async def _rescan(here: Here, project: Project, is_sure: bool | None, is_quiet: bool) -> tuple[Outcome, bool]:
     """What was found or done, and whether it was a look alone. `is_sure`: None asks."""
-    from confide_proxy.sealing.rescan import Rescan, policy_of
-    from confide_proxy.sealing.sealer import Sealer, load_fingerprints
-
     async with here.client(project) as client:
         keyring, deposit = client.sealing.keyring, client.sealing.deposit
         if is_sure is not False and keyring.keys is None:
@@ -93,8 +92,6 @@ async def _rescan(here: Here, project: Project, is_sure: bool | None, is_quiet: 
             return Rescan(
                 client.connection, sealer, deposit, lambda done, total: bar.follow(done, total, "stored texts")
             )
-
-        from confide_proxy.cli.progress import SyncProgress  # late: `confide status` imports this module
 
         if not is_sure:
             with SyncProgress(terminal(stderr=True)) as bar:
@@ -118,8 +115,6 @@ async def _rescan(here: Here, project: Project, is_sure: bool | None, is_quiet: 
 @command
 async def list_secrets(here: Here, project: ProjectDir = Path()) -> Output:
     """List the sealed credentials of the space by their placeholders, with the files they are in; never their values."""
-    from confide_proxy.cli.device_removal import documents_of  # late: `confide status` imports this module
-
     async with here.client(await identified(here, project)) as client:
         found = [one async for page in roster_client.records(client.connection) for one in page]
         places: dict[str, list[str]] = {}
@@ -148,8 +143,6 @@ async def show(
     project: ProjectDir = Path(),
 ) -> Output:
     """Open a sealed credential on this machine, and print it to the terminal."""
-    from confide_proxy.sealing.open import open_secret, secret_id_of
-
     is_prefix = bool(_PREFIX.fullmatch(secret.strip()))
     if not is_prefix:
         secret_id_of(secret)  # what names nothing is said before anybody is asked
@@ -173,8 +166,6 @@ async def show(
 
 async def _by_prefix(client: Client, prefix: str) -> str:
     """The id of the one secret that begins so. Raises NoSecretError: none does, or more than one."""
-    from confide_proxy.errors import NoSecretError
-
     found = [
         one["id"]
         async for page in roster_client.records(client.connection)
@@ -185,25 +176,6 @@ async def _by_prefix(client: Client, prefix: str) -> str:
         return str(found[0])
     why = f"{len(found)} sealed secrets begin" if found else "no sealed secret begins"
     raise NoSecretError(f"{why} with {prefix}", hint="confide secrets ls lists them")
-
-
-async def unsealed(client: Client) -> dict[str, Any] | None:
-    """How many credentials the space holds in clear as far as anybody has looked, and when; None where there is nothing to tell: nobody
-    has looked, in a space that is no older than sealing, or this machine may not know."""
-    try:
-        answer = await ask(client.connection, "unsealed", {}, timeout_s=_DEADLINE_S)
-    except RequestError:
-        return None  # a caller of some projects alone is not told, and an older daemon does not know
-    if answer["findings"] is not None and answer["seenAt"] is not None:
-        return {"findings": answer["findings"], "seenAt": answer["seenAt"]}
-    return {"findings": None, "seenAt": None} if answer["findings"] is None and answer["isDue"] else None
-
-
-def unsealed_line(told: dict[str, Any]) -> str:
-    count = told["findings"]
-    if count is None:
-        return "nobody has looked, and there are texts from before anything was sealed: confide secrets rescan"
-    return f"{count:,}, seen {local_time(told['seenAt'])}{': confide secrets rescan' if count else ''}"
 
 
 def _left(outcome: Outcome, *, is_dry: bool) -> int:

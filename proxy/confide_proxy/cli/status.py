@@ -16,9 +16,9 @@ import typer
 from confide_crypto.errors import ConfideError, RequestError, UnreachableError
 from confide_crypto.keys.identity import fingerprint_words, format_daemon_key
 from confide_crypto.transport.dial import shown_url
-from confide_memory.answers import local_time
+from confide_memory.answers import ask, local_time
 from confide_proxy import addons
-from confide_proxy.cli import secrets, status_lines
+from confide_proxy.cli import status_lines
 from confide_proxy.cli.console import (
     QUESTION_S,
     AsJson,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _SHORT: Final = 20
 """Characters of the daemon's key: enough to tell two daemons apart at a glance. What proves a daemon is the pin, never this."""
+_UNSEALED_S: Final = 10.0
 TAKEN: Final = "the daemon keeps the key of the database now, as its machines did before: a thief of its disk and its master.key reads it"
 
 
@@ -78,7 +79,7 @@ def status(
     if "wentBack" in result:
         result["wentBack"] = _went_back_line(result["wentBack"])
     if "unsealedFindings" in result:
-        result["unsealedFindings"] = secrets.unsealed_line(result["unsealedFindings"])
+        result["unsealedFindings"] = _unsealed_line(result["unsealedFindings"])
     for told in more:
         result |= dict.fromkeys(told.data, told.rows)
     _say_all(status_lines.summary(result, more))
@@ -107,7 +108,7 @@ async def _status(here: Here, folder: Path) -> tuple[dict[str, Any], list[addons
     asked = await asyncio.to_thread(addons.each, "status")
     async with here.client(project, patience_s=QUESTION_S) as client:
         # Before the call: a daemon that goes away answers what was asked, and no more.
-        unsealed = await secrets.unsealed(client)
+        unsealed = await _unsealed(client)
         more = [await ask(client.connection) for ask in asked]
         result = await client.call("memory_status", {})
         result["warnings"] = [*result["warnings"], *await asyncio.to_thread(memory_notices)]
@@ -139,6 +140,25 @@ async def _status(here: Here, folder: Path) -> tuple[dict[str, Any], list[addons
         link = {**result["link"], **up(here.paths, client), "device": await _device(keyring)}
         facts = {**result, **local, "sealing": of_keyring, "link": link, "paths": places_of(here.paths)}
         return facts, more
+
+
+async def _unsealed(client: Client) -> dict[str, Any] | None:
+    """How many credentials the space holds in clear as far as anybody has looked, and when; None where there is nothing to tell: nobody
+    has looked, in a space that is no older than sealing, or this machine may not know."""
+    try:
+        answer = await ask(client.connection, "unsealed", {}, timeout_s=_UNSEALED_S)
+    except RequestError:
+        return None  # a caller of some projects alone is not told, and an older daemon does not know
+    if answer["findings"] is not None and answer["seenAt"] is not None:
+        return {"findings": answer["findings"], "seenAt": answer["seenAt"]}
+    return {"findings": None, "seenAt": None} if answer["findings"] is None and answer["isDue"] else None
+
+
+def _unsealed_line(told: dict[str, Any]) -> str:
+    count = told["findings"]
+    if count is None:
+        return "nobody has looked, and there are texts from before anything was sealed: confide secrets rescan"
+    return f"{count:,}, seen {local_time(told['seenAt'])}{': confide secrets rescan' if count else ''}"
 
 
 def _went_back_line(told: dict[str, Any]) -> str:
