@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,13 +20,16 @@ from confide_crypto.errors import EXIT_CONFIG, EXIT_UNREACHABLE, RequestError
 from confide_daemon import addons
 from confide_daemon.cli import app as commands
 from confide_daemon.config import DaemonConfig
+from confide_daemon.documents.changes import Change
 from confide_daemon.server.mcp import prompts, tool_calls
+from confide_daemon.server.server import REGISTRY_POLL_S
 from confide_daemon.spaces.part import SpacePart
 from confide_daemon.spaces.space import Space
 from confide_daemon.store import logs
 from confide_daemon.tools import search, store
 from confide_daemon.tools.context import Prompt, Tool
 
+DEADLINE_S = 30.0
 ROOT = Path(__file__).parents[2]
 SECRET = "what was stored"
 WITHOUT = "import sys; sys.path[:] = [path for path in sys.path if not path.rstrip('/').endswith('/addons')]\n"
@@ -122,12 +126,36 @@ class Greedy(addons.Addon):
     def space(self, space: Space, config: DaemonConfig) -> list[SpacePart]:
         return [Closing()]
 
+    def service(self, daemon: addons.DaemonHost) -> addons.Service:
+        return Ailing()
+
 
 class Breaking(addons.SessionPart):
     early: ClassVar = {"roster": None}
     operations: ClassVar = {"put": None}
 
     async def run(self) -> None:
+        raise ValueError(SECRET)
+
+
+class Ailing(addons.Service):
+    """It breaks whatever it is told, and whatever it is asked."""
+
+    @property
+    def is_busy(self) -> bool:
+        raise ValueError(SECRET)
+
+    @property
+    def is_backed_up(self) -> bool | None:
+        raise ValueError(SECRET)
+
+    def ailments(self) -> set[str]:
+        raise ValueError(SECRET)
+
+    def changed(self, space_id: str, change: Change) -> None:
+        raise ValueError(SECRET)
+
+    def elsewhere(self, space_id: str) -> None:
         raise ValueError(SECRET)
 
 
@@ -173,3 +201,29 @@ async def test_one_that_breaks_ends_neither_a_session_nor_a_space(
     assert "closing a part of a space broke: ValueError" in caplog.text
     assert SECRET not in caplog.text
     assert "did not close" not in caplog.text
+
+
+@pytest.mark.usefixtures("greedy")
+async def test_a_service_that_breaks_harms_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The daemon answers and ends as it would without it; its operator is told, and of each fault once."""
+    async with loopback.serving(tmp_path / "data") as daemon:
+        async with loopback.machine(daemon) as laptop:
+            await laptop.attach("proj")
+            for text in ("# One\n", "# Two\n"):
+                await laptop.put("memory/a.md", text)
+            assert daemon.daemon.ailments() == {"addons"}
+            daemon.daemon.services.elsewhere("any")
+        assert daemon.daemon.around("none") == (None, None)
+        async with asyncio.timeout(DEADLINE_S):
+            while "is_busy of Ailing" not in caplog.text:  # noqa: ASYNC110 - the log tells nobody
+                await asyncio.sleep(REGISTRY_POLL_S)
+    told = [line for line in caplog.text.splitlines() if "Ailing" in line]
+    assert len(told) == len(set(told))
+    assert {line.partition(" of Ailing")[0].rsplit(" ", 1)[1] for line in told} == {
+        "is_busy",
+        "is_backed_up",
+        "ailments",
+        "changed",
+        "elsewhere",
+    }
+    assert SECRET not in caplog.text

@@ -22,12 +22,11 @@ from confide_crypto.transport.inbox import Toll
 from confide_crypto.transport.open import Connection
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.access import space_removal
-from confide_daemon.access.authorization import Callers, denied
+from confide_daemon.access.authorization import denied
 from confide_daemon.access.registry import State
 from confide_daemon.access.revocations import Revocations
 from confide_daemon.addons import Listening, Peers, PeersHost
 from confide_daemon.config import parse_listen
-from confide_daemon.datadir.identity import Keys
 from confide_daemon.errors import EngineError, OvertakenError
 
 if TYPE_CHECKING:
@@ -157,21 +156,15 @@ class Contact:
 class Door:
     """Who may come in at the address for nodes: another node of this daemon, for a caller that may (PROTOCOL.md 12.2)."""
 
-    def __init__(
-        self, keys: Callable[[], Keys], callers: Callers, *, is_stopping: Callable[[], bool], has_gateway: bool
-    ) -> None:
-        """`has_gateway`: whether callers who come by HTTP are served."""
-        self._keys = keys
-        self._callers = callers
-        self._is_stopping = is_stopping
-        self._has_gateway = has_gateway
+    def __init__(self, daemon: PeersHost) -> None:
+        self._daemon = daemon
 
     def invite_psk(self, _invite_id: bytes) -> None:
         """Nobody joins here."""
 
     def speaker(self, public_key: bytes, hello: dict[str, Any]) -> Speaker:
         """Whom a node speaks for. Raises DeniedError: it is none of this daemon's."""
-        keys = self._keys()
+        keys = self._daemon.keys()
         daemons = [keys.current.public_key, *([keys.rotation.old.public_key] if keys.rotation else [])]
         try:
             return Speaker.read(hello, public_key, daemons, now=time.time())
@@ -188,14 +181,14 @@ class Door:
     async def admit(self, public_key: bytes, hello: dict[str, Any], _invite_id: bytes | None) -> dict[str, Any]:
         """The welcome for the caller that the node speaks for. Raises DeniedError, BusyError."""
         speaker = self.speaker(public_key, hello)
-        if self._is_stopping():
+        if self._daemon.is_stopping:
             raise DeniedError("restart", fingerprint_words(public_key))
         if speaker.is_by_http:
-            if not self._has_gateway:
+            if not self._daemon.answers_callers:
                 raise denied("unknown", public_key)
-            return await self._callers.admit_by_http(speaker.caller)
+            return await self._daemon.callers.admit_by_http(speaker.caller)
         asked = {} if speaker.replaces is None else {"replaces": speaker.replaces}
-        return await self._callers.admit(speaker.caller, asked, None)
+        return await self._daemon.callers.admit(speaker.caller, asked, None)
 
 
 class Nodes(Peers):
@@ -219,16 +212,11 @@ class Nodes(Peers):
 
         daemon, leases = self._daemon, self._leases
         self.goodbye = "restart"  # whoever comes again is served by another one
-        self.ways = holders = Holders(leases, daemon.keys, daemon.timers, is_stopping=lambda: daemon.is_stopping)
+        self.ways = holders = Holders(leases, daemon)
         self._relays = Relays(holders)
         if self._following is not None:
             self._contact = Contact(leases, self._following, lease_s=daemon.config.store.lease_s)
-        self._door = Door(
-            daemon.keys,
-            daemon.callers,
-            is_stopping=lambda: daemon.is_stopping,
-            has_gateway=daemon.answers_callers,
-        )
+        self._door = Door(daemon)
         self._listening = daemon.listener(self._door, self._let_in)
 
     async def _let_in(self, connection: Connection) -> None:

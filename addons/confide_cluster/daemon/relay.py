@@ -20,14 +20,13 @@ from confide_cluster.daemon.spaces.leases import Holder, Leases
 from confide_cluster.shared.speaking import Speaker
 from confide_crypto.errors import ConfideError, ConnectionLost, DeniedError, ProtocolViolation, UnreachableError
 from confide_crypto.keys.identity import Identity
-from confide_crypto.limits import Timers
 from confide_crypto.transport.inbox import Body, Toll
 from confide_crypto.transport.open import Connection, connect
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon import figures
 from confide_daemon.access.callers import Caller
+from confide_daemon.addons import PeersHost
 from confide_daemon.config import parse_listen
-from confide_daemon.datadir.identity import Keys
 from confide_daemon.errors import EngineError
 from confide_daemon.server.mcp.tool_calls import may_be_asked_again
 
@@ -57,14 +56,9 @@ class Far:
 class Holders:
     """One for a daemon; on the event loop."""
 
-    def __init__(
-        self, leases: Leases, keys: Callable[[], Keys], timers: Timers, *, is_stopping: Callable[[], bool]
-    ) -> None:
-        """`is_stopping`: whether nothing is to be begun any more."""
-        self._is_stopping = is_stopping
+    def __init__(self, leases: Leases, daemon: PeersHost) -> None:
         self._leases = leases
-        self._keys = keys
-        self._timers = timers
+        self._daemon = daemon
         self._identity = Identity.generate()  # of this run, and in memory alone
         self._in_use: set[Far] = set()
         leases.relied_on = lambda: {one.space_id: one.node for one in self._in_use}
@@ -104,10 +98,10 @@ class Holders:
                 raise_if_cancelled()
                 log.warning("node %d cannot be reached: %s", holder.node, type(error).__name__)
             else:
-                if is_begun or not self._is_stopping():
+                if is_begun or not self._daemon.is_stopping:
                     return Far(far, space_id, holder.node)
                 far.abort()
-            if (self._is_stopping() and not is_begun) or time.monotonic() >= until:
+            if (self._daemon.is_stopping and not is_begun) or time.monotonic() >= until:
                 raise ConnectionLost(truncated=False, problem="the node that holds the space cannot be reached")
             await asyncio.sleep(LOOK_S)
         return None
@@ -131,7 +125,7 @@ class Holders:
             far.connection.abort()
 
     async def _dial(self, holder: Holder, speaker: Callable[[int], Speaker]) -> Connection:
-        keys = self._keys()
+        keys = self._daemon.keys()
         said = speaker(await self._leases.node())
         return await connect(
             f"ws://{holder.address}",
@@ -140,7 +134,7 @@ class Holders:
             daemon_key=keys.current.public_key,
             hello=said.hello(keys.current, self._identity.public_key, now=int(time.time())),
             timeout_s=DIAL_S,
-            timers=self._timers,
+            timers=self._daemon.timers,
         )
 
     def _moved(self, space_id: str) -> None:

@@ -11,7 +11,7 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,49 +34,47 @@ MAX_DROP_INS = 256
 MAX_LINE_BYTES = 4096
 
 
-async def _never() -> bool:
-    return False
+class Gate:
+    """What is known of connections where keys come in; here nobody is in, and whoever comes has room.
 
+    `Callers` asks it on the event loop.
+    """
 
-async def _at_once(_key: bytes) -> bool:
-    return True
+    @property
+    def is_full(self) -> bool:
+        """Whether nobody fits in."""
+        return False
+
+    def sessions_of(self, _key: bytes) -> int:
+        """How many live connections a key has."""
+        return 0
+
+    def is_live(self, _key: bytes, _session_id: str) -> bool:
+        """Whether a key has a live session of this id."""
+        return False
+
+    async def is_cut_off(self) -> bool:
+        """Whether what other nodes have changed may not be known here, so that nobody new can be let in."""
+        return False
+
+    async def pass_connection(self, _key: bytes) -> bool:
+        """Wait until a key may come in once more; False where it came too often for that."""
+        return True
+
+    def refused(self, key: bytes, reason: str) -> None:
+        """A key may not come in, for this reason."""
 
 
 class Callers:
     """Answers the channel's two questions: the secret of an invite, and whether a proven key may come in."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        authorized: Path,
-        *,
-        sessions_of: Callable[[bytes], int],
-        max_sessions: int,
-        is_full: Callable[[], bool] = lambda: False,
-        is_cut_off: Callable[[], Awaitable[bool]] = _never,
-        is_live: Callable[[bytes, str], bool] = lambda _key, _session: False,
-        pass_connection: Callable[[bytes], Awaitable[bool]] = _at_once,
-        on_refused: Callable[[bytes, str], None] = lambda _key, _reason: None,
-    ) -> None:
-        """
-        Args:
-            sessions_of: counts the live connections of a key, of which it may have `max_sessions`.
-            is_full: says that nobody fits in.
-            is_cut_off: says that what other nodes have changed may not be known here, so that nobody new can be let in.
-            is_live: says whether a key has a live session of this id.
-            pass_connection: waits until a key may come in once more; False where it came too often for that.
-            on_refused: told, on the event loop, of every key that may not come in, and the reason.
-        """
+    def __init__(self, registry: Registry, authorized: Path, gate: Gate, *, max_sessions: int) -> None:
+        """`max_sessions`: live connections that each key may have."""
         self._registry = registry
         self._invites = Invites(registry)
         self._authorized = authorized
-        self._sessions_of = sessions_of
+        self._gate = gate
         self._max_sessions = max_sessions
-        self._is_full = is_full
-        self._is_cut_off = is_cut_off
-        self._is_live = is_live
-        self._pass_connection = pass_connection
-        self._on_refused = on_refused
         # What the folder looked like, and what was found in it: one value, since several threads look at once.
         self._seen: tuple[list[tuple[str, int, int]], list[tuple[bytes, str]]] = ([], [])
 
@@ -93,12 +91,12 @@ class Callers:
         Raises DeniedError: unknown, revoked, not approved yet, expired, too many connections, or an invite that lets nobody in; BusyError:
         the key came too often for a turn.
         """
-        if not await self._pass_connection(public_key):
+        if not await self._gate.pass_connection(public_key):
             raise BusyError
         try:
             return await self._admit(public_key, hello, invite_id)
         except DeniedError as error:
-            self._on_refused(public_key, error.reason)
+            self._gate.refused(public_key, error.reason)
             raise
 
     async def admit_by_http(self, key: bytes) -> dict[str, Any]:
@@ -114,7 +112,7 @@ class Callers:
     def most_sessions(self, public_key: bytes, hello: Mapping[str, Any]) -> int:
         """How many connections the key may have with this one: one more while it replaces a live one of the same key."""
         replaced = hello.get("replaces")
-        return self._max_sessions + (isinstance(replaced, str) and self._is_live(public_key, replaced))
+        return self._max_sessions + (isinstance(replaced, str) and self._gate.is_live(public_key, replaced))
 
     def current(self, public_key: bytes) -> Caller | None:
         """The caller with this key as the registry has it now; None if it may not connect."""
@@ -138,7 +136,7 @@ class Callers:
     async def _admit(self, public_key: bytes, hello: Mapping[str, Any], invite_id: bytes | None) -> dict[str, Any]:
         await self._require_room(public_key)  # before an invite is spent
         caller = await asyncio.to_thread(self._admitted, public_key, invite_id)
-        if self._sessions_of(public_key) >= self.most_sessions(public_key, hello):
+        if self._gate.sessions_of(public_key) >= self.most_sessions(public_key, hello):
             raise denied(
                 "busy", public_key, f"it may hold {self._max_sessions}; close other sessions, or try again later"
             )
@@ -151,9 +149,9 @@ class Callers:
 
     async def _require_room(self, key: bytes) -> None:
         """Raises DeniedError: nobody fits in, or nobody can be let in by what is known here."""
-        if self._is_full():
+        if self._gate.is_full:
             raise denied("busy", key, "as many machines are connected as it serves at once; try again later")
-        if await self._is_cut_off():
+        if await self._gate.is_cut_off():
             raise denied("busy", key, CUT_OFF)
 
     def _admitted(self, public_key: bytes, invite_id: bytes | None) -> Caller:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, RequestError, where
 from confide_crypto.keys.identity import format_daemon_key
@@ -40,10 +40,10 @@ from confide_daemon.server.operator.desk import OperatorDesk
 from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.jobs import Work
 from confide_daemon.server.rates import Rate
+from confide_daemon.server.services import Services
 from confide_daemon.server.session import Session
 from confide_daemon.spaces.maintenance import LOOK_S
-from confide_daemon.spaces.part import unharmed
-from confide_daemon.spaces.pool import Spaces
+from confide_daemon.spaces.pool import Spaces, SpacesHost
 from confide_daemon.spaces.space import Space
 
 log = logging.getLogger(__name__)
@@ -55,6 +55,8 @@ STOP_DEADLINE_S = 10.0
 OPENED_AT_ONCE = 3
 # A proxy asks at once; whoever has not asked by then will not.
 EXPLAIN_S = 10.0
+DISK: Final = "disk"
+"""The word of `/health` while there is little room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,19 @@ class Listen:
     idle_exit_s: float | None = None  # end after this many seconds without a connection; None never ends
 
 
-class Daemon:
-    """A running daemon; `run` serves until it is told to stop."""
+class Daemon(SpacesHost):
+    """A running daemon; `run` serves until it is told to stop.
+
+    Attributes:
+        config_file: goes into backups.
+        is_on_demand: it was started by the machine that it serves.
+        addons: that have something in each session, or beside them.
+        revocations: where keys that end are noted as well.
+        callers: who may come in.
+        desk: the devices of all spaces.
+        services: what add-ons do beside the sessions.
+        peers: other daemons that serve the same spaces.
+    """
 
     def __init__(
         self,
@@ -82,71 +95,31 @@ class Daemon:
         is_on_demand: bool = False,
         addons: Sequence[Addon] = (),
     ) -> None:
-        """What it serves, and how.
-
-        Args:
-            revocations: where keys that end are noted as well.
-            exposition: where metrics are had over TCP; opened and closed with the daemon.
-            config_file: goes into backups.
-            is_on_demand: it was started by the machine that it serves.
-            addons: that have something in each session, or beside them.
-        """
-        self.state = state
-        self.config = config
-        self.config_file = config_file
-        self.is_on_demand = is_on_demand
-        self.spaces = spaces
+        """`exposition`: where metrics are had over TCP; opened and closed with the daemon."""
+        self.state, self.spaces, self.addons = state, spaces, addons
+        self.config, self.config_file, self.is_on_demand = config, config_file, is_on_demand
+        self.timers = timers or Timers.every(config.server.keepalive_s)
+        self.revocations = revocations
+        self.refusals = Refusals()
         self.sessions: set[Session] = set()
         self._explained: set[Connection] = set()
-        self.addons = addons
+        self._leaving: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._keys = LiveKeys(state.folder, state.keys)
         self._keys_complaint = self._registry_complaint = ""
-        self.revocations = revocations
-        self.timers = timers or Timers.every(config.server.keepalive_s)
-        self._refusals = Refusals()
-        pause_s = PAUSE_S if state.registry.shared is None else SHARED_PAUSE_S
-        self._audit = AuditLog(state.registry.transaction, pause_s=pause_s)
-        self._leaving: set[asyncio.Task[None]] = set()
         # Of its own: a revocation must not wait until one of the others is free.
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="confide-registry")
+        pause_s = PAUSE_S if state.registry.shared is None else SHARED_PAUSE_S
+        self._audit = AuditLog(state.registry.transaction, pause_s=pause_s)
         self._work = Work(state.registry, spaces)
-        self.operator = OperatorDesk(
-            state,
-            spaces,
-            lambda: len(self.sessions),
-            per_space=config.metrics.per_space,
-            exposition=exposition,
-            is_on_demand=is_on_demand,
-        )
-        self.operator.also(lambda: {"storage"} if self._registry_complaint else set())
+        self.operator = OperatorDesk(self, exposition)
         self.desk = RosterDesk(state.registry, spaces.rosters)
-        spaces.on_news = self.desk.announce
-        spaces.around = self._around
-        self._admission = Admission(
-            state,
-            config.server,
-            self._refusals,
-            is_cut_off=self.is_cut_off,
-            is_live=self._is_live,
-            on_refused=self._audit.refused,
-        )
+        self._admission = Admission(self, self.refusals, self._audit)
         self.callers = self._admission.callers
-        self._listener = Listener(
-            self.callers,
-            self.let_in,
-            keys=self._keys.in_force,
-            timers=self.timers,
-            refusals=self._refusals,
-            answer=Answers(self.operator.ailments, self._why_unready),
-        )
-        self.services = [found for addon in addons if (found := addon.service(self)) is not None]
-        for service in self.services:
-            self.operator.also(service.ailments)
+        self._listener = Listener(self, self.callers, self.let_in, Answers(self))
+        self.services = Services([found for addon in addons if (found := addon.service(self)) is not None])
         self.peers = next((peers for addon in addons if (peers := addon.peers(self)) is not None), Peers())
-        self.operator.also(self.peers.ailments)
-        if self.peers.ways is not None:
-            spaces.on_elsewhere = self._send_elsewhere
+        spaces.host = self
 
     @property
     def registry(self) -> Registry:
@@ -156,7 +129,7 @@ class Daemon:
     @property
     def answers_callers(self) -> bool:
         """Whether a service answers callers that another node passes on."""
-        return any(service.answers_callers for service in self.services)
+        return self.services.answers_callers
 
     @property
     def is_stopping(self) -> bool:
@@ -169,7 +142,7 @@ class Daemon:
 
     def listener(self, authorize: Authorize, on_open: Callable[[Connection], Awaitable[None]]) -> Listener:
         """Return a socket of its own, for whom `authorize` lets in."""
-        return Listener(authorize, on_open, keys=self.keys, timers=self.timers, refusals=self._refusals)
+        return Listener(self, authorize, on_open)
 
     @property
     def verbs(self) -> Verbs:
@@ -186,14 +159,22 @@ class Daemon:
         for session in self.sessions:
             if session.caller.space_id == space_id:
                 session.announce(change)
-        for service in self.services:
-            service.changed(space_id, change)
+        self.services.changed(space_id, change)
 
-    def _around(self, space_id: str) -> tuple[int | None, bool | None]:
+    def ailments(self) -> set[str]:
+        """What does not work as it should, in the words of `/health`."""
+        found = self.spaces.ailments() | self.services.ailments() | self.peers.ailments()
+        found |= {"storage"} if self._registry_complaint else set()
+        return found | ({DISK} if self.spaces.disk.is_low else set())
+
+    def around(self, space_id: str) -> tuple[int | None, bool | None]:
         """Credentials in clear in a space, and whether it has a proven backup, as far as either is known."""
         counted = self.desk.unsealed.of(space_id)
-        known = [one.is_backed_up for one in self.services if one.is_backed_up is not None]
-        return None if counted is None else counted.findings, any(known) if known else None
+        return None if counted is None else counted.findings, self.services.is_backed_up
+
+    def announce_news(self, space_id: str) -> None:
+        """Tell all machines of a space to look again: it is unlocked, or a key is needed."""
+        self.desk.announce(space_id)
 
     def stop(self) -> None:
         """Ask the daemon to end in good order."""
@@ -220,8 +201,7 @@ class Daemon:
         try:
             await self.peers.open()
             await self.operator.open()
-            for service in self.services:
-                await service.open()
+            await self.services.open()
             await self._write_address(url)
             log.info("confided %s listens on %s", __version__, instance.bound(url, self._bound))
             self.operator.began()
@@ -232,8 +212,7 @@ class Daemon:
             self._stop.set()  # whoever is between its welcome and its session sees it, and goes no further
             instance.remove(self.state.folder.address)
             await self.operator.close()
-            for service in reversed(self.services):
-                await unharmed(service.close(), "closing a service")
+            await self.services.close()
             self._listener.shut()
             await self._close_sessions()
             await self._listener.close()
@@ -246,12 +225,13 @@ class Daemon:
             await asyncio.gather(auditing, *self._leaving, return_exceptions=True)
             await self._audit.flush()
             self._reading.shutdown()
-            self._refusals.report(is_last=True)
+            self.refusals.report(is_last=True)
             log.info("confided ended")
         if self.peers.failure is not None:
             raise self.peers.failure
 
-    def _why_unready(self) -> str | None:
+    def why_unready(self) -> str | None:
+        """Return why no sessions are taken now; None where they are."""
         if self._stop.is_set():
             return "stopping"
         return self.peers.why_unready()
@@ -263,8 +243,7 @@ class Daemon:
     async def let_in(self, connection: Connection, *, is_passed_on: bool = False, is_by_http: bool = False) -> None:
         """Serve a channel until its end, for the caller that it is of."""
         if is_by_http:
-            answering = next(one for one in self.services if one.answers_callers)
-            await self._admission.let_in_node(connection, answering.serve)
+            await self._admission.let_in_node(connection, self.services.serve)
             return
         await self._admission.let_in(connection, partial(self._serve, is_passed_on=is_passed_on))
 
@@ -370,10 +349,10 @@ class Daemon:
                 self.operator.lag.note(time.monotonic() - due)
             version, change = await self._follow_registry(version, change)
             self._end_expired()
-            self._refusals.report()
+            self.refusals.report()
             if self._keys.is_stale():
                 await self._follow_keys(url)
-            if self._admission.is_anybody_in or self._work.is_busy or any(one.is_busy for one in self.services):
+            if self._admission.is_anybody_in or self._work.is_busy or self.services.is_busy:
                 busy_at = time.monotonic()
             elif idle_exit_s is not None and time.monotonic() - busy_at >= idle_exit_s:
                 log.info("nobody connected for %.0f s", idle_exit_s)
@@ -439,8 +418,7 @@ class Daemon:
         if self.revocations is not None:
             try:
                 changed = await asyncio.to_thread(self.revocations.keep, self.state.registry)
-                for service in self.services:
-                    service.revocations_written(changed)
+                self.services.revocations_written(changed)
             except ConfideError as error:
                 log.error("%s", error)
 
@@ -481,7 +459,8 @@ class Daemon:
             session.ended_by = word
             self._in_background(session.shut_out(word))
 
-    def _is_live(self, public_key: bytes, session_id: str) -> bool:
+    def is_live(self, public_key: bytes, session_id: str) -> bool:
+        """Whether a key has a live session of this id, here or passed on to another node."""
         is_here = any(
             session.connection.session_id == session_id
             and session.connection.peer_key == public_key
@@ -490,13 +469,14 @@ class Daemon:
         )
         return is_here or self.peers.is_live(public_key, session_id)
 
-    def _send_elsewhere(self, space_id: str) -> None:
+    def send_elsewhere(self, space_id: str) -> None:
         """Another node holds the space: its sessions have to go there, by coming again."""
+        if self.peers.ways is None:
+            return
         for session in self.sessions:
             if session.caller.space_id == space_id and session.ended_by is None:
                 self._in_background(session.close("restart"))
-        for service in self.services:
-            service.elsewhere(space_id)
+        self.services.elsewhere(space_id)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Begin what nobody waits for before the end."""

@@ -28,7 +28,7 @@ from confide_crypto.transport.task_group import TaskGroup
 from confide_daemon import __version__
 from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.access.registry import Registry
-from confide_daemon.addons import Addon, Operation, Service
+from confide_daemon.addons import Addon, Operation
 from confide_daemon.config import DaemonConfig
 from confide_daemon.documents import transcripts
 from confide_daemon.documents.changes import Change
@@ -53,6 +53,7 @@ from confide_daemon.server.requests.overview import OverviewRequests
 from confide_daemon.server.requests.projects import ProjectRequests
 from confide_daemon.server.requests.sealing import SealedRequests
 from confide_daemon.server.requests.sync import SyncRequests
+from confide_daemon.server.services import Services
 from confide_daemon.spaces.part import unharmed
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
@@ -109,7 +110,7 @@ class SessionsHost(Protocol):
         """All that there are now."""
 
     @property
-    def services(self) -> Sequence[Service]:
+    def services(self) -> Services:
         """What is told of changes beside the machines."""
 
     @property
@@ -402,8 +403,7 @@ class Session:
             async with asyncio.timeout(FINISH_DEADLINE_S + 2 * DRAIN_DEADLINE_S):
                 await asyncio.gather(*(one.close("restart") for one in others))
                 await asyncio.gather(*(one.ended.wait() for one in others))
-                for service in self._daemon.services:
-                    await service.settle(space_id)
+                await self._daemon.services.settle(space_id)
         except TimeoutError:
             raise RequestError("busy", "another machine of this space is still busy", "try again") from None
 
@@ -592,8 +592,7 @@ class Session:
         for session in self._daemon.sessions:
             if session is not self and session.caller.space_id == self.caller.space_id:
                 session.announce(change)
-        for service in self._daemon.services:
-            service.changed(self.caller.space_id, change)
+        self._daemon.services.changed(self.caller.space_id, change)
 
     def publish_here_too(self, change: Change) -> None:
         """For a revision that the caller's machine has not got, though it asked for it."""

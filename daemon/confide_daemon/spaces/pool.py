@@ -57,6 +57,20 @@ LONGEST_PAUSE_S = 60.0
 _AHEAD = "*.db.ahead*"
 
 
+class SpacesHost:
+    """What has the spaces: base of the daemon's, for where no daemon runs."""
+
+    def announce_news(self, space_id: str) -> None:
+        """Tell the machines of a space to look again: it is unlocked, or a key is needed."""
+
+    def send_elsewhere(self, space_id: str) -> None:
+        """Another node holds the space: whoever uses it here has to go there."""
+
+    def around(self, _space_id: str) -> tuple[int | None, bool | None]:
+        """What is known of a space outside of it: credentials in clear, and whether there is a proven backup."""
+        return None, None
+
+
 class Spaces:
     """Opens a space when it is used, one writer a space, and closes it when nobody has used it for a while, or its key is forgotten."""
 
@@ -120,12 +134,7 @@ class Spaces:
         self._unreadable: set[str] = set()  # spaces of which nobody can tell who keeps their keys
         self._standing = StandingFile(state.folder.standing, self._standings)
         self.rosters = Rosters(state.registry)
-        self.on_news: Callable[[str], None] = lambda _space_id: None
-        """Told of a space whose machines should look again: it is unlocked, or a key is needed."""
-        self.on_elsewhere: Callable[[str], None] = lambda _space_id: None
-        """Told of a space that another node holds: whoever uses it here has to go there."""
-        self.around: Callable[[str], tuple[int | None, bool | None]] = lambda _space_id: (None, None)
-        """What is known of a space outside of it: credentials in clear, and whether there is a proven backup."""
+        self.host = SpacesHost()
         sweep(state.folder.spaces)
         space_removal.finish(state)
         if leases is not None:
@@ -259,7 +268,7 @@ class Spaces:
                 await asyncio.to_thread(entry.custodian.take, keys, epoch, may_change=may_change, is_open=is_open)
             except WrongKeyError:
                 if entry.custodian.is_lost and not was_lost:
-                    self.on_news(space_id)  # all of their keys are asked for now
+                    self.host.announce_news(space_id)  # all of their keys are asked for now
                 raise
             try:
                 await self.get(space_id)
@@ -371,7 +380,7 @@ class Spaces:
     async def give_to(self, space_id: str, keeper: Keeper, follow: Follow) -> Custody:
         """Has the server or the machines keep the key from now on. As `Entry.give_to`; its machines are told."""
         custody = await self._entry(space_id).give_to(keeper, follow)
-        self.on_news(space_id)
+        self.host.announce_news(space_id)
         return custody
 
     async def renew(self, space_id: str, follow: Follow) -> Custody:
@@ -420,7 +429,7 @@ class Spaces:
             if self._leases is not None and not (isinstance(error, LockedError) and entry.users):
                 await self._leases.leave(space_id)
             if isinstance(error, FencedError):
-                self.on_elsewhere(space_id)
+                self.host.send_elsewhere(space_id)
             raise
 
     async def _open_in_room(self, space_id: str, entry: Entry) -> Space:
@@ -452,7 +461,7 @@ class Spaces:
         entry.ailed = frozenset()
         self._standing.changed()
         if name.keeper == "caller":
-            self.on_news(space_id)
+            self.host.announce_news(space_id)
         return space
 
     async def _held_of(self, space_id: str, entry: Entry) -> Lease | None:
@@ -485,7 +494,7 @@ class Spaces:
 
     def _lost(self, space_id: str, is_elsewhere: bool) -> None:
         if is_elsewhere:
-            self.on_elsewhere(space_id)
+            self.host.send_elsewhere(space_id)
         if (entry := self._entries.get(space_id)) is not None:
             self._renew(space_id, entry)
 
@@ -520,7 +529,7 @@ class Spaces:
             disk=self.disk,
             turns=self._turns,
             roster=lambda: self.rosters.current(space_id),
-            around=lambda: self.around(space_id),
+            around=lambda: self.host.around(space_id),
             held=held,
             is_known=await asyncio.to_thread(self._is_known, space_id),
             parts=self._parts,

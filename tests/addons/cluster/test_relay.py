@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.support.network.reverse_proxies import free_port
@@ -14,7 +14,7 @@ from confide_cluster.daemon import relay
 from confide_cluster.daemon.relay import Relays
 from confide_cluster.daemon.spaces.leases import Holder
 from confide_crypto.errors import ConnectionLost
-from confide_crypto.limits import DEFAULT_TIMERS
+from confide_daemon.addons import PeersHost
 from confide_daemon.errors import EngineError
 
 
@@ -71,7 +71,7 @@ async def test_whoever_cannot_be_passed_on_is_told_why() -> None:
     leases: Any = Elsewhere()
     nobody: Any = None
     machine: Any = SimpleNamespace(hello={}, peer_key=bytes(32), session_id="ab" * 16)
-    relays = Relays(relay.Holders(leases, nobody, DEFAULT_TIMERS, is_stopping=lambda: False))
+    relays = Relays(relay.Holders(leases, cast("PeersHost", SimpleNamespace(is_stopping=False))))
     with pytest.raises(EngineError, match="node 7 holds it") as told:
         await relays.serve(machine, "space", nobody)
     assert "[node]" in str(told.value.hint)
@@ -86,7 +86,7 @@ async def test_what_was_taken_in_is_passed_on_by_a_node_that_is_to_stop(monkeypa
 
     leases: Any = Held()
     nobody: Any = None
-    here = relay.Holders(leases, nobody, DEFAULT_TIMERS, is_stopping=lambda: True)
+    here = relay.Holders(leases, cast("PeersHost", SimpleNamespace(is_stopping=True)))
     channel = SimpleNamespace(abort=lambda: None)
 
     async def dial(_holder: Holder, _speaker: object) -> Any:

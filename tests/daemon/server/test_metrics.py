@@ -12,7 +12,8 @@ from collections import Counter, namedtuple
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -34,7 +35,7 @@ from confide_daemon.retrieval.search.service import note_stages
 from confide_daemon.server.mcp.tool_calls import tools
 from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.operator.metrics import MOST_SERIES, Metrics
-from confide_daemon.server.operator.now import LAG_S, STATES, Lag, Now, Sizes
+from confide_daemon.server.operator.now import LAG_S, STATES, Lag, Looking, Now, Sizes
 from confide_daemon.store.upkeep import integrity
 from confide_http.server.serving import CERTIFICATE_ENDS
 
@@ -143,7 +144,7 @@ async def test_there_are_450_series_at_most(monkeypatch: pytest.MonkeyPatch) -> 
     async def look() -> Now:
         return now
 
-    metrics = Metrics(look, per_space=True)
+    metrics = Metrics(cast("Looking", SimpleNamespace(look=look)), per_space=True)
     for number in range(4):  # what others add, as a backup's age
         metrics.add(f"more_{number}", "More.", lambda: 1.0)
     found = series(await metrics.text())
@@ -322,4 +323,4 @@ async def test_on_a_small_disk_what_can_wait_does_until_it_has_grown(
         disks.remount(small_disk, "size=2g")
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
         assert (await space.searcher.search(SearchQuery("herons 3"))).mode == "hybrid"
-        assert not daemon.daemon.operator.ailments()
+        assert not daemon.daemon.ailments()

@@ -24,7 +24,7 @@ from confide_crypto.keys.identity import Identity
 from confide_crypto.limits import MAX_MESSAGE, MAX_REQUEST
 from confide_crypto.transport import inbox
 from confide_crypto.transport.open import Connection
-from confide_daemon.access.authorization import Callers
+from confide_daemon.access.authorization import Callers, Gate
 from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.access.registry import Registry
 from confide_daemon.documents import transcripts
@@ -255,12 +255,13 @@ async def test_the_welcome_waits_for_its_turn(registry: Registry, tmp_path: Path
     turn = asyncio.Event()
     asked: list[bytes] = []
 
-    async def in_turn(key: bytes) -> bool:
-        asked.append(key)
-        await turn.wait()
-        return True
+    class InTurn(Gate):
+        async def pass_connection(self, key: bytes) -> bool:
+            asked.append(key)
+            await turn.wait()
+            return True
 
-    callers = Callers(registry, tmp_path, sessions_of=lambda _key: 0, max_sessions=8, pass_connection=in_turn)
+    callers = Callers(registry, tmp_path, InTurn(), max_sessions=8)
     key = Identity.generate().public_key
     coming = asyncio.create_task(callers.admit(key, {}, None))
     while not asked:  # noqa: ASYNC110 - the task's first step

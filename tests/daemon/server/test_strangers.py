@@ -168,5 +168,5 @@ async def test_a_web_page_opens_no_websocket(daemon: Serving, caplog: pytest.Log
     assert refused.value.response.status_code == 403
     assert origin not in caplog.text
     with caplog.at_level(logging.WARNING):
-        daemon.daemon._refusals.report(is_last=True)
+        daemon.daemon.refusals.report(is_last=True)
     assert "1 by web pages" in caplog.text

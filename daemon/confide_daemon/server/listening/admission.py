@@ -4,48 +4,75 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from confide_crypto.transport.open import Connection
-from confide_daemon.access.authorization import Callers
+from confide_daemon.access.audit import AuditLog
+from confide_daemon.access.authorization import Callers, Gate
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.registry import State
-from confide_daemon.config import ServerConfig
+from confide_daemon.config import DaemonConfig
 from confide_daemon.server.listening.refusals import Refusals
 from confide_daemon.server.rates import Rate, Rates
 
 Serve = Callable[[Connection, Caller, Rate], Awaitable[None]]
 
 
-class Admission:
+class Admitting(Protocol):
+    """The daemon, as it is seen by who lets its callers in."""
+
+    @property
+    def state(self) -> State:
+        """The data folder, opened."""
+
+    @property
+    def config(self) -> DaemonConfig:
+        """How many may be in."""
+
+    async def is_cut_off(self) -> bool:
+        """As `Gate.is_cut_off`."""
+
+    def is_live(self, key: bytes, session_id: str) -> bool:
+        """As `Gate.is_live`."""
+
+
+class Admission(Gate):
     """One for a daemon, for all the addresses at which it listens; on the event loop."""
 
-    def __init__(
-        self,
-        state: State,
-        config: ServerConfig,
-        refusals: Refusals,
-        *,
-        is_cut_off: Callable[[], Awaitable[bool]],
-        is_live: Callable[[bytes, str], bool],
-        on_refused: Callable[[bytes, str], None],
-    ) -> None:
-        """`is_cut_off`, `is_live` and `on_refused` as `Callers` has them."""
+    def __init__(self, daemon: Admitting, refusals: Refusals, audit: AuditLog) -> None:
+        self._daemon = daemon
         self._refusals = refusals
-        self._most: Final = config.max_sessions
+        self._audit = audit
+        self._most: Final = daemon.config.server.max_sessions
         self._open: Counter[bytes] = Counter()
         self.rates = Rates()
-        self.callers = Callers(
-            state.registry,
-            state.folder.authorized,
-            sessions_of=lambda key: self._open[key],
-            max_sessions=config.max_sessions_per_caller,
-            is_full=lambda: self._open.total() >= self._most,
-            is_cut_off=is_cut_off,
-            is_live=is_live,
-            pass_connection=self.rates.pass_connection,
-            on_refused=on_refused,
-        )
+        most_of_each = daemon.config.server.max_sessions_per_caller
+        self.callers = Callers(daemon.state.registry, daemon.state.folder.authorized, self, max_sessions=most_of_each)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nobody fits in."""
+        return self._open.total() >= self._most
+
+    def sessions_of(self, key: bytes) -> int:
+        """How many live connections a key has."""
+        return self._open[key]
+
+    def is_live(self, key: bytes, session_id: str) -> bool:
+        """Whether a key has a live session of this id, here or at another node."""
+        return self._daemon.is_live(key, session_id)
+
+    async def is_cut_off(self) -> bool:
+        """Whether what other nodes have changed may not be known here."""
+        return await self._daemon.is_cut_off()
+
+    async def pass_connection(self, key: bytes) -> bool:
+        """Wait until a key may come in once more, at the rate that it may come."""
+        return await self.rates.pass_connection(key)
+
+    def refused(self, key: bytes, reason: str) -> None:
+        """Have it in the audit log that a key may not come in."""
+        self._audit.refused(key, reason)
 
     @property
     def is_anybody_in(self) -> bool:

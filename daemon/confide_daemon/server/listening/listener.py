@@ -11,7 +11,7 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
@@ -21,7 +21,7 @@ from confide_crypto.transport.open import Authorize, Connection, accept
 from confide_daemon import figures
 from confide_daemon.datadir.identity import Keys
 from confide_daemon.errors import ListenError
-from confide_daemon.server.listening.answers import not_found, response
+from confide_daemon.server.listening.answers import Answers, response
 from confide_daemon.server.listening.refusals import Refusals, result_of
 from confide_daemon.server.listening.strangers import HTTP_DEADLINE_S, GuardedConnection, Strangers, limit_http
 
@@ -47,35 +47,43 @@ def where_of(host: str, port: int) -> dict[str, Any]:
     }
 
 
+class Listening(Protocol):
+    """The daemon, as its sockets see it."""
+
+    @property
+    def timers(self) -> Timers:
+        """Of its channels."""
+
+    @property
+    def refusals(self) -> Refusals:
+        """Where it is counted why some became no session."""
+
+    def keys(self) -> Keys:
+        """Return those that are answered to now."""
+
+
 class Listener:
     """Takes connections from `open` until `shut`; what was let in by then is its owner's to end."""
 
     def __init__(
         self,
+        daemon: Listening,
         authorize: Authorize,
         on_open: Callable[[Connection], Awaitable[None]],
-        *,
-        keys: Callable[[], Keys],
-        timers: Timers,
-        refusals: Refusals,
-        answer: Callable[[Request], Response] = not_found,
+        answers: Answers | None = None,
     ) -> None:
         """
         Args:
             authorize: says who may come in.
             on_open: called, without a pause, with each channel that was opened; it serves it until its end.
-            keys: to be answered to.
-            refusals: where it is counted why others became no session.
-            answer: to plain HTTP.
+            answers: to plain HTTP; None: there is nothing to be found.
         """
+        self._daemon = daemon
         self._authorize = authorize
         self._on_open = on_open
-        self._keys = keys
-        self._timers = timers
-        self._refusals = refusals
-        self._answer_plain = answer
+        self._answers = answers or Answers()
         # Of its own for each socket: a flood at one address must not keep those of another one out.
-        self.strangers = Strangers(refusals)
+        self.strangers = Strangers(daemon.refusals)
         self._server: Server | None = None
 
     async def open(self, host: str, port: int) -> None:
@@ -135,7 +143,7 @@ class Listener:
     def _answer(self, _connection: ServerConnection, request: Request) -> Response | None:
         """Answer plain HTTP; None lets a websocket pass on to its handshake."""
         if "websocket" not in request.headers.get("Upgrade", "").lower():
-            return self._answer_plain(request)
+            return self._answers(request)
         # Every browser sends `Origin` and no client of ours does: what any page could open, also to this machine, is not opened at all.
         if not request.headers.get_all("Origin"):
             return None
@@ -144,7 +152,7 @@ class Listener:
 
     async def _handle(self, ws: ServerConnection) -> None:
         assert isinstance(ws, GuardedConnection)
-        keys = self._keys()
+        keys = self._daemon.keys()
         try:
             connection = await accept(
                 ws,
@@ -152,11 +160,11 @@ class Listener:
                 self._authorize,
                 previous=keys.rotation,
                 slot=self.strangers.handshake(ws),
-                timers=self._timers,
+                timers=self._daemon.timers,
             )
         except Exception as error:
             figures.HANDSHAKES.labels(result_of(error)).inc()
-            self._refusals.note(error)
+            self._daemon.refusals.note(error)
             return
         figures.HANDSHAKES.labels("ok").inc()
         ws.let_in()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from confide_daemon import __version__
 from confide_daemon.figures import PREFIX, RECORDED
-from confide_daemon.server.operator.now import Now
+from confide_daemon.server.operator.now import Looking, Now
 
 MOST_SERIES: Final = 450
 MOST_SPACES: Final = 25
@@ -29,8 +29,8 @@ Value = Callable[[], float | None]
 class Metrics(Collector):
     """One for each daemon."""
 
-    def __init__(self, look: Callable[[], Awaitable[Now]], *, per_space: bool) -> None:
-        self._look = look
+    def __init__(self, looking: Looking, *, per_space: bool) -> None:
+        self._looking = looking
         self._per_space = per_space
         self._now: Now | None = None
         self._values: dict[str, tuple[str, Value]] = {}
@@ -47,12 +47,12 @@ class Metrics(Collector):
 
     async def text(self) -> str:
         """In the text format, as it is answered to Prometheus."""
-        self._now = await self._look()
+        self._now = await self._looking.look()
         return generate_latest(self._registry).decode()
 
     async def top(self) -> dict[str, Any]:
         """The same for `confided top`: the samples, and what has no series."""
-        self._now = now = await self._look()
+        self._now = now = await self._looking.look()
         samples = [
             [sample.name, sample.labels, sample.value]
             for metric in self._registry.collect()

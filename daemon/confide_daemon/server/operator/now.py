@@ -7,10 +7,10 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from confide_daemon.access.jobs import Jobs
 from confide_daemon.access.registry import State
@@ -75,17 +75,31 @@ class Lag:
             self._since += minutes * LAG_S
 
 
+class Looked(Protocol):
+    """The daemon, as far as it is looked at."""
+
+    @property
+    def state(self) -> State:
+        """The data folder, opened."""
+
+    @property
+    def spaces(self) -> Spaces:
+        """All spaces."""
+
+    @property
+    def sessions(self) -> Sized:
+        """Those that there are."""
+
+    def ailments(self) -> set[str]:
+        """What does not work as it should, in the words of `/health`."""
+
+
 class Looking:
     """Asks the parts of the daemon how they are."""
 
-    def __init__(
-        self, state: State, spaces: Spaces, sessions: Callable[[], int], ailments: Callable[[], set[str]]
-    ) -> None:
-        self._state = state
-        self._spaces = spaces
-        self._sessions = sessions
-        self._ailments = ailments
-        self._jobs = Jobs(state.registry)
+    def __init__(self, daemon: Looked) -> None:
+        self._daemon = daemon
+        self._jobs = Jobs(daemon.state.registry)
         self._turn = asyncio.Lock()
         self._seen: tuple[float, Sizes, dict[str, int], list[str]] | None = None
         self.lag = Lag()
@@ -96,29 +110,29 @@ class Looking:
             if self._seen is None or time.monotonic() - self._seen[0] > KEPT_S:
                 self._seen = (time.monotonic(), *await asyncio.to_thread(self._on_disk))
         _, sizes, jobs, registered = self._seen
-        states = self._spaces.states()
+        states = self._daemon.spaces.states()
         counted = Counter(states.get(space_id, "closed") for space_id in registered)
-        waiting = self._spaces.waiting()
+        waiting = self._daemon.spaces.waiting()
         return Now(
-            sessions=self._sessions(),
+            sessions=len(self._daemon.sessions),
             spaces={state: counted[state] for state in STATES},
             waiting=sum(waiting.values()),
             waiting_of=waiting,
-            providers=self._spaces.providers(),
+            providers=self._daemon.spaces.providers(),
             jobs=jobs,
             sizes=sizes,
             lag_s=self.lag.worst_s,
-            ailments=tuple(sorted(self._ailments())),
-            postponed=tuple(self._spaces.disk.waiting),
+            ailments=tuple(sorted(self._daemon.ailments())),
+            postponed=tuple(self._daemon.spaces.disk.waiting),
         )
 
     def _on_disk(self) -> tuple[Sizes, dict[str, int], list[str]]:
         try:
-            jobs, registered = self._jobs.counts(), list(self._state.registry.spaces().values())
+            jobs, registered = self._jobs.counts(), list(self._daemon.state.registry.spaces().values())
         except StorageError:
             # What cannot be read has its own word in `/health`; the rest is to be seen all the same.
             jobs, registered = {}, []
-        return sizes(self._state.folder), jobs, registered
+        return sizes(self._daemon.state.folder), jobs, registered
 
 
 def sizes(folder: DataFolder) -> Sizes:

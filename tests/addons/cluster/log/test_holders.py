@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.daemon.spaces.test_custody import until
 from tests.support.daemon.logged import Store
 
@@ -34,12 +35,14 @@ async def test_a_node_sees_who_holds_a_space_and_takes_it_from_that_one_alone(st
         assert found is None
 
 
-async def test_whoever_uses_a_space_that_another_node_holds_is_told(store: Store) -> None:
+async def test_whoever_uses_a_space_that_another_node_holds_is_told(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By its heartbeat too, where it does nothing itself."""
     elsewhere: list[str] = []
     async with store.node() as one, store.node("two") as other:
         await one.put("memory/a.md", "text\n")
-        one.spaces.on_elsewhere = elsewhere.append
+        monkeypatch.setattr(one.spaces.host, "send_elsewhere", elsewhere.append)
         assert one.leases is not None
         assert other.leases is not None
         holder = await other.leases.holder(one.space_id)

@@ -24,7 +24,7 @@ from confide_crypto.errors import DeniedError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.keys.tokens import digest_of
 from confide_daemon.access import space_removal
-from confide_daemon.access.authorization import Callers
+from confide_daemon.access.authorization import Callers, Gate
 from confide_daemon.access.callers import Grants
 from confide_daemon.access.history import upgrades
 from confide_daemon.access.invites import Invites, Joined, Refused
@@ -372,7 +372,7 @@ def test_access_that_was_taken_away_stays_so_whatever_the_store_shows(nodes: Nod
     invites.add(KEYS[35], KEYS[35], Grants("new"), space="home", ttl_s=3600)
     with pytest.raises(TakenError, match="put back"):
         first.registry.add_caller(KEYS[36], Grants("newer"), space="home", added_by="line")
-    callers = Callers(first.registry, first.folder.authorized, sessions_of=lambda _: 0, max_sessions=9)
+    callers = Callers(first.registry, first.folder.authorized, Gate(), max_sessions=9)
     with pytest.raises(DeniedError) as refused:
         asyncio.run(callers.admit(KEYS[35], {}, KEYS[35]))
     assert refused.value.reason == "busy"
@@ -774,7 +774,7 @@ async def test_a_machine_that_another_node_took_in_is_known_at_once_or_told_to_c
 ) -> None:
     """Whoever looks for it, and also where somebody else has looked meanwhile; never that it is unknown, while nobody can tell."""
     first, second = nodes.join(), nodes.join("second")
-    callers = Callers(second.registry, second.folder.authorized, sessions_of=lambda _key: 0, max_sessions=8)
+    callers = Callers(second.registry, second.folder.authorized, Gate(), max_sessions=8)
     first.registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
     assert (await callers.admit(KEYS[0], {}, None))["caller"] == "m0"
     first.registry.add_caller(KEYS[1], Grants("m1"), space="home", added_by="line")

@@ -13,7 +13,7 @@ from tests.support.programs.confided import Confided
 from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.keys.tokens import digest_of
-from confide_daemon.access.authorization import Callers
+from confide_daemon.access.authorization import Callers, Gate
 from confide_daemon.access.callers import Ended, Grants
 from confide_daemon.access.registry import Registry
 from confide_http.server.access import tokens as gateway_clients
@@ -107,7 +107,7 @@ async def test_neither_passes_for_the_other(home: Registry, tmp_path: Path) -> N
     assert digest is not None
     assert [one.alias for one in home.callers()] == ["laptop"]
     assert home.gateway_client(machine) is None
-    callers = Callers(home, tmp_path, sessions_of=lambda _key: 0, max_sessions=8)
+    callers = Callers(home, tmp_path, Gate(), max_sessions=8)
     assert callers.current(digest) is None
     with pytest.raises(DeniedError) as refused:
         await callers.admit(digest, {}, None)
