@@ -34,7 +34,7 @@ from confide_daemon.embedding import Model
 from confide_daemon.embedding.local.minilm import load_minilm
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 from confide_daemon.store import database as connections
 
 MOST_SEARCH, MOST_INDEXING = 1.2, 1.3
@@ -61,7 +61,7 @@ def file_of(folder: Path, which: str) -> Path:
 async def search(space: Space, question: str) -> float:
     """Milliseconds without the embedding."""
     started = time.perf_counter()
-    result = await space.searcher.search(SearchQuery(question))
+    result = await space.index.searcher.search(SearchQuery(question))
     return (time.perf_counter() - started) * 1e3 - result.timings.get("embed", 0.0)
 
 
@@ -86,7 +86,7 @@ async def searches(folder: Path, pieces: int, asked: list[str], rounds: int, emb
         for which in BOTH if turn % 2 else reversed(BOTH):
             started = time.perf_counter()
             space = await opened(file_of(folder, which), embedder)
-            await space.searcher.search(SearchQuery(question))
+            await space.index.searcher.search(SearchQuery(question))
             first[which].append((time.perf_counter() - started) * 1e3)
             await space.close()
     return {"search": times, "first": first, "bytes": size}
@@ -94,7 +94,7 @@ async def searches(folder: Path, pieces: int, asked: list[str], rounds: int, emb
 
 async def opened(path: Path, embedder: Any) -> Space:
     handle = Model.ready(embedder)
-    return await Space.open(path, KEY, space_id="bench", settings=IndexSettings(), embedder=handle)
+    return await Space.open(path, KEY, Shared(IndexSettings(), handle), space_id="bench")
 
 
 async def indexing(folder: Path, count: int, rounds: int, embedder: Any) -> dict[str, list[float]]:

@@ -29,7 +29,7 @@ from bench.texts import documentation, questions
 from confide_daemon.embedding import Model
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 from confide_daemon.store.database import connect
 from confide_daemon.tools import search as tool
 from confide_memory.documents import STOP_WORDS
@@ -46,7 +46,7 @@ KEY = bytes(range(32))
 
 async def filled(path: Path, pieces: int, embedder: Any) -> tuple[Space, int]:
     """A space of at least so many pieces, with their vectors in memory."""
-    space = await Space.open(path, KEY, space_id="bench", settings=IndexSettings(), embedder=Model.ready(embedder))
+    space = await Space.open(path, KEY, Shared(IndexSettings(), Model.ready(embedder)), space_id="bench")
     count = 0
     for number, (name, text) in enumerate(texts(), 1):
         await space.documents.put("bench", name, text, base=0, author="bench")
@@ -83,7 +83,7 @@ async def measure(pieces: int, count: int, embedder: Any) -> dict[str, Any]:
                 ("filtered", SearchQuery(text, path="memory/shuffled-1/1*")),
             ):
                 started = time.perf_counter()
-                result = await space.searcher.search(query)
+                result = await space.index.searcher.search(query)
                 text_of(tool._structured(result), project="bench", nothing="")
                 took = (time.perf_counter() - started) * 1e3 - result.timings.get("embed", 0.0)
                 if number >= WARM_UP:

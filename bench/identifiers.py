@@ -28,7 +28,7 @@ from bench.quality import embedder
 from confide_daemon.embedding import Model
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 
 SEED = 11
 QUESTIONS = 200
@@ -156,14 +156,14 @@ async def measure(handle: Model) -> dict[str, list[tuple[Asked, bool]]]:
     found: dict[str, list[tuple[Asked, bool]]] = {}
     with tempfile.TemporaryDirectory(prefix="confide-identifiers-") as folder:
         path, settings = Path(folder) / "space.db", IndexSettings()
-        space = await Space.open(path, os.urandom(32), space_id="bench", settings=settings, embedder=handle)
+        space = await Space.open(path, os.urandom(32), Shared(settings, handle), space_id="bench")
         try:
             for name, text in files.items():
                 await space.documents.put("bench", name, text, base=0, author="bench")
             if handle.state == "ready":
                 await space.wait_indexed(timeout_s=3600)
             for one in questions(chance, asked):
-                result = await space.searcher.search(SearchQuery(one.text))
+                result = await space.index.searcher.search(SearchQuery(one.text))
                 first = result.hits[0] if result.hits else None
                 is_right = (
                     first is not None and first.path == one.path and first.start_line <= one.line <= first.end_line

@@ -28,7 +28,7 @@ from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.chunker import cut
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 from confide_daemon.store.database import connect
 
 MOST_MB = 20.0
@@ -70,9 +70,7 @@ async def size(written: list[tuple[str, list[str]]], settings: ChunkSettings) ->
     with tempfile.TemporaryDirectory(prefix="confide-size-") as folder:
         path = Path(folder) / "space.db"
         embedder = Model.ready(HashedEmbedder(DIMENSIONS))
-        space = await Space.open(
-            path, KEY, space_id="bench", settings=IndexSettings(chunks=settings), embedder=embedder
-        )
+        space = await Space.open(path, KEY, Shared(IndexSettings(chunks=settings), embedder), space_id="bench")
         for name, entries in written:
             text, base = "", 0
             for entry in entries:

@@ -35,7 +35,7 @@ from confide_daemon.embedding.local.batches import THREADS
 from confide_daemon.embedding.local.minilm import load_minilm
 from confide_daemon.retrieval.chunker import cut
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 
 MIN_RATIO = 0.85
 BATCH = 4  # what is fastest on a CPU (retrieval.md 3)
@@ -86,9 +86,7 @@ def notes(pieces: int) -> list[tuple[str, str]]:
 
 
 async def through_a_space(folder: Path, handle: Model, chosen: list[tuple[str, str]]) -> float:
-    space = await Space.open(
-        folder / "space.db", os.urandom(32), space_id="bench", settings=IndexSettings(), embedder=handle
-    )
+    space = await Space.open(folder / "space.db", os.urandom(32), Shared(IndexSettings(), handle), space_id="bench")
     started = time.perf_counter()
     for path, text in chosen:
         await space.documents.put("bench", path, text, base=0, author="bench")

@@ -103,7 +103,7 @@ async def compare(logged: Store, alone: Store, texts: list[str], count: int) -> 
             words = " ".join(texts[number * 7 % len(texts)].split()[:6])
             for name, node in nodes.items():
                 space = await node.space()
-                searched[name].append(await timed(lambda: space.searcher.search(SearchQuery(words))))  # noqa: B023
+                searched[name].append(await timed(lambda: space.index.searcher.search(SearchQuery(words))))  # noqa: B023
         local, log_ms = (statistics.median(searched[name][WARM_UP:]) for name in ("local", "logged"))
         print(
             f"a search: local {local:.2f} ms, with a log {log_ms:.2f} ms: {log_ms / local:.2f} times (goal {GOAL_SEARCH})"

@@ -37,7 +37,7 @@ from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.retrieval.search.ranking import ORIGINAL, Weights
 from confide_daemon.retrieval.search.results import Hit
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 
 EVAL = Path(os.environ.get("CONFIDE_EVAL", "eval"))
 """Where the data sets and their harness lie; `eval` below the current folder unless CONFIDE_EVAL names another place."""
@@ -112,7 +112,7 @@ class SpaceSystem:
 
     async def _index(self, files: list[tuple[str, str]]) -> None:
         path, key = Path(self._folder.name) / "space.db", os.urandom(32)
-        self._space = await Space.open(path, key, space_id="bench", settings=self._settings, embedder=self._handle)
+        self._space = await Space.open(path, key, Shared(self._settings, self._handle), space_id="bench")
         for name, text in files:
             await self._space.documents.put("bench", name, text, base=0, author="bench")
         if self._handle.state == "ready":

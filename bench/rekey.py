@@ -37,7 +37,7 @@ async def ask(space: Space, asked: Iterator[str], until: Callable[[int], bool]) 
     times: list[float] = []
     while not until(len(times)):
         started = time.perf_counter()
-        await space.searcher.search(SearchQuery(next(asked)))
+        await space.index.searcher.search(SearchQuery(next(asked)))
         times.append((time.perf_counter() - started) * 1e3)
     return times
 

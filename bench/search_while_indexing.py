@@ -58,7 +58,7 @@ async def ask(space: Space, asked: Iterator[str], until: Callable[[int], bool]) 
     while not until(len(whole)):
         await asyncio.sleep(PAUSE_S)
         started = time.perf_counter()
-        result = await space.searcher.search(SearchQuery(next(asked)))
+        result = await space.index.searcher.search(SearchQuery(next(asked)))
         whole.append((time.perf_counter() - started) * 1e3)
         rest.append(whole[-1] - result.timings.get("embed", 0.0))
     return whole, rest

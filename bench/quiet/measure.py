@@ -22,7 +22,7 @@ from bench.texts import documentation
 from confide_daemon.embedding import Model
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 from confide_proxy.hooks.prompts import question as hook_question
 
 MODULES = frozenset(
@@ -104,7 +104,7 @@ async def answers(
     for name, files in beside.items():
         with tempfile.TemporaryDirectory(prefix="confide-quiet-") as folder:
             path, settings = Path(folder) / "space.db", IndexSettings()
-            space = await Space.open(path, os.urandom(32), space_id="bench", settings=settings, embedder=handle)
+            space = await Space.open(path, os.urandom(32), Shared(settings, handle), space_id="bench")
             try:
                 await put(space, "others", files)
                 # One after the other in the same space: to index what stands beside them again each time would take an hour.
@@ -136,7 +136,7 @@ async def ask(space: Space, asked: Asked, origin: str, beside: str, *, query: Se
     text = hook_question(asked.text) if is_unasked else asked.text
     where = query or SearchQuery("")
     query = replace(where, text=text, max_results=HITS, min_score=0.0, explain=True, is_unasked=is_unasked)
-    result = await space.searcher.search(query)
+    result = await space.index.searcher.search(query)
     assert result.explanation is not None
     answer = Answer(asked, beside, origin=origin)
     for hit, numbers in zip(result.hits, result.explanation["hits"], strict=True):

@@ -27,11 +27,7 @@ class Cluster(Addon):
             return ()
         from confide_cluster.daemon.spaces.shipping import Shipping
 
-        indexer = space.indexer
-        shipping = Shipping(
-            space.threads, space.outbox, computed=lambda: indexer.computed, is_at_rest=lambda: space.is_at_rest
-        )
-        return (shipping,)
+        return (Shipping(space.threads, space.outbox, space.index),)
 
     def peers(self, daemon: PeersHost) -> Peers | None:
         """Return the other nodes, where `[store]` is set."""

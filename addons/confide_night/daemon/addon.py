@@ -61,10 +61,7 @@ class Night(Addon):
         """Return the queue of a space, and what looks after its memory at night."""
         monthly = microusd(config.tasks.monthly_usd) or UNLIMITED
         tasks = Tasks(space.threads, space.notes, roster=space.roster, monthly=monthly, clock=space.clock)
-        nightly = Nightly(
-            space.threads, space.deduplication, waiting=lambda: space.waiting, around=space.around, clock=space.clock
-        )
-        return tasks, nightly
+        return tasks, Nightly(space)
 
     def session(self, session: SessionHost) -> Iterable[SessionPart]:
         """Return the requests about tasks."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -18,8 +16,8 @@ from confide_crypto.errors import ConfideError
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.notes.dedupe import Deduplication
 from confide_daemon.spaces.part import SpacePart
+from confide_daemon.spaces.space import Space
 from confide_daemon.store.store import Store
-from confide_daemon.store.threads import StoreThreads
 
 log = logging.getLogger(__name__)
 
@@ -69,26 +67,10 @@ class Findings:
 class Nightly(SpacePart):
     """Of one open space."""
 
-    def __init__(
-        self,
-        threads: StoreThreads,
-        deduplication: Deduplication,
-        *,
-        waiting: Callable[[], int],
-        around: Callable[[], tuple[int | None, bool | None]],
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        """What it needs of its space.
-
-        Args:
-            waiting: how many pieces wait for their vectors.
-            around: `unsealed` and `is_proven` of `Findings`, which are known outside of the space; it may take a while.
-        """
-        self._threads = threads
-        self._deduplication = deduplication
-        self._waiting = waiting
-        self._around = around
-        self._clock = clock
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._threads = space.threads
+        self._clock = space.clock
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -117,10 +99,10 @@ class Nightly(SpacePart):
                 return unused, store.overview.stray_relations(), clashes
 
         unused, strays, clashes = await self._threads.examine(count)
-        near = await self._deduplication.find(None, NEAR, _untold)
-        unsealed, is_proven = await asyncio.to_thread(self._around)
+        near = await Deduplication(self._threads, self._space.notes).find(None, NEAR, _untold)
+        unsealed, is_proven = await asyncio.to_thread(self._space.around)
         duplicates = sum(len(merger.older) for merger in near.mergers)
-        found = Findings(now, duplicates, unused, strays, clashes, self._waiting(), unsealed, is_proven)
+        found = Findings(now, duplicates, unused, strays, clashes, self._space.waiting, unsealed, is_proven)
         text = json.dumps(asdict(found))
 
         def keep(store: Store) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from confide_daemon.documents.change_numbers import ChangeNumbers
 from confide_daemon.errors import DamagedError
 from confide_daemon.store.rows import ChangeRow, HitRow, ListedRow
 from confide_daemon.store.store import Store
+from confide_daemon.store.tables.overview import DayRow, RelationRow
 from confide_daemon.store.threads import StoreThreads
 from confide_memory import front_matter, note
 from confide_memory.documents import GLOBAL_PROJECT, MEMORY_FILES, is_log, is_note
@@ -57,6 +59,8 @@ class Briefing:
 
 
 class Listing:
+    """One for each open space."""
+
     def __init__(self, threads: StoreThreads) -> None:
         self._threads = threads
 
@@ -120,6 +124,27 @@ class Listing:
                     (_shown(Changed(row, ""), numbers), row.id or _former_id(row, project, reading, store))
                     for row in rows
                 ]
+
+        return await self._threads.read(work)
+
+    async def days(
+        self, projects: frozenset[str] | None, sources: frozenset[str] | None, *, since: float, zone_s: int, limit: int
+    ) -> tuple[list[DayRow], list[tuple[int | None, int]]]:
+        """What was stored and recalled by day, and how old what was recalled is (`OverviewTable`), of what a caller reaches."""
+
+        def work(store: Store) -> tuple[list[DayRow], list[tuple[int | None, int]]]:
+            with store.reading():
+                days = store.overview.days(projects, sources, since=since, zone_s=zone_s, limit=limit)
+                return days, store.overview.ages(projects, sources, now=time.time())
+
+        return await self._threads.read(work)
+
+    async def relations(self, project: str, projects: frozenset[str] | None, *, limit: int) -> list[RelationRow]:
+        """What the notes of a project state of others that the caller reaches."""
+
+        def work(store: Store) -> list[RelationRow]:
+            with store.reading():
+                return store.overview.relations(project, projects, limit=limit)
 
         return await self._threads.read(work)
 

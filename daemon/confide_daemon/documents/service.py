@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.documents import history, provenance, transcripts
 from confide_daemon.documents.results import Comparison, DocumentText, PutResult
-from confide_daemon.documents.writer import LOST_HINT, Derive, Gone, Writer, compare_states, states
+from confide_daemon.documents.writer import LOST_HINT, Gone, Writer, compare_states, states
 from confide_daemon.errors import BadNameError, DamagedError, NotFoundError
-from confide_daemon.store.rows import DocumentRow, Filter, ProjectRow
+from confide_daemon.store.rows import DocumentRow, Filter, PieceChanges, ProjectRow
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
 from confide_memory.documents import GLOBAL_PROJECT, iso, source_of, text_hash
@@ -78,13 +78,34 @@ def _in_writer(
     return run
 
 
+class Indexing(Protocol):
+    """The index of a space, told of what changes."""
+
+    @property
+    def derivation(self) -> Derives:
+        """What is derived of a document, within the transaction that changes it."""
+
+    def changed(self) -> None:
+        """There is more to index."""
+
+
+class Derives(Protocol):
+    """Keeps what is derived of documents in step with their texts."""
+
+    def keep(self, store: Store, row: DocumentRow, text: str | None, now: float) -> PieceChanges:
+        """The document has this text now; None: it is deleted."""
+
+    def extend(self, store: Store, row: DocumentRow, before: str, added: str, now: float) -> None:
+        """The document got more text at its end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """The documents of one space; `wake` tells the index that there is more to do."""
+    """The documents of one space."""
 
     _threads: StoreThreads
     _writer: Writer
-    _wake: Callable[[], None]
+    _index: Indexing
 
     async def change(self, work: Callable[[], T]) -> T:
         """Runs a write in the thread that writes; the index hears of it."""
@@ -92,7 +113,7 @@ class Documents:
             return await self._threads.write(lambda _store: work())
         finally:
             # Also where nobody waits any more, since its connection broke: the thread makes the change all the same.
-            self._wake()
+            self._index.changed()
 
     put = _in_writer(Writer.put)
     append = _in_writer(Writer.append)
@@ -217,12 +238,10 @@ class Documents:
 
 @dataclass(frozen=True, slots=True)
 class Transcripts:
-    """The transcripts of one space; `derive` and `extend` keep what is derived in step, `wake` as of `Documents`."""
+    """The transcripts of one space."""
 
     _threads: StoreThreads
-    _derive: Derive
-    _extend: transcripts.Extend
-    _wake: Callable[[], None]
+    _index: Indexing
 
     async def state(self, name: transcripts.Name) -> transcripts.State:
         return await self._threads.read(lambda store: transcripts.state(store, name))
@@ -231,10 +250,16 @@ class Transcripts:
         """Takes a batch of a transcript if it goes on from where that is: where it is now, and whether it was taken."""
         try:
             return await self._threads.write(
-                lambda store: transcripts.take(store, batch, author=author, derive=self._derive, extend=self._extend)
+                lambda store: transcripts.take(
+                    store,
+                    batch,
+                    author=author,
+                    derive=self._index.derivation.keep,
+                    extend=self._index.derivation.extend,
+                )
             )
         finally:
-            self._wake()
+            self._index.changed()
 
     async def sessions(self, project: str) -> list[transcripts.Name]:
         """The sessions of a project of which something may be here."""
@@ -244,7 +269,7 @@ class Transcripts:
     async def forget(self, name: transcripts.Name, *, author: str) -> transcripts.State:
         """Deletes a session's transcript, texts included, for good."""
         return await self._threads.write(
-            lambda store: transcripts.forget(store, name, author=author, derive=self._derive)
+            lambda store: transcripts.forget(store, name, author=author, derive=self._index.derivation.keep)
         )
 
 

@@ -11,19 +11,20 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.config import ChunkSettings
 from confide_daemon.embedding import Vectors
 from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.errors import EmbedderError, StorageError
 from confide_daemon.notes.similarity import FIRST, Near, find_near, first_look
 from confide_daemon.retrieval.chunker import cut
 from confide_daemon.retrieval.indexing.generations import live_generation, loading
-from confide_daemon.retrieval.indexing.model import Budget, Condition, Provider, in_thread
+from confide_daemon.retrieval.indexing.indexer import Indexer
+from confide_daemon.retrieval.indexing.model import Condition, in_thread
+from confide_daemon.retrieval.search.service import Searcher
 from confide_daemon.store.rows import NoteRow
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.pieces import Generation, piece_hash
@@ -62,11 +63,8 @@ class Duplicates:
     """For one space, until `close`."""
 
     threads: StoreThreads
-    _providers: Sequence[Provider]
-    _budget: Budget
-    _chunks: ChunkSettings
-    wake: Callable[[], None]  # tells the indexer that there are pieces without vectors
-    _warm: Callable[[Generation], None]  # tells that a generation is being searched
+    indexer: Indexer
+    _searcher: Searcher
     similarity: float  # the least of a duplicate
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -90,7 +88,7 @@ class Duplicates:
             look.leave()
 
     def _first(self, body: str) -> list[str]:
-        return [piece.text for piece in cut(body.strip("\n"), self._chunks)[:FIRST]]
+        return [piece.text for piece in cut(body.strip("\n"), self.indexer.derivation.chunks)[:FIRST]]
 
     def _begin(self, texts: Sequence[str]) -> Look:
         look = Look(self, texts)
@@ -108,7 +106,7 @@ class Duplicates:
             embedded = await self._embed(look.texts)
             look.embedded.set_result(embedded)
             # Who stores and never searches is compared as quickly.
-            self._warm(embedded.generation)
+            self._searcher.warm(embedded.generation)
             await self._keep(embedded, await look.document)
         except ConfideError as error:
             look.give_up(str(error))  # once it has its vectors, the indexer, which does the rest again, tells of it
@@ -118,7 +116,7 @@ class Duplicates:
         finally:
             look.give_up("the note could not be embedded")
             look.is_kept.set()
-            self.wake()
+            self.indexer.wake()
 
     async def _embed(self, texts: Sequence[str]) -> _Embedded:
         hashes = [piece_hash(text) for text in texts]
@@ -128,7 +126,7 @@ class Duplicates:
         unknown = {digest: text for digest, text in zip(hashes, texts, strict=True) if digest not in found.vectors}
         if not unknown:
             return found
-        provider = next((one for one in self._providers if one.name == found.generation.name), None)
+        provider = next((one for one in self.indexer.providers if one.name == found.generation.name), None)
         if provider is None:
             raise EmbedderError(self._why_none("the embedding model is being changed"))
         sizes = [count_tokens(text) for text in unknown.values()]
@@ -137,13 +135,13 @@ class Duplicates:
         with provider.paying(tokens):
             if provider.is_counted:
                 # On disk before it is sent, as in `indexing.backfill`.
-                await self.threads.write(self._budget.flush)
+                await self.threads.write(self.indexer.budget.flush)
             rows = await in_thread(lambda: provider.model.embed(list(asked.values()), in_turn=False))
         fresh = dict(zip(asked, rows, strict=True))
         return _Embedded(found.generation, {**found.vectors, **fresh}, fresh)
 
     def _why_none(self, otherwise: str) -> str:
-        wanted = self._providers[0]
+        wanted = self.indexer.providers[0]
         if wanted.standing().condition is Condition.LOADING:
             return loading(wanted)
         return str(wanted.reason or otherwise)
@@ -185,7 +183,7 @@ class Look:
         """Nobody looks any more; whatever was written is the indexer's now."""
         if not self.document.done():
             self.document.set_result(None)
-            self._duplicates.wake()
+            self._duplicates.indexer.wake()
 
     async def found(
         self,
@@ -237,7 +235,7 @@ class Look:
             return None
         if self.embedded.cancelled():
             # It was given up before there was a piece. What still runs is waited for: the indexer would only ask for the same again.
-            self._duplicates.wake()
+            self._duplicates.indexer.wake()
             return None
         return self.embedded.result()
 

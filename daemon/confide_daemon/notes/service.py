@@ -10,6 +10,7 @@ from typing import NoReturn, Protocol, TypeVar
 
 from confide_daemon.documents.provenance import BY_RULE
 from confide_daemon.documents.results import PutResult
+from confide_daemon.documents.service import Documents
 from confide_daemon.documents.writer import Operation, Writer
 from confide_daemon.errors import NotFoundError, ToolError
 from confide_daemon.notes.duplicates import Look
@@ -109,11 +110,11 @@ class FullNote:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """For one space, until it is closed; `change` is the space's."""
+    """For one space, until it is closed."""
 
     _threads: StoreThreads
     _writer: Writer
-    _change: Change
+    _documents: Documents
 
     async def store(
         self,
@@ -285,7 +286,7 @@ class Notes:
         return await self._written(work)
 
     async def _written(self, work: Callable[[Store], T]) -> T:
-        return await self._change(lambda: work(self._writer.store))
+        return await self._documents.change(lambda: work(self._writer.store))
 
 
 def _listed(store: Store, projects: frozenset[str] | None, sort: str, limit: int) -> NoteList:

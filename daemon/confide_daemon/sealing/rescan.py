@@ -13,14 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from confide_daemon.access.registry import Registry
 from confide_daemon.documents import provenance
-from confide_daemon.documents.writer import Derive
 from confide_daemon.errors import StorageError
+from confide_daemon.retrieval.indexing.indexer import Indexer
+from confide_daemon.retrieval.search.service import Searcher
 from confide_daemon.store.rows import StoredText
 from confide_daemon.store.store import Store
 from confide_daemon.store.threads import StoreThreads
@@ -55,19 +55,12 @@ class Erased:
 
 
 class StoredTexts:
-    def __init__(
-        self, threads: StoreThreads, derive: Derive, wake: Callable[[], None], forget_texts: Callable[[], None]
-    ) -> None:
-        """What it needs of its space.
+    """Those of one space."""
 
-        Args:
-            wake: tells the indexing that there are new pieces.
-            forget_texts: has searches keep no text in memory.
-        """
+    def __init__(self, threads: StoreThreads, indexer: Indexer, searcher: Searcher) -> None:
         self._threads = threads
-        self._derive = derive
-        self._wake = wake
-        self._forget_texts = forget_texts
+        self._indexer = indexer
+        self._searcher = searcher
 
     async def page(self, after: int) -> Page:
         """The texts of the revisions behind a change (0: from the first). Raises StorageError."""
@@ -88,7 +81,7 @@ class StoredTexts:
         try:
             return await self._threads.write(lambda store: self._rewrite(store, change, before, text))
         finally:
-            self._wake()
+            self._indexer.changed()
 
     def _rewrite(self, store: Store, change: int, before: str, text: str) -> str:
         with store.writing():
@@ -98,7 +91,7 @@ class StoredTexts:
                 if (changed := store.texts.document_of(change)) is not None:
                     provenance.sealed(store, changed)
             for row in store.documents.by_id([document] if document is not None else []):
-                self._derive(store, row, text, time.time())
+                self._indexer.derivation.keep(store, row, text, time.time())
             return outcome
 
     async def erase(self) -> Erased:
@@ -110,7 +103,7 @@ class StoredTexts:
         while await self._threads.maintain(lambda store: store.free_space.merge_words(begin=begin)):  # noqa: B023 - awaited here
             begin = False
             await asyncio.sleep(0)
-        self._forget_texts()
+        self._searcher.forget_texts()
         erased = await self._written_anew()
         await self._fold()
         log.info("the file of a space was cleaned of texts that are there no more")

@@ -33,6 +33,7 @@ from confide_daemon.server.server import Daemon, Listen
 from confide_daemon.spaces import models
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.room import SPARE
+from confide_daemon.spaces.space import Shared
 from confide_daemon.store.logs import log_store
 from confide_daemon.store.page_budget import PageBudget
 from confide_daemon.store.quota import Quota
@@ -184,17 +185,19 @@ def _spaces(state: State, config: DaemonConfig, *, on_demand: bool) -> Spaces:
     pages.enforce()
     return Spaces(
         state,
-        models.index_settings(config),
-        models.start(config.embedding),
-        deleted_days=config.history.deleted_days,
-        quota=Quota(config.quota.space_mib << 20, config.quota.documents),
+        Shared(
+            models.index_settings(config),
+            models.start(config.embedding),
+            deleted_days=config.history.deleted_days,
+            quota=Quota(config.quota.space_mib << 20, config.quota.documents),
+            pages=pages,
+            parts=[partial(addon.space, config=config) for addon in installed()],
+            vault=Vault.open(config.vault) if config.vault.url else None,
+        ),
         keeper=config.at_rest.keeper(on_demand=on_demand),
         lock_after_s=config.at_rest.lock_after_s,
         close_after_s=config.spaces.close_after_s,
         most_open=config.spaces.max_open_spaces,
-        pages=pages,
-        parts=[partial(addon.space, config=config) for addon in installed()],
-        vault=Vault.open(config.vault) if config.vault.url else None,
         leases=log_store().leases(config.store, state.folder, address=config.node.address)
         if config.store.url
         else None,

@@ -32,6 +32,7 @@ from confide_daemon.addons import Addon, Operation
 from confide_daemon.config import DaemonConfig
 from confide_daemon.documents import transcripts
 from confide_daemon.documents.changes import Change
+from confide_daemon.documents.lives import Lives
 from confide_daemon.errors import GrantError, LockedError, StorageError
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.server.mcp.agent_server import AgentServer, Incoming, nobody
@@ -206,7 +207,7 @@ class Session:
         self._sync = SyncRequests(space, self._copies, lambda: self.grants, self._publish)
         projects = ProjectRequests(space, lambda: self.grants, self.publish_here_too)
         overview = OverviewRequests(space, lambda: self.grants)
-        sealed = SealedRequests(space, self.caller_now, self._rosters.epoch_for, self.desk.unsealed)
+        sealed = SealedRequests(space, self)
         session_id = self.connection.session_id
         classes = ClassRequests(space, self.caller_now, self.desk, self.registry, session_id)
         core: dict[str, Operation] = {}
@@ -427,7 +428,7 @@ class Session:
         assert self._space is not None
         try:
             sealing = await self._rosters.summary()
-            standing = await self._space.lives.standing(receipt)
+            standing = await Lives(self._space.threads).standing(receipt)
         except ConfideError as error:
             raise RequestError.of(error) from error
         if len(self._copies.projects | {project}) > MAX_PROJECTS:

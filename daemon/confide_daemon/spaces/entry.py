@@ -9,9 +9,10 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_crypto.keys.files import read_private_file, write_private_file
@@ -38,6 +39,16 @@ class Stilled:
     custodian: Custodian | None = None  # of that key, where nobody has the space open here, nor opens it
 
 
+class Opening(Protocol):
+    """The spaces, as one of them asks for itself."""
+
+    def epoch(self, space_id: str) -> int:
+        """The newest of its roster, 0 where there is none; waits for the disk."""
+
+    async def get(self, space_id: str) -> Space:
+        """The open space."""
+
+
 class Entry:
     """One for each space that was ever asked for.
 
@@ -58,26 +69,11 @@ class Entry:
         stranded: how many of its sealed records are in a vault that is not configured any more, counted when it was opened.
     """
 
-    def __init__(
-        self,
-        space_id: str,
-        custodian: Custodian,
-        *,
-        epoch: Callable[[str], int],
-        opened: Callable[[str], Awaitable[Space]],
-        tell: Callable[[], None],
-    ) -> None:
-        """What it needs of the spaces.
-
-        Args:
-            epoch: the newest of a space's roster, 0 where there is none; waits for the disk.
-            opened: the open space.
-            tell: is told of every change of the key.
-        """
+    def __init__(self, space_id: str, custodian: Custodian, spaces: Opening, standing: StandingFile) -> None:
+        """`standing`: told of every change of the key."""
         self._space_id = space_id
-        self._epoch = epoch
-        self._opened = opened
-        self._tell = tell
+        self._spaces = spaces
+        self._standing = standing
         self._rekeying = asyncio.Lock()
         self.custodian = custodian
         self.opening: asyncio.Task[Space] | None = None
@@ -150,7 +146,7 @@ class Entry:
         async with self.unlocking, self._rekeying:
             await asyncio.to_thread(self.custodian.want, keeper)
         await self._change(follow)
-        self._tell()
+        self._standing.changed()
         return self.custodian.custody
 
     async def renew(self, follow: Follow) -> Custody:
@@ -162,7 +158,7 @@ class Entry:
             hint = "a device that leaves gives it a new one: confide device rm, or confide key rotate on one of them"
             raise ConfideError("the machines of this space keep its key", hint=hint)
         async with self._rekeying:
-            space = await self._opened(self._space_id)
+            space = await self._spaces.get(self._space_id)
             await self._rekey(space, self.custodian.next_generation(), follow)
         return self.custodian.custody
 
@@ -185,11 +181,11 @@ class Entry:
     async def _change(self, follow: Follow) -> bool:
         """One change, if one is due; whether it was."""
         async with self._rekeying:
-            epoch = await asyncio.to_thread(self._epoch, self._space_id)
+            epoch = await asyncio.to_thread(self._spaces.epoch, self._space_id)
             target = self.custodian.target(epoch)
             if target is None or self.custodian.is_locked:
                 return False
-            await self._rekey(await self._opened(self._space_id), target, follow)
+            await self._rekey(await self._spaces.get(self._space_id), target, follow)
             return True
 
     async def _rekey(self, space: Space, target: KeyName, follow: Follow) -> None:
@@ -199,7 +195,7 @@ class Entry:
         await asyncio.to_thread(self.custodian.changing, target)
         await space.rekey(key, follow=follow, custody=self.custodian.after(target).to_json())
         await asyncio.to_thread(self.custodian.changed, target)
-        self._tell()
+        self._standing.changed()
         log.info("space %s has a new key: %s %d", self._space_id, target.keeper, target.number)
 
 

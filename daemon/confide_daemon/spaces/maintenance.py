@@ -12,28 +12,25 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon import figures
 from confide_daemon.datadir.disk import Disk
 from confide_daemon.errors import DamagedError, StorageError
-from confide_daemon.store.database import Damage
+from confide_daemon.spaces.file import SpaceFile, note_salvage
+from confide_daemon.spaces.index import Index
 from confide_daemon.store.rows import Breach
 from confide_daemon.store.store import Store
-from confide_daemon.store.threads import StoreThreads
 from confide_daemon.store.upkeep import salvage
 from confide_daemon.store.upkeep.integrity import (
     ACCEPTED,
     CLOCK_CONFIRMED,
     FILE_LOST,
     LOSSES,
-    LOST_ROWS,
     PAGES,
     UNCUT,
-    VECTOR_TABLES,
     VECTOR_UNUSABLE,
     VECTORS_FOREIGN,
 )
@@ -57,7 +54,6 @@ QUIET_S = 60.0
 _SHOWN = 20
 # What is put right can bring more to light; what has not been by then is looked at again with the next look.
 _ROUNDS = 4
-OPEN = "open"
 CHECKED_AT = "checked_at"
 WRITTEN_AT = "written_at"
 
@@ -88,37 +84,15 @@ class Turns:
 class Upkeep:
     """One for each open space."""
 
-    def __init__(
-        self,
-        threads: StoreThreads,
-        damage: Damage,
-        disk: Disk,
-        turns: Turns,
-        *,
-        crashed: bool,
-        renew_foreign: Callable[[], Awaitable[int]],
-        cut_again: Callable[[], Awaitable[int]],
-        on_mended: Callable[[bool], None],
-        clock: Callable[[], float],
-    ) -> None:
-        """What it needs of its space.
-
-        Args:
-            crashed: the last daemon did not close it.
-            renew_foreign: looks whether the model still gives the vectors that are stored, has them computed anew where it does not, and
-                says of how many that was seen.
-            cut_again: tries documents again that could not be cut, and says how many could be now.
-            on_mended: is told that derived rows changed, and whether vectors did.
-        """
-        self._threads = threads
-        self._damage = damage
+    def __init__(self, file: SpaceFile, index: Index, disk: Disk, turns: Turns, *, clock: Callable[[], float]) -> None:
+        """`index`: has vectors computed anew and documents cut again, and is told of derived rows that were put right."""
+        self._threads = file.threads
+        self._damage = file.damage
+        self._index = index
         self._disk = disk
         self._turns = turns
         self._is_unfolded = False
-        self._is_due = crashed
-        self._renew_foreign = renew_foreign
-        self._cut_again = cut_again
-        self._on_mended = on_mended
+        self._is_due = file.crashed
         self._clock = clock
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
@@ -326,7 +300,7 @@ class Upkeep:
 
     async def _renewed(self) -> Counter[str]:
         """Vectors of another model under the same name serve until the new ones are complete, as with any change of the model."""
-        self._asking = asyncio.ensure_future(self._renew_foreign())
+        self._asking = asyncio.ensure_future(self._index.renew_foreign())
         try:
             foreign = await self._asking
         except asyncio.CancelledError:
@@ -342,8 +316,8 @@ class Upkeep:
 
     async def _mend(self, what: str) -> None:
         if what == UNCUT:
-            if await self._cut_again():
-                self._on_mended(False)
+            if await self._index.cut_again():
+                self._index.mended(vectors_changed=False)
             return
         while not self._closing:
             try:
@@ -354,7 +328,7 @@ class Upkeep:
                 count = 1 if what != PAGES else 0
             if not count:
                 return
-            self._on_mended(what == VECTOR_UNUSABLE)
+            self._index.mended(vectors_changed=what == VECTOR_UNUSABLE)
 
     async def _salvage(self) -> None:
         def work(store: Store) -> int:
@@ -369,7 +343,7 @@ class Upkeep:
         self._damage.clear()
         await self._threads.maintain(lambda store: note_salvage(store, lost, now=self._clock()))
         log.warning("the database was rebuilt from what could be read of it; the damaged file is kept beside it")
-        self._on_mended(True)
+        self._index.mended(vectors_changed=True)
 
     async def _settle(self, left: Counter[str]) -> None:
         """What is no longer found is healed; what was lost is when an operator has said so."""
@@ -442,50 +416,3 @@ def _settle(store: Store, what: Sequence[str], now: float) -> None:
 def _set_mark(store: Store, name: str, value: float) -> None:
     with store.writing_derived():
         store.marks.put(name, value)
-
-
-def note_salvage(store: Store, lost: int, *, now: float) -> None:
-    """Writes down that pages were unreadable, which they no longer are, and how many rows are lost with them."""
-    with store.writing_derived():
-        store.breaches.note(Breach(PAGES, 1, now))
-        store.breaches.settle([PAGES], now=now)
-        if lost:
-            store.breaches.note(Breach(LOST_ROWS, lost, now))
-
-
-def open_marked(store: Store, *, now: float) -> bool:
-    """Marks the space as open; whether the last one that had it open did not close it. Raises DamagedError where it cannot be read."""
-    crashed = bool(store.marks.find(OPEN))
-    try:
-        with store.writing_derived():
-            store.marks.put(OPEN, 1.0)
-            store.lives.begin(now=now)
-            # Nothing else can begin without these.
-            if strays := store.repair.mend(VECTOR_TABLES, limit=MENDED):
-                store.breaches.note(Breach(VECTOR_TABLES, strays, now, now))
-    except DamagedError:
-        raise
-    except StorageError as error:
-        # On a full disk it can still be read and searched.
-        log.warning("the space is open, but nothing can be written down of that: %s", error)
-    return crashed
-
-
-def note_restore(store: Store, mark: Path) -> None:
-    """Counts that the data folder was restored, where the mark of that is there, so that no revision's number is given out twice; the mark
-    goes. Cut off between the two, it is counted twice, which only leaves out numbers."""
-    if not mark.exists():
-        return
-    try:
-        with store.writing():
-            if (life := store.lives.newest()) is None:
-                return
-            store.lives.put_back(life, restores=life.restores + 1, to=life.last_at)
-        mark.unlink()
-    except (StorageError, OSError) as error:
-        # It is noted the next time; until then a machine that knows more tells of it.
-        log.warning("the space was restored, but that cannot be written down: %s", error)
-
-
-def mark_closed(store: Store) -> None:
-    _set_mark(store, OPEN, 0.0)

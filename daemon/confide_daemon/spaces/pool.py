@@ -10,34 +10,29 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from confide_crypto.errors import ConfideError, KeyFileError
+from confide_crypto.sealing.roster import Roster
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.access import space_removal
 from confide_daemon.access.registry import State
 from confide_daemon.config import ChunkSettings
 from confide_daemon.datadir.disk import Disk
 from confide_daemon.datadir.key_state import Custody, Keeper, KeyName
-from confide_daemon.documents.history import DELETED_DAYS
-from confide_daemon.embedding import Model
 from confide_daemon.errors import CrowdedError, EngineError, FencedError, LockedError, StorageError, WrongKeyError
 from confide_daemon.sealing.rosters import Rosters
-from confide_daemon.sealing.vault import Vault
 from confide_daemon.spaces.custodian import Custodian, sweep
 from confide_daemon.spaces.entry import Entry, Follow, Standing, StandingFile, Stilled
-from confide_daemon.spaces.maintenance import OPEN, Turns
-from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.part import SpacePart
+from confide_daemon.spaces.file import OPEN
 from confide_daemon.spaces.room import CLOSE_AFTER_S, MOST_OPEN, Room
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space, SpaceHost
 from confide_daemon.store.logs import Lease, Leases
 from confide_daemon.store.migrations import migrations
-from confide_daemon.store.page_budget import PageBudget
-from confide_daemon.store.quota import UNLIMITED, Quota
 from confide_daemon.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -71,66 +66,42 @@ class SpacesHost:
         return None, None
 
 
-class Spaces:
+class Spaces(SpaceHost):
     """Opens a space when it is used, one writer a space, and closes it when nobody has used it for a while, or its key is forgotten."""
 
     def __init__(
         self,
         state: State,
-        settings: IndexSettings,
-        embedder: Model | Sequence[Model],
+        shared: Shared,
         *,
-        deleted_days: int = DELETED_DAYS,
-        quota: Quota = UNLIMITED,
         keeper: Keeper = "server",
         lock_after_s: float = LOCK_AFTER_S,
         close_after_s: float = CLOSE_AFTER_S,
         most_open: int = MOST_OPEN,
-        pages: PageBudget | None = None,
-        vault: Vault | None = None,
         leases: Leases | None = None,
-        parts: Sequence[Callable[[Space], Iterable[SpacePart]]] = (),
     ) -> None:
-        """What all spaces have in common.
+        """What keeps them.
 
         Args:
-            embedder: the models, the wanted one first.
-            deleted_days: how long a deleted document can come back.
-            quota: what each of them may hold.
+            shared: what they have in common; its vault is closed with them.
             keeper: who keeps the keys of spaces that are made from now on.
             lock_after_s: a key that its machines keep is forgotten so long after the last of them has gone.
             close_after_s: one that nobody has used for so long is closed.
             most_open: at once; beyond, the longest unused is closed for the next.
-            pages: what all of them may keep of what was read.
-            vault: what keeps the sealed records of all of them; closed with them.
             leases: of their logs, whose copies the files are; None: the files are all there is. Closed with them.
-            parts: make what add-ons have in each of them.
         """
         self._began_at = time.time()
+        self.disk = shared.disk or Disk(state.folder.root)
+        """Asked before what can wait is written; whoever runs the daemon has it look."""
+        self._shared = replace(shared, disk=self.disk)
         self._leases = leases
-        self._parts = parts
         self._ahead = set(state.folder.spaces.glob(_AHEAD)) if leases is not None else set()
         self._renewing: set[asyncio.Task[None]] = set()
-        self._vault = vault
-        self._pages = pages or PageBudget()
-        self.disk = Disk(state.folder.root)
-        """Asked before what can wait is written; whoever runs the daemon has it look."""
-        self._turns = Turns()
-        self._deleted_days = deleted_days
-        self._quota = quota
         self._state = state
-        self._settings = settings
-        self._embedder = embedder
         self._keeper: Keeper = keeper
         self._lock_after_s = lock_after_s
         self._entries: dict[str, Entry] = {}
-        self._room = Room(
-            most_open,
-            close_after_s,
-            close=self._close_unused,
-            may_close=lambda space_id: self._entries[space_id].may_close,
-            is_at_rest=lambda space_id: (space := self._entries[space_id].space) is not None and space.is_at_rest,
-        )
+        self._room = Room(self, most_open, close_after_s)
         self._unreadable: set[str] = set()  # spaces of which nobody can tell who keeps their keys
         self._standing = StandingFile(state.folder.standing, self._standings)
         self.rosters = Rosters(state.registry)
@@ -206,7 +177,7 @@ class Spaces:
     @property
     def chunks(self) -> ChunkSettings:
         """How documents are cut in all of them."""
-        return self._settings.chunks
+        return self._shared.settings.chunks
 
     @asynccontextmanager
     async def still(self, space_id: str) -> AsyncIterator[Stilled]:
@@ -261,7 +232,7 @@ class Spaces:
         async with entry.unlocking:
             if entry.closing is not None:
                 await asyncio.shield(entry.closing)
-            epoch = await asyncio.to_thread(self._epoch, space_id)
+            epoch = await asyncio.to_thread(self.epoch, space_id)
             is_open = entry.space is not None and entry.closing is None
             was_lost = entry.custodian.is_lost
             try:
@@ -331,7 +302,7 @@ class Spaces:
 
     def providers(self) -> dict[str, bool]:
         """Whether each of the models can be asked now, by its provider."""
-        return {model.label: model.is_up for model in self._models if model.name != NO_MODEL}
+        return {model.label: model.is_up for model in self._shared.models if model.name != NO_MODEL}
 
     async def look_at_all(self) -> None:
         """Looks at the spaces that are closed, in turn, and opens those that something is wrong with, so that it is put right and told of.
@@ -400,8 +371,8 @@ class Spaces:
         if self._leases is not None:
             await self._leases.close()
         await self._standing.close()
-        if self._vault is not None:
-            await self._vault.close()
+        if self._shared.vault is not None:
+            await self._shared.vault.close()
 
     def _entry(self, space_id: str) -> Entry:
         entry = self._entries.get(space_id)
@@ -409,12 +380,11 @@ class Spaces:
             self._unreadable.add(space_id)
             custodian = Custodian(space_id, self._state.folder, self._state.master, new=self._keeper)
             self._unreadable.discard(space_id)
-            entry = self._entries[space_id] = Entry(
-                space_id, custodian, epoch=self._epoch, opened=self.get, tell=self._standing.changed
-            )
+            entry = self._entries[space_id] = Entry(space_id, custodian, self, self._standing)
         return entry
 
-    def _epoch(self, space_id: str) -> int:
+    def epoch(self, space_id: str) -> int:
+        """The newest epoch of a space's roster, 0 where there is none; waits for the disk."""
         roster = self.rosters.current(space_id)
         return roster.epoch if roster is not None else 0
 
@@ -439,7 +409,7 @@ class Spaces:
                 name, key = await asyncio.to_thread(entry.custodian.opening_key)
                 space = await self._opened(space_id, key, held)
             except WrongKeyError:
-                epoch = await asyncio.to_thread(self._epoch, space_id)
+                epoch = await asyncio.to_thread(self.epoch, space_id)
                 name, key = await asyncio.to_thread(entry.custodian.search, epoch)
                 space = await self._opened(space_id, key, held)
         except ConfideError as error:
@@ -454,7 +424,7 @@ class Spaces:
         if held is not None:
             await asyncio.to_thread(held.keep_custody, entry.custodian.custody)
             self._ahead.update(self._state.folder.spaces.glob(space_id + _AHEAD[1:]))
-        if self._vault is None:
+        if self._shared.vault is None:
             with suppress(ConfideError):
                 entry.stranded, _ = await space.records.places()
         entry.is_unlocked.set()
@@ -516,24 +486,17 @@ class Spaces:
         entry.closing.add_done_callback(self._renewing.discard)
 
     async def _opened(self, space_id: str, key: bytes, held: Lease | None) -> Space:
-        return await Space.open(
-            self._state.folder.space(space_id),
-            key,
-            space_id=space_id,
-            settings=self._settings,
-            embedder=self._embedder,
-            deleted_days=self._deleted_days,
-            quota=self._quota,
-            vault=self._vault,
-            pages=self._pages,
-            disk=self.disk,
-            turns=self._turns,
-            roster=lambda: self.rosters.current(space_id),
-            around=lambda: self.host.around(space_id),
-            held=held,
-            is_known=await asyncio.to_thread(self._is_known, space_id),
-            parts=self._parts,
-        )
+        is_known = await asyncio.to_thread(self._is_known, space_id)
+        path = self._state.folder.space(space_id)
+        return await Space.open(path, key, self._shared, space_id=space_id, host=self, held=held, is_known=is_known)
+
+    def roster(self, space_id: str) -> Roster | None:
+        """The devices of a space now; may take a while."""
+        return self.rosters.current(space_id)
+
+    def around(self, space_id: str) -> tuple[int | None, bool | None]:
+        """What is known of a space outside of it (`SpacesHost.around`)."""
+        return self.host.around(space_id)
 
     def _is_known(self, space_id: str) -> bool:
         """Whether a machine has used the space before this daemon began."""
@@ -542,7 +505,15 @@ class Spaces:
             for caller in self._state.registry.callers()
         )
 
-    async def _close_unused(self, space_id: str) -> None:
+    def may_close(self, space_id: str) -> bool:
+        """Whether nobody has a space in hand and nothing is changed in it."""
+        return self._entries[space_id].may_close
+
+    def is_at_rest(self, space_id: str) -> bool:
+        """Whether the index of a space is complete."""
+        return (space := self._entries[space_id].space) is not None and space.is_at_rest
+
+    async def close_unused(self, space_id: str) -> None:
         """Closes the space, whose key stays at hand; whoever wants it meanwhile waits, and has it opened again."""
         entry = self._entries[space_id]
         if not entry.may_close:
@@ -628,11 +599,7 @@ class Spaces:
 
     @property
     def _is_without_model(self) -> bool:
-        return all(model.name == NO_MODEL for model in self._models)
-
-    @property
-    def _models(self) -> Sequence[Model]:
-        return [self._embedder] if isinstance(self._embedder, Model) else self._embedder
+        return all(model.name == NO_MODEL for model in self._shared.models)
 
 
 def _state(entry: Entry) -> str:

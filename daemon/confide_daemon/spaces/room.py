@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from confide_daemon.errors import CrowdedError
 
@@ -22,32 +22,27 @@ LOOK_AGAIN_S: Final = 30.0
 """At spaces that were busy when their time had come."""
 
 
+class Closable(Protocol):
+    """The spaces, as far as it is decided here which of them are closed."""
+
+    async def close_unused(self, space_id: str) -> None:
+        """Close one, which may be in use again by then."""
+
+    def may_close(self, space_id: str) -> bool:
+        """Whether nobody has it in hand and nothing is changed in it."""
+
+    def is_at_rest(self, space_id: str) -> bool:
+        """Whether its index is complete, too; where there must be room, others are closed as well."""
+
+
 class Room:
     """Asked before a space is opened, and told when one was used and when one is closed. On the event loop."""
 
-    def __init__(
-        self,
-        most: int,
-        close_after_s: float,
-        *,
-        close: Callable[[str], Awaitable[None]],
-        may_close: Callable[[str], bool],
-        is_at_rest: Callable[[str], bool],
-    ) -> None:
-        """What it may decide.
-
-        Args:
-            most: open at once.
-            close_after_s: without use.
-            close: closes one, which may be in use again by then.
-            may_close: whether nobody has it in hand and nothing is changed in it.
-            is_at_rest: whether its index is complete, too; where there must be room, others are closed as well.
-        """
+    def __init__(self, spaces: Closable, most: int, close_after_s: float) -> None:
+        """`most`: open at once; `close_after_s`: without use."""
+        self._spaces = spaces
         self._most = most
         self._close_after_s = close_after_s
-        self._close = close
-        self._may_close = may_close
-        self._is_at_rest = is_at_rest
         self._open: OrderedDict[str, float] = OrderedDict()
         """When each was used last, by the loop's clock; the longest unused first."""
         self._closing: set[asyncio.Task[None]] = set()
@@ -96,7 +91,7 @@ class Room:
     def _has_room(self) -> bool:
         """Whether one more may be opened now; has others closed, as many as are too many then."""
         for _ in range(len(self._open) - len(self._leaving) + 1 - self._most):
-            longest_unused = self._closable(self._is_at_rest) or self._closable(lambda _space_id: True)
+            longest_unused = self._closable(self._spaces.is_at_rest) or self._closable(lambda _space_id: True)
             if longest_unused is None:
                 break
             self._begin_to_close(longest_unused)
@@ -104,13 +99,13 @@ class Room:
 
     def _closable(self, also: Callable[[str], bool]) -> str | None:
         return next(
-            (one for one in self._open if one not in self._leaving and self._may_close(one) and also(one)), None
+            (one for one in self._open if one not in self._leaving and self._spaces.may_close(one) and also(one)), None
         )
 
     def _begin_to_close(self, space_id: str) -> asyncio.Task[None]:
         async def close() -> None:
             try:
-                await self._close(space_id)
+                await self._spaces.close_unused(space_id)
             finally:
                 self._leaving.discard(space_id)
                 self._freed.set()
@@ -134,7 +129,11 @@ class Room:
                     break
                 if self._open.get(space_id) != used_at:
                     continue  # used meanwhile, or closed
-                if space_id not in self._leaving and self._may_close(space_id) and self._is_at_rest(space_id):
+                if (
+                    space_id not in self._leaving
+                    and self._spaces.may_close(space_id)
+                    and self._spaces.is_at_rest(space_id)
+                ):
                     await self._begin_to_close(space_id)
                 else:
                     is_busy = True

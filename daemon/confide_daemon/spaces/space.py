@@ -8,12 +8,11 @@ follow in the background.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,16 +21,13 @@ from confide_crypto.sealing.roster import Roster
 from confide_daemon.datadir.disk import Disk
 from confide_daemon.documents.history import DELETED_DAYS, History
 from confide_daemon.documents.listing import Listing
-from confide_daemon.documents.lives import Lives
-from confide_daemon.documents.overview import Overview
 from confide_daemon.documents.service import Documents, Projects, Transcripts, Usage
 from confide_daemon.documents.writer import Writer
 from confide_daemon.embedding import Model
-from confide_daemon.errors import DamagedError, StorageError
-from confide_daemon.notes.dedupe import Deduplication
+from confide_daemon.errors import DamagedError
 from confide_daemon.notes.duplicates import Duplicates
 from confide_daemon.notes.service import Notes
-from confide_daemon.retrieval.indexing import generations, model
+from confide_daemon.retrieval.indexing import generations
 from confide_daemon.retrieval.indexing.generations import (
     GenerationStatus,
     Held,
@@ -39,25 +35,20 @@ from confide_daemon.retrieval.indexing.generations import (
     holdings,
     live_generation,
 )
-from confide_daemon.retrieval.indexing.indexer import RETRIED, Derivation, Indexer, Progress
-from confide_daemon.retrieval.indexing.model import Budget, Condition, Provider
-from confide_daemon.retrieval.search.service import Searcher
 from confide_daemon.sealing.records import SealedRecords
-from confide_daemon.sealing.rescan import StoredTexts
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.sealing.vault_records import VaultRecords
-from confide_daemon.spaces import maintenance
-from confide_daemon.spaces.maintenance import Health, Turns, Upkeep, mark_closed
+from confide_daemon.spaces.file import SpaceFile
+from confide_daemon.spaces.index import Index
+from confide_daemon.spaces.maintenance import Health, Turns, Upkeep
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.part import SpacePart, unharmed
-from confide_daemon.store.database import Damage, Outbox
+from confide_daemon.store.database import Outbox
 from confide_daemon.store.logs import Lease
 from confide_daemon.store.page_budget import PageBudget
 from confide_daemon.store.quota import UNLIMITED, Quota
 from confide_daemon.store.rows import PieceChanges, SourceCount
 from confide_daemon.store.store import Store
-from confide_daemon.store.tables.vector_scan import VectorScan
-from confide_daemon.store.threads import StoreThreads
 from confide_daemon.store.upkeep import salvage
 
 log = logging.getLogger(__name__)
@@ -105,193 +96,103 @@ class SpaceStatus:
     health: Health = field(default_factory=lambda: Health("ok", [], 0))
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all spaces of a daemon have in common.
+
+    Attributes:
+        settings: how they are cut, embedded and searched.
+        embedder: the models, the wanted one first; each of the others takes the place of those before it while they cannot be used.
+        deleted_days: how long a deleted document can come back.
+        quota: what each of them may hold.
+        clock: seconds since 1970, for what is deleted too long ago and for the month of a budget.
+        vault: what keeps new sealed records; None keeps them in the databases.
+        pages: which all of them may keep of what was read.
+        disk: asked before what can wait is written; None: there is room.
+        turns: in which they look after themselves.
+        parts: make what add-ons have in each of them.
+    """
+
+    settings: IndexSettings
+    embedder: Model | Sequence[Model]
+    deleted_days: int = DELETED_DAYS
+    quota: Quota = UNLIMITED
+    clock: Callable[[], float] = time.time
+    vault: Vault | None = None
+    pages: PageBudget = field(default_factory=PageBudget)
+    disk: Disk | None = None
+    turns: Turns = field(default_factory=Turns)
+    parts: Sequence[Callable[[Space], Iterable[SpacePart]]] = ()
+
+    @property
+    def models(self) -> Sequence[Model]:
+        """The models, the wanted one first."""
+        return [self.embedder] if isinstance(self.embedder, Model) else self.embedder
+
+
+class SpaceHost:
+    """What a space is told of what is outside of it: base of what has it open. Here nothing is known."""
+
+    def roster(self, _space_id: str) -> Roster | None:
+        """The devices of the space now, whose orders count; may take a while."""
+        return None
+
+    def around(self, _space_id: str) -> tuple[int | None, bool | None]:
+        """How many credentials are stored in clear, and whether a backup is proven, None for what nobody knows; may take a while."""
+        return None, None
+
+
 class Space:
     """An open space. Made by `Space.open`, ended by `close`."""
 
-    def __init__(
-        self,
-        space_id: str,
-        threads: StoreThreads,
-        writer: Writer,
-        embedders: Sequence[Model],
-        settings: IndexSettings,
-        derivation: Derivation,
-        disk: Disk,
-        turns: Turns,
-        *,
-        deleted_days: int,
-        clock: Callable[[], float],
-        scan: VectorScan,
-        damage: Damage,
-        crashed: bool,
-        vault: Vault | None,
-        roster: Callable[[], Roster | None],
-        around: Callable[[], tuple[int | None, bool | None]],
-        held: Lease | None,
-        outbox: Outbox | None,
-    ):
-        """`scan`: its vectors in memory; `damage`: what its connections cannot read; `crashed`: it was not closed the last time;
-        `roster` and `around`: as `open` has them."""
+    def __init__(self, space_id: str, file: SpaceFile, shared: Shared, disk: Disk, host: SpaceHost) -> None:
         self.space_id = space_id
-        self.clock = clock
-        self.roster = roster
-        self.around = around
+        self.clock = clock = shared.clock
+        self.file = file
+        self.threads = threads = file.threads
         self.parts: list[SpacePart] = []
-        self.outbox = outbox
-        self._held = held
-        self._damage = damage
-        self._scan = scan
-        self.threads = threads
-        self._writer = writer
-        self.derivation = derivation
-        self._budget = Budget(clock)
-        self._providers = [Provider(handle, self._budget) for handle in embedders]
-        self.indexer = Indexer(threads.write, self._providers, self._budget, derivation, settings.patience, disk)
-        self.searcher = Searcher(
-            threads,
-            self._providers,
-            self._budget,
-            self.indexer,
-            damage,
-            weights=settings.weights,
-            reranker=settings.reranker,
-            former=settings.former,
-        )
-        self.documents = Documents(threads, writer, self.indexer.changed)
-        self.transcripts = Transcripts(threads, derivation.keep, derivation.extend, self.indexer.changed)
+        self._host = host
+        self.index = index = Index(file, shared.settings, shared.models, disk, clock)
+        self._writer = Writer(file.store, index.derivation.judge)
+        self.documents = Documents(threads, self._writer, index.indexer)
+        self.transcripts = Transcripts(threads, index.indexer)
         self.listing = Listing(threads)
-        self.overview = Overview(threads)
-        self.history = History(threads, deleted_days=deleted_days, clock=clock)
-        self.lives = Lives(threads)
+        self.history = History(threads, deleted_days=shared.deleted_days, clock=clock)
         self.projects = Projects(threads)
+        vault = shared.vault
         self.records = SealedRecords(threads, clock) if vault is None else VaultRecords(threads, vault, space_id, clock)
         self.usage = Usage(threads, clock)
-        self.duplicates = Duplicates(
-            threads,
-            self._providers,
-            self._budget,
-            settings.chunks,
-            self.indexer.wake,
-            self.searcher.warm,
-            similarity=settings.duplicate_similarity,
-        )
-        self.notes = Notes(threads, writer, self.documents.change)
-        self.deduplication = Deduplication(threads, self.notes)
-        self.stored_texts = StoredTexts(threads, derivation.keep, self.indexer.changed, self.searcher.forget_texts)
-        self.upkeep = Upkeep(
-            threads,
-            damage,
-            disk,
-            turns,
-            crashed=crashed,
-            renew_foreign=self._renew_foreign,
-            cut_again=self._cut_again,
-            on_mended=self._mended,
-            clock=clock,
-        )
+        similarity = shared.settings.duplicate_similarity
+        self.duplicates = Duplicates(threads, index.indexer, index.searcher, similarity)
+        self.notes = Notes(threads, self._writer, self.documents)
+        self.upkeep = Upkeep(file, index, disk, shared.turns, clock=clock)
 
     @classmethod
     async def open(
         cls,
         path: Path,
         key: bytes,
+        shared: Shared,
         *,
         space_id: str,
-        settings: IndexSettings,
-        embedder: Model | Sequence[Model],
-        deleted_days: int = DELETED_DAYS,
-        quota: Quota = UNLIMITED,
-        clock: Callable[[], float] = time.time,
-        vault: Vault | None = None,
-        pages: PageBudget | None = None,
-        disk: Disk | None = None,
-        turns: Turns | None = None,
-        roster: Callable[[], Roster | None] = lambda: None,
-        around: Callable[[], tuple[int | None, bool | None]] = lambda: (None, None),
+        host: SpaceHost | None = None,
         held: Lease | None = None,
         is_known: bool = False,
-        parts: Sequence[Callable[[Space], Iterable[SpacePart]]] = (),
     ) -> Space:
         """Opens the space, making it when the file is not there, and takes up the indexing and the upkeep.
 
         Args:
             path: the database file; its folder must exist.
             key: 32 bytes.
-            embedder: the models, the wanted one first; each of the others takes the place of those before it while they cannot be used.
-            deleted_days: how long a deleted document can come back.
-            quota: what it may hold.
-            clock: seconds since 1970, for what is deleted too long ago and for the month of a budget.
-            vault: what keeps new sealed records; None keeps them in the database.
-            pages: which it shares with other spaces.
-            disk: asked before what can wait is written; None: there is room.
-            turns: in which it looks after itself; None: nobody else does.
-            roster: gives its devices now, whose orders count; may take a while.
-            around: gives how many credentials are stored in clear, and whether a backup is proven, None for what nobody knows; may take a
-                while.
             held: the lease of its log, of which the file is a copy; None: the file is all there is.
             is_known: machines have used the space before, so a file that is missing is a loss, which is noted.
-            parts: make what add-ons have in it.
 
         Raises StorageError: wrong key, damaged beyond repair, newer schema, not writable, disk full.
         """
-
-        async def begin() -> Space:
-            scan, damage, derivation = VectorScan(), Damage(), Derivation(settings.chunks)
-            store, crashed, behind = await asyncio.to_thread(_open_marked, path, key, scan, damage, held)
-            store.quota = quota
-            threads = StoreThreads(
-                store,
-                lambda: Store.open(path, store.key, writer=False, now=time.time(), scan=scan, damage=damage),
-                pages,
-            )
-            space = cls(
-                space_id,
-                threads,
-                Writer(store, derivation.judge),
-                [embedder] if isinstance(embedder, Model) else list(embedder),
-                settings,
-                derivation,
-                disk or Disk(path.parent),
-                turns or Turns(),
-                deleted_days=deleted_days,
-                clock=clock,
-                scan=scan,
-                damage=damage,
-                crashed=crashed,
-                vault=vault,
-                roster=roster,
-                around=around,
-                held=held,
-                outbox=store.outbox,
-            )
-            try:
-                if behind:
-                    await threads.maintain(lambda store: derivation.follow_all(store, behind))
-                await space.projects.open()
-                for make in parts:
-                    space.parts.extend(make(space))
-                for part in space.parts:
-                    await part.open()
-                await threads.read(space._budget.load)
-                await space.searcher.open()
-            except BaseException:
-                await threads.close()
-                raise
-            space.indexer.start()
-            space.history.start()
-            space.upkeep.start()
-            space.records.start()
-            for part in space.parts:
-                part.start()
-            return space
-
+        begin = partial(cls._begin, path, key, shared, space_id, host or SpaceHost(), held)
         is_missing = is_known and held is None and not path.exists()
         try:
             space = await begin()
-            if is_missing:
-                log.error("the database file of space %s was missing: an empty one was made", space_id)
-                await space.upkeep.missed()
-            return space
         except DamagedError:
             if held is not None:
                 # What the log has is whole, and what can be read here may not be.
@@ -299,10 +200,55 @@ class Space:
                 return await begin()
             # Something that nothing can begin without. Whatever else is damaged, the upkeep meets.
             lost = await asyncio.to_thread(salvage.salvage, path, key)
-        log.warning("the database was rebuilt from what could be read of it; the damaged file is kept beside it")
-        space = await begin()
-        await space.upkeep.salvaged(lost)
+            log.warning("the database was rebuilt from what could be read of it; the damaged file is kept beside it")
+            space = await begin()
+            await space.upkeep.salvaged(lost)
+            return space
+        if is_missing:
+            log.error("the database file of space %s was missing: an empty one was made", space_id)
+            await space.upkeep.missed()
         return space
+
+    @classmethod
+    async def _begin(
+        cls, path: Path, key: bytes, shared: Shared, space_id: str, host: SpaceHost, held: Lease | None
+    ) -> Space:
+        file = await SpaceFile.open(path, key, held, quota=shared.quota, pages=shared.pages)
+        try:
+            space = cls(space_id, file, shared, shared.disk or Disk(path.parent), host)
+            await space.projects.open()
+            for make in shared.parts:
+                space.parts.extend(make(space))
+            for part in space.parts:
+                await part.open()
+            await space.index.open()
+        except BaseException:
+            await file.threads.close()
+            raise
+        space._start()
+        return space
+
+    def _start(self) -> None:
+        """Begin what goes on beside its use."""
+        self.index.indexer.start()
+        self.history.start()
+        self.upkeep.start()
+        self.records.start()
+        for part in self.parts:
+            part.start()
+
+    def roster(self) -> Roster | None:
+        """Its devices now, whose orders count; may take a while."""
+        return self._host.roster(self.space_id)
+
+    def around(self) -> tuple[int | None, bool | None]:
+        """How many credentials are stored in clear, and whether a backup is proven; None for what nobody knows."""
+        return self._host.around(self.space_id)
+
+    @property
+    def outbox(self) -> Outbox | None:
+        """Where what is written goes before it is committed here; None: it has no log."""
+        return self.file.store.outbox
 
     async def rekey(
         self,
@@ -333,50 +279,20 @@ class Space:
         await self.upkeep.close()
         await self.history.close()
         await self.duplicates.close()
-        await self.indexer.close()
-        await self.searcher.close()
+        await self.index.close()
         await self.usage.close()
         for part in reversed(self.parts):
             await unharmed(part.finish(), "finishing a part of a space")
-        with contextlib.suppress(StorageError):
-            await self.threads.maintain(mark_closed)
-        await self.threads.close()
-
-    async def _renew_foreign(self) -> int:
-        """Has vectors computed anew that their model, which has another one's name, does not give; of how many that was seen."""
-        for provider in self._providers:
-            name = provider.name
-            texts, vectors = await self.threads.examine(lambda store: model.sample(store, name))  # noqa: B023
-            if await model.is_foreign(provider, texts, vectors):
-                self.indexer.renew()
-                return len(texts)
-        return 0
-
-    async def _cut_again(self) -> int:
-        """Tries documents again that could not be cut; how many could be now."""
-        cut_now = 0
-        after: int | None = 0
-        while after is not None:
-            work = functools.partial(self.derivation.retry, after=after, limit=RETRIED)
-            more, after = await self.threads.maintain(work)
-            cut_now += more
-        return cut_now
-
-    def _mended(self, vectors_changed: bool) -> None:
-        """Derived rows were put right: some may have to be made again, and vectors may no longer be those in memory."""
-        if vectors_changed:
-            self._scan.forget()
-            self.searcher.forget()
-        self.indexer.wake()
+        await self.file.close()
 
     async def status(self, projects: frozenset[str] | None) -> SpaceStatus:
         """How the space is; counts for the given projects only (None: all)."""
         return await self.threads.read(lambda store: self._status(store, projects))
 
     def _status(self, store: Store, projects: frozenset[str] | None) -> SpaceStatus:
-        outlook = self.indexer.outlook()
+        outlook = self.index.indexer.outlook()
         with store.reading():
-            state = self.indexer.progress(store, outlook)
+            state = self.index.indexer.progress(store, outlook)
             sources = store.documents.counts(projects)
             held = holdings(store)
             total = state.total
@@ -391,11 +307,11 @@ class Space:
             names = store.projects.names()
             size_bytes = store.size_bytes()
             clashes = store.documents.clashing(projects, limit=MAX_CLASHES)
-        p50_ms, p95_ms = self.searcher.latencies()
-        warnings = generations.warnings(self._providers, live)
-        warnings += [*self.indexer.warnings(), *self.upkeep.warnings()]
-        if self._held is not None:
-            warnings += self._held.warnings()
+        p50_ms, p95_ms = self.index.searcher.latencies()
+        warnings = generations.warnings(self.index.providers, live)
+        warnings += [*self.index.indexer.warnings(), *self.upkeep.warnings()]
+        if self.file.held is not None:
+            warnings += self.file.held.warnings()
         return SpaceStatus(
             space_id=self.space_id,
             files=sum(count.files for count in sources.values()),
@@ -405,7 +321,7 @@ class Space:
             provider=live.provider if live else None,
             model=live.model if live else None,
             dimensions=live.dimensions if live else None,
-            embedder=self._providers[0].model.state,
+            embedder=self.index.providers[0].model.state,
             queued=state.total - state.done,
             index_age_s=0.0 if waited is None else max(0.0, time.time() - waited),
             reembedding=(state.generation, state.done, state.total)
@@ -418,21 +334,9 @@ class Space:
             warnings=warnings,
             clashes=[Clash(*clash) for clash in clashes],
             generations=generations.generation_status(held, state.generation if state.building else None, total),
-            providers=[generations.provider_status(provider) for provider in self._providers],
+            providers=[generations.provider_status(provider) for provider in self.index.providers],
             health=self.upkeep.health(),
         )
-
-    async def queued(self, projects: frozenset[str]) -> int:
-        """How many pieces of these projects wait for their vectors."""
-
-        def work(store: Store) -> int:
-            with store.reading():
-                live = live_generation(store)
-                if live is None:
-                    return sum(count.chunks for count in store.documents.counts(projects).values())
-                return store.vectors.waiting_among(live.id, projects)
-
-        return await self.threads.read(work)
 
     async def wait_indexed(self, *, timeout_s: float, progress: Callable[[int, int], None] | None = None) -> bool:
         """Waits until every piece has its vector; False when that cannot be (no model, a failure) or takes longer than `timeout_s`."""
@@ -440,31 +344,26 @@ class Space:
         has_retried = False
         rested_at = -1
         while True:
-            state = await self.threads.read(self._progress)
+            state = await self.threads.read(self.index.progress)
             if progress is not None:
                 progress(state.done, state.total)
             if state.complete:
                 return True
             # At rest twice in a row, and in between: what was committed meanwhile was heard of by now, and did not wake it.
-            moves = self.indexer.moves if self.is_at_rest else -1
+            moves = self.index.indexer.moves if self.is_at_rest else -1
             is_stuck = moves == rested_at >= 0
             left = deadline - time.monotonic()
-            if is_stuck and (self.indexer.failure is not None or self.indexer.uncuttable) and not has_retried:
+            if is_stuck and self.index.is_broken and not has_retried:
                 # What stopped it may be over by now, as when room was made on the disk.
                 has_retried, is_stuck, moves = True, False, -1
-                if await self._cut_again():
+                if await self.index.cut_again():
                     self.upkeep.look()
-                self.indexer.wake()
+                self.index.indexer.wake()
             if left <= 0 or is_stuck:
                 return False
             rested_at = moves
             # A model that becomes ready wakes the indexer, which tells us; the cap is for a change missed between the two lines above.
-            await self.indexer.wait_move(min(left, 0.25))
-
-    def _progress(self, store: Store) -> Progress:
-        outlook = self.indexer.outlook()
-        with store.reading():
-            return self.indexer.progress(store, outlook)
+            await self.index.indexer.wait_move(min(left, 0.25))
 
     async def rebuild(
         self,
@@ -489,8 +388,8 @@ class Space:
             one = await self.threads.write(lambda _store: self._writer.recut(document))  # noqa: B023 - awaited here
             added, kept, removed = added + one.added, kept + one.kept, removed + one.removed
         if reembed:
-            self.indexer.renew()
-        self.indexer.forgive()
+            self.index.indexer.renew()
+        self.index.indexer.forgive()
         return PieceChanges(added, kept, removed)
 
     def part(self, kind: type[_Part]) -> _Part:
@@ -517,7 +416,7 @@ class Space:
     @property
     def is_at_rest(self) -> bool:
         """Whether nothing is being indexed: all is done, or cannot be now."""
-        return self.indexer.idle and not self.indexer.is_loading
+        return self.index.is_at_rest
 
     @property
     def is_held(self) -> bool:
@@ -532,7 +431,7 @@ class Space:
     @property
     def waiting(self) -> int:
         """How many pieces wait for their vectors, as last seen by who makes them."""
-        return self.indexer.waiting
+        return self.index.indexer.waiting
 
     async def answer(self) -> None:
         """Return once its writer's thread is free, and alive."""
@@ -543,27 +442,8 @@ class Space:
         state = self.upkeep.health().state
         is_lost = state == "damaged" or self.threads.refused is not None
         found = {"storage"} if is_lost else {"index"} if state == "healing" else set()
-        if self.indexer.failure is not None or self.indexer.uncuttable:
+        if self.index.is_broken:
             found.add("index")
-        if all(one.condition in (Condition.DOWN, Condition.REFUSED) for one in self.indexer.standings()):
+        if self.index.is_without_model:
             found.add("embedding")
         return found
-
-
-def _open_marked(
-    path: Path, key: bytes, scan: VectorScan, damage: Damage, held: Lease | None
-) -> tuple[Store, bool, list[int]]:
-    """The writing store, whether whoever had it open last did not close it, and documents that others have changed meanwhile."""
-    opened = None if held is None else held.bring(path, key)
-    store = Store.open(path, key, writer=True, now=time.time(), scan=scan, damage=damage)
-    try:
-        if held is not None and opened is not None:
-            held.join(store, opened)
-        crashed = maintenance.open_marked(store, now=time.time())
-        maintenance.note_restore(store, path.with_suffix(".restored"))
-        if store.outbox is not None:
-            store.outbox.flush()  # machines are told of this life of the database (PROTOCOL.md 9.2)
-        return store, crashed, opened.documents if opened is not None else []
-    except BaseException:
-        store.close()
-        raise

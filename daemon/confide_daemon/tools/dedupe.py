@@ -6,7 +6,7 @@ from typing import Any
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.errors import ToolError
-from confide_daemon.notes.dedupe import Merger
+from confide_daemon.notes.dedupe import Deduplication, Merger
 from confide_daemon.store.rows import NoteRow
 from confide_daemon.tools.context import (
     COUNT,
@@ -97,7 +97,9 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     async def tell(done: int, total: int) -> None:
         await context.machine.progress(done, total, "comparing notes")
 
-    found = await context.space.deduplication.find(projects, float(arguments["threshold"]), tell)
+    found = await Deduplication(context.space.threads, context.space.notes).find(
+        projects, float(arguments["threshold"]), tell
+    )
     warnings: list[str] = []
     if found.left:
         warnings.append(
@@ -137,7 +139,7 @@ async def _merge(context: ToolContext, merger: Merger) -> str | None:
     if not context.is_attached(row.project):
         raise ToolError("this connection cannot write to its project")
     await context.flush(row.project, row.path)
-    result = await context.space.deduplication.merge(merger, author=context.grants.alias)
+    result = await Deduplication(context.space.threads, context.space.notes).merge(merger, author=context.grants.alias)
     return (await context.machine.write_back(row.project, row.path, result, result.previous_hash)).warning
 
 

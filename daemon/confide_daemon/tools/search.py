@@ -165,7 +165,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         is_unasked=context.is_unasked,
         is_limited=not context.grants.reaches_all,
     )
-    result = await context.space.searcher.search(query)
+    result = await context.space.index.searcher.search(query)
     if not result.hits:
         await context.require_known(project)
     context.space.usage.count(hit.document for hit in result.hits)

@@ -125,7 +125,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     store = _store_note if arguments.keys() & note_fields.PROPERTIES.keys() else _store_file
     result = await store(context, arguments)
     if (projects := context.grants.projects) is not None:
-        result.structured["queuedChunks"] = await context.space.queued(projects)
+        result.structured["queuedChunks"] = await context.space.index.queued(projects)
     return result
 
 

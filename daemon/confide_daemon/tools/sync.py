@@ -82,7 +82,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         await context.space.rebuild(reembed=True)
     embedded, is_complete = await _wait_indexed(context)
     if context.grants.projects is not None:
-        embedded = max(0, before.queued - (await context.space.queued(context.grants.projects)))
+        embedded = max(0, before.queued - (await context.space.index.queued(context.grants.projects)))
     if not is_complete:
         warnings.append("some pieces still wait for their vectors; they are found by keywords meanwhile")
     after = await context.space.status(context.grants.projects)

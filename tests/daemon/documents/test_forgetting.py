@@ -17,8 +17,9 @@ from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import BadNameError, ForgottenError
 from confide_daemon.retrieval.search.query import SearchQuery
+from confide_daemon.sealing.rescan import StoredTexts
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 from confide_daemon.store.database import connect
 
 KEY = os.urandom(32)
@@ -39,7 +40,7 @@ async def refused(work: Any, code: str) -> None:
 
 async def opened(path: Path) -> Space:
     embedder = Model.ready(HashedEmbedder(64))
-    return await Space.open(path / "s.db", KEY, space_id="s", settings=IndexSettings(), embedder=embedder)
+    return await Space.open(path / "s.db", KEY, Shared(IndexSettings(), embedder), space_id="s")
 
 
 def held(path: Path) -> bytes:
@@ -72,9 +73,9 @@ async def test_nothing_of_a_text_is_left(tmp_path: Path) -> None:
     await space.documents.put("p", "memory/a.md", "# A\n\nStays.\n", base=0, author="a")
     step = await space.documents.forget("p", ["Private"], author="a", reaches=lambda _path: True)
     assert (sorted(step.documents), step.total, step.is_complete) == ([DIARY, "Private/old.md"], 2, True)
-    found = await space.searcher.search(SearchQuery("zanzibar", min_score=0.0))
+    found = await space.index.searcher.search(SearchQuery("zanzibar", min_score=0.0))
     assert DIARY not in [hit.path for hit in found.hits]
-    await space.stored_texts.erase()
+    await StoredTexts(space.threads, space.index.indexer, space.index.searcher).erase()
     await space.close()
     everything = held(tmp_path)
     assert b"zanzibar" not in everything

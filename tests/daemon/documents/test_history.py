@@ -18,7 +18,7 @@ from confide_crypto.errors import RequestError
 from confide_daemon.embedding import Model
 from confide_daemon.errors import NotFoundError
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 from confide_daemon.store import migrations
 from confide_daemon.store.database import connect
 from confide_daemon.store.store import Store
@@ -217,11 +217,10 @@ async def test_deleted_texts_are_removed_after_their_time(tmp_path: Path) -> Non
         return await Space.open(
             path,
             key,
+            Shared(
+                IndexSettings(), Model.none(), deleted_days=deleted_days, clock=lambda: time.time() + days_later * DAY_S
+            ),
             space_id="s",
-            settings=IndexSettings(),
-            embedder=Model.none(),
-            deleted_days=deleted_days,
-            clock=lambda: time.time() + days_later * DAY_S,
         )
 
     space = await opened(0)

@@ -181,7 +181,9 @@ async def test_a_space_is_searched_with_gguf(sentence_model: Path, tmp_path: Pat
         text = "The reason for picking PostgreSQL was row level security.\n"
         await space.documents.put("p", "memory/db.md", text, base=0, author="a")
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
-        result = await space.searcher.search(SearchQuery("why was that relational database chosen", min_score=0.0))
+        result = await space.index.searcher.search(
+            SearchQuery("why was that relational database chosen", min_score=0.0)
+        )
         assert result.mode == "hybrid"
         assert result.hits[0].path == "memory/db.md"
         assert (await space.status(None)).model.startswith("all-MiniLM-L6-v2.F16.gguf@")

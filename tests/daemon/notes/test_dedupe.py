@@ -19,10 +19,10 @@ from tests.support.providers.likeness import LikenessEmbedder
 
 from confide_daemon.embedding import Model
 from confide_daemon.errors import ConflictError, ProviderDownError
-from confide_daemon.notes.dedupe import groups
+from confide_daemon.notes.dedupe import Deduplication, groups
 from confide_daemon.notes.similarity import Compared, sorted_words
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 
 
 @pytest.fixture
@@ -216,9 +216,7 @@ async def test_progress_is_told_to_who_asks(laptop: Machine) -> None:
 
 async def test_a_group_that_changes_meanwhile_is_left_alone(tmp_path: Path, model: LikenessEmbedder) -> None:
     handle = Model.ready(model)
-    space = await Space.open(
-        tmp_path / "space.db", os.urandom(32), space_id="x", settings=IndexSettings(), embedder=handle
-    )
+    space = await Space.open(tmp_path / "space.db", os.urandom(32), Shared(IndexSettings(), handle), space_id="x")
     try:
         for name, day, body in (("old", "01", "@topic"), ("new", "02", "@topic:1")):
             text = f"---\nupdated: 2026-03-{day}\n---\n\n{body}\n"
@@ -227,10 +225,10 @@ async def test_a_group_that_changes_meanwhile_is_left_alone(tmp_path: Path, mode
 
         async def nobody(_done: int, _total: int) -> None: ...
 
-        (merger,) = (await space.deduplication.find(None, 0.95, nobody)).mergers
+        (merger,) = (await Deduplication(space.threads, space.notes).find(None, 0.95, nobody)).mergers
         await space.documents.append("proj", "memory/notes/old.md", "And this.", heading=None, author="somebody")
         with pytest.raises(ConflictError):
-            await space.deduplication.merge(merger, author="me")
+            await Deduplication(space.threads, space.notes).merge(merger, author="me")
         assert (await space.documents.read("proj", "memory/notes/new.md")).revision == 1
 
         # Given up half way, it leaves the space as it was.
@@ -238,8 +236,8 @@ async def test_a_group_that_changes_meanwhile_is_left_alone(tmp_path: Path, mode
             raise asyncio.CancelledError
 
         with pytest.raises(asyncio.CancelledError):
-            await space.deduplication.find(None, 0.95, give_up)
-        assert (await space.deduplication.find(None, 0.95, nobody)).compared == 2
+            await Deduplication(space.threads, space.notes).find(None, 0.95, give_up)
+        assert (await Deduplication(space.threads, space.notes).find(None, 0.95, nobody)).compared == 2
     finally:
         await space.close()
 

@@ -18,7 +18,7 @@ from tests.support.providers.likeness import LikenessEmbedder
 from confide_daemon.embedding import Model
 from confide_daemon.errors import ProviderDownError
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 
 
 @pytest.fixture
@@ -204,11 +204,7 @@ async def test_a_budget_that_is_used_up_leaves_the_words(tmp_path: Path, model: 
 async def test_others_are_answered_while_a_long_note_is_cut(tmp_path: Path, model: LikenessEmbedder) -> None:
     """They have many turns in the daemon's loop meanwhile."""
     space = await Space.open(
-        tmp_path / "a.db",
-        os.urandom(32),
-        space_id="a",
-        settings=IndexSettings(),
-        embedder=Model.ready(model),
+        tmp_path / "a.db", os.urandom(32), Shared(IndexSettings(), Model.ready(model)), space_id="a"
     )
     turns = 0
 

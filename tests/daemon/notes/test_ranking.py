@@ -19,7 +19,7 @@ from confide_daemon.retrieval.search.ranking import Weights, usage_of
 from confide_daemon.retrieval.search.results import Hit
 from confide_daemon.spaces import models
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 
 KEY = os.urandom(32)
 # Importance, age in days, uses, project; each says a little less of the question than the one before.
@@ -41,7 +41,7 @@ OTHERS = (
 
 async def open_space(path: Path, weights: Weights | None = None) -> Space:
     settings = IndexSettings(weights=weights or Weights())
-    return await Space.open(path, KEY, space_id="s", settings=settings, embedder=Model.none())
+    return await Space.open(path, KEY, Shared(settings, Model.none()), space_id="s")
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ async def space(tmp_path: Path) -> AsyncIterator[Space]:
 
 
 async def ranked(space: Space, rank: str) -> list[Hit]:
-    hits = (await space.searcher.search(SearchQuery("pool", min_score=0.0, rank=rank, project="here"))).hits
+    hits = (await space.index.searcher.search(SearchQuery("pool", min_score=0.0, rank=rank, project="here"))).hits
     assert len(hits) == len(NOTES)
     return hits
 
@@ -93,7 +93,7 @@ async def test_balanced_weighs_all_factors(space: Space) -> None:
     assert hits == sorted(hits, key=value, reverse=True)
     assert hits[0].path[-4] == "4"
     query = SearchQuery("pool", min_score=0.0, rank="balanced", project="here", explain=True)
-    explanation = (await space.searcher.search(query)).explanation
+    explanation = (await space.index.searcher.search(query)).explanation
     assert explanation is not None
     assert [one["order"] for one in explanation["hits"]] == pytest.approx([value(hit) for hit in hits], abs=0.001)
 
@@ -102,14 +102,14 @@ async def test_among_equals_this_project_comes_first(space: Space, tmp_path: Pat
     for project in ("global", "here", "elsewhere"):
         await space.documents.put(project, "memory/notes/same.md", "The very same valve.\n", base=0, author="a")
     for asking, first in (("here", "here"), ("elsewhere", "elsewhere")):
-        hits = (await space.searcher.search(SearchQuery("valve", min_score=0.0, project=asking))).hits
+        hits = (await space.index.searcher.search(SearchQuery("valve", min_score=0.0, project=asking))).hits
         assert (hits[0].project, hits[-1].project) == (first, "global")
     assert len({hit.score for hit in hits}) == 1
 
 
 async def test_a_plain_file_weighs_as_a_normal_note(space: Space) -> None:
     await space.documents.put("here", "memory/plain.md", "A faucet.\n", base=0, author="a")
-    (hit,) = (await space.searcher.search(SearchQuery("faucet", min_score=0.0))).hits
+    (hit,) = (await space.index.searcher.search(SearchQuery("faucet", min_score=0.0))).hits
     assert (hit.importance, hit.usage, hit.note) == (0.5, 0.0, None)
 
 
@@ -128,7 +128,7 @@ async def test_weights_are_options(tmp_path: Path) -> None:
         "p", "memory/notes/b.md", "---\nimportance: core\n---\na pool of other things\n", base=0, author="a"
     )
     for rank, first in (("relevance", "memory/notes/a.md"), ("balanced", "memory/notes/b.md")):
-        hits = (await space.searcher.search(SearchQuery("pool", min_score=0.0, rank=rank))).hits
+        hits = (await space.index.searcher.search(SearchQuery("pool", min_score=0.0, rank=rank))).hits
         assert hits[0].path == first
     await space.close()
 

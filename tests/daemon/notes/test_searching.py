@@ -16,7 +16,7 @@ from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 
 
 async def titles(agent: Agent, query: str, **arguments: Any) -> list[str]:
@@ -74,11 +74,7 @@ async def test_documents_that_are_no_notes_pass_no_filter_of_notes(fruit: Agent)
 @pytest.fixture
 async def space(tmp_path: Path) -> AsyncIterator[Space]:
     opened = await Space.open(
-        tmp_path / "s.db",
-        os.urandom(32),
-        space_id="s",
-        settings=IndexSettings(),
-        embedder=Model.ready(HashedEmbedder(64)),
+        tmp_path / "s.db", os.urandom(32), Shared(IndexSettings(), Model.ready(HashedEmbedder(64))), space_id="s"
     )
     yield opened
     await opened.close()
@@ -91,7 +87,7 @@ async def test_filters_act_before_any_limit(space: Space) -> None:
     rare = "---\ntags: [rare]\nentity: Pump\ntype: odd\ncategory: tools\n---\nAmong many other things that were said on that day, a pool.\n"
     await space.documents.put("p", "memory/notes/rare.md", rare, base=0, author="a")
     assert await space.wait_indexed(timeout_s=DEADLINE_S)
-    wide = await space.searcher.search(SearchQuery("pool", min_score=0.0))
+    wide = await space.index.searcher.search(SearchQuery("pool", min_score=0.0))
     assert "memory/notes/rare.md" not in [hit.path for hit in wide.hits]
     for limits in (
         {"tags": frozenset({"rare"})},
@@ -99,10 +95,10 @@ async def test_filters_act_before_any_limit(space: Space) -> None:
         {"types": frozenset({"odd"})},
         {"category": "tools"},
     ):
-        found = await space.searcher.search(SearchQuery("pool", min_score=0.0, **limits))
+        found = await space.index.searcher.search(SearchQuery("pool", min_score=0.0, **limits))
         assert [hit.path for hit in found.hits] == ["memory/notes/rare.md"], limits
     await space.documents.put("p", "memory/tasks/t/one.md", "pool\n", base=0, author="a")
-    alone = await space.searcher.search(
+    alone = await space.index.searcher.search(
         SearchQuery(
             "pool", min_score=0.0, max_results=50, without_tasks=True, task="t", path="memory/tasks", explain=True
         )

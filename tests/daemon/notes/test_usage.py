@@ -12,7 +12,7 @@ from confide_daemon.documents import service
 from confide_daemon.embedding import Model
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 
 KEY = os.urandom(32)
 
@@ -42,7 +42,7 @@ async def test_reads_and_hits_count_and_nothing_else(agent: Agent) -> None:
 
 
 async def open_space(path: Path) -> Space:
-    return await Space.open(path, KEY, space_id="s", settings=IndexSettings(), embedder=Model.none())
+    return await Space.open(path, KEY, Shared(IndexSettings(), Model.none()), space_id="s")
 
 
 async def test_uses_are_written_down_when_the_space_is_closed(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ async def test_uses_are_written_down_when_the_space_is_closed(tmp_path: Path) ->
         space.usage.count([document, document])
     await space.close()
     space = await open_space(tmp_path / "s.db")
-    (hit,) = (await space.searcher.search(SearchQuery("pump", min_score=0.0))).hits
+    (hit,) = (await space.index.searcher.search(SearchQuery("pump", min_score=0.0))).hits
     # log(1 + 9) / log(1 + 100), once for each showing
     assert hit.usage == pytest.approx(0.4989, abs=0.001)
     assert hit.note is not None
@@ -71,7 +71,7 @@ async def test_uses_are_written_down_in_the_background(tmp_path: Path, monkeypat
         space.usage.count([document, 1000 + number])
         while space.usage.waiting(document):
             await space.documents.states("p")
-    (hit,) = (await space.searcher.search(SearchQuery("pump", min_score=0.0))).hits
+    (hit,) = (await space.index.searcher.search(SearchQuery("pump", min_score=0.0))).hits
     assert hit.note is not None
     assert hit.note.uses == 5
     await space.close()
@@ -92,10 +92,10 @@ async def test_what_no_agent_sees_counts_nothing(tmp_path: Path) -> None:
     space = await open_space(tmp_path / "s.db")
     await space.documents.put("p", "memory/notes/a.md", "pump\n", base=0, author="a")
     for _ in range(3):
-        (hit,) = (await space.searcher.search(SearchQuery("pump", min_score=0.0))).hits
+        (hit,) = (await space.index.searcher.search(SearchQuery("pump", min_score=0.0))).hits
     assert space.usage.waiting(hit.document) == 0
     await space.close()
     space = await open_space(tmp_path / "s.db")
-    (hit,) = (await space.searcher.search(SearchQuery("pump", min_score=0.0))).hits
+    (hit,) = (await space.index.searcher.search(SearchQuery("pump", min_score=0.0))).hits
     assert hit.usage == 0
     await space.close()

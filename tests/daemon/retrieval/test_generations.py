@@ -88,7 +88,7 @@ async def test_many_searches_at_once_around_a_swap(tmp_path: Path) -> None:
             searches += [asyncio.create_task(ask(space, [old, new])) for _ in range(3)]
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
         assert all(mode == "hybrid" for mode, _, _ in await asyncio.gather(*searches))
-        result = await space.searcher.search(SearchQuery("number59 pool", min_score=0.0))
+        result = await space.index.searcher.search(SearchQuery("number59 pool", min_score=0.0))
         assert result.hits[0].path == "memory/59.md"
 
 
@@ -194,7 +194,7 @@ async def test_calls_are_as_large_and_as_many_at_once_as_the_model_takes(tmp_pat
     async with opened(tmp_path / "s.db", [Model.none()]) as space:
         await fill(space, 60)
     async with opened(tmp_path / "s.db", [handle(model, pause_s=60)]) as space:
-        status = await until(space, lambda status: status.providers[0].state == "down" and space.indexer.idle)
+        status = await until(space, lambda status: status.providers[0].state == "down" and space.index.indexer.idle)
         assert status.queued == 60 - len(model.embedded)
     assert model.most == 4
     assert model.largest == 5
@@ -291,7 +291,7 @@ async def test_a_complete_generation_answers_at_once_when_the_live_one_cannot_be
     async with opened(path, [handle(first), handle(second)], settings=patient) as space:
         assert (await ask(space, [first, second]))[1] == "model-0"
         first.failure = DOWN
-        result = await space.searcher.search(
+        result = await space.index.searcher.search(
             SearchQuery("another question about the pool", min_score=0.0, max_results=50)
         )
         assert result.mode == "hybrid"
@@ -381,16 +381,16 @@ async def test_questions_are_counted_and_kept_within_the_budget_too(tmp_path: Pa
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
         before = (await space.status(None)).providers[0].tokens
         assert before is not None
-        await space.searcher.search(SearchQuery("one two three"))
-        await space.searcher.search(SearchQuery("one two three"))
+        await space.index.searcher.search(SearchQuery("one two three"))
+        await space.index.searcher.search(SearchQuery("one two three"))
         assert (await space.status(None)).providers[0].tokens == before + 3
         model.failure = DOWN
-        await space.searcher.search(SearchQuery("four five"))
+        await space.index.searcher.search(SearchQuery("four five"))
         model.failure = None
         assert (await space.status(None)).providers[0].tokens == before + 3
         await until(space, lambda status: status.providers[0].retry_in_s in (None, 0.0))
         for number in range(40):
-            result = await space.searcher.search(SearchQuery(f"number{number} pool {number}"))
+            result = await space.index.searcher.search(SearchQuery(f"number{number} pool {number}"))
         assert result.mode == "keyword"
         assert any("budget of 100 tokens" in warning for warning in result.warnings)
         tokens = (await space.status(None)).providers[0].tokens
@@ -422,7 +422,7 @@ async def test_a_quota_over_a_real_socket(tmp_path: Path, monkeypatch: pytest.Mo
             await until(space, lambda status: status.provider == "hashed" and status.queued == 0)
             asked = len(server.asked)
             for number in range(5):
-                result = await space.searcher.search(SearchQuery(f"pool number{number}"))
+                result = await space.index.searcher.search(SearchQuery(f"pool number{number}"))
                 assert result.mode == "hybrid"
                 assert result.hits[0].path == f"memory/{number}.md"
             assert len(server.asked) == asked
@@ -489,7 +489,7 @@ async def test_no_write_waits_for_a_provider_and_none_of_its_vectors_is_lost_whe
 
         await space.threads.write(drop)
         model.open.set()
-        await until(space, lambda status: space.indexer.idle)
+        await until(space, lambda status: space.index.indexer.idle)
         kept = await space.threads.read(
             lambda store: store.vectors.known(store.vectors.generations()[0], _hashes(store))
         )

@@ -87,7 +87,7 @@ async def test_vectors_and_new_generations_wait_while_there_is_little_room(tmp_p
         await fill(space, 2, start=3)
         assert not await space.wait_indexed(timeout_s=DEADLINE_S)
         await until(space, lambda status: space.is_at_rest)
-        found = await space.searcher.search(SearchQuery("number4"))
+        found = await space.index.searcher.search(SearchQuery("number4"))
         assert found.hits[0].path == "memory/4.md"
         assert indexer.NO_ROOM in found.warnings
         assert indexer.NO_ROOM in (await space.status(None)).warnings
@@ -122,7 +122,7 @@ async def test_documents_are_not_cut_again_on_the_last_room(tmp_path: Path, monk
         assert not await space.wait_indexed(timeout_s=DEADLINE_S)
         waiting = await space.threads.read(lambda store: store.documents.cut_otherwise(settings.chunks.name, limit=10))
         assert len(waiting) == 3
-        assert (await space.searcher.search(SearchQuery("number1"))).hits
+        assert (await space.index.searcher.search(SearchQuery("number1"))).hits
         await fill(space, 1, start=3)
 
 
@@ -147,7 +147,7 @@ async def test_a_fault_of_our_own_is_told_and_ends_neither_searches_nor_the_spac
             status = await space.status(None)
             assert any("cannot be cut: 2 ValueError" in warning for warning in status.warnings)
             assert "index" in space.ailments()
-            found = await space.searcher.search(SearchQuery("number1 pool"))
+            found = await space.index.searcher.search(SearchQuery("number1 pool"))
             assert found.hits
             assert any("cannot be cut" in warning for warning in found.warnings)
             fault.undo()
@@ -200,7 +200,7 @@ async def test_a_renamed_document_takes_its_vectors_along(tmp_path: Path) -> Non
                 await space.documents.remove("p", f"memory/{number}.md", base=1, author="a")
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
         assert (await ask(space, [model]))[:2] == ("hybrid", "model-0")
-        result = await space.searcher.search(SearchQuery("pool number", min_score=0.0, max_results=50))
+        result = await space.index.searcher.search(SearchQuery("pool number", min_score=0.0, max_results=50))
         moved = [hit for hit in result.hits if "moved" in hit.path]
         assert len(moved) == 2
         assert all(hit.vector is not None for hit in moved)
@@ -309,7 +309,7 @@ async def test_many_questions_of_a_slow_model_wait_no_longer_than_one(tmp_path: 
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
         started = time.monotonic()
         results = await asyncio.gather(
-            *(space.searcher.search(SearchQuery(f"slow pool {number}", min_score=0.0)) for number in range(60))
+            *(space.index.searcher.search(SearchQuery(f"slow pool {number}", min_score=0.0)) for number in range(60))
         )
         assert time.monotonic() - started < 12  # one after the other in four threads they would take fifteen
         assert {result.mode for result in results} == {"hybrid", "keyword"}
@@ -342,9 +342,9 @@ async def test_a_search_of_a_closed_space_says_so(tmp_path: Path) -> None:
     async with opened(tmp_path / "s.db", [handle(model)]) as space:
         await fill(space, 1)
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
-        assert (await space.searcher.search(SearchQuery("another question"))).mode == "hybrid"
+        assert (await space.index.searcher.search(SearchQuery("another question"))).mode == "hybrid"
     with pytest.raises(StorageError, match="closed"):
-        await space.searcher.search(SearchQuery("a question"))
+        await space.index.searcher.search(SearchQuery("a question"))
 
 
 async def test_spaces_together_ask_no_more_at_once_than_the_model_takes(tmp_path: Path) -> None:
@@ -417,13 +417,13 @@ async def test_the_model_before_answers_questions_until_the_new_one_of_its_provi
                 else:
                     await until(space, lambda status: len(status.generations) == 2)
                     for number in range(5):
-                        result = await space.searcher.search(SearchQuery(f"pool number{number}"))
+                        result = await space.index.searcher.search(SearchQuery(f"pool number{number}"))
                         assert result.mode == "hybrid"
                         assert result.hits[0].path == f"memory/{number}.md"
                         assert asked_of(server, f"pool number{number}") == ["text-embedding-3-small"]
                     gate.set()
                     assert await space.wait_indexed(timeout_s=DEADLINE_S)
-                    result = await space.searcher.search(SearchQuery("pool number9"))
+                    result = await space.index.searcher.search(SearchQuery("pool number9"))
                     assert result.mode == "hybrid"
                     assert asked_of(server, "pool number9")[-1] == model
                     status = await until(space, lambda status: len(status.generations) == 1)

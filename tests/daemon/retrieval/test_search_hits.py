@@ -25,7 +25,7 @@ from confide_daemon.retrieval.search.results import Hit
 from confide_daemon.retrieval.search.scoring import PAIRS, stem_line
 from confide_daemon.retrieval.search.service import FEWEST_LINES
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 from confide_daemon.store.page_budget import PageBudget
 from confide_daemon.store.rows import Filter, Piece
 from confide_daemon.store.store import Store
@@ -47,9 +47,7 @@ NOTES = {
 
 @pytest_asyncio.fixture
 async def space(tmp_path: Path) -> AsyncIterator[Space]:
-    opened = await Space.open(
-        tmp_path / "s.db", os.urandom(32), space_id="s", settings=IndexSettings(), embedder=Model.none()
-    )
+    opened = await Space.open(tmp_path / "s.db", os.urandom(32), Shared(IndexSettings(), Model.none()), space_id="s")
     yield opened
     await opened.close()
 
@@ -60,7 +58,7 @@ async def put(space: Space, files: dict[str, str]) -> None:
 
 
 async def first(space: Space, text: str) -> Hit:
-    return (await space.searcher.search(SearchQuery(text))).hits[0]
+    return (await space.index.searcher.search(SearchQuery(text))).hits[0]
 
 
 async def test_names_and_words_of_every_script_are_found_first(space: Space) -> None:
@@ -83,10 +81,10 @@ async def test_names_and_words_of_every_script_are_found_first(space: Space) -> 
         ("스크립트", "memory/ko.md"),
         ("ข้อมูล", "memory/th.md"),
     ):
-        hits = (await space.searcher.search(SearchQuery(asked))).hits
+        hits = (await space.index.searcher.search(SearchQuery(asked))).hits
         assert hits, asked
         assert hits[0].path == path, asked
-    assert not (await space.searcher.search(SearchQuery("スクリプト"))).hits
+    assert not (await space.index.searcher.search(SearchQuery("スクリプト"))).hits
 
 
 async def test_the_callers_keywords_stand_in_for_the_questions_words(space: Space) -> None:
@@ -99,10 +97,10 @@ async def test_the_callers_keywords_stand_in_for_the_questions_words(space: Spac
         ("people", "get_user_by_id", "memory/users.md"),
         ("people", "getGroupById", "memory/groups.md"),
     ):
-        assert not (await space.searcher.search(SearchQuery(asked))).hits
-        hits = (await space.searcher.search(SearchQuery(asked, keywords=("nonsense", "?!", keyword)))).hits
+        assert not (await space.index.searcher.search(SearchQuery(asked))).hits
+        hits = (await space.index.searcher.search(SearchQuery(asked, keywords=("nonsense", "?!", keyword)))).hits
         assert [hit.path for hit in hits][:1] == [path], keyword
-    assert not (await space.searcher.search(SearchQuery("car", keywords=("lorry",)))).hits
+    assert not (await space.index.searcher.search(SearchQuery("car", keywords=("lorry",)))).hits
 
 
 async def test_a_name_that_stands_there_comes_before_more_of_its_words(space: Space) -> None:
@@ -119,7 +117,7 @@ async def test_quoted_phrases_come_first(space: Space) -> None:
     assert (await first(space, '"row level security"')).path == "memory/b.md"
     await put(space, {"memory/c.md": "- 数据很多，连接池很多，库存很多，数据很多，池很多，连接很多，库存多\n", **NOTES})
     assert (await first(space, '"数据库连接池"')).path == "memory/zh.md"
-    result = await space.searcher.search(SearchQuery('"数据库连接池"', explain=True))
+    result = await space.index.searcher.search(SearchQuery('"数据库连接池"', explain=True))
     assert result.explanation is not None
     assert result.explanation["hits"][0]["exact"] == 1.0
 
@@ -130,7 +128,7 @@ async def test_what_is_said_twice_is_shown_once(space: Space) -> None:
     await put(space, {f"memory/{n}.md": line.format(5000) for n in range(4)})
     await put(space, {"memory/new.md": line.format(6000)})
     await space.documents.put("q", "memory/other.md", line.format(5000), base=0, author="a")
-    hits = (await space.searcher.search(SearchQuery("budget of the billing team"))).hits
+    hits = (await space.index.searcher.search(SearchQuery("budget of the billing team"))).hits
     assert sorted((hit.project, hit.alike, "6000" in hit.snippet) for hit in hits) == [
         ("p", 0, True),
         ("p", 3, False),
@@ -142,7 +140,7 @@ async def test_what_is_said_very_often_hides_nothing_else(space: Space) -> None:
     """However many pieces say the best thing, what is behind them is found, and all of them are counted."""
     await put(space, {f"memory/{n}.md": "- the nightly backup of the shop has ended well\n" for n in range(60)})
     await put(space, {"memory/mail.md": "- the backup of the mail server goes to Frankfurt, to a bucket of its own\n"})
-    hits = (await space.searcher.search(SearchQuery("nightly backup", min_score=0))).hits
+    hits = (await space.index.searcher.search(SearchQuery("nightly backup", min_score=0))).hits
     assert [(hit.path == "memory/mail.md", hit.alike) for hit in hits] == [(False, 59), (True, 0)]
 
 
@@ -151,12 +149,12 @@ async def test_days_that_a_question_names_come_first_and_hide_nothing(space: Spa
     yesterday = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
     await put(space, {"memory/2026-01-05.md": "- deploy of the shop, deploy of the mail: the deploy failed\n"})
     await put(space, {f"memory/{yesterday}.md": "- the deploy of the shop was quiet after all\n"})
-    plain = await space.searcher.search(SearchQuery("deploy of the shop", min_score=0))
+    plain = await space.index.searcher.search(SearchQuery("deploy of the shop", min_score=0))
     assert plain.hits[0].path == "memory/2026-01-05.md"
-    dated = await space.searcher.search(SearchQuery("deploy of the shop yesterday", min_score=0))
+    dated = await space.index.searcher.search(SearchQuery("deploy of the shop yesterday", min_score=0))
     assert [hit.path for hit in dated.hits] == [f"memory/{yesterday}.md", "memory/2026-01-05.md"]
     assert any(f"'yesterday' was taken for {yesterday}" in warning for warning in dated.warnings)
-    quoted = await space.searcher.search(SearchQuery('deploy of the shop, the song "yesterday"', min_score=0))
+    quoted = await space.index.searcher.search(SearchQuery('deploy of the shop, the song "yesterday"', min_score=0))
     assert not any("was taken for" in warning for warning in quoted.warnings)
 
 
@@ -166,27 +164,23 @@ async def test_a_question_for_a_day_alone_is_answered_with_what_is_from_it(
 ) -> None:
     """There is no other word that a text could hold. Where there is one, it has to be held."""
     day = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
-    space = await Space.open(
-        tmp_path / "s.db", os.urandom(32), space_id="s", settings=IndexSettings(), embedder=embedder()
-    )
+    space = await Space.open(tmp_path / "s.db", os.urandom(32), Shared(IndexSettings(), embedder()), space_id="s")
     await put(space, {f"memory/{day}.md": "- wrote the importer\n", "memory/2020-01-02.md": "- met Anna in the shop\n"})
     await space.wait_indexed(timeout_s=DEADLINE_S)
     for asked in ("what did we do yesterday?", "what happened yesterday?", f"what did I work on, {day}", "yesterday"):
         assert (await first(space, asked)).path == f"memory/{day}.md"
     assert (await first(space, "notes of January 2020")).path == "memory/2020-01-02.md"
     for asked in ("what happened the day before yesterday", "which volcanoes erupted yesterday"):
-        assert not (await space.searcher.search(SearchQuery(asked))).hits
+        assert not (await space.index.searcher.search(SearchQuery(asked))).hits
     await space.close()
 
 
 async def test_days_reach_what_is_beyond_the_first_candidates(tmp_path: Path) -> None:
     """Where a whole leg is full of better matches from other days."""
-    space = await Space.open(
-        tmp_path / "s.db", os.urandom(32), space_id="s", settings=IndexSettings(), embedder=Model.none()
-    )
+    space = await Space.open(tmp_path / "s.db", os.urandom(32), Shared(IndexSettings(), Model.none()), space_id="s")
     items = "\n\n".join(f"# Entry {n}\n\n- deploy deploy deploy of part {n}" for n in range(220))
     await put(space, {"memory/2026-02-01.md": items, "memory/2026-03-07.md": "- one deploy among much else that day\n"})
-    result = await space.searcher.search(SearchQuery("the deploy of 2026-03-07", min_score=0))
+    result = await space.index.searcher.search(SearchQuery("the deploy of 2026-03-07", min_score=0))
     assert result.hits[0].path == "memory/2026-03-07.md"
     await space.close()
 
@@ -205,17 +199,17 @@ async def test_what_searches_keep_of_lines_is_less_where_many_spaces_are_open(tm
 
     pages = PageBudget()
     space = await Space.open(
-        tmp_path / "s.db", os.urandom(32), space_id="s", settings=IndexSettings(), embedder=Model.none(), pages=pages
+        tmp_path / "s.db", os.urandom(32), Shared(IndexSettings(), Model.none(), pages=pages), space_id="s"
     )
     await put(
         space, {"memory/log.md": "\n\n".join(f"# Entry {n}\n\n- deploy of part {n}" for n in range(2 * FEWEST_LINES))}
     )
     for n in range(0, 2 * FEWEST_LINES, 50):
-        await space.searcher.search(SearchQuery(" ".join(f"part {m}" for m in range(n, n + 50)), min_score=0))
+        await space.index.searcher.search(SearchQuery(" ".join(f"part {m}" for m in range(n, n + 50)), min_score=0))
     assert kept() > FEWEST_LINES
     for _ in range(2000):
         pages.opened()
-    await space.searcher.search(SearchQuery("deploy", min_score=0))
+    await space.index.searcher.search(SearchQuery("deploy", min_score=0))
     assert 0 < kept() <= FEWEST_LINES
     await space.close()
 
@@ -244,14 +238,14 @@ def test_rows_of_an_older_version_are_written_again_with_the_pieces(tmp_path: Pa
 async def test_a_search_explains_itself(space: Space) -> None:
     """What was looked for, the ranks in both legs, the factors; and nothing of it where nobody asked."""
     await put(space, NOTES)
-    result = await space.searcher.search(SearchQuery("ERR_CONN_42", explain=True))
+    result = await space.index.searcher.search(SearchQuery("ERR_CONN_42", explain=True))
     assert result.explanation is not None
     assert result.explanation["exact"] == '"err conn 42"'
     assert len(result.explanation["hits"]) == len(result.hits)
     best = result.explanation["hits"][0]
     assert (best["keywordRank"], best["vectorRank"], best["terms"], best["exact"]) == (1, None, 1.0, 1.0)
     assert best["rank"] == pytest.approx((best["relevance"] + best["votes"]) * best["dated"] + best["exact"], abs=0.001)
-    assert (await space.searcher.search(SearchQuery("ERR_CONN_42"))).explanation is None
+    assert (await space.index.searcher.search(SearchQuery("ERR_CONN_42"))).explanation is None
 
 
 async def test_the_original_ranking_goes_by_the_cosine(tmp_path: Path) -> None:
@@ -259,9 +253,8 @@ async def test_the_original_ranking_goes_by_the_cosine(tmp_path: Path) -> None:
     space = await Space.open(
         tmp_path / "s.db",
         os.urandom(32),
+        Shared(IndexSettings(weights=ORIGINAL), Model.ready(HashedEmbedder(64))),
         space_id="s",
-        settings=IndexSettings(weights=ORIGINAL),
-        embedder=Model.ready(HashedEmbedder(64)),
     )
     await put(space, NOTES)
     assert await space.wait_indexed(timeout_s=DEADLINE_S)
@@ -296,21 +289,17 @@ async def test_a_model_with_narrow_cosines_does_not_make_everything_an_answer(tm
     """What its cosines mean is measured once, in the background, when it first serves a search; then scores are as with any other."""
     model = Crowded()
     space = await Space.open(
-        tmp_path / "s.db",
-        os.urandom(32),
-        space_id="s",
-        settings=IndexSettings(),
-        embedder=Model.ready(model),
+        tmp_path / "s.db", os.urandom(32), Shared(IndexSettings(), Model.ready(model)), space_id="s"
     )
     await put(space, NOTES)
     assert await space.wait_indexed(timeout_s=DEADLINE_S)
     unrelated = SearchQuery("volcanoes of iceland")
-    assert (await space.searcher.search(unrelated)).hits  # not known yet: 0.75 looks like an answer
+    assert (await space.index.searcher.search(unrelated)).hits  # not known yet: 0.75 looks like an answer
     for _ in range(600):
-        if not (await space.searcher.search(unrelated)).hits:
+        if not (await space.index.searcher.search(unrelated)).hits:
             break
         await asyncio.sleep(0.05)
-    assert not (await space.searcher.search(unrelated)).hits
+    assert not (await space.index.searcher.search(unrelated)).hits
     hit = await first(space, "the pool was empty")
     assert (hit.path, hit.vector is not None and hit.vector > 0.8) == ("memory/errors.md", True)
     assert len(model.asked) == len(PAIRS) + 2
@@ -320,7 +309,7 @@ async def test_a_model_with_narrow_cosines_does_not_make_everything_an_answer(tm
 async def test_a_prompt_that_needs_no_memory_gets_nothing_beside_notes_on_the_like(tmp_path: Path) -> None:
     """What comes unasked has a score of its own; a prompt that a note helps with passes it."""
     model = Model.ready(load_minilm(threads=1))
-    space = await Space.open(tmp_path / "s.db", os.urandom(32), space_id="s", settings=IndexSettings(), embedder=model)
+    space = await Space.open(tmp_path / "s.db", os.urandom(32), Shared(IndexSettings(), model), space_id="s")
     await put(space, NOTES | {"memory/java.md": "- the importer is a Java program; its unit tests run at night\n"})
     assert await space.wait_indexed(timeout_s=DEADLINE_S)
     helped, everyday = "the pool in src/net is too small, make it larger", "what is a method in Java?"
@@ -328,7 +317,7 @@ async def test_a_prompt_that_needs_no_memory_gets_nothing_beside_notes_on_the_li
     for asked in (helped, everyday):
         for is_unasked in (False, True):
             query = SearchQuery(asked, min_score=0.0, is_unasked=is_unasked)
-            scores[asked, is_unasked] = max(hit.score for hit in (await space.searcher.search(query)).hits)
+            scores[asked, is_unasked] = max(hit.score for hit in (await space.index.searcher.search(query)).hits)
     await space.close()
     assert scores[everyday, False] > 0.25
     assert scores[everyday, True] < HIT_SCORE < scores[helped, True]
@@ -339,8 +328,8 @@ async def test_another_ticket_or_address_is_no_answer(space: Space) -> None:
     tickets = "- Ticket SHOP-1234 is open.\n\n# Network\n\n- The gateway is 10.0.0.12, port 80100.\n\n# Commits\n\n- fixed by a3f9c12\n"
     await put(space, {"memory/a.md": tickets})
     for asked in ("SHOP-123", "SHOP-1235", "10.0.0.1", "10.0.0.13", "is SHOP-123 open?", "8010", "a3f9c13b7d"):
-        assert (await space.searcher.search(SearchQuery(asked))).hits == [], asked
+        assert (await space.index.searcher.search(SearchQuery(asked))).hits == [], asked
     for asked in ("SHOP-1234", "10.0.0.12", "is SHOP-1234 open?", "80100", "a3f9c12b7d", "a3f9c12"):
         assert (await first(space, asked)).score > 0.8, asked
-    (hit,) = (await space.searcher.search(SearchQuery("which gateway and port has the network of SHOP-77?"))).hits
+    (hit,) = (await space.index.searcher.search(SearchQuery("which gateway and port has the network of SHOP-77?"))).hits
     assert hit.score == pytest.approx(0.5, abs=0.01)

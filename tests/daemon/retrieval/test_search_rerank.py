@@ -13,7 +13,7 @@ from confide_daemon.embedding.reranker import CrossEncoder, Reranker
 from confide_daemon.errors import EmbedderError
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 
 # ---------------------------------------------------------------- a tiny model, as protobuf (onnx.proto3)
 
@@ -113,10 +113,10 @@ async def test_a_search_uses_it_and_says_when_it_cannot(tmp_path: Path, folder: 
         reranker = Reranker(place)
         assert reranker.wait(60)
         path, settings = tmp_path / f"{place.name}.db", IndexSettings(reranker=reranker)
-        space = await Space.open(path, key, space_id="s", settings=settings, embedder=Model.none())
+        space = await Space.open(path, key, Shared(settings, Model.none()), space_id="s")
         await space.documents.put("p", "memory/a.md", "ships and ships and boats\n", base=0, author="a")
         await space.documents.put("p", "memory/b.md", "ships lie in the old harbour of the town\n", base=0, author="a")
-        result = await space.searcher.search(SearchQuery("ships", min_score=0))
+        result = await space.index.searcher.search(SearchQuery("ships", min_score=0))
         assert result.hits[0].path == first
         assert any("ranked without it" in warning for warning in result.warnings) == (place != folder)
         await space.close()

@@ -41,7 +41,7 @@ from confide_daemon.sealing.vault_records import (
     VaultRecords,
 )
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 from confide_daemon.store.upkeep import integrity, salvage
 from confide_proxy.errors import LATER
 
@@ -78,11 +78,8 @@ async def opened(
     space = await Space.open(
         folder / f"{name}.db",
         key,
+        Shared(IndexSettings(), Model.none(), clock=lambda: time.time() + ahead_s, vault=vault),
         space_id=name,
-        settings=IndexSettings(),
-        embedder=Model.none(),
-        clock=lambda: time.time() + ahead_s,
-        vault=vault,
     )
     try:
         yield space

@@ -319,8 +319,8 @@ async def test_on_a_small_disk_what_can_wait_does_until_it_has_grown(
         told = await daemon.daemon.operator.metrics.top()
         assert "disk" in told["health"]
         assert ["confided_waiting_for_room", {"what": spaces.disk.waiting[0]}, 1.0] in told["samples"]
-        assert (await space.searcher.search(SearchQuery("herons 3"))).mode == "keyword"
+        assert (await space.index.searcher.search(SearchQuery("herons 3"))).mode == "keyword"
         disks.remount(small_disk, "size=2g")
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
-        assert (await space.searcher.search(SearchQuery("herons 3"))).mode == "hybrid"
+        assert (await space.index.searcher.search(SearchQuery("herons 3"))).mode == "hybrid"
         assert not daemon.daemon.ailments()

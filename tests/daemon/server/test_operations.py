@@ -18,7 +18,7 @@ from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import OperationError
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 
 LATER = "2026-11-20T23:59:58+01:00"
 
@@ -178,7 +178,7 @@ async def test_change_and_id_are_on_disk_together(tmp_path: Path) -> None:
 
     async def opened() -> Space:
         embedder = Model.ready(HashedEmbedder(64))
-        return await Space.open(path, key, space_id="s", settings=IndexSettings(), embedder=embedder)
+        return await Space.open(path, key, Shared(IndexSettings(), embedder), space_id="s")
 
     operation = Operation(an_id(), "asked")
     space = await opened()

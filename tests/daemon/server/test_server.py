@@ -35,6 +35,7 @@ from confide_daemon.server.listening import listener
 from confide_daemon.server.server import Daemon, Listen
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import Spaces
+from confide_daemon.spaces.space import Shared
 
 MESSAGE_1_BYTES = 1256
 
@@ -267,7 +268,7 @@ async def test_a_signal_as_soon_as_the_address_is_there_stops_it_in_good_order(t
     data = DataFolder(tmp_path / "data")
     create(data)
     state = open_state(data)
-    daemon = Daemon(state, DaemonConfig(), Spaces(state, IndexSettings(), Model.none()))
+    daemon = Daemon(state, DaemonConfig(), Spaces(state, Shared(IndexSettings(), Model.none())))
     missed: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _frame: missed.append(number))
 
@@ -318,7 +319,7 @@ async def test_a_daemon_that_nobody_uses_ends(tmp_path: Path) -> None:
 
 
 async def test_a_port_in_use_is_named(daemon: Serving) -> None:
-    spaces = Spaces(daemon.state, IndexSettings(), Model.ready(HashedEmbedder()))
+    spaces = Spaces(daemon.state, Shared(IndexSettings(), Model.ready(HashedEmbedder())))
     second = Daemon(daemon.state, DaemonConfig(), spaces)
     with pytest.raises(ListenError, match=f"127.0.0.1:{daemon.port}: the port is in use") as caught:
         await second.run(Listen("127.0.0.1", daemon.port))
@@ -327,7 +328,7 @@ async def test_a_port_in_use_is_named(daemon: Serving) -> None:
 
 
 async def test_a_host_that_is_not_here_is_named(daemon: Serving) -> None:
-    second = Daemon(daemon.state, DaemonConfig(), Spaces(daemon.state, IndexSettings(), Model.none()))
+    second = Daemon(daemon.state, DaemonConfig(), Spaces(daemon.state, Shared(IndexSettings(), Model.none())))
     with pytest.raises(ListenError, match=r"192\.0\.2\.1:1"):
         await second.run(Listen("192.0.2.1", 1))
 

@@ -28,7 +28,7 @@ from confide_daemon.datadir.key_state import Custody, KeyName
 from confide_daemon.datadir.paths import Paths
 from confide_daemon.embedding import Model
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 from confide_daemon.store.database import connect
 
 
@@ -217,13 +217,9 @@ async def test_a_closed_space_has_no_key(tmp_path: Path) -> None:
     number = secrets.randbits(256)
     backwards = spelled_backwards(number.to_bytes(32, "big"))
     space = await Space.open(
-        tmp_path / "space.db",
-        number.to_bytes(32, "big"),
-        space_id="space",
-        settings=IndexSettings(),
-        embedder=Model.none(),
+        tmp_path / "space.db", number.to_bytes(32, "big"), Shared(IndexSettings(), Model.none()), space_id="space"
     )
-    assert await space.queued(frozenset()) == 0  # a reader opens its own connection
+    assert await space.index.queued(frozenset()) == 0  # a reader opens its own connection
     assert holders(backwards)
     await space.close()
     assert not holders(backwards)

@@ -101,7 +101,7 @@ async def test_what_ids_tell_is_put_right_by_itself(path: Path, what: str) -> No
     else:
         await whole(space, without=frozenset([5]) if what == integrity.PIECES_STALE else frozenset())
     if what == integrity.PIECES_STALE:
-        assert (await space.searcher.search(SearchQuery("staleword", min_score=0.0))).hits[0].path == "5.md"
+        assert (await space.index.searcher.search(SearchQuery("staleword", min_score=0.0))).hits[0].path == "5.md"
     assert await space.wait_indexed(timeout_s=DEADLINE_S)
     assert what in await healed_breaches(space)
     await space.close()
@@ -141,7 +141,7 @@ async def test_what_is_missing_of_notes_is_read_from_their_files_again(path: Pat
     await healed(space)
     assert await space.wait_indexed(timeout_s=DEADLINE_S)
     assert what in await healed_breaches(space)
-    found = (await space.searcher.search(SearchQuery("pool", min_score=0.0, tags=frozenset({"b"})))).hits
+    found = (await space.index.searcher.search(SearchQuery("pool", min_score=0.0, tags=frozenset({"b"})))).hits
     assert [hit.path for hit in found] == ["memory/notes/a.md"]
     older = await space.notes.get("mem_b_1_abcdef12", None)
     assert [(one.note, one.kind) for one in older.relations] == [("mem_a_1_abcdef12", "supersedes")]
@@ -202,7 +202,7 @@ async def test_vectors_of_another_model_are_never_compared_with(path: Path) -> N
     """The row of the generation says whose they are: a database moved to a daemon with another model builds its own beside them."""
     run(path, "UPDATE generation SET model = 'another'")
     space = await open_space(path)
-    result = await space.searcher.search(SearchQuery("word3x3", min_score=0.0))
+    result = await space.index.searcher.search(SearchQuery("word3x3", min_score=0.0))
     assert result.mode == "keyword" or all(hit.vector is not None for hit in result.hits)
     await whole(space)
     assert (await space.status(None)).model == "words"
@@ -241,7 +241,7 @@ async def test_a_damaged_page_of_what_is_derived_costs_nothing(path: Path, name:
     while_healing = asyncio.create_task(space.upkeep.check())
     searches = 0
     while not while_healing.done():
-        result = await space.searcher.search(SearchQuery("word3x3", min_score=0.0))
+        result = await space.index.searcher.search(SearchQuery("word3x3", min_score=0.0))
         assert result.hits or result.warnings
         searches += 1
         await asyncio.sleep(0.01)
@@ -264,13 +264,13 @@ async def test_a_search_goes_around_a_damaged_leg_and_says_so(
         damaging.flip(path, page)
     monkeypatch.setattr("confide_daemon.spaces.maintenance.Upkeep.start", lambda self: None)
     space = await open_space(path)
-    result = await space.searcher.search(SearchQuery("word3x3", min_score=0.0))
+    result = await space.index.searcher.search(SearchQuery("word3x3", min_score=0.0))
     assert any("damaged" in warning for warning in result.warnings)
     assert space.upkeep.health().state == "healing"
     if part == "vector_1":
         assert result.hits[0].path == "3.md"
     await space.upkeep.check()
-    result = await space.searcher.search(SearchQuery("word3x3", min_score=0.0))
+    result = await space.index.searcher.search(SearchQuery("word3x3", min_score=0.0))
     assert not any("damaged" in warning for warning in result.warnings)
     await whole(space)
     await space.close()

@@ -23,7 +23,7 @@ from confide_daemon.embedding.tokens import count_tokens
 from confide_daemon.errors import EmbedderError, InvalidPathError, NotFoundError, StorageError
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 from confide_memory.documents import text_hash
 
 KEY = os.urandom(32)
@@ -32,11 +32,7 @@ LOG = "# Log\n\n## Decisions\n\n- we chose postgres because of row level securit
 
 async def open_space(path: Path, handle: Model | None = None, settings: IndexSettings | None = None) -> Space:
     return await Space.open(
-        path,
-        KEY,
-        space_id="s",
-        settings=settings or IndexSettings(),
-        embedder=handle or Model.ready(HashedEmbedder(64)),
+        path, KEY, Shared(settings or IndexSettings(), handle or Model.ready(HashedEmbedder(64))), space_id="s"
     )
 
 
@@ -65,7 +61,7 @@ class Gate(HashedEmbedder):
 
 
 async def found(space: Space, text: str, **limits: object) -> list[str]:
-    result = await space.searcher.search(replace(SearchQuery(text, min_score=0.0), **limits))  # type: ignore[arg-type]
+    result = await space.index.searcher.search(replace(SearchQuery(text, min_score=0.0), **limits))  # type: ignore[arg-type]
     return [hit.path for hit in result.hits]
 
 
@@ -76,7 +72,7 @@ async def test_a_document_is_found_by_its_words_when_put_returns(tmp_path: Path)
     """Without any model as well, which the answer says."""
     space = await open_space(tmp_path / "s.db", Model.none())
     await space.documents.put("p", "memory/2026-11-20.md", LOG, base=0, author="alice")
-    result = await space.searcher.search(SearchQuery("why did we choose postgres?"))
+    result = await space.index.searcher.search(SearchQuery("why did we choose postgres?"))
     (hit, *_) = result.hits
     assert (hit.path, hit.start_line, hit.end_line, hit.author) == ("memory/2026-11-20.md", 1, 5, "alice")
     assert hit.snippet == "\n".join(LOG.split("\n")[hit.start_line - 1 : hit.end_line])
@@ -97,13 +93,13 @@ async def test_searches_go_by_keywords_until_the_model_is_there(tmp_path: Path) 
 
     space = await open_space(tmp_path / "s.db", Model(load))
     await space.documents.put("p", "a.md", LOG, base=0, author="alice")
-    result = await space.searcher.search(SearchQuery("postgres"))
+    result = await space.index.searcher.search(SearchQuery("postgres"))
     assert result.hits
     assert result.mode == "keyword"
     assert any("still loading" in warning for warning in result.warnings)
     gate.set()
     assert await space.wait_indexed(timeout_s=DEADLINE_S)
-    result = await space.searcher.search(SearchQuery("postgres"))
+    result = await space.index.searcher.search(SearchQuery("postgres"))
     assert result.mode == "hybrid"
     assert result.warnings == []
     assert result.hits[0].vector is not None
@@ -120,7 +116,7 @@ async def test_pieces_that_wait_for_their_vectors_are_found_and_counted(tmp_path
     assert await space.wait_indexed(timeout_s=DEADLINE_S)
     gate.open.clear()
     await space.documents.put("p", "b.md", "kubernetes upgrade notes\n", base=0, author="alice")
-    result = await space.searcher.search(SearchQuery("kubernetes upgrade"))
+    result = await space.index.searcher.search(SearchQuery("kubernetes upgrade"))
     assert [hit.path for hit in result.hits] == ["b.md"]
     assert any("not embedded yet" in warning for warning in result.warnings)
     assert result.index_age_s >= 0
@@ -135,8 +131,8 @@ async def test_nothing_below_the_threshold_is_returned(space: Space) -> None:
     """A question about something else gets nothing, not the least bad piece."""
     await space.documents.put("p", "a.md", LOG, base=0, author="alice")
     await space.wait_indexed(timeout_s=DEADLINE_S)
-    assert (await space.searcher.search(SearchQuery("volcanoes of iceland", min_score=0.25))).hits == []
-    assert (await space.searcher.search(SearchQuery("row level security"))).hits
+    assert (await space.index.searcher.search(SearchQuery("volcanoes of iceland", min_score=0.25))).hits == []
+    assert (await space.index.searcher.search(SearchQuery("row level security"))).hits
 
 
 async def test_neighbours_that_are_both_found_become_one_hit(tmp_path: Path) -> None:
@@ -145,7 +141,7 @@ async def test_neighbours_that_are_both_found_become_one_hit(tmp_path: Path) -> 
         space = await open_space(tmp_path / f"{name}.db", Model.none(), IndexSettings(chunks))
         text = "\n".join(f"- line {n} of the pool notes, with words" for n in range(3)) + "\n\n\n- the pool notes end\n"
         await space.documents.put("p", "a.md", text, base=0, author="alice")
-        (hit, *_) = (await space.searcher.search(SearchQuery("pool notes", min_score=0.0))).hits
+        (hit, *_) = (await space.index.searcher.search(SearchQuery("pool notes", min_score=0.0))).hits
         assert hit.snippet == "\n".join(text.split("\n")[hit.start_line - 1 : hit.end_line])
         assert hit.end_line > hit.start_line
         await space.close()
@@ -157,10 +153,12 @@ async def test_the_budget_of_tokens_holds(space: Space) -> None:
         await space.documents.put(
             "p", f"{n}.md", f"note {n} about the pool and its many connections\n", base=0, author="alice"
         )
-    result = await space.searcher.search(SearchQuery("pool connections", min_score=0.0, max_results=20, max_tokens=40))
+    result = await space.index.searcher.search(
+        SearchQuery("pool connections", min_score=0.0, max_results=20, max_tokens=40)
+    )
     assert 2 <= len(result.hits) < 6
     assert sum(count_tokens(hit.snippet) for hit in result.hits) <= 40
-    result = await space.searcher.search(SearchQuery("pool connections", min_score=0.0, max_tokens=1))
+    result = await space.index.searcher.search(SearchQuery("pool connections", min_score=0.0, max_tokens=1))
     assert len(result.hits) == 1
 
 
@@ -198,7 +196,7 @@ async def test_a_first_note_can_be_found(space: Space) -> None:
         "p", "memory/a.md", "We chose postgres because of row level security.\n", base=0, author="a"
     )
     for question in ("why did we choose postgres", "postgres", "row level security?"):
-        assert (await space.searcher.search(SearchQuery(question))).hits, question
+        assert (await space.index.searcher.search(SearchQuery(question))).hits, question
 
 
 # ---------------------------------------------------------------- documents
@@ -262,7 +260,7 @@ async def test_replacing_a_section_or_the_whole(space: Space) -> None:
     result = await space.documents.replace("p", "a.md", "none so far", heading="Bugs", author="a")
     assert result.text.endswith("## Bugs\n\nnone so far\n")
     for _ in range(2):  # by words alone, and by vectors, which find anything there is where no threshold is asked
-        hits = (await space.searcher.search(SearchQuery("ERR_CONN_42", min_score=0.0))).hits
+        hits = (await space.index.searcher.search(SearchQuery("ERR_CONN_42", min_score=0.0))).hits
         assert [hit for hit in hits if hit.keyword or "ERR_CONN_42" in hit.snippet] == []
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
     with pytest.raises(NotFoundError) as caught:
@@ -389,13 +387,13 @@ async def test_a_changed_model_is_built_beside_and_swapped(tmp_path: Path) -> No
     await space.close()
     other = Gate("words-v2")
     space = await open_space(path, Model.ready(other))
-    result = await space.searcher.search(SearchQuery("postgres"))
+    result = await space.index.searcher.search(SearchQuery("postgres"))
     assert result.hits
     assert result.mode == "keyword"
     assert any("being built" in warning for warning in result.warnings)
     other.open.set()
     assert await space.wait_indexed(timeout_s=DEADLINE_S)
-    result = await space.searcher.search(SearchQuery("postgres row level"))
+    result = await space.index.searcher.search(SearchQuery("postgres row level"))
     assert result.mode == "hybrid"
     status = await space.status(None)
     assert (status.model, status.reembedding, status.queued) == ("words-v2", None, 0)
@@ -418,7 +416,7 @@ async def test_a_rebuild_with_new_vectors_keeps_answering(space: Space) -> None:
     assert (result.added, result.kept, result.removed) == (0, 40, 0)
     done = asyncio.create_task(space.wait_indexed(timeout_s=DEADLINE_S))
     while not done.done():
-        assert (await space.searcher.search(SearchQuery("note pool", min_score=0.0))).mode == "hybrid"
+        assert (await space.index.searcher.search(SearchQuery("note pool", min_score=0.0))).mode == "hybrid"
     assert done.result()
     assert before > 0
 
@@ -447,7 +445,7 @@ async def test_indexing_goes_on_after_a_restart(tmp_path: Path) -> None:
     await space.close()
     space = await open_space(path)
     assert await space.wait_indexed(timeout_s=DEADLINE_S)
-    assert (await space.searcher.search(SearchQuery("postgres"))).mode == "hybrid"
+    assert (await space.index.searcher.search(SearchQuery("postgres"))).mode == "hybrid"
     await space.close()
 
 
@@ -461,7 +459,7 @@ async def test_a_model_that_fails_stops_the_indexing_and_says_so(tmp_path: Path)
     space = await open_space(tmp_path / "s.db", Model.ready(Broken(64)))
     await space.documents.put("p", "a.md", LOG, base=0, author="a")
     assert not await space.wait_indexed(timeout_s=DEADLINE_S)
-    result = await space.searcher.search(SearchQuery("postgres"))
+    result = await space.index.searcher.search(SearchQuery("postgres"))
     assert result.hits
     assert any("OutOfMemory" in warning for warning in (await space.status(None)).warnings)
     await space.close()
@@ -480,7 +478,7 @@ async def test_a_closed_space_refuses_work(tmp_path: Path) -> None:
     space = await open_space(tmp_path / "s.db")
     await space.close()
     with pytest.raises(StorageError, match="closed"):
-        await space.searcher.search(SearchQuery("x"))
+        await space.index.searcher.search(SearchQuery("x"))
 
 
 async def test_progress_is_told_while_waiting(tmp_path: Path) -> None:

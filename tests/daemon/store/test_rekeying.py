@@ -20,7 +20,7 @@ from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import StorageError, WrongKeyError
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 from confide_daemon.store import threads
 from confide_daemon.store.database import connect
 from confide_daemon.store.rows import Breach
@@ -36,7 +36,7 @@ OLD, NEW = bytes(range(32)), bytes(range(32, 64))
 
 async def open_space(path: Path, key: bytes) -> Space:
     handle = Model.ready(HashedEmbedder(64))
-    return await Space.open(path, key, space_id="s", settings=IndexSettings(), embedder=handle)
+    return await Space.open(path, key, Shared(IndexSettings(), handle), space_id="s")
 
 
 async def fill(space: Space, count: int) -> None:
@@ -65,7 +65,7 @@ async def test_everybody_reads_and_writes_on(tmp_path: Path) -> None:
     async def reads() -> None:
         nonlocal read
         while not done.is_set():
-            assert (await space.searcher.search(SearchQuery("lanes of the pool"))).hits
+            assert (await space.index.searcher.search(SearchQuery("lanes of the pool"))).hits
             read += 1
             await asyncio.sleep(0.005)
 
@@ -100,7 +100,7 @@ async def test_everybody_reads_and_writes_on(tmp_path: Path) -> None:
     with pytest.raises(WrongKeyError):
         await open_space(path, OLD)
     space = await open_space(path, NEW)
-    assert (await space.searcher.search(SearchQuery("written lanes"))).hits
+    assert (await space.index.searcher.search(SearchQuery("written lanes"))).hits
     await space.close()
 
 

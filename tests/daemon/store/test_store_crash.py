@@ -20,7 +20,7 @@ from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 from confide_daemon.store.database import connect
 
 WRITER = Path(__file__).parents[2] / "support" / "kills" / "crash_writer.py"
@@ -75,7 +75,7 @@ def sound(path: Path, key: bytes) -> None:
 
 async def check(path: Path, key: bytes, acknowledged: dict[int, tuple[int, int]], model: str) -> None:
     handle = Model.ready(HashedEmbedder(64, model=model))
-    space = await Space.open(path, key, space_id="crash", settings=IndexSettings(), embedder=handle)
+    space = await Space.open(path, key, Shared(IndexSettings(), handle), space_id="crash")
     for number, (version, revision) in acknowledged.items():
         document = await space.documents.read("p", f"{number}.md")
         # A write may be on the disk whose acknowledgement the kill cut off; never an older one.
@@ -83,7 +83,7 @@ async def check(path: Path, key: bytes, acknowledged: dict[int, tuple[int, int]]
         found = int(document.text.split("version")[1].split()[0])
         assert document.text == text_of(number, found)
         assert found >= version
-        result = await space.searcher.search(SearchQuery(f"document{number} version{found}", min_score=0.0))
+        result = await space.index.searcher.search(SearchQuery(f"document{number} version{found}", min_score=0.0))
         assert result.hits[0].path == f"{number}.md"
     assert await space.wait_indexed(timeout_s=DEADLINE_S)
     status = await space.status(None)
@@ -91,7 +91,7 @@ async def check(path: Path, key: bytes, acknowledged: dict[int, tuple[int, int]]
     assert status.reembedding is None
     assert status.model == model
     for number in acknowledged:
-        result = await space.searcher.search(SearchQuery(f"document{number}", min_score=0.0))
+        result = await space.index.searcher.search(SearchQuery(f"document{number}", min_score=0.0))
         assert result.mode == "hybrid"
         assert all(hit.vector is not None for hit in result.hits)
     await space.close()

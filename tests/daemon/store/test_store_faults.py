@@ -19,7 +19,7 @@ from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import StorageError
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 from confide_daemon.store.database import connect, storage_errors
 from confide_daemon.store.rows import RevisionRow
 from confide_daemon.store.store import Store
@@ -31,7 +31,7 @@ CANARY = "canary7e1fplatypus"
 
 async def open_space(path: Path, key: bytes = KEY) -> Space:
     handle = Model.ready(HashedEmbedder(64))
-    return await Space.open(path, key, space_id="s", settings=IndexSettings(), embedder=handle)
+    return await Space.open(path, key, Shared(IndexSettings(), handle), space_id="s")
 
 
 async def make(path: Path) -> None:
@@ -60,7 +60,7 @@ async def touch_everything(path: Path) -> None:
     space = await open_space(path)
     try:
         await space.documents.put("p", "b.md", "text\n", base=0, author="a")
-        await space.searcher.search(SearchQuery(CANARY))
+        await space.index.searcher.search(SearchQuery(CANARY))
         connection = connect(path, KEY, writer=False)
         with storage_errors("check the database"):
             # What of SQLite's own book-keeping is damaged it says in words.
@@ -135,7 +135,7 @@ async def test_a_full_disk_refuses_the_write_and_keeps_the_rest(small_disk: Path
     assert acknowledged
     for number, text in acknowledged:
         assert (await space.documents.read("p", f"{number}.md")).text == text
-    assert (await space.searcher.search(SearchQuery(CANARY))).hits
+    assert (await space.index.searcher.search(SearchQuery(CANARY))).hits
     slow_reader.close()
     ballast.unlink()
     # Neither the vectors that are owed nor folding in the log take the room that was made: it is for what people write.
@@ -214,7 +214,7 @@ async def test_no_plaintext_reaches_the_disk(tmp_path: Path) -> None:
     for number in range(30):
         text = f"# {CANARY}\n\nthe {CANARY} lives here {number}\n\n" * 20
         await space.documents.put(f"{CANARY}-project", f"memory/{CANARY}{number}.md", text, base=0, author=CANARY)
-    await space.searcher.search(SearchQuery(f"{CANARY} lives"))
+    await space.index.searcher.search(SearchQuery(f"{CANARY} lives"))
     await space.wait_indexed(timeout_s=DEADLINE_S)
     await space.documents.remove(f"{CANARY}-project", f"memory/{CANARY}3.md", base=1, author=CANARY)
 

@@ -12,7 +12,7 @@ from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 from confide_daemon.store.database import connect, transaction
 
 KEY = bytes(range(32))
@@ -29,7 +29,7 @@ def text_of(number: int) -> str:
 async def open_space(path: Path, *, model: str = "words", **options: Any) -> Space:
     """The space, with a model that needs no files; `options`: of `Space.open`."""
     handle = Model.ready(HashedEmbedder(64, model=model))
-    return await Space.open(path, KEY, space_id="s", settings=IndexSettings(), embedder=handle, **options)
+    return await Space.open(path, KEY, Shared(IndexSettings(), handle), space_id="s", **options)
 
 
 async def make(path: Path) -> None:
@@ -102,5 +102,5 @@ def sound(path: Path) -> None:
 
 async def found(space: Space, number: int) -> bool:
     """Whether the document is the first that its own word finds."""
-    result = await space.searcher.search(SearchQuery(f"word{number}x3", min_score=0.0))
+    result = await space.index.searcher.search(SearchQuery(f"word{number}x3", min_score=0.0))
     return bool(result.hits) and result.hits[0].path == f"{number}.md"

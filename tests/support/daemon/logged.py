@@ -24,7 +24,7 @@ from confide_daemon.errors import EmbedderError
 from confide_daemon.spaces.custodian import Custodian
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import Spaces
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 from confide_daemon.store.database import connect
 from confide_daemon.store.logs import log_store
 from confide_daemon.store.upkeep.integrity import CLOCK_CONFIRMED, CLOCK_SEEN
@@ -111,7 +111,9 @@ class Store:
             config = StoreConfig(url=self.url if url is None else url, lease_s=lease_s)
             leases = log_store().leases(config, folder) if config.url else None
             embedder = options.pop("embedder", None) or Model(HashedEmbedder if self.embeds else _none, name="hashed")
-            spaces = Spaces(state, IndexSettings(), embedder, keeper=keeper, leases=leases, parts=parts(), **options)
+            spaces = Spaces(
+                state, Shared(IndexSettings(), embedder, parts=parts()), keeper=keeper, leases=leases, **options
+            )
             try:
                 yield Node(state, spaces, leases)
             finally:

@@ -42,6 +42,7 @@ from confide_daemon.server.server import Daemon, Listen
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import LOCK_AFTER_S, Spaces
 from confide_daemon.spaces.room import CLOSE_AFTER_S, MOST_OPEN
+from confide_daemon.spaces.space import Shared
 from confide_daemon.store.logs import log_store
 
 
@@ -140,14 +141,11 @@ async def serving(
     vault = Vault.open(config.vault) if config.vault.url else None
     spaces = Spaces(
         state,
-        IndexSettings(),
-        handle,
+        Shared(IndexSettings(), handle, vault=vault, parts=parts(config)),
         keeper=keeper,
         lock_after_s=lock_after_s,
         close_after_s=close_after_s,
         most_open=most_open,
-        vault=vault,
-        parts=parts(config),
         leases=log_store().leases(StoreConfig(url=url, lease_s=3), data) if (url := everywhere.url(data)) else None,
     )
     revocations = Revocations.configured(config, state)

@@ -23,7 +23,7 @@ from confide_crypto.errors import ConfideError, ConnectionLost, OrderError, Requ
 from confide_crypto.sealing.record import Record
 from confide_daemon.access.callers import Grants
 from confide_daemon.errors import GrantError
-from confide_daemon.spaces import maintenance
+from confide_daemon.spaces import file
 from confide_daemon.spaces.part import PARTS_AWAITED, SPACE_LEFT
 from confide_daemon.store.store import Store
 from confide_memory.forms import encoded
@@ -116,8 +116,8 @@ class World:
 
     def opened(self, path: Path) -> Store:
         store = Store.open(path, KEY, writer=True, now=self.clock)
-        maintenance.open_marked(store, now=self.clock)
-        maintenance.note_restore(store, path.with_suffix(".restored"))
+        file.open_marked(store, now=self.clock)
+        file.note_restore(store, path.with_suffix(".restored"))
         # A night has thousands of commits, and none of them is about power cuts.
         store.rows("PRAGMA synchronous = OFF")
         with store.writing():

@@ -38,7 +38,7 @@ from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 
 STEPS: Final = ("open", "write", "fsync", "fdatasync", "link", "rename", "replace", "unlink", "mkdir", "rmdir")
 """The functions of `os` by which anything gets onto the disk."""
@@ -155,7 +155,7 @@ def prepare(root: Path) -> None:
         async def store(number: int) -> None:
             path, key = folder.space(space_id), state.master.space_key(space_id)
             embedder = Model.ready(HashedEmbedder(64))
-            space = await Space.open(path, key, space_id=space_id, settings=IndexSettings(), embedder=embedder)
+            space = await Space.open(path, key, Shared(IndexSettings(), embedder), space_id=space_id)
             text = f"# Heron pond {number}\n\nHerons fish there.\n"
             await space.documents.put("p", f"memory/{number}.md", text, base=0, author="a")
             await space.wait_indexed(timeout_s=60)

@@ -23,9 +23,10 @@ from confide_daemon.access.callers import Grants
 from confide_daemon.access.registry import create, open_state
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding import Model
-from confide_daemon.spaces import maintenance, space
+from confide_daemon.spaces import file
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import Spaces
+from confide_daemon.spaces.space import Shared
 from confide_daemon.store import database
 
 STORES = 4
@@ -47,14 +48,14 @@ def kill_at(moment: int) -> None:
         setattr(owner, name, watched)
 
     watch(database, "close")
-    watch(space, "mark_closed")
-    watch(maintenance, "open_marked")
+    watch(file, "mark_closed")
+    watch(file, "open_marked")
     watch(database, "connect")
 
 
 async def within(root: Path, work: Callable[[Spaces, str], Awaitable[Any]]) -> Any:
     state = open_state(DataFolder(root))
-    spaces = Spaces(state, IndexSettings(), Model.none(), close_after_s=0.001)
+    spaces = Spaces(state, Shared(IndexSettings(), Model.none()), close_after_s=0.001)
     try:
         return await work(spaces, state.registry.spaces()["laptop"])
     finally:

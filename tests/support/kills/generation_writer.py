@@ -34,7 +34,7 @@ from confide_daemon.errors import NotFoundError, ProviderDownError
 from confide_daemon.retrieval.indexing.generations import Patience
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space
 from confide_daemon.store import database as sqlite
 from confide_daemon.store import store as opening
 from confide_daemon.store.store import Store
@@ -118,16 +118,14 @@ async def run(task: dict[str, Any]) -> None:
     order = [both[place] for place in task["order"]]
 
     async def search(space: Space) -> None:
-        result = await space.searcher.search(SearchQuery(QUERY, min_score=0.0, max_results=50))
+        result = await space.index.searcher.search(SearchQuery(QUERY, min_score=0.0, max_results=50))
         tell("searched", mode=result.mode, model=model_of(QUERY, result, both), hits=len(result.hits))
 
     space = await Space.open(
         Path(task["database"]),
         bytes.fromhex(task["key"]),
+        Shared(SETTINGS, [handle(one, monthly_tokens=10**9) for one in order]),
         space_id="g",
-        settings=SETTINGS,
-        # Counted, so that the look at stored vectors after a crash, which embeds some again where that is free, leaves them alone.
-        embedder=[handle(one, monthly_tokens=10**9) for one in order],
     )
     tell("open")
     await search(space)

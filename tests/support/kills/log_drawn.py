@@ -38,7 +38,7 @@ from confide_daemon.config import ChunkSettings, StoreConfig
 from confide_daemon.documents.writer import Operation, Writer
 from confide_daemon.errors import EngineError, StorageError
 from confide_daemon.retrieval.indexing.indexer import Derivation
-from confide_daemon.spaces import space as spaces
+from confide_daemon.spaces import file
 from confide_daemon.store.database import Damage, connect
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.pieces import PieceTable
@@ -107,7 +107,7 @@ class Node:
         if self.store is None:
             log = self.log
             self._lease = Lease(log, log.take(), self._stale, list)
-            store, _, behind = spaces._open_marked(self.path, KEY, VectorScan(), Damage(), self._lease)
+            store, _, behind = file._open_marked(self.path, KEY, VectorScan(), Damage(), self._lease)
             self.store = store
             self._derivation.follow_all(store, behind)
         return Writer(self.store, self._derivation.judge)

@@ -22,7 +22,7 @@ from confide_daemon.retrieval.indexing.generations import Patience
 from confide_daemon.retrieval.search.engine import SearchResult
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space, SpaceStatus
+from confide_daemon.spaces.space import Shared, Space, SpaceStatus
 
 WORDS = 48
 AT_ONCE = IndexSettings(patience=Patience(0.0, 0.0))
@@ -125,7 +125,7 @@ async def opened(
     disk: Disk | None = None,
 ) -> AsyncIterator[Space]:
     """A space with these models, the wanted one first; closed at the end."""
-    space = await Space.open(path, KEY, space_id="s", settings=settings, embedder=handles, clock=clock, disk=disk)
+    space = await Space.open(path, KEY, Shared(settings, handles, clock=clock, disk=disk), space_id="s")
     try:
         yield space
     finally:
@@ -153,7 +153,7 @@ async def until(space: Space, met: Callable[[SpaceStatus], bool], *, timeout_s: 
 
 async def ask(space: Space, models: Sequence[MarkedEmbedder]) -> tuple[str, str | None, list[str]]:
     """(mode, model, warnings) of a search; fails when its cosines are of more than one model."""
-    result = await space.searcher.search(SearchQuery(QUERY, min_score=0.0, max_results=50))
+    result = await space.index.searcher.search(SearchQuery(QUERY, min_score=0.0, max_results=50))
     assert result.hits
     return result.mode, model_of(QUERY, result, models), result.warnings
 

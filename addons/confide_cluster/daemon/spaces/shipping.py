@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from confide_crypto.errors import where
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.errors import EngineError, StorageError
+from confide_daemon.spaces.index import Index
 from confide_daemon.spaces.part import SpacePart
 from confide_daemon.store.database import Outbox
 from confide_daemon.store.store import Store
@@ -33,24 +33,10 @@ RETRY_S: Final = 60.0
 class Shipping(SpacePart):
     """One for each open space that has a log."""
 
-    def __init__(
-        self,
-        threads: StoreThreads,
-        outbox: Outbox,
-        *,
-        computed: Callable[[], int],
-        is_at_rest: Callable[[], bool],
-    ) -> None:
-        """What it does it by.
-
-        Args:
-            computed: how many pieces models have given a vector, since the space was opened.
-            is_at_rest: whether no more of them come now.
-        """
+    def __init__(self, threads: StoreThreads, outbox: Outbox, index: Index) -> None:
         self._threads = threads
         self._outbox = outbox
-        self._computed = computed
-        self._is_at_rest = is_at_rest
+        self._index = index
         self._brought = 0  # of those computed
         self._task: asyncio.Task[None] | None = None
         self._snapshot: asyncio.Future[None] | None = None
@@ -89,7 +75,7 @@ class Shipping(SpacePart):
     async def _bring(self, outbox: Outbox, *, at_rest: bool) -> None:
         if outbox.has_pending:
             await self._threads.maintain(_flush)
-        computed = self._computed()
+        computed = self._index.indexer.computed
         if outbox.is_snapshot_due(at_rest=at_rest) or self._are_vectors_due(computed, at_rest=at_rest):
             # In a thread apart, which a cancellation does not end: the copy is read while others write.
             self._snapshot = asyncio.ensure_future(asyncio.to_thread(outbox.take_snapshot))
@@ -100,7 +86,7 @@ class Shipping(SpacePart):
         """Whether a snapshot would spare another node much: they are in no entry (docs/decisions/0032)."""
         if at_rest:
             return computed - self._brought >= REST_VECTORS
-        return computed - self._brought >= SNAPSHOT_VECTORS and self._is_at_rest()
+        return computed - self._brought >= SNAPSHOT_VECTORS and self._index.is_at_rest
 
 
 def _flush(store: Store) -> None:

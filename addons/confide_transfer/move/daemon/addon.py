@@ -17,7 +17,7 @@ class Move(Addon):
 
     def space(self, space: Space, config: DaemonConfig) -> Iterable[SpacePart]:
         """Return where the space is on its way."""
-        return (Moving(space.threads, space.derivation.keep, space.indexer.changed),)
+        return (Moving(space.threads, space.index.indexer),)
 
     def session(self, session: SessionHost) -> Iterable[SessionPart]:
         """Return the requests by which a machine carries a space."""

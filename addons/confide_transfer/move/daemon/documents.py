@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from confide_crypto.errors import RequestError
 from confide_daemon.documents import provenance
-from confide_daemon.documents.writer import Derive
+from confide_daemon.documents.service import Indexing
 from confide_daemon.spaces.part import PARTS_AWAITED, SPACE_LEFT, SpacePart
 from confide_daemon.store.rows import Origin
 from confide_daemon.store.store import Store
@@ -64,12 +64,11 @@ class Load:
 
 
 class Moving(SpacePart):
-    """The way of one space; `derive` and `wake` as those of its documents."""
+    """The way of one space."""
 
-    def __init__(self, threads: StoreThreads, derive: Derive, wake: Callable[[], None]) -> None:
+    def __init__(self, threads: StoreThreads, index: Indexing) -> None:
         self._threads = threads
-        self._derive = derive
-        self._wake = wake
+        self._index = index
         self.is_arriving = False
         self.left_at = 0.0
         """When it went to another daemon, in seconds since 1970; 0: it did not."""
@@ -200,7 +199,7 @@ class Moving(SpacePart):
         try:
             await self._threads.write(lambda store: self._take(store, load))
         finally:
-            self._wake()
+            self._index.changed()
 
     def _take(self, store: Store, load: Load) -> None:
         with store.writing():
@@ -221,11 +220,11 @@ class Moving(SpacePart):
             for known in load.documents:
                 store.tables(MovingTable).take_document(known)
             for row in store.documents.by_id(list(newest)):
-                self._derive(store, row, newest[row.id], time.time())
+                self._index.derivation.keep(store, row, newest[row.id], time.time())
             for row in store.documents.by_id([row.id for row in trusting if row is not None and row.id not in newest]):
                 # What a person has trusted of it comes after its text.
                 found = store.documents.revision(row.id, row.revision)
-                self._derive(store, row, None if found is None else found.text, time.time())
+                self._index.derivation.keep(store, row, None if found is None else found.text, time.time())
             for session in load.sessions:
                 store.tables(MovingTable).take_session(session)
             for link in load.links:

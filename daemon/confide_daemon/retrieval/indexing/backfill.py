@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,10 +19,10 @@ from confide_daemon.retrieval.indexing.model import Budget, Provider, in_thread
 from confide_daemon.store.rows import Waiting
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.pieces import Generation
+from confide_daemon.store.threads import StoreThreads
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-Write = Callable[[Callable[[Store], object]], Awaitable[object]]
 
 # Pieces looked at in one go, however many a provider takes in its calls: about 1 MiB of text.
 MOST_READ = 2048
@@ -34,7 +34,7 @@ STORED_AT_ONCE = 256
 class Filling:
     """Fills one generation with one model, a round at a time."""
 
-    _write: Write
+    _threads: StoreThreads
     _budget: Budget
     _generation: Generation
     _provider: Provider
@@ -75,13 +75,11 @@ class Filling:
             known = store.vectors.known(self._generation, [piece.hash for piece in found])
             return found, dict(known)
 
-        result = await self._write(read)
-        assert isinstance(result, tuple)
-        return result
+        return await self._threads.write(read)
 
     async def _embed(self, texts: list[list[Waiting]]) -> bool:
         """Embeds each text once, for all pieces that hold it; whether there was room for all of them in the calls of one round."""
-        await self._write(lambda store: store.check_room())
+        await self._threads.write(lambda store: store.check_room())
         failures: list[ConfideError] = []
         calls: list[tuple[list[list[Waiting]], int]] = []
         try:
@@ -94,7 +92,7 @@ class Filling:
         if self._provider.is_counted and calls:
             # On disk before it is sent: a daemon that dies in the call has counted it all the same.
             try:
-                await self._write(self._budget.flush)
+                await self._threads.write(self._budget.flush)
             except ConfideError:
                 self._provider.give_back(sum(tokens for _, tokens in calls))
                 raise
@@ -131,7 +129,7 @@ class Filling:
                 else:  # dropped while the call was under way: what was paid for is kept
                     store.vectors.keep(generation, [(piece.hash, vector) for piece, vector in pairs], now=time.time())
 
-        await self._write(keep)
+        await self._threads.write(keep)
 
 
 def _calls(texts: list[list[Waiting]], provider: Provider) -> list[list[list[Waiting]]]:

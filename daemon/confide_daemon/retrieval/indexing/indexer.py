@@ -27,6 +27,7 @@ from confide_daemon.retrieval.indexing.model import Budget, Condition, Provider,
 from confide_daemon.store.rows import DocumentRow, Piece, PieceChanges
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.documents import UNCUTTABLE
+from confide_daemon.store.threads import StoreThreads
 from confide_memory import mentions, note, note_names
 from confide_memory.documents import is_note
 from confide_memory.front_matter import split
@@ -210,11 +211,11 @@ class Outlook:
 
 
 class Indexer:
-    """One for each space. `write` runs a function with the writing store in the writer's thread."""
+    """One for each space."""
 
     def __init__(
         self,
-        write: Callable[[Callable[[Store], T]], Awaitable[T]],
+        threads: StoreThreads,
         providers: Sequence[Provider],
         budget: Budget,
         derivation: Derivation,
@@ -222,10 +223,10 @@ class Indexer:
         disk: Disk,
     ) -> None:
         """`providers`: the wanted one first. `disk`: nothing is added to its last room."""
-        self._write: Callable[[Callable[[Store], object]], Awaitable[object]] = write  # type: ignore[assignment]
-        self._providers = list(providers)
-        self._budget = budget
-        self._derivation = derivation
+        self._threads = threads
+        self.providers = list(providers)
+        self.budget = budget
+        self.derivation = derivation
         self._patience = patience
         self._disk = disk
         self._wake = asyncio.Event()
@@ -258,7 +259,7 @@ class Indexer:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self.wake)
 
-        for provider in self._providers:
+        for provider in self.providers:
             provider.model.when_settled(ready)
         self._ready = ready
         self._disk.listen(self.wake)
@@ -285,7 +286,7 @@ class Indexer:
         self._closing = True
         self._disk.forget(self.wake)
         if self._ready is not None:
-            for provider in self._providers:
+            for provider in self.providers:
                 provider.model.call_no_longer(self._ready)
         if self._settling is not None:
             self._settling.cancel()
@@ -313,13 +314,13 @@ class Indexer:
 
     def forgive(self) -> None:
         """Somebody asks for the work to be done: models that refused are asked again."""
-        for provider in self._providers:
+        for provider in self.providers:
             provider.forgive()
         self.wake()
 
     @property
     def is_loading(self) -> bool:
-        return any(provider.model.state == "loading" for provider in self._providers)
+        return any(provider.model.state == "loading" for provider in self.providers)
 
     def warnings(self) -> list[str]:
         """What whoever searches should know."""
@@ -333,7 +334,7 @@ class Indexer:
 
     def standings(self) -> list[Standing]:
         """How the models stand, the wanted one first."""
-        return [provider.standing() for provider in self._providers]
+        return [provider.standing() for provider in self.providers]
 
     def outlook(self) -> Outlook:
         """What is wanted now. To be taken before the view of the store it is compared with, which may only be newer."""
@@ -359,7 +360,7 @@ class Indexer:
             and live.generation.name in (names[0], towards)
             and not renewing
             and building is None
-            and not store.documents.cut_otherwise(self._derivation.chunking, limit=1)
+            and not store.documents.cut_otherwise(self.derivation.chunking, limit=1)
             and not store.documents.count_uncuttable()
         )
         done = total - current.missing
@@ -370,7 +371,7 @@ class Indexer:
             self._wake.clear()
             self._has_put_off = False
             with self._watched():
-                while not self._closing and await self._write(self._recut):
+                while not self._closing and await self._threads.write(self._recut) > 0:
                     await self._tell()
                 await self._decide()
             self.waits_for_room = self._has_put_off
@@ -385,7 +386,7 @@ class Indexer:
 
     async def _decide(self) -> None:
         models = self.standings()
-        plan = await self._write(lambda store: self._apply(store, models))
+        plan = await self._threads.write(lambda store: self._apply(store, models))
         assert isinstance(plan, Plan)
         self._plan = plan
         if self._held_back:
@@ -393,10 +394,10 @@ class Indexer:
         if not plan.fill:
             self.failure = None
         if plan.drop:
-            await self._write(lambda store: self._retire(store, plan.drop[0]))
+            await self._threads.write(lambda store: self._retire(store, plan.drop[0]))
             self._wake.set()
         for place in plan.probe:
-            self._start((0, place), self._probe(self._providers[place]))
+            self._start((0, place), self._probe(self.providers[place]))
         for generation, place in plan.fill:
             if (generation, place) not in self._filling:
                 self._start((generation, place), self._fill(generation, place))
@@ -415,7 +416,7 @@ class Indexer:
             now = time.time()
             with store.writing():
                 if plan.add is not None:
-                    embedder = self._providers[plan.add].model.embedder
+                    embedder = self.providers[plan.add].model.embedder
                     assert embedder is not None
                     store.vectors.add_generation(
                         embedder.id, embedder.model, embedder.dimensions, live=plan.add_live, now=now, fresh=self._renew
@@ -469,12 +470,12 @@ class Indexer:
             self._filling[key] = asyncio.create_task(run(), name="confide-fill")
 
     async def _fill(self, generation: int, place: int) -> None:
-        found = await self._write(
+        found = await self._threads.write(
             lambda store: next((one for one in store.vectors.generations() if one.id == generation), None)
         )
         if found is None:
             return
-        filling = Filling(self._write, self._budget, found, self._providers[place], self._count)  # type: ignore[arg-type]
+        filling = Filling(self._threads, self.budget, found, self.providers[place], self._count)
         has_moved = False
         while not self._closing and (generation, place) in self._plan.fill and await filling.round():
             has_moved = True
@@ -511,8 +512,8 @@ class Indexer:
         if self._held_back:
             return RETRY_S
         waits: list[float] = []
-        has_others = len(self._providers) > 1
-        for provider in self._providers:
+        has_others = len(self.providers) > 1
+        for provider in self.providers:
             condition = provider.standing().condition
             if provider.is_spent:
                 waits.append(CALENDAR_LOOK_S)
@@ -529,7 +530,7 @@ class Indexer:
             self._moved.notify_all()
 
     def _recut(self, store: Store) -> int:
-        chunking = self._derivation.chunking
+        chunking = self.derivation.chunking
         documents = store.documents.cut_otherwise(chunking, limit=RECUT)
         if not documents:
             return 0
@@ -545,14 +546,14 @@ class Indexer:
                         # It is lost: its pieces, by which it is still found, may be all that there is of it.
                         store.documents.leave_uncut(document.id, chunking=chunking)
                     else:
-                        self._derivation.keep(store, document, text, now)
+                        self.derivation.keep(store, document, text, now)
         except ConfideError:
             raise
         except Exception:
             # One of them cannot be cut: each by itself, so that the others are.
             for document, text in texts:
                 if text is not None:
-                    self._derivation.follow(store, document, text, now)
+                    self.derivation.follow(store, document, text, now)
         return len(documents)
 
 

@@ -24,7 +24,7 @@ from confide_daemon.embedding.embedder import is_blank
 from confide_daemon.errors import DamagedError, EmbedderError, StorageError
 from confide_daemon.retrieval.indexing.generations import ALONE, holdings, live_generation, loading, servers
 from confide_daemon.retrieval.indexing.indexer import Indexer
-from confide_daemon.retrieval.indexing.model import Budget, Provider
+from confide_daemon.retrieval.indexing.model import Provider
 from confide_daemon.retrieval.search import engine as search
 from confide_daemon.retrieval.search.engine import SearchResult
 from confide_daemon.retrieval.search.query import SearchQuery
@@ -81,11 +81,12 @@ class Choice:
 
 
 class Serving:
-    """For one space. `turned` is called when a model that was asked turns out to be down, or back."""
+    """For one space."""
 
-    def __init__(self, providers: Sequence[Provider], turned: Callable[[], None]) -> None:
+    def __init__(self, providers: Sequence[Provider], indexer: Indexer) -> None:
+        """`indexer`: woken when a model that was asked turns out to be down, or back."""
         self._providers = providers
-        self._turned = turned
+        self._indexer = indexer
         self._order: tuple[tuple[str, int], ...] = ()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="confide-ask")
 
@@ -120,7 +121,7 @@ class Serving:
                 failures.append(f"{provider.model.label} is still busy with other questions")
                 vector = None
             if provider.standing().condition is not before:
-                self._turned()
+                self._indexer.wake()
             if vector is not None:
                 elapsed = (time.perf_counter() - started) * 1e3
                 return Asked(name, vector, frozenset(tried), tuple(failures), elapsed)
@@ -168,8 +169,6 @@ class Searcher:
     def __init__(
         self,
         threads: StoreThreads,
-        providers: Sequence[Provider],
-        budget: Budget,
         indexer: Indexer,
         damage: Damage,
         *,
@@ -177,16 +176,16 @@ class Searcher:
         reranker: Reranker | None,
         former: Callable[[Generation], Model | None] | None,
     ) -> None:
-        """`damage`: what the space's connections cannot read; `budget` counts the tokens of questions; `former`: see `IndexSettings`."""
+        """`damage`: what the space's connections cannot read; `former`: see `IndexSettings`."""
         self._threads = threads
-        self._budget = budget
+        self._budget = indexer.budget
         self._indexer = indexer
         self._damage = damage
         self._weights = weights
         self._reranker = reranker
         self._former_of = former
-        self._providers = list(providers)
-        self._serving = Serving(self._providers, indexer.wake)
+        self._providers = list(indexer.providers)
+        self._serving = Serving(self._providers, indexer)
         self._yardsticks = Yardsticks(self._providers)
         self._former: Model | None = None
         self._counting: asyncio.Task[None] | None = None

@@ -30,6 +30,7 @@ from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.access.callers import Caller, Scope
 from confide_daemon.access.enrollment import check_name
 from confide_daemon.addons import Operation
+from confide_daemon.documents.lives import Lives
 from confide_daemon.errors import GrantError, NotFoundError, WrongKeyError
 from confide_daemon.sealing.rosters import RosterDesk, Waiting
 from confide_daemon.spaces.pool import Spaces
@@ -191,7 +192,7 @@ class RosterRequests:
         # While it is locked there is nothing: a roster comes before the first key of a database that its machines keep.
         if await self._current(caller.space_id) is None and not self._spaces.is_locked(caller.space_id):
             async with self._spaces.held(caller.space_id) as space:
-                if not await space.lives.is_empty():
+                if not await Lives(space.threads).is_empty():
                     raise RequestError("conflict", "there is memory in this space already", _INTO_NEW)
         caller = self._caller()
         taken = await asyncio.to_thread(rosters.adopt, caller.space_id, roster, by=caller.alias)

@@ -31,7 +31,7 @@ class OverviewRequests:
     async def _days(self, since: str, zone: int) -> dict[str, Any]:
         moment = datetime.fromisoformat(since).timestamp()
         grants = self._grants()
-        days, ages = await self._space.overview.days(
+        days, ages = await self._space.listing.days(
             grants.projects, grants.sources, since=moment, zone_s=60 * zone, limit=MAX_DAYS
         )
         grants = self._grants()
@@ -48,7 +48,7 @@ class OverviewRequests:
         grants = self._grants()
         grants.require_project(project)
         grants.require_source("memory")
-        found = await self._space.overview.relations(project, grants.projects, limit=limit)
+        found = await self._space.listing.relations(project, grants.projects, limit=limit)
         grants = self._grants()
         grants.require_project(project)
         return {

@@ -22,7 +22,7 @@ from confide_memory.documents import check_stored_path, iso
 
 async def queued_for(space: Space, grants: Grants, of_all: int) -> int:
     """How many pieces wait for their vectors, of those that the caller reaches; `of_all` is the number of the whole space."""
-    return of_all if grants.projects is None else await space.queued(grants.projects)
+    return of_all if grants.projects is None else await space.index.queued(grants.projects)
 
 
 class ProjectRequests:

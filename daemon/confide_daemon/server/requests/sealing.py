@@ -15,16 +15,15 @@ import base64
 import binascii
 import time
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Final
 
 from confide_crypto.errors import RecordError, RequestError
 from confide_crypto.sealing.record import MAX_RECORD, Record
-from confide_daemon.access.callers import Caller
-from confide_daemon.addons import Operation
+from confide_daemon.addons import Operation, SessionHost
 from confide_daemon.errors import GrantError, NotFoundError, ToolError
 from confide_daemon.sealing.records import unknown
-from confide_daemon.sealing.rescan import Unsealed, UnsealedCounts
+from confide_daemon.sealing.rescan import StoredTexts, Unsealed
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import StoredText
 from confide_memory.documents import MAX_TEXT_BYTES, SOURCES, check_text, iso
@@ -42,24 +41,11 @@ MAX_BYTES: Final = 8 * 1024 * 1024
 class SealedRequests:
     """One connection's. None of them names a project."""
 
-    def __init__(
-        self,
-        space: Space,
-        caller: Callable[[], Caller],
-        epoch_for: Callable[[bytes], Awaitable[int | None]],
-        counts: UnsealedCounts,
-    ) -> None:
-        """What they need.
-
-        Args:
-            caller: asked at each step.
-            epoch_for: gives the newest epoch for a key that is on the space's roster, else None.
-            counts: keeps what machines have counted.
-        """
+    def __init__(self, space: Space, session: SessionHost) -> None:
         self._space = space
-        self._caller = caller
-        self._epoch_for = epoch_for
-        self._counts = counts
+        self._session = session
+        self._counts = session.desk.unsealed
+        self._texts = StoredTexts(space.threads, space.index.indexer, space.index.searcher)
         self.operations: dict[str, Operation] = {
             "records": self._records,
             "record": self._record,
@@ -72,29 +58,29 @@ class SealedRequests:
         }
 
     async def _records(self, records: Any) -> dict[str, Any]:
-        caller = self._caller()
+        caller = self._session.caller_now()
         caller.grants.require_scope()
         found = _records_in(records)  # megabytes, so not before it is known that they may come
-        epoch = await self._epoch_for(caller.public_key)
+        epoch = await self._session.epoch_for(caller.public_key)
         if epoch is None:
             hint = "look at the list of devices again; a device of the space approves this machine"
             raise RequestError("conflict", "this machine is not among the devices of its space", hint)
         if any(record.epoch != epoch for record in found):
             hint = "look at the list of devices again, and seal anew"
             raise RequestError("conflict", f"a record is not of the newest epoch, which is {epoch}", hint)
-        self._caller().grants.require_scope()
+        self._session.caller_now().grants.require_scope()
         await self._space.records.put(found)
         # Not how many are new: a device that reaches one project alone would learn by it whether a guess is a secret of another.
         return {"stored": len(found)}
 
     async def _record(self, id: bytes) -> dict[str, Any]:
-        grants = self._caller().grants
+        grants = self._session.caller_now().grants
         # Who knows the name of a secret has it from a text, or has guessed the secret: a guess must not be confirmed to one who could
         # not read that text.
         if not (grants.reaches_all or await self._space.documents.has_word(id.hex(), grants.projects, grants.sources)):
             raise unknown()
         record = await self._space.records.get(id)
-        now = self._caller().grants
+        now = self._session.caller_now().grants
         if (now.projects, now.sources) != (grants.projects, grants.sources):
             raise GrantError("this machine's grants were just changed", hint="ask again")
         return {"record": encoded(record.encode())}
@@ -114,7 +100,7 @@ class SealedRequests:
     async def _is_sensitive(self, body: dict[str, Any]) -> dict[str, Any]:
         """Of a document by its path, or of a note by its id; what is not there, or not to be seen, is not."""
         try:
-            grants = self._caller().grants
+            grants = self._session.caller_now().grants
             if "id" in body:
                 grants.require_source("memory")
                 found = await self._space.notes.row(text_of(body, "id"), grants.projects_among(None))
@@ -128,25 +114,25 @@ class SealedRequests:
         return {"sensitive": text is not None and is_sensitive(text)}
 
     def _require_all(self, what: str) -> None:
-        grants = self._caller().grants
+        grants = self._session.caller_now().grants
         grants.require_every_project(what)
         for source in SOURCES:
             grants.require_source(source)
 
     def _require_rescan(self) -> None:
-        self._caller().grants.require_scope()
+        self._session.caller_now().grants.require_scope()
         self._require_all("a rescan")
 
     async def _require_device(self) -> None:
         self._require_rescan()
         # What is replaced here is gone for good, unlike anything else that a caller may do.
-        if await self._epoch_for(self._caller().public_key) is None:
+        if await self._session.epoch_for(self._session.caller_now().public_key) is None:
             hint = "a device of the space approves this machine"
             raise RequestError("denied", "this machine is not among the devices of its space", hint)
 
     async def _stored_texts(self, after: Callable[[], int]) -> dict[str, Any]:
         self._require_rescan()
-        page = await self._space.stored_texts.page(after())
+        page = await self._texts.page(after())
         self._require_rescan()
         texts = page.texts
         return {
@@ -162,23 +148,23 @@ class SealedRequests:
         results: list[str] = []
         for change in read:
             self._require_rescan()
-            results.append(await self._space.stored_texts.rewrite(*change))
+            results.append(await self._texts.rewrite(*change))
         return {"results": results}
 
     async def _erase(self) -> dict[str, Any]:
         await self._require_device()
-        erased = await self._space.stored_texts.erase()
+        erased = await self._texts.erase()
         return {"bytes": erased.bytes, "damagedCopies": erased.damaged_copies}
 
     async def _unsealed(self, findings: Callable[[], int] | None) -> dict[str, Any]:
-        self._caller().grants.require_every_project("the count of what is not sealed")
+        self._session.caller_now().grants.require_every_project("the count of what is not sealed")
         space_id = self._space.space_id
         if findings is not None:
             self._require_rescan()
             counted = Unsealed(findings(), time.time())
             await asyncio.to_thread(self._counts.keep, space_id, counted)
         found = await asyncio.to_thread(self._counts.of, space_id)
-        is_due = found is None and await self._space.stored_texts.is_older_than_sealing()
+        is_due = found is None and await self._texts.is_older_than_sealing()
         return {
             "findings": found.findings if found else None,
             "seenAt": iso(found.seen_at) if found else None,

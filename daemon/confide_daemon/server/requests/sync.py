@@ -15,6 +15,7 @@ from confide_daemon.access.callers import Grants
 from confide_daemon.addons import Operation
 from confide_daemon.documents import transcripts
 from confide_daemon.documents.changes import Change
+from confide_daemon.documents.lives import Lives
 from confide_daemon.errors import GrantError, NotFoundError
 from confide_daemon.server.replicas import Copies
 from confide_daemon.server.requests.projects import queued_for
@@ -47,7 +48,7 @@ class SyncRequests:
         }
 
     async def _receipt(self) -> dict[str, Any]:
-        return {"receipt": (await self._space.lives.standing()).receipt}
+        return {"receipt": (await Lives(self._space.threads).standing()).receipt}
 
     async def _digest(self, project: str, digests: list[str]) -> dict[str, Any]:
         """The buckets in which the machine's files are not what it should have; the others are compared with this."""

@@ -18,6 +18,7 @@ from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_daemon.errors import EngineError, LockedError, StorageError
 from confide_daemon.retrieval.search.query import SearchQuery
+from confide_daemon.sealing.rescan import StoredTexts
 from confide_daemon.store import migrations
 from confide_daemon.store.threads import StoreThreads
 from confide_daemon.store.upkeep import copies
@@ -112,7 +113,7 @@ async def test_the_engine_has_nothing_that_can_be_read(store: Store) -> None:
     async with store.node() as node:
         await node.put(f"memory/{CANARIES[0]}.md", f"# {CANARIES[1]}\n\nthe {CANARIES[2]} is green\n")
         space = await node.space()
-        await space.searcher.search(SearchQuery(CANARIES[3]))
+        await space.index.searcher.search(SearchQuery(CANARIES[3]))
         assert space.outbox is not None
         await space.threads.maintain(lambda store: store.outbox.take_snapshot())  # type: ignore[union-attr]
         await node.put(f"memory/{CANARIES[0]}2.md", f"{CANARIES[2]}\n")
@@ -195,7 +196,7 @@ async def test_cleaning_leaves_no_older_text_in_the_engine(store: Store) -> None
         await node.put("memory/a.md", "a password that is gone\n")
         space = await node.space()
         before = store.sql("SELECT max(number) FROM entry")[0][0]
-        await space.stored_texts.erase()
+        await StoredTexts(space.threads, space.index.indexer, space.index.searcher).erase()
         await node.put("memory/b.md", "later\n")
     ((base, oldest, parts),) = store.sql(
         "SELECT base, (SELECT min(number) FROM entry), (SELECT count(DISTINCT snapshot) FROM part) FROM log"

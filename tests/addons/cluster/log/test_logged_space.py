@@ -32,7 +32,7 @@ async def test_a_space_is_fetched_anew_where_its_file_is_lost(store: Store) -> N
             "memory/b.md": "the cat is silent\n",
         }
         space = await node.space()
-        found = await space.searcher.search(SearchQuery("parrot"))
+        found = await space.index.searcher.search(SearchQuery("parrot"))
         assert "grey parrot" in str(found)
         space.outbox.take_snapshot()
         await node.put("memory/c.md", "and a dog\n")
@@ -112,7 +112,7 @@ async def test_a_text_that_cannot_be_cut_keeps_no_space_closed(store: Store, mon
         async with store.node("two") as two:
             assert set(await two.texts()) == {"memory/a.md", "memory/b.md"}
             space = await two.space()
-            found = await space.searcher.search(SearchQuery("kestrel or heron"))
+            found = await space.index.searcher.search(SearchQuery("kestrel or heron"))
             assert "hovers" in str(found)
             assert "fishes" not in str(found)  # pieces of a text that is not there any more
             await two.put("memory/c.md", "the bittern booms\n")
@@ -125,7 +125,7 @@ async def test_a_text_that_cannot_be_cut_keeps_no_space_closed(store: Store, mon
             assert space.ailments() == {"index"}
             fault.undo()
             await space.upkeep.check()
-            assert "sleeps" in str(await space.searcher.search(SearchQuery("heron")))
+            assert "sleeps" in str(await space.index.searcher.search(SearchQuery("heron")))
             assert await space.wait_indexed(timeout_s=DEADLINE_S)
             status = await space.status(None)
             assert (status.warnings, status.health.state, space.ailments()) == ([], "ok", set())
@@ -189,7 +189,7 @@ async def test_a_snapshot_is_brought_for_vectors_too(store: Store, monkeypatch: 
         await node.put("memory/a.md", text)
         space = await node.space()
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
-        assert space.indexer.computed >= 20
+        assert space.index.indexer.computed >= 20
         async with asyncio.timeout(DEADLINE_S):
             while not store.sql("SELECT base FROM log WHERE base > 0"):  # noqa: ASYNC110 - it is told of nowhere
                 await asyncio.sleep(0.02)
@@ -197,4 +197,4 @@ async def test_a_snapshot_is_brought_for_vectors_too(store: Store, monkeypatch: 
     async with store.node("two") as two:
         space = await two.space()
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
-        assert space.indexer.computed == 0
+        assert space.index.indexer.computed == 0

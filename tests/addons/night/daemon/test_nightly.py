@@ -16,13 +16,20 @@ from tests.support.providers.likeness import LikenessEmbedder
 from confide_daemon.embedding import Model
 from confide_daemon.notes.edit import Draft
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Space
+from confide_daemon.spaces.space import Shared, Space, SpaceHost
 from confide_memory.classes import AGENT
 from confide_memory.note import Relation
 from confide_night.daemon import nightly
 from confide_night.daemon.nightly import DAY_S, Findings, Nightly
 
 NOON = datetime(2026, 11, 25, 12).astimezone().timestamp()
+
+
+class Outside(SpaceHost):
+    """Three credentials in clear, and a backup that is not proven."""
+
+    def around(self, _space_id: str) -> tuple[int | None, bool | None]:
+        return 3, False
 
 
 @pytest.fixture
@@ -35,12 +42,9 @@ async def space(tmp_path: Path, clock: Clock) -> AsyncIterator[Space]:
     found = await Space.open(
         tmp_path / "space.db",
         b"\x11" * 32,
+        Shared(IndexSettings(), Model.ready(LikenessEmbedder()), clock=clock, parts=parts()),
         space_id="s",
-        settings=IndexSettings(),
-        embedder=Model.ready(LikenessEmbedder()),
-        clock=clock,
-        around=lambda: (3, False),
-        parts=parts(),
+        host=Outside(),
     )
     yield found
     await found.close()

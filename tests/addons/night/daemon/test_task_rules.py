@@ -17,7 +17,7 @@ from confide_crypto.errors import OrderError, RequestError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.record import Record
 from confide_daemon.access.callers import Grants
-from confide_daemon.spaces import maintenance
+from confide_daemon.spaces import file
 from confide_daemon.spaces.part import PARTS_AWAITED, SPACE_LEFT
 from confide_daemon.store.store import Store
 from confide_memory.errors import NotFoundError, ToolError
@@ -50,8 +50,8 @@ class Queue:
 
     def open(self) -> None:
         self.store = Store.open(self.path, KEY, writer=True, now=self.now)
-        maintenance.open_marked(self.store, now=self.now)
-        maintenance.note_restore(self.store, self.path.with_suffix(".restored"))
+        file.open_marked(self.store, now=self.now)
+        file.note_restore(self.store, self.path.with_suffix(".restored"))
         with self.store.writing():
             claims.lengthen_leases(self.store, now=self.now)
 
