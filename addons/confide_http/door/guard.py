@@ -8,16 +8,18 @@ answer has a header of CORS, so no page reads one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl
 
+from starlette.applications import Starlette
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from confide_crypto.errors import where
+from confide_crypto.errors import ConfideError, where
 from confide_crypto.keys.tokens import MARK
-from confide_http.door.refusals import RefusalError
+from confide_http.door.refusals import RefusalError, handlers, refusal_of
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +131,20 @@ class Guard:
             # Half of an answer must not pass for a whole one.
             raise ConnectionAbortedError
         await refusal.response()(scope, receive, stamped)
+
+
+def application(
+    routes: Sequence[Route], names: Names, *, hint: str, told: Callable[[ConfideError], RefusalError] = refusal_of
+) -> Guard:
+    """What a gateway serves: its routes, behind the guard.
+
+    Args:
+        hint: where the log is that says more of a fault of ours.
+        told: what a failure means to whoever asks.
+    """
+    found = Starlette(routes=routes, exception_handlers=handlers(told))
+    found.router.redirect_slashes = False
+    return Guard(found, names, hint=hint)
 
 
 def _is_link(scope: Scope, names: Names) -> bool:

@@ -11,16 +11,14 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Final
 
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from confide_http.door.admission import Bearer
-from confide_http.door.guard import LOOPBACK, Guard, Names
+from confide_http.door.guard import LOOPBACK, Names, application
 from confide_http.door.limits import MAX_STREAMS_EACH, Places
-from confide_http.door.refusals import handlers
 from confide_http.local.calls import Calls
 from confide_http.local.exchange import Exchange
 from confide_http.local.identity import SCOPES, Identity, identity_of_token
@@ -202,18 +200,9 @@ def create(gateway: Gateway, rooms: Sequence[Callable[[Gateway], Room]]) -> ASGI
     for each in rooms:
         room = each(gateway)
         for route in room.routes:
-            methods = sorted(route.methods or {"GET"})
-            routes.append(
-                Route(
-                    route.path,
-                    _admitted(route.endpoint, room.admit, gateway.note_used),
-                    methods=methods,
-                    name=route.name,
-                )
-            )
-    application = Starlette(routes=routes, exception_handlers=handlers(refusal_of))
-    application.router.redirect_slashes = False
-    return Guard(application, names(gateway.port), hint="its log has the place")
+            endpoint = _admitted(route.endpoint, room.admit, gateway.note_used)
+            routes.append(Route(route.path, endpoint, methods=sorted(route.methods or {"GET"})))
+    return application(routes, names(gateway.port), hint="its log has the place", told=refusal_of)
 
 
 def names(port: int) -> Names:

@@ -7,6 +7,6 @@ The protocol is the SDK's: its session manager for HTTP in front of the very ser
 door is that of every gateway (`confide_http.door`). What is ours: how it is called (`names`), tokens of the registry (`admission`), what a
 client may do in its space (`answering`), and how a program signs in (`oauth`).
 
-Floors: access < admission, names < nodes < answering, oauth < serving. Only `serving` is imported from outside, and only where
+Floors: access < admission, names < answering, oauth < serving. Only `serving` is imported from outside, and only where
 `[gateway]` is configured: no other daemon loads a web server.
 """

@@ -9,10 +9,9 @@ import logging
 import socket
 import ssl
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import uvicorn
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -26,9 +25,8 @@ from confide_daemon.documents.changes import Change
 from confide_daemon.errors import ListenError
 from confide_http.door.admission import PATH, Bearer, resource_of
 from confide_http.door.certificates import CertificateError, Renewal, good_until
-from confide_http.door.guard import Guard, Names
+from confide_http.door.guard import Guard, Names, application
 from confide_http.door.pacing import Pace
-from confide_http.door.refusals import handlers
 from confide_http.door.serving import MOST_HANDSHAKES, Server, listen, settings
 from confide_http.server.access.applications import Applications
 from confide_http.server.access.sign_in import SignIns
@@ -48,6 +46,7 @@ MAX_CONNECTIONS: Final = MOST_FILES - MOST_HANDSHAKES
 """More than streams and requests have places: what is left is for those who have not asked yet."""
 GOODBYE_S: Final = 2.0
 CERTIFICATE_ENDS: Final = "gateway_certificate_end_timestamp_seconds"
+_LOG: Final = "whoever runs the daemon finds it in its log"
 _WHERE: Final = "for the gateway"
 _HINT: Final = "choose another listen of [gateway] in daemon.toml"
 
@@ -85,13 +84,7 @@ class Gateway(Service):
             signing_in = SignInRoutes(applications, SignIns(registry), documents, origin=origin, resource=resource)
             alive = Route("/health", _health, methods=["GET"])
             routes = [alive, *by_token.described(servers=[origin]), *signing_in.routes(), mcp]
-            application = Starlette(routes=routes, exception_handlers=handlers())
-            application.router.redirect_slashes = False
-            guarded = Guard(
-                application,
-                Names(hosts, open_to_links=OPEN_TO_LINKS),
-                hint="whoever runs the daemon finds it in its log",
-            )
+            guarded = application(routes, Names(hosts, open_to_links=OPEN_TO_LINKS), hint=_LOG)
             settings, renewal = await asyncio.to_thread(_settings, guarded, self._config)
             self._server = Server(settings, pace=Pace())
         except BaseException:
@@ -167,13 +160,13 @@ def _listen(where: str) -> socket.socket:
         raise ListenError(f"{host}:{port} {_WHERE}", why, hint=_HINT) from error
 
 
-def _settings(application: Any, config: GatewayConfig) -> tuple[uvicorn.Config, Renewal | None]:
+def _settings(guarded: Guard, config: GatewayConfig) -> tuple[uvicorn.Config, Renewal | None]:
     """How it is served, and what keeps its certificate as the files are."""
     cert, key = (Path(name).expanduser() if name else None for name in (config.cert, config.key))
     try:
         if cert is not None and key is not None:
             good_until(cert, key)
-        found = settings(application, most_connections=MAX_CONNECTIONS, finish_s=int(FINISH_S), cert=cert, key=key)
+        found = settings(guarded, most_connections=MAX_CONNECTIONS, finish_s=int(FINISH_S), cert=cert, key=key)
         if cert is None or key is None or found.ssl is None:
             return found, None
         return found, Renewal(found.ssl, cert, key, require=read_private_file)

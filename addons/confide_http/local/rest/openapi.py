@@ -13,13 +13,15 @@ from starlette.routing import Route
 
 from confide_http.local.app import Gateway, Room
 from confide_http.local.rest.asked import JSON, MARKDOWN, answer
-from confide_http.local.rest.routes import OPERATIONS, Operation
+from confide_http.local.rest.routes import OPERATIONS, Operation, Schema
 from confide_proxy import VERSION
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp.catalogue import Catalogue
 
+Described = dict[str, Any]
+"""A part of the document, as JSON Schema and OpenAPI have it."""
 PATH: Final = "/openapi.json"
-_ALIASES: Final[Mapping[str, Mapping[str, Any]]] = {
+_ALIASES: Final[Mapping[str, Schema]] = {
     "store": {
         "expanded_keywords": {"type": "string", "description": "keywords, with blanks between them"},
         "force_sensitive": {"type": "boolean"},
@@ -60,9 +62,9 @@ def room(_gateway: Gateway) -> Room:
 
 
 @cache
-def document(catalogue: Catalogue) -> dict[str, Any]:
+def document(catalogue: Catalogue) -> Described:
     """The document (OpenAPI 3.1)."""
-    paths: dict[str, dict[str, Any]] = {}
+    paths: dict[str, Described] = {}
     for each in OPERATIONS:
         paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, catalogue)
     paths["/health"] = {
@@ -102,11 +104,11 @@ def document(catalogue: Catalogue) -> dict[str, Any]:
     }
 
 
-def _operation(each: Operation, catalogue: Catalogue) -> dict[str, Any]:
+def _operation(each: Operation, catalogue: Catalogue) -> Described:
     inner = catalogue.tools[each.tool]["inputSchema"] if each.tool else {"properties": {}}
     in_path = re.findall(r"\{(\w+)\}", each.path)
     taken = {name: schema for name, schema in inner["properties"].items() if name not in in_path}
-    parameters: list[dict[str, Any]] = [
+    parameters: list[Described] = [
         {
             "name": name,
             "in": "path",
@@ -121,7 +123,7 @@ def _operation(each: Operation, catalogue: Catalogue) -> dict[str, Any]:
         {"name": name, "in": "header", "description": _CONDITIONS[name], "schema": {"type": "string"}}
         for name in each.conditions
     ]
-    found: dict[str, Any] = {
+    found: Described = {
         "operationId": each.does,
         "summary": each.summary,
         "security": [{"token": [each.scope]}],
@@ -135,27 +137,27 @@ def _operation(each: Operation, catalogue: Catalogue) -> dict[str, Any]:
     return found
 
 
-def _bodies(each: Operation, inner: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, Any]:
+def _bodies(each: Operation, inner: Schema, taken: Schema) -> Described:
     if each.body is not None:
         return {JSON: {"schema": dict(each.body)}, MARKDOWN: {"schema": {"type": "string"}}}
     aliases = _ALIASES.get(each.does, {})
-    schema: dict[str, Any] = {"type": "object", "properties": {**taken, **aliases}}
+    schema: Described = {"type": "object", "properties": {**taken, **aliases}}
     required = [name for name in inner.get("required", ()) if name in taken]
     if required and each.does != "recall":  # which takes another word for its one
         schema["required"] = required
     return {JSON: {"schema": schema}}
 
 
-def _responses(each: Operation, catalogue: Catalogue) -> dict[str, Any]:
+def _responses(each: Operation, catalogue: Catalogue) -> Described:
     own = catalogue.outputs.get(each.tool)
-    schema: Mapping[str, Any] = each.gives
+    schema: Schema = each.gives
     if own is not None and each.gives.get("type") == "object" and "properties" in each.gives:
         # A route gives more than its tool: other fields beside, or more in each of a list.
         schema = {**own, "properties": {**own["properties"], **each.gives["properties"]}}
         schema = {name: value for name, value in schema.items() if name != "additionalProperties"}
     elif own is not None and not each.gives:
         schema = own
-    found: dict[str, Any] = {
+    found: Described = {
         str(status): {"description": _STATUS[status], "content": {JSON: {"schema": dict(schema)}}}
         for status in each.statuses
     }

@@ -14,9 +14,9 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, get_args
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
 
 import apsw
@@ -26,7 +26,9 @@ from confide_daemon.access.audit import record
 from confide_daemon.access.enrollment import nearest
 from confide_daemon.access.registry import Registry
 from confide_daemon.errors import BadNameError, TakenError
+from confide_http.server.access.tokens import no_space
 
+T = TypeVar("T")
 Method = Literal["none", "client_secret_post", "client_secret_basic"]
 """How an application shows at the token endpoint that it is the one: not at all, or by a secret in one of two places."""
 METHODS: Final[tuple[Method, ...]] = get_args(Method)
@@ -73,12 +75,7 @@ class Applications:
 
     def find(self, identifier: str) -> Application | None:
         """The one of this id, also where another node has added it just now."""
-
-        def look() -> Application | None:
-            with self._registry.reading() as database:
-                return application_now(database, identifier)
-
-        return self._registry.sought(look)
+        return sought(self._registry, lambda database: application_now(database, identifier))
 
     def all(self) -> list[Application]:
         """By name."""
@@ -117,21 +114,10 @@ class Applications:
             self._registry.clock(),
         )
         with self._registry.transaction() as database:
-            _require_space(self._registry, database, space)
+            self._require_space(database, space)
             _make_room(database)
-            database.execute(
-                "INSERT INTO applications VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    made.id,
-                    made.name,
-                    made.space,
-                    json.dumps(made.redirects),
-                    made.secret,
-                    made.method,
-                    made.is_registered,
-                    made.added_at,
-                ),
-            )
+            row = asdict(made) | {"redirects": json.dumps(made.redirects)}
+            database.execute("INSERT INTO applications VALUES (?, ?, ?, ?, ?, ?, ?, ?)", tuple(row.values()))
             record(database, made.added_at, "added", detail="an application that may ask to be let in")
         return made
 
@@ -148,7 +134,7 @@ class Applications:
         )
         if now != known:
             with self._registry.transaction() as database:
-                _require_space(self._registry, database, space)
+                self._require_space(database, space)
                 database.execute(
                     "UPDATE applications SET name = ?, space = ?, redirects = ? WHERE id = ?",
                     (now.name, now.space, json.dumps(now.redirects), identifier),
@@ -182,12 +168,17 @@ class Applications:
             record(database, now, "removed", detail="an application that might ask to be let in")
         return gone
 
+    def _require_space(self, database: apsw.Connection, space: str) -> None:
+        """Raises TakenError: there is none of this name, as whoever writes now sees it."""
+        if not database.execute("SELECT 1 FROM spaces WHERE name = ?", (space,)).fetchall():
+            raise no_space(space, self._registry.spaces())
+
     # Registration
 
     def keep_open(self, space: str, *, for_s: float) -> None:
         """Let applications register themselves for a space, so long. Raises TakenError: it is open for another one, or there is none."""
         with self._registry.transaction() as database:
-            _require_space(self._registry, database, space)
+            self._require_space(database, space)
             now = self._registry.clock()
             database.execute("DELETE FROM registration WHERE until <= ?", (now,))
             others: Any = database.execute("SELECT space FROM registration WHERE space <> ?", (space,)).get
@@ -205,6 +196,16 @@ class Applications:
             now = self._registry.clock()
             found: Any = database.execute("SELECT space FROM registration WHERE until > ?", (now,)).get
             return None if found is None else str(found)
+
+
+def sought(registry: Registry, read: Callable[[apsw.Connection], T | None]) -> T | None:
+    """What is read of the registry, also where another node has written it just now."""
+
+    def look() -> T | None:
+        with registry.reading() as database:
+            return read(database)
+
+    return registry.sought(look)
 
 
 def checked_name(name: str) -> str:
@@ -286,14 +287,6 @@ def _application(row: Any) -> Application:
     return Application(
         identifier, name, space, tuple(json.loads(redirects)), secret, method, bool(is_registered), added_at
     )
-
-
-def _require_space(registry: Registry, database: apsw.Connection, space: str) -> None:
-    if not database.execute("SELECT 1 FROM spaces WHERE name = ?", (space,)).fetchall():
-        known = registry.spaces()
-        near = nearest(space, known)
-        hint = f"did you mean {near}?" if near else f"the spaces are: {', '.join(known) or 'none yet'}"
-        raise TakenError(f"there is no space named '{printable(space[:MAX_NAME_CHARS])}'", hint=hint)
 
 
 def _make_room(database: apsw.Connection) -> None:

@@ -30,7 +30,7 @@ from confide_daemon.access.callers import Caller, Gateway, Grants, caller_now, d
 from confide_daemon.access.enrollment import free_name
 from confide_daemon.access.registry import Registry
 from confide_daemon.errors import TakenError
-from confide_http.server.access.applications import Application, application_now, end_family
+from confide_http.server.access.applications import Application, application_now, end_family, sought
 from confide_http.server.access.tokens import MOST
 
 WORDS_S: Final = 600.0
@@ -170,13 +170,7 @@ class SignIns:
             self._sources[digest] = source
             database.execute(
                 "INSERT INTO sign_ins VALUES (?, ?, ?, ?, NULL, ?)",
-                (
-                    digest,
-                    _digest(words_of(identifier)),
-                    application.id,
-                    json.dumps(asdict(asked)),
-                    now + WORDS_S,
-                ),
+                (digest, _digest(words_of(identifier)), application.id, json.dumps(asdict(asked)), now + WORDS_S),
             )
         return identifier
 
@@ -200,30 +194,20 @@ class SignIns:
 
     def waiting(self, identifier: str) -> Waiting | None:
         """The request of this id, while it is good."""
-
-        def look() -> Waiting | None:
-            with self._registry.reading() as database:
-                return self._waiting(database, _digest(identifier))
-
-        return self._registry.sought(look)
+        return sought(self._registry, lambda database: self._waiting(database, _digest(identifier)))
 
     def of_words(self, words: str, space: str) -> Waiting | None:
         """The request with these words, if it is for this space and nobody has approved it yet."""
         wanted = _digest(typed_words(words))
-        found = self._registry.sought(lambda: self._of_words(wanted))
+        found = sought(self._registry, lambda database: self._of_words(database, wanted))
         is_it = found is not None and found.granted is None and found.application.space == space
         return found if is_it else None
 
-    def _of_words(self, wanted: bytes) -> Waiting | None:
-        with self._registry.reading() as database:
-            digests = None
-            # All are looked at, and each to its end: how long it takes tells nothing of them.
-            for digest, kept in database.execute("SELECT digest, words FROM sign_ins").fetchall():
-                assert isinstance(digest, bytes)
-                assert isinstance(kept, bytes)
-                if hmac.compare_digest(kept, wanted):
-                    digests = digest
-            return self._waiting(database, digests) if digests is not None else None
+    def _of_words(self, database: apsw.Connection, wanted: bytes) -> Waiting | None:
+        rows: list[Any] = database.execute("SELECT digest, words FROM sign_ins").fetchall()
+        # All are looked at, and each to its end: how long it takes tells nothing of them.
+        found = [digest for digest, kept in rows if hmac.compare_digest(kept, wanted)]
+        return self._waiting(database, found[-1]) if found else None
 
     def approve(self, waiting: Waiting, granted: Granted) -> Granted | None:
         """Grant what was asked, or less. None: it was approved, or has ended, meanwhile."""
@@ -252,26 +236,16 @@ class SignIns:
             if fresh is None or fresh.granted is None:
                 return None
             database.execute("DELETE FROM sign_ins WHERE digest = ?", (fresh.digest,))
+            asked, granted = json.dumps(asdict(fresh.asked)), json.dumps(asdict(fresh.granted))
             database.execute(
                 "INSERT INTO codes (digest, application, asked, granted, expires_at) VALUES (?, ?, ?, ?, ?)",
-                (
-                    _digest(code),
-                    fresh.application.id,
-                    json.dumps(asdict(fresh.asked)),
-                    json.dumps(asdict(fresh.granted)),
-                    now + CODE_S,
-                ),
+                (_digest(code), fresh.application.id, asked, granted, now + CODE_S),
             )
         return code
 
     def code(self, text: str) -> Code | None:
         """The code of this text, also one that was used or is over."""
-
-        def look() -> Code | None:
-            with self._registry.reading() as database:
-                return _code(database, text)
-
-        return self._registry.sought(look)
+        return sought(self._registry, lambda database: _code(database, text))
 
     def exchange(self, code: Code) -> Issued | None:
         """The first tokens, and the caller that has them, by a code that was shown to be its application's.
@@ -309,24 +283,23 @@ class SignIns:
         """The refresh token of this text, if it is good. One that comes again when it may not ends its family."""
         digest = _digest(text)
 
-        def look() -> tuple[Any, Caller, bool] | None:
-            with self._registry.reading() as database:
-                rows: list[Any] = database.execute(
-                    """SELECT family, expires_at, used_at, salt FROM tokens WHERE digest = ? AND kind = 'refresh' AND application = ?""",
-                    (digest, application),
-                ).fetchall()
-                caller = caller_now(database, rows[0][0]) if rows else None
-                if caller is None:
-                    return None
-                family, _, used_at, salt = rows[0]
-                now = self._registry.clock()
-                is_good = used_at is None or _issued_again(database, family, text, salt, used_at, now) is not None
-            return rows[0], caller, is_good
+        def look(database: apsw.Connection) -> tuple[bytes, float, Caller, bool] | None:
+            rows: list[Any] = database.execute(
+                "SELECT family, expires_at, used_at, salt FROM tokens WHERE digest = ? AND kind = 'refresh' AND application = ?",
+                (digest, application),
+            ).fetchall()
+            caller = caller_now(database, rows[0][0]) if rows else None
+            if caller is None:
+                return None
+            family, expires_at, used_at, salt = rows[0]
+            now = self._registry.clock()
+            is_good = used_at is None or _issued_again(database, family, text, salt, used_at, now) is not None
+            return family, expires_at, caller, is_good
 
-        found = self._registry.sought(look)
+        found = sought(self._registry, look)
         if found is None:
             return None
-        (family, expires_at, *_), caller, is_good = found
+        family, expires_at, caller, is_good = found
         if caller.closed(self._registry.clock()):
             return None
         if not is_good:

@@ -6,7 +6,7 @@ the audit log and revocations beside the data folder hold for both alike; nobody
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from confide_crypto.errors import printable
@@ -40,11 +40,8 @@ def allow(
     grants = Grants(name, _scope(scope), _projects(projects))
     if not 1 <= days <= MOST_DAYS:
         raise BadNameError(f"a token is good for 1 to {MOST_DAYS} days, not {days}", hint="leave --days out for 90")
-    spaces = registry.spaces()
-    if space not in spaces:
-        near = nearest(space, spaces)
-        hint = f"did you mean {near}?" if near else f"the spaces are: {', '.join(spaces) or 'none yet'}"
-        raise TakenError(f"there is no space named '{check_name(space, 'space')}'", hint=hint)
+    if space not in (known := registry.spaces()):
+        raise no_space(check_name(space, "space"), known)
     if len(registry.gateway_clients()) >= MOST:
         raise TakenError(
             f"there are {MOST} gateway clients already", hint="confided gateway ls shows which nobody uses"
@@ -63,6 +60,13 @@ def remove(registry: Registry, name: str) -> Caller:
         hint = f"did you mean {near}?" if near else f"there are: {', '.join(known) or 'none'}"
         raise TakenError(f"there is no gateway client named '{printable(name[:64])}'", hint=hint)
     return gone
+
+
+def no_space(space: str, known: Collection[str]) -> TakenError:
+    """What is said where there is none of this name; `known`: that there are."""
+    near = nearest(space, known)
+    hint = f"did you mean {near}?" if near else f"the spaces are: {', '.join(known) or 'none yet'}"
+    return TakenError(f"there is no space named '{printable(space[:64])}'", hint=hint)
 
 
 def _scope(text: str) -> Scope:

@@ -31,7 +31,7 @@ from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ConnectionFacts, SealingFacts, ToolContext, WrittenBack
 from confide_http.door.limits import MAX_BODY_BYTES, MAX_STREAMS_EACH, replayed
 from confide_http.door.refusals import RefusalError
-from confide_http.server.nodes.elsewhere import Elsewhere
+from confide_http.server.answering.elsewhere import Elsewhere
 from confide_memory.classes import AGENT, UNTRUSTED
 
 TOOLSETS: Final = ("core",)

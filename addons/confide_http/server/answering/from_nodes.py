@@ -15,9 +15,9 @@ from confide_crypto.transport.inbox import Body
 from confide_crypto.transport.open import Connection
 from confide_http.door.limits import MAX_BODY_BYTES
 from confide_http.door.refusals import refusal_of
+from confide_http.server.answering.carried import ANSWER, LEFT, REQUEST, answer_of, number_of, scope_of
+from confide_http.server.answering.elsewhere import LONGEST_S
 from confide_http.server.answering.endpoint import Endpoint
-from confide_http.server.nodes.carried import ANSWER, LEFT, REQUEST, answer_of, number_of, scope_of
-from confide_http.server.nodes.elsewhere import LONGEST_S
 
 log = logging.getLogger(__name__)
 

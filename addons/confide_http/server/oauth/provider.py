@@ -177,7 +177,7 @@ class Provider:
         return _told(await asyncio.to_thread(self._sign_ins.turn_over, refresh_token.kept))
 
     async def load_access_token(self, token: str) -> AccessToken | None:
-        """Never asked: our own door knows the tokens (`gateway/admission.py`)."""
+        """Never asked: our own door knows the tokens (`server/admission.py`)."""
         raise NotImplementedError
 
     async def revoke_token(self, token: AccessToken | RefreshToken) -> None:

@@ -15,9 +15,9 @@ from tests.support.deadline import DEADLINE_S
 from confide_crypto.transport.inbox import Body
 from confide_crypto.transport.open import Connection
 from confide_http.server.answering import from_nodes
+from confide_http.server.answering.carried import LEFT, REQUEST
 from confide_http.server.answering.endpoint import Endpoint
 from confide_http.server.answering.from_nodes import FromNode
-from confide_http.server.nodes.carried import LEFT, REQUEST
 
 
 class Hall:

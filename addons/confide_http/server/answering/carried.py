@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypedDict
 
 from starlette.types import Scope
 
@@ -19,15 +19,31 @@ _OF_MCP: Final = b"mcp-"
 _OF_A_CONNECTION: Final = (b"connection", b"keep-alive", b"transfer-encoding", b"date", b"server")
 
 Headers = list[tuple[bytes, bytes]]
+Said = Mapping[str, object]
+"""What another node has said, of which nothing is checked yet."""
 
 
-def request_of(scope: Scope) -> dict[str, Any]:
-    """A request without its body: what the endpoint reads of it, and no token."""
+class Asked(TypedDict):
+    """A request without its body."""
+
+    method: str
+    headers: list[list[str]]
+
+
+class Answered(TypedDict):
+    """An answer without its body."""
+
+    status: int
+    headers: list[list[str]]
+
+
+def request_of(scope: Scope) -> Asked:
+    """What the endpoint reads of a request, and no token."""
     asked = [pair for pair in scope["headers"] if pair[0] in _ASKED or pair[0].startswith(_OF_MCP)]
     return {"method": scope["method"], "headers": _texts(asked)}
 
 
-def scope_of(said: dict[str, Any]) -> Scope:
+def scope_of(said: Said) -> Scope:
     """The request as ASGI has it, at the node that it was passed on to. Raises RequestError: it is none."""
     method = said.get("method")
     if method not in METHODS:
@@ -48,12 +64,12 @@ def scope_of(said: dict[str, Any]) -> Scope:
     }
 
 
-def answer_of(status: int, headers: Iterable[tuple[bytes, bytes]]) -> dict[str, Any]:
-    """An answer without its body."""
+def answer_of(status: int, headers: Iterable[tuple[bytes, bytes]]) -> Answered:
+    """What the client is given, but for what is of this connection alone."""
     return {"status": status, "headers": _texts(pair for pair in headers if pair[0].lower() not in _OF_A_CONNECTION)}
 
 
-def status_of(said: dict[str, Any]) -> int:
+def status_of(said: Said) -> int:
     """Raises RequestError: it is no answer."""
     status = said.get("status")
     if not isinstance(status, int) or isinstance(status, bool) or not 100 <= status <= 599:
@@ -61,15 +77,16 @@ def status_of(said: dict[str, Any]) -> int:
     return status
 
 
-def headers_of(said: dict[str, Any]) -> Headers:
+def headers_of(said: Said) -> Headers:
     """Raises RequestError: they are none."""
     try:
-        return [(str(name).encode("latin-1"), str(value).encode("latin-1")) for name, value in said["headers"]]
+        pairs: Any = said["headers"]
+        return [(str(name).encode("latin-1"), str(value).encode("latin-1")) for name, value in pairs]
     except (KeyError, TypeError, ValueError):
         raise RequestError("invalid", "no headers of HTTP") from None
 
 
-def number_of(said: dict[str, Any]) -> int:
+def number_of(said: Said) -> int:
     """Of the exchange on its channel. Raises RequestError: there is none."""
     number = said.get("number")
     if not isinstance(number, int) or isinstance(number, bool):

@@ -23,7 +23,7 @@ from confide_daemon.access.callers import Caller
 from confide_daemon.addons import Far, Ways
 from confide_daemon.server.mcp.tool_calls import may_be_asked_again
 from confide_http.door.refusals import RefusalError
-from confide_http.server.nodes.carried import ANSWER, LEFT, REQUEST, headers_of, number_of, request_of, status_of
+from confide_http.server.answering.carried import ANSWER, LEFT, REQUEST, headers_of, number_of, request_of, status_of
 
 log = logging.getLogger(__name__)
 

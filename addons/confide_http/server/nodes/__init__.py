@@ -1,1 +1,0 @@
-"""Requests of HTTP for a space that another node holds."""
