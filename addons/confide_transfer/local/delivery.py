@@ -101,7 +101,6 @@ async def deliver(
     with ThreadPoolExecutor(1) as reading:
         try:
             while is_wanted() and (batch := await loop.run_in_executor(reading, next, batches, None)) is not None:
-                body = {"project": batch.project, "records": batch.notes, "dryRun": is_dry, "again": again}
                 # Each counted once, without what it is.
                 seen |= {
                     hashlib.blake2b(one.value, key=one.kind.encode(), digest_size=16).digest() for one in batch.secrets
@@ -113,16 +112,8 @@ async def deliver(
                     continue
                 if not is_dry:
                     await sealing.deposit.keep(link, batch.secrets)
-                try:
-                    answer = await ask(link, "import", body, timeout_s=DEADLINE_S)
-                except RequestError as error:
-                    if error.code not in _OURS:
-                        raise
-                    first = first or error
-                    for origin in batch.origins:
-                        outcome.refuse(origin, printable(str(error)))
-                else:
-                    _count(outcome, batch, answer)
+                refusal = await _sent(outcome, batch, link, is_dry=is_dry, again=again)
+                first = first or refusal
                 if progress:
                     progress(outcome.done, plan.notes)
         finally:
@@ -130,6 +121,21 @@ async def deliver(
     if first is not None and outcome.states["refused"] == outcome.done:
         raise first
     return outcome
+
+
+async def _sent(outcome: Outcome, batch: Batch, link: Asks, *, is_dry: bool, again: bool) -> RequestError | None:
+    """Why the daemon takes none of a batch, None where it has. Raises RequestError: it cannot take it now."""
+    body = {"project": batch.project, "records": batch.notes, "dryRun": is_dry, "again": again}
+    try:
+        answer = await ask(link, "import", body, timeout_s=DEADLINE_S)
+    except RequestError as error:
+        if error.code not in _OURS:
+            raise
+        for origin in batch.origins:
+            outcome.refuse(origin, printable(str(error)))
+        return error
+    _count(outcome, batch, answer)
+    return None
 
 
 def _count(outcome: Outcome, batch: Batch, answer: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from confide_memory.documents import parsed
 from confide_memory.note import IMPORTANCE, MAX_METADATA_BYTES, MAX_RELATIONS, MAX_TAGS, MAX_WORD, SCOPES
 from confide_memory.note_names import ID, MAX_TITLE, TASK_ID
-from confide_transfer.local.reader import Record, kind_of, slug
+from confide_transfer.local.reader import Fields, Record, kind_of, slug
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "title": ("title", "name", "subject", "summary"),
@@ -49,8 +49,8 @@ Ids = Mapping[tuple[str, str], str]
 
 def record_of(system: str, origin: str, content: str, fields: Mapping[str, Any], **usual: Any) -> Record:
     """The record of this text with these fields; `usual` is what holds where they say nothing."""
-    known: dict[str, Any] = {}
-    metadata: dict[str, Any] = {}
+    known: Fields = {}
+    metadata: Fields = {}
     relations: tuple[tuple[str, str], ...] = ()
     for key, value in fields.items():
         if value is None or value == "":
@@ -116,7 +116,7 @@ def json_value(text: Any) -> Any:
         return text
 
 
-def json_object(value: Any) -> dict[str, Any]:
+def json_object(value: Any) -> Fields:
     """The object that a database holds as JSON, such as a memory's metadata; what is none stands under `metadata`, as it was."""
     if not isinstance(value, str) or not value.strip():
         return {}
@@ -191,12 +191,12 @@ def _relations(value: Any) -> tuple[tuple[tuple[str, str], ...], list[Any]]:
     return tuple(found), rest
 
 
-def fitted(record: Record, ids: Ids, file: str) -> dict[str, Any]:
+def fitted(record: Record, ids: Ids, file: str) -> Fields:
     """The body of one note in the request `import`; `file` is the store that it was read from, as a person knows it."""
     metadata = {
         f"{record.system}.{key}" if key == "origin" else str(key): value for key, value in record.metadata.items()
     }
-    note: dict[str, Any] = {"id": record.note_id, "content": _clean(record.content)}
+    note: Fields = {"id": record.note_id, "content": _clean(record.content)}
     title = _line(record.title)
     if title and len(title) > MAX_TITLE:
         title = title[: MAX_TITLE - 1].rstrip() + "…"
@@ -237,7 +237,7 @@ def _clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", "")
 
 
-def _fit_words(name: str, values: tuple[str, ...], metadata: dict[str, Any]) -> list[str]:
+def _fit_words(name: str, values: tuple[str, ...], metadata: Fields) -> list[str]:
     lines = [_line(value) for value in values]
     fit = list(dict.fromkeys(word for word in lines if word is not None and len(word) <= MAX_WORD))
     if len(fit) > MAX_TAGS or any(word is not None and len(word) > MAX_WORD for word in lines):
@@ -245,7 +245,7 @@ def _fit_words(name: str, values: tuple[str, ...], metadata: dict[str, Any]) -> 
     return fit[:MAX_TAGS]
 
 
-def _fit_importance(value: float | str | None, metadata: dict[str, Any]) -> float | str | None:
+def _fit_importance(value: float | str | None, metadata: Fields) -> float | str | None:
     if isinstance(value, str) and value.lower() in IMPORTANCE:
         return value.lower()
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
@@ -255,7 +255,7 @@ def _fit_importance(value: float | str | None, metadata: dict[str, Any]) -> floa
     return None
 
 
-def _fit_task(record: Record, metadata: dict[str, Any]) -> str | None:
+def _fit_task(record: Record, metadata: Fields) -> str | None:
     if record.task_id is None or record.scope not in (None, "task"):
         return None
     if TASK_ID.fullmatch(record.task_id):
@@ -264,7 +264,7 @@ def _fit_task(record: Record, metadata: dict[str, Any]) -> str | None:
     return slug(record.task_id) or None
 
 
-def _fit_relations(record: Record, ids: Ids, metadata: dict[str, Any]) -> list[dict[str, str]]:
+def _fit_relations(record: Record, ids: Ids, metadata: Fields) -> list[dict[str, str]]:
     """Those to memories that are imported too, or to notes; others are kept as the other system has them."""
     found: list[dict[str, str]] = []
     rest: list[dict[str, str]] = []
@@ -284,7 +284,7 @@ def _fit_relations(record: Record, ids: Ids, metadata: dict[str, Any]) -> list[d
     return found
 
 
-def _fit_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+def _fit_metadata(metadata: Fields) -> Fields:
     """The metadata within its limit: the largest values are cut first, and say so by their end."""
     sizes = {key: _size(value) + len(key.encode()) + 8 for key, value in metadata.items()}
     while sum(sizes.values()) > MAX_METADATA_BYTES - _ORIGIN_BYTES - 1024 and sizes:

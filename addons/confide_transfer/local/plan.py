@@ -27,7 +27,7 @@ from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.project import Project
 from confide_transfer.local import files
 from confide_transfer.local.fields import as_json, fitted, project_of
-from confide_transfer.local.reader import MAX_RECORDS, Losses, Reader, Record, Skipped
+from confide_transfer.local.reader import MAX_RECORDS, Fields, Losses, Reader, Record, Skipped
 from confide_transfer.local.readers import readers
 from confide_transfer.local.readers.markdown import MarkdownReader, is_decision, is_template
 
@@ -83,7 +83,7 @@ def seal_record(record: Record, sealer: Sealer) -> tuple[Record, tuple[Secret, .
 
     Raises BlockedError, UnsealableError, KeyFileError: as `Sealer.seal`; ToolError: its metadata is nested too deep to be looked through.
     """
-    said: dict[str, Any] = {name: getattr(record, name) for name in _TEXTS}
+    said: Fields = {name: getattr(record, name) for name in _TEXTS}
     said |= {name: list(getattr(record, name)) for name in _LISTS}
     said["metadata"] = as_json(record.metadata)
     if not (tool_calls.gives_reason(said) or sealer.knows(said)) and record.metadata.get("sensitive") is not True:
@@ -100,7 +100,7 @@ def seal_record(record: Record, sealer: Sealer) -> tuple[Record, tuple[Secret, .
     return replace(record, **sealed, id=named), secrets
 
 
-def seal_origin(note: dict[str, Any], sealer: Sealer) -> tuple[dict[str, Any], tuple[Secret, ...]]:
+def seal_origin(note: Fields, sealer: Sealer) -> tuple[Fields, tuple[Secret, ...]]:
     """The body of a note with what says where it comes from sealed too, as the address of an export may hold its key. Raises as `seal`."""
     metadata = note.get("metadata") or {}
     about = {name: metadata[name] for name in ("origin", "relations") if name in metadata}
@@ -161,7 +161,7 @@ class Survey:
         return [*skipped, self.problem] if self.problem else skipped
 
     def as_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        found: Fields = {
             "path": self.store.shown,
             "system": self.store.reader.name,
             "notes": self.notes,
@@ -182,7 +182,7 @@ class Batch:
     records of `secrets` first; `refused` is what the policy does not let out."""
 
     project: str
-    notes: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[Fields] = field(default_factory=list)
     origins: list[str] = field(default_factory=list)
     secrets: dict[Secret, None] = field(default_factory=dict)
     refused: list[Skipped] = field(default_factory=list)

@@ -48,6 +48,9 @@ MAX_RECORDS = 200_000
 MAX_CONTENT_BYTES = 500_000
 """Of one record, in UTF-8: a little less than what a document may hold, since its front matter comes to it."""
 
+Fields = dict[str, Any]
+"""An object with any names and JSON values: as another system wrote it, or a note as it is sent."""
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -83,7 +86,7 @@ class Record:
     created: str | None = None
     updated: str | None = None
     relations: tuple[tuple[str, str], ...] = ()
-    metadata: dict[str, Any] = field(default_factory=dict)
+    metadata: Fields = field(default_factory=dict)
     id: str | None = None
 
     @property

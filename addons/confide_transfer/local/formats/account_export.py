@@ -25,6 +25,7 @@ from confide_transfer.local.reader import (
     MAX_CONTENT_BYTES,
     MAX_FILES,
     MAX_STORE_BYTES,
+    Fields,
     Losses,
     Reader,
     Record,
@@ -98,7 +99,7 @@ class AccountExport(ExitStack):
         except (BrokenJsonError, UnreadableError, OSError, KeyError):
             return b""
 
-    def elements(self, wanted: re.Pattern[str], losses: Losses) -> Iterator[dict[str, Any]]:
+    def elements(self, wanted: re.Pattern[str], losses: Losses) -> Iterator[Fields]:
         """The objects in the arrays of the files that match; what is broken is told to `losses`."""
         for name in self.names(wanted):
             number = 0
@@ -297,13 +298,13 @@ class _Text:
         self._text, self.position = self._text[self.position :] + added, 0
 
 
-def table(item: Mapping[str, Any], name: str) -> dict[str, Any]:
+def table(item: Mapping[str, Any], name: str) -> Fields:
     """The object of this name; an empty one if there is none."""
     value = item.get(name)
     return value if isinstance(value, dict) else {}
 
 
-def rows(item: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+def rows(item: Mapping[str, Any], name: str) -> list[Fields]:
     """The objects in the list of this name; none if there is no list."""
     value = item.get(name)
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []

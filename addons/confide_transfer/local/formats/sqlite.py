@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from confide_proxy.errors import UnreadableError
 from confide_transfer.local.files import head, open_plain
-from confide_transfer.local.reader import MAX_STORE_BYTES, Losses, Reader, Record
+from confide_transfer.local.reader import MAX_STORE_BYTES, Fields, Losses, Reader, Record
 
 MAGIC = b"SQLite format 3\0"
 MAX_VALUE_BYTES = 2**25
@@ -105,7 +105,7 @@ def has_tables(path: Path, tables: Tables) -> bool:
     return all(table in found and found[table] >= columns for table, columns in tables.items())
 
 
-def telling(row: Mapping[str, Any], usual: Mapping[str, Any], but: Collection[str] = ()) -> dict[str, Any]:
+def telling(row: Mapping[str, Any], usual: Mapping[str, Any], but: Collection[str] = ()) -> Fields:
     """The columns that say something, `but` these: what is empty, binary or, by its name, `usual` says nothing."""
     return {
         name: value

@@ -26,7 +26,7 @@ from confide_transfer.local.formats.account_export import (
     rows,
     table,
 )
-from confide_transfer.local.reader import Losses, Record
+from confide_transfer.local.reader import Fields, Losses, Record
 
 _FEEDBACK = re.compile(r"message_feedback\.json")
 _SHOWN = {"user": "User", "assistant": "Assistant"}
@@ -71,7 +71,7 @@ def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[Reco
         yield instructions[1]
 
 
-def _conversation(conversation: dict[str, Any], nodes: dict[str, Any], origin: str, feedback: list[Any]) -> Record:
+def _conversation(conversation: Fields, nodes: Fields, origin: str, feedback: list[Any]) -> Record:
     turns = []
     for message in _branch(nodes, conversation.get("current_node")):
         who = _SHOWN.get(str(table(message, "author").get("role")))
@@ -95,7 +95,7 @@ def _conversation(conversation: dict[str, Any], nodes: dict[str, Any], origin: s
     )
 
 
-def _branch(nodes: dict[str, Any], last: Any) -> list[dict[str, Any]]:
+def _branch(nodes: Fields, last: Any) -> list[Fields]:
     """The messages from the first to the last, without the answers that were generated anew and the questions that were edited."""
     if not isinstance(last, str) or last not in nodes:
         leaves = [key for key, node in nodes.items() if not node.get("children") and table(node, "message")]
@@ -109,12 +109,12 @@ def _branch(nodes: dict[str, Any], last: Any) -> list[dict[str, Any]]:
     return [message for message in reversed(found) if message]
 
 
-def _time(message: dict[str, Any]) -> float:
+def _time(message: Fields) -> float:
     time = message.get("create_time")
     return time if isinstance(time, int | float) else 0
 
 
-def _text(message: dict[str, Any]) -> str:
+def _text(message: Fields) -> str:
     """What is shown of a message, with names in place of pictures and files."""
     content = table(message, "content")
     if content.get("content_type") not in ("text", "multimodal_text"):
@@ -134,7 +134,7 @@ def _text(message: dict[str, Any]) -> str:
     return "\n\n".join(text for text in shown if text.strip())
 
 
-def _memories(nodes: dict[str, Any], conversation: str) -> Iterator[Record]:
+def _memories(nodes: Fields, conversation: str) -> Iterator[Record]:
     """What ChatGPT was told to keep, or kept by itself, in this conversation."""
     for node in nodes.values():
         message = table(node, "message")
@@ -172,7 +172,7 @@ def _rank(memory: Record) -> tuple[bool, str]:
     return memory.metadata["source"] == "model_set_context", memory.created or "~"
 
 
-def _instructions(nodes: dict[str, Any], conversation: dict[str, Any]) -> tuple[str, Record] | None:
+def _instructions(nodes: Fields, conversation: Fields) -> tuple[str, Record] | None:
     """The custom instructions that this conversation began with, and when that was."""
     for node in nodes.values():
         content = table(table(node, "message"), "content")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from confide_proxy.errors import UnreadableError
 from confide_transfer.local.fields import as_json, moment
@@ -25,7 +24,7 @@ from confide_transfer.local.formats.account_export import (
     rows,
     table,
 )
-from confide_transfer.local.reader import Losses, Record
+from confide_transfer.local.reader import Fields, Losses, Record
 
 _MEMORIES = re.compile(r"memories\.json|memories/[^/]+\.json")
 _PROJECTS = re.compile(r"projects\.json|projects/[^/]+\.json")
@@ -66,7 +65,7 @@ def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[Reco
         raise UnreadableError(path, losses.named[0].reason)
 
 
-def _memories(memory: dict[str, Any], names: dict[str, str]) -> Iterator[Record]:
+def _memories(memory: Fields, names: dict[str, str]) -> Iterator[Record]:
     account = _word(memory, "account_uuid")
     text = memory.get("conversations_memory")
     if isinstance(text, str) and text.strip():
@@ -94,9 +93,9 @@ def _memories(memory: dict[str, Any], names: dict[str, str]) -> Iterator[Record]
             )
 
 
-def _project(project: dict[str, Any], losses: Losses) -> Iterator[Record]:
+def _project(project: Fields, losses: Losses) -> Iterator[Record]:
     name, uuid = _word(project, "name"), as_json(project["uuid"])
-    about: dict[str, Any] = {"type": "project_context", "category": "projects", "entity": name or None}
+    about: Fields = {"type": "project_context", "category": "projects", "entity": name or None}
     said = [_word(project, "description")]
     if instructions := _word(project, "prompt_template"):
         said.append(f"## Instructions\n\n{instructions}")
@@ -128,7 +127,7 @@ def _project(project: dict[str, Any], losses: Losses) -> Iterator[Record]:
                 losses.add(f"document {number} of project {uuid}", "has no uuid or no content")
 
 
-def _conversation(conversation: dict[str, Any]) -> Record:
+def _conversation(conversation: Fields) -> Record:
     turns = []
     for message in conversation["chat_messages"]:
         if isinstance(message, dict) and (who := _SHOWN.get(_word(message, "sender"))):
@@ -146,7 +145,7 @@ def _conversation(conversation: dict[str, Any]) -> Record:
     )
 
 
-def _text(message: dict[str, Any]) -> str:
+def _text(message: Fields) -> str:
     """What is shown of a message, with the texts that were attached to it and the names of other files."""
     blocks = message.get("content")
     shown = [
@@ -164,7 +163,7 @@ def _text(message: dict[str, Any]) -> str:
     return "\n\n".join(part.strip() for part in parts if part.strip())
 
 
-def _word(item: dict[str, Any], key: str) -> str:
+def _word(item: Fields, key: str) -> str:
     """A text of this name; "" if there is none."""
     value = item.get(key)
     return as_json(value).strip() if isinstance(value, str) else ""

@@ -12,7 +12,7 @@ from typing import Any
 
 from confide_transfer.local.fields import as_json, json_value, moment
 from confide_transfer.local.formats.sqlite import SqliteReader, columns_in, telling
-from confide_transfer.local.reader import MAX_CONTENT_BYTES, Record, screened
+from confide_transfer.local.reader import MAX_CONTENT_BYTES, Fields, Record, screened
 
 # Older names of its columns (before version 6: sdk_session_id, claude_session_id) are not read: its own worker renames them when it starts.
 _TABLES = {
@@ -114,7 +114,7 @@ def _summary(row: sqlite3.Row, sessions: dict[str, str]) -> Record:
     return _record("summary", content, fields, title=_line(request) or None, type="episodic", relations=related)
 
 
-def _record(kind: str, content: str, fields: dict[str, Any], begun: str = "created_at", **known: Any) -> Record:
+def _record(kind: str, content: str, fields: Fields, begun: str = "created_at", **known: Any) -> Record:
     """The record with what is left of the fields as its metadata."""
     origin = f"{kind}:{fields.pop('id')}"
     project, created = _project(fields), _time(fields, begun)
@@ -126,7 +126,7 @@ def _part_of(row: sqlite3.Row, sessions: dict[str, str]) -> tuple[tuple[str, str
     return (("part_of", session),) if session else ()
 
 
-def _project(fields: dict[str, Any]) -> str | None:
+def _project(fields: Fields) -> str | None:
     """Of a worktree that was merged, the project that it went into."""
     own = fields.pop("project", None)
     if merged := fields.pop("merged_into_project", None):
@@ -135,7 +135,7 @@ def _project(fields: dict[str, Any]) -> str | None:
     return str(as_json(own)) if own else None
 
 
-def _fields(row: sqlite3.Row) -> dict[str, Any]:
+def _fields(row: sqlite3.Row) -> Fields:
     """The columns that say something; lists are read."""
     columns = dict(row)
     lists = {name: json_value(columns[name]) for name in _LISTS if isinstance(columns.get(name), str)}
@@ -148,7 +148,7 @@ def _texts(value: Any) -> list[str]:
     return [str(as_json(item)).strip() for item in items if isinstance(item, str | int | float) and str(item).strip()]
 
 
-def _time(fields: dict[str, Any], name: str) -> str | None:
+def _time(fields: Fields, name: str) -> str | None:
     """From thousandths since 1970, or the text beside them."""
     epoch, text = fields.pop(f"{name}_epoch", None), fields.pop(name, None)
     return moment(epoch) or moment(text)

@@ -14,13 +14,12 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from confide_proxy.errors import UnreadableError
 from confide_transfer.local.fields import json_object, record_of
 from confide_transfer.local.files import is_folder
 from confide_transfer.local.formats.sqlite import has_tables, opened, tables_of, telling
-from confide_transfer.local.reader import MAX_FILES, Losses, Reader, Record
+from confide_transfer.local.reader import MAX_FILES, Fields, Losses, Reader, Record
 
 _TABLES: dict[str, frozenset[str]] = {
     "memories": frozenset({"id", "content", "source", "project_id", "created_at", "updated_at", "metadata"}),
@@ -32,7 +31,7 @@ _RESULTS = frozenset({"task_id", "output", "summary", "success", "error", "creat
 _HASH = re.compile(r"[0-9a-f]{16}")
 _MOST_TAGS = 1000
 """Of one memory; a note has fewer, which `record_of` sees to."""
-_USUAL: dict[str, Any] = {
+_USUAL: Fields = {
     "memory_type": "general",
     "is_rule": 0,
     "storage_tier": "active",
@@ -95,7 +94,7 @@ def _read(path: Path, losses: Losses) -> Iterator[Record]:
                 yield from _task(database, dict(row), losses)
 
 
-def _memory(database: sqlite3.Connection, row: dict[str, Any], losses: Losses) -> Iterator[Record]:
+def _memory(database: sqlite3.Connection, row: Fields, losses: Losses) -> Iterator[Record]:
     origin, content, project = str(row.pop("id")), row.pop("content"), row.pop("project_id")
     if not isinstance(content, str):
         losses.add(origin, "has no text")
@@ -114,7 +113,7 @@ def _memory(database: sqlite3.Connection, row: dict[str, Any], losses: Losses) -
     yield record_of(ClaudeMemoryServerReader.name, origin, content, fields, scope=scope)
 
 
-def _task(database: sqlite3.Connection, row: dict[str, Any], losses: Losses) -> Iterator[Record]:
+def _task(database: sqlite3.Connection, row: Fields, losses: Losses) -> Iterator[Record]:
     """A task of the overnight queue: what was to be done and, under headings, what came of it."""
     task, content = row.pop("id"), row.pop("description")
     origin = f"task-{task}"

@@ -18,7 +18,7 @@ from confide_memory import note_names
 from confide_proxy.errors import UnreadableError
 from confide_transfer.local.fields import as_json, record_of
 from confide_transfer.local.files import head, name_of, open_plain, read_text
-from confide_transfer.local.reader import MAX_CONTENT_BYTES, MAX_STORE_BYTES, Losses, Reader, Record
+from confide_transfer.local.reader import MAX_CONTENT_BYTES, MAX_STORE_BYTES, Fields, Losses, Reader, Record
 
 TEXTS = ("content", "text", "memory", "value", "body", "note")
 LISTS = ("memories", "notes", "records", "items", "results", "data")
@@ -79,7 +79,7 @@ def _array(path: Path, losses: Losses) -> list[Any]:
     return value
 
 
-def _beside(value: dict[str, Any], name: str, losses: Losses) -> Iterator[Any]:
+def _beside(value: Fields, name: str, losses: Losses) -> Iterator[Any]:
     """What an export has beside its list of memories: mem0's relations, each as a memory about the one that it starts from; whatever else
     has entries is told to `losses`."""
     for key, others in value.items():

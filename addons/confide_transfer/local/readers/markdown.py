@@ -15,7 +15,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from confide_memory import front_matter, note_names
 from confide_memory.documents import iso
@@ -23,7 +22,7 @@ from confide_proxy.errors import UnreadableError
 from confide_transfer.local.fields import record_of
 from confide_transfer.local.files import files_below, is_folder, name_of, read_text
 from confide_transfer.local.formats.sections import Section, plain, sections, title_of
-from confide_transfer.local.reader import MAX_CONTENT_BYTES, Losses, Reader, Record, slug
+from confide_transfer.local.reader import MAX_CONTENT_BYTES, Fields, Losses, Reader, Record, slug
 
 MAX_FILE_BYTES = 2**22
 _WHOLE_CHARS = 4000
@@ -67,7 +66,7 @@ class _File:
     """A file as its notes are made from it; `name` is where it is, as on every machine that has it."""
 
     name: str
-    fields: dict[str, Any]
+    fields: Fields
     text: str
     updated: str
 
@@ -222,21 +221,21 @@ def _note_id(file: _File) -> str | None:
     return identity if isinstance(identity, str) and note_names.ID.fullmatch(identity) else None
 
 
-def _usual(file: _File, title: str | None) -> dict[str, Any]:
+def _usual(file: _File, title: str | None) -> Fields:
     stem = file.name.rpartition("/")[2].rpartition(".")[0]
-    usual: dict[str, Any] = {"title": (title or stem)[:_MAX_TITLE_CHARS], "updated": file.updated}
+    usual: Fields = {"title": (title or stem)[:_MAX_TITLE_CHARS], "updated": file.updated}
     if day := _DAY.search(stem):
         usual["created"] = f"{day[1]}T00:00:00Z"
     return usual
 
 
-def _shared(file: _File) -> dict[str, Any]:
+def _shared(file: _File) -> Fields:
     """What the front matter says of each part of the file: all but its name."""
     return {key: value for key, value in file.fields.items() if key.lower() not in ("title", "name", "id")}
 
 
-def _suggested(headings: tuple[str, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _suggested(headings: tuple[str, ...]) -> Fields:
+    found: Fields = {}
     for heading in headings:
         words = heading.lower().split()
         if len(words) <= 3 and (category := next((_CATEGORIES[word] for word in words if word in _CATEGORIES), None)):

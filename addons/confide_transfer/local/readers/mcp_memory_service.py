@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterator
-from typing import Any
 
 from confide_transfer.local.fields import as_json, json_value, moment
 from confide_transfer.local.formats.sqlite import SqliteReader, columns_in, telling
-from confide_transfer.local.reader import Losses, Record, kind_of, screened
+from confide_transfer.local.reader import Fields, Losses, Record, kind_of, screened
 
 _TABLES = {"memories": frozenset({"content_hash", "content", "tags", "memory_type", "metadata", "created_at"})}
 _LINKS = frozenset({"source_hash", "target_hash", "relationship_type"})
@@ -40,7 +39,7 @@ def _records(database: sqlite3.Connection, losses: Losses) -> Iterator[Record]:
             losses.add(f"row {row['id'] if 'id' in columns else '?'}", "has no hash or no text")
             continue
         relations = [("supersedes", older) for older in followers.get(digest, ())]
-        kept: list[dict[str, Any]] = []
+        kept: list[Fields] = []
         if links >= _LINKS:
             for link in _links(database, digest):
                 kind, is_same = kind_of(str(link["relationship_type"] or "related"))
@@ -60,7 +59,7 @@ def _links(database: sqlite3.Connection, digest: str) -> Iterator[sqlite3.Row]:
     )
 
 
-def _record(row: sqlite3.Row, content: str, relations: list[tuple[str, str]], kept: list[dict[str, Any]]) -> Record:
+def _record(row: sqlite3.Row, content: str, relations: list[tuple[str, str]], kept: list[Fields]) -> Record:
     own = json_value(row["metadata"]) or {}
     metadata = own if isinstance(own, dict) else {"metadata": own}
     # Its own default, for memories that were given no tag.
@@ -80,7 +79,7 @@ def _record(row: sqlite3.Row, content: str, relations: list[tuple[str, str]], ke
     )
 
 
-def _set(row: sqlite3.Row, without: Collection[str]) -> dict[str, Any]:
+def _set(row: sqlite3.Row, without: Collection[str]) -> Fields:
     """The columns that say something, but these; what is a JSON text is read."""
     columns = {
         name: json_value(value) if isinstance(value, str) and value[:1] in ("{", "[") else value

@@ -26,7 +26,7 @@ from confide_proxy.errors import UnreadableError
 from confide_transfer.local.fields import record_of
 from confide_transfer.local.files import head, is_folder, read_text
 from confide_transfer.local.formats.sqlite import opened, tables_of
-from confide_transfer.local.reader import Losses, Reader, Record, kind_of
+from confide_transfer.local.reader import Fields, Losses, Reader, Record, kind_of
 
 _COLLECTION = "memories"
 _ORDER = ("created_at", "updated_at", "memory_type", "scope", "entity", "project", "task_id", "tags", "status")
@@ -124,13 +124,13 @@ def _records(point: Point, losses: Losses) -> Iterator[Record]:
     )
 
 
-def _relations(related: Any, kinds: Any) -> tuple[tuple[tuple[str, str], ...], dict[str, Any]]:
+def _relations(related: Any, kinds: Any) -> tuple[tuple[tuple[str, str], ...], Fields]:
     """The relations, and what of them has no kind of its own here, as it was stated."""
     stated: Mapping[str, Any] = kinds if isinstance(kinds, dict) else {}
     if not isinstance(related, list):
         return (), {name: value for name, value in (("related_to", related), ("relation_types", kinds)) if value}
     found: list[tuple[str, str]] = []
-    unmapped: dict[str, Any] = {}
+    unmapped: Fields = {}
     for other in dict.fromkeys(str(item) for item in related if isinstance(item, str | int)):
         name = stated.get(other)
         kind, is_same = kind_of(name) if isinstance(name, str) else ("see_also", name is None)
@@ -148,7 +148,7 @@ class Point(NamedTuple):
     """One memory: its id as text, and what is stored with its vector."""
 
     id: str
-    payload: dict[str, Any]
+    payload: Fields
 
 
 def points(storage: Path, losses: Losses) -> Iterator[Point]:

@@ -20,7 +20,7 @@ from confide_proxy.errors import ReaderMissingError, UnreadableError
 from confide_transfer.local.fields import json_object, moment, record_of
 from confide_transfer.local.files import head, is_folder
 from confide_transfer.local.formats.sqlite import has_tables, opened
-from confide_transfer.local.reader import MAX_STORE_BYTES, Losses, Reader, Record
+from confide_transfer.local.reader import MAX_STORE_BYTES, Fields, Losses, Reader, Record
 
 _DELETED = "DELETED"
 _TABLE = "memories.lance"
@@ -86,7 +86,7 @@ def _records(rows: _Rows, losses: Losses) -> Iterator[Record]:
 
 
 def _record(row: Mapping[str, Any], origin: str, content: str, older: list[str], *, is_known: bool) -> Record:
-    fields: dict[str, Any] = {}
+    fields: Fields = {}
     for name in _TIMES:
         if (time := row.get(name)) is not None:
             # SQLite has thousandths of a second, Lance a `datetime`. What is neither stays as it is.
@@ -96,7 +96,7 @@ def _record(row: Mapping[str, Any], origin: str, content: str, older: list[str],
         for name, value in row.items()
         if name not in fields and name not in _TAKEN and not isinstance(value, bytes) and value != _USUAL.get(name)
     }
-    metadata: dict[str, Any] = {}
+    metadata: Fields = {}
     for name, value in json_object(row["metadata"]).items():
         # A column's name in the metadata is another thing, whatever it says.
         (metadata if name in fields and fields[name] is not None else fields)[name] = value
@@ -123,7 +123,7 @@ def _has_columns(table: Path) -> bool:
     return all(column in manifest for column in (b"superseded_by", b"content", b"metadata"))
 
 
-def _lance_rows(table: Path, title: str) -> Iterator[dict[str, Any]]:
+def _lance_rows(table: Path, title: str) -> Iterator[Fields]:
     """The rows; a time is a `datetime` in UTC without a zone.
 
     Raises ReaderMissingError: the library is not installed; UnreadableError: it is no Lance table, a damaged one, or one that refers to
@@ -139,7 +139,7 @@ def _lance_rows(table: Path, title: str) -> Iterator[dict[str, Any]]:
         yield from batch
 
 
-def _batches(lance: Any, table: Path) -> Iterator[list[dict[str, Any]]]:
+def _batches(lance: Any, table: Path) -> Iterator[list[Fields]]:
     import pyarrow
 
     dataset = lance.dataset(str(table.absolute()))
