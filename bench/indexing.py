@@ -46,7 +46,7 @@ class Bare:
     """The model without anything around it."""
 
     def __init__(self) -> None:
-        onnxruntime = libraries.onnxruntime()
+        onnxruntime = libraries.onnxruntime("model")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3

@@ -32,6 +32,7 @@ BESIDE: Final = {
     "postgres": "confide_cluster.daemon.log.engine",
     "vault": "confide_daemon.sealing.vault_client",
     "fastembed": "confide_daemon.embedding.libraries, fastembed",
+    "onnx": "confide_daemon.embedding.libraries, onnxruntime, tokenizers",
 }
 """Those beside `daemon`, with the modules that only their configuration loads."""
 NOT_TRIED: Final = {"gguf": "it is built from source: tests/daemon/embedding/test_provider_libraries.py"}

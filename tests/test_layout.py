@@ -163,6 +163,8 @@ def test_a_hook_loads_next_to_nothing() -> None:
     light = ("block", "briefings", "counts", "events", "places", "pointers", "process", "starting")
     room = "confide_proxy.hooks"
     assert loaded[1] - loaded[0] == {
+        "confide_crypto",
+        "confide_crypto.atomic",
         "confide_proxy",
         "confide_proxy.__main__",
         room,

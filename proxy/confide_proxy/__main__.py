@@ -33,18 +33,9 @@ def main() -> None:
         sys.exit("confide: this machine's clock stands before 1970\nhint: set the clock: timedatectl")
     try:
         if arguments[:1] == ["mcp"] and "--help" not in arguments and "-h" not in arguments:
-            from confide_proxy.mcp import spared
-
-            spared.inspection()
-            spared.openssl_hashes()
             from confide_proxy.mcp import stdio
 
             sys.exit(stdio.run(arguments[1:]))
-        if arguments == ["runner"]:
-            # It waits for weeks, and what it runs are other processes.
-            from confide_proxy.mcp import spared
-
-            spared.all_of_the_network()
         import gc
 
         # What a command imports stays, so there is next to nothing to collect in it.

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from confide_crypto import atomic
+
 Variables = dict[str, str]
 
 HOME_VARIABLE: Final = "CONFIDE_HOME"
@@ -172,20 +174,11 @@ def remember_place() -> None:
     noted = _noted()
     if said in noted:
         return
-    import secrets
 
     kept = [said, *(each for each in noted if _is_set_up(each))][:MOST_NOTED]
     file = _file()
     os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
-    part = f"{file}.{secrets.token_hex(4)}.tmp"
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with open(descriptor, "w", encoding="utf-8") as written:
-            json.dump(kept, written)
-        os.replace(part, file)
-    except OSError:
-        os.unlink(part)
-        raise
+    atomic.write(file, json.dumps(kept).encode(), is_kept=False)
 
 
 def _said() -> Variables:

@@ -25,7 +25,8 @@ from confide_backup.daemon.manifest import CONFIG, LOG, MANIFEST, REGISTRY, SEAL
 from confide_backup.daemon.sealed_keys import MOST_BYTES, BackupKey, DaemonKeys, unseal
 from confide_backup.daemon.target import write
 from confide_backup.daemon.worker.copying import hash_file
-from confide_crypto.keys.files import make_private_dir, sync_folder, write_private_file
+from confide_crypto import atomic
+from confide_crypto.keys.files import make_private_dir, write_private_file
 from confide_crypto.keys.identity import KEY_LENGTH, Identity
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_daemon.access.registry import look_at_upgrade, open_state
@@ -138,11 +139,11 @@ def restore(
                 folder.restored(space_id), json.dumps({"snapshot": name, "at": made.at}).encode() + b"\n"
             )
         for each in (folder.spaces, folder.authorized, folder.root):
-            sync_folder(each)
+            atomic.sync(each)
         has_config = _put_config(copying.config, config_file)
         # From here on it is the data folder; an empty one makes way.
         folder.root.rename(data.root)
-        sync_folder(data.root.parent)
+        atomic.sync(data.root.parent)
     return Restored(outlook, revoked, invites, has_config)
 
 

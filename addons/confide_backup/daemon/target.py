@@ -27,8 +27,9 @@ from typing import Final, Self
 
 from confide_backup.daemon.manifest import FOLDERS, MANIFEST, MOST_BYTES, VERIFIED, Manifest, Proof
 from confide_backup.daemon.nightly import Kept
+from confide_crypto import atomic
 from confide_crypto.errors import KeyFileError
-from confide_crypto.keys.files import read_private_file, sync_folder, write_private_file
+from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_crypto.keys.identity import KEY_LENGTH
 from confide_daemon.access.registry import State
 from confide_daemon.datadir.instance import DaemonLock
@@ -189,9 +190,9 @@ class Target:
         partial, whole = self.folder / (_PARTIAL + name), self.folder / name
         with self.errors("be written"):
             for folder in (*(partial / one for one in FOLDERS), partial):
-                sync_folder(folder)
+                atomic.sync(folder)
             partial.rename(whole)
-            sync_folder(self.folder)
+            atomic.sync(self.folder)
         return whole
 
     def remove(self, name: str) -> None:
@@ -199,7 +200,7 @@ class Target:
         with self.errors("be written"):
             away = self.folder / (_DELETED + name)
             (self.folder / name).rename(away)
-            sync_folder(self.folder)
+            atomic.sync(self.folder)
             shutil.rmtree(away)
 
     def sweep(self) -> None:
@@ -239,17 +240,8 @@ def _lack(folder: Path, size_bytes: int) -> str | None:
 
 def write(path: Path, data: bytes) -> None:
     """Writes a file of mode 0600, whole or not at all, on the disk on return. Raises OSError."""
-    part = path.with_name(f"{_PREPARING}{path.name}.{os.getpid()}")
-    try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    with atomic.replacing(path, prefix=_PREPARING) as file:
+        file.write(data)
 
 
 def signers_of(state: State) -> list[bytes]:

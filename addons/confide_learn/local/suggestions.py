@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
+from confide_crypto import atomic
 from confide_learn.local.checks import ALIKE, SUMMARY, likeness, words_of
 from confide_memory.classes import DERIVED
 from confide_proxy.errors import StateError
@@ -86,16 +87,7 @@ def _known(table: Any) -> Known | None:
 def write_whole(file: Path, value: Any) -> None:
     """Put JSON in a file of the learner's, of mode 0600, whole or not at all. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    part = file.with_name(f"{file.name}.{os.getpid()}.part")
-    try:
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with open(fd, "w", encoding="utf-8") as opened:
-            json.dump(value, opened, ensure_ascii=True, separators=(",", ":"))
-            opened.flush()
-            os.fsync(fd)
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
+    atomic.write(file, json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode())
 
 
 OPEN: Final = ("waiting", "storing")

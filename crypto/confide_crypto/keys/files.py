@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from confide_crypto import atomic
 from confide_crypto.errors import EXIT_STORAGE, KeyFileError
 
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
@@ -73,21 +73,9 @@ def write_private_file(path: Path, data: bytes, *, replace: bool = False) -> Non
     Raises FileExistsError: it is there already and `replace` is off; KeyFileError: it cannot be written.
     """
     make_private_dir(path.parent)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(descriptor)
-            if replace:
-                part.replace(path)
-            else:
-                path.hardlink_to(part)  # unlike a rename, it fails where the name is taken
-        finally:
-            part.unlink(missing_ok=True)
-        sync_folder(path.parent)
+        with atomic.replacing(path, is_new=not replace) as file:
+            file.write(data)
     except FileExistsError:
         raise
     except OSError as error:
@@ -111,14 +99,14 @@ def rename_private_file(path: Path, target: Path) -> None:
     """
     with _able(path, "be renamed"):
         path.replace(target)
-        sync_folder(target.parent)
+        atomic.sync(target.parent)
 
 
 def remove_private_file(path: Path) -> None:
     """Delete a file, where there is one, and have that on the disk on return. Raises KeyFileError: it cannot be deleted."""
     with _able(path, "be deleted"), contextlib.suppress(FileNotFoundError):
         path.unlink()
-        sync_folder(path.parent)
+        atomic.sync(path.parent)
 
 
 def _check_dir(path: Path, status: os.stat_result) -> None:
@@ -142,15 +130,6 @@ def _check_owner_and_mode(path: Path, status: os.stat_result, *, hint: str) -> N
     if status.st_mode & _OTHERS:
         mode = stat.S_IMODE(status.st_mode)
         raise KeyFileError(path, f"is open to other users (mode {mode:04o})", hint=hint)
-
-
-def sync_folder(path: Path) -> None:
-    """Have on the disk which files there are in a folder. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from confide_crypto.keys.files import sync_folder
+from confide_crypto import atomic
 from confide_daemon.access.audit import record
 from confide_daemon.access.callers import new_space_id
 from confide_daemon.access.registry import State
@@ -41,7 +41,7 @@ def remove(state: State, name: str) -> int:
         )
     mark = state.folder.spaces / f"{space_id}{_MARK}"
     mark.touch(mode=0o600)
-    sync_folder(state.folder.spaces)
+    atomic.sync(state.folder.spaces)
     registry = state.registry
     with registry.transaction() as database:
         for table in _KEPT_OF:
@@ -95,6 +95,6 @@ def _finish(folder: DataFolder, mark: Path) -> int:
     for path in files(folder, mark.name.removesuffix(_MARK)):
         freed += path.stat().st_size
         path.unlink()
-    sync_folder(folder.spaces)  # a mark that went first would leave them for good
+    atomic.sync(folder.spaces)  # a mark that went first would leave them for good
     mark.unlink(missing_ok=True)
     return freed

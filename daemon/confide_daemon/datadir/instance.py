@@ -16,6 +16,8 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from confide_crypto import atomic
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -35,11 +37,7 @@ def bound(url: str, host: str) -> str:
 
 def write(path: Path, address: Address) -> None:
     """Write the file so that a reader sees a whole one or none (mode 0600). Raises OSError where the folder is not writable or full."""
-    part = path.with_suffix(f".{os.getpid()}.tmp")
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(asdict(address), file)
-    part.replace(path)
+    atomic.write(path, json.dumps(asdict(address)).encode(), is_kept=False)
 
 
 def read(path: Path) -> Address | None:

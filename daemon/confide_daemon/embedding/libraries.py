@@ -16,18 +16,37 @@ import os
 from importlib import resources
 from typing import Any, Final
 
-from confide_daemon.errors import StorageError
+from confide_daemon.errors import EmbedderError, StorageError
+from confide_memory.errors import with_extra
 
 SILENCE: Final = {"ORT_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "1"}
 """Read by the libraries when they are imported."""
 
 
-def onnxruntime() -> Any:
-    """ONNX Runtime, silent."""
+def onnxruntime(what: str) -> Any:
+    """ONNX Runtime, silent. Raises EmbedderError: the extra is not installed; `what` cannot be loaded then."""
     os.environ.update(SILENCE)
-    import onnxruntime
-
+    try:
+        import onnxruntime
+    except ImportError:
+        raise _missing("ONNX Runtime", what) from None
     return onnxruntime
+
+
+def tokenizers(what: str) -> Any:
+    """The library that reads a `tokenizer.json`; comes with ONNX Runtime, and raises as that."""
+    # Rayon threads of the tokenizer would fight with the model's for the same cores, for batches of four texts.
+    os.environ.update(SILENCE)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        import tokenizers
+    except ImportError:
+        raise _missing("tokenizers", what) from None
+    return tokenizers
+
+
+def _missing(library: str, what: str) -> EmbedderError:
+    return EmbedderError(f"cannot load the {what}: {library} is not installed", hint=with_extra("daemon", "onnx"))
 
 
 def fastembed() -> Any:

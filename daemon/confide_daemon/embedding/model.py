@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from confide_crypto import heaps
 from confide_crypto.errors import ConfideError
 from confide_daemon.embedding.embedder import unit
-from confide_daemon.embedding.memory import heaps
 from confide_daemon.embedding.memory.resting import RestingEmbedder
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
 

@@ -32,8 +32,7 @@ class CrossEncoder:
     def __init__(self, folder: Path, *, threads: int) -> None:
         """Loads the folder. Raises EmbedderError when a file is missing or cannot be used."""
         # Imported late, as everything that brings onnxruntime.
-        from confide_daemon.embedding.local.onnx import open_session
-        from confide_daemon.embedding.local.tokenizer import open_tokenizer
+        from confide_daemon.embedding.local.onnx import open_session, open_tokenizer
         from confide_daemon.embedding.local.weights import read_weights
 
         weights, tokenizer = folder / "model.onnx", folder / "tokenizer.json"

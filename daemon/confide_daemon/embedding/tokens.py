@@ -36,8 +36,7 @@ SPECIAL = {
 def _load() -> tuple[tiktoken.Encoding, NDArray[np.int64]]:
     """The encoding, and how many bytes each of its tokens has.
 
-    It takes a tenth of a second. The ranks themselves are not kept: a hundred thousand objects of Python's beside the tables that tiktoken
-    has made of them, 13 MB.
+    It takes a tenth of a second.
     """
     import numpy as np
     import tiktoken
@@ -45,8 +44,6 @@ def _load() -> tuple[tiktoken.Encoding, NDArray[np.int64]]:
     words = packaged("cl100k_base.tiktoken").split()
     ranks = dict(zip(map(binascii.a2b_base64, words[::2]), map(int, words[1::2]), strict=True))
     made = tiktoken.Encoding("cl100k_base", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens=SPECIAL)
-    # It asks them only for what nobody asks here (`token_byte_values`).
-    made._mergeable_ranks = {}
     lengths = np.zeros(max(ranks.values()) + 1, dtype=np.int64)
     lengths[list(ranks.values())] = list(map(len, ranks))
     return made, lengths

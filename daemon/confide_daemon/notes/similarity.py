@@ -17,7 +17,7 @@ import numpy as np
 from confide_crypto.sealing.placeholder import STANDIN, only
 from confide_daemon.embedding import Vectors
 from confide_daemon.embedding.embedder import is_blank
-from confide_daemon.embedding.local.tokenizer import is_mostly_latin
+from confide_daemon.embedding.local.wordpiece import is_mostly_latin
 from confide_daemon.retrieval.search.scoring import PACKAGED_MODEL
 from confide_daemon.store.rows import Filter, NotePiece, NoteRow
 from confide_daemon.store.store import Store

@@ -16,13 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from confide_crypto import heaps
 from confide_daemon.access.jobs import Kind
 from confide_daemon.access.registry import State, create, open_state
 from confide_daemon.access.revocations import Revocations
 from confide_daemon.addons import installed
 from confide_daemon.config import FEWEST_OPEN, DaemonConfig, parse_listen
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.embedding.memory import heaps
 from confide_daemon.errors import BadNameError, DataFolderError, DescriptorsError, LockedError
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.server.listening.strangers import MAX_STRANGERS
@@ -86,7 +86,7 @@ def run(
     if folder.identity.exists():
         upgrade(folder, config, config_file=config_file, on_demand=on_demand, wants_snapshot=wants_snapshot)
         _join(folder, config)
-    heaps.share_heaps()
+    heaps.share(2)  # a daemon with its model takes a tenth less
     if on_demand:
         create(folder)
         _join(folder, config)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from confide_crypto import atomic
 from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.files import write_private_file
 from confide_proxy.clients.entries import Entry
@@ -143,23 +144,11 @@ def is_in(entry: Entry) -> bool:
 def replace(path: Path, text: str) -> None:
     """Put a text in the place of a person's file, whole or not at all. Raises OSError."""
     target = _resolved(path)  # a linked file (dotfiles in a repository) stays a link
-    part = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        with open(
-            os.open(part, flags, 0o600 if mode is not None else 0o666), "w", encoding="utf-8", newline=""
-        ) as file:
-            if mode is not None:
-                os.fchmod(file.fileno(), mode)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(target)
-    except OSError:
-        with suppress(OSError):  # a read-only disk refuses this as well
-            part.unlink()
-        raise
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+    with atomic.replacing(target, mode=0o600 if mode is not None else 0o666) as file:
+        if mode is not None:
+            os.fchmod(file.fileno(), mode)
+        file.write(text.encode())
 
 
 def _resolved(path: Path) -> Path:

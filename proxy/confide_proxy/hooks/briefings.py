@@ -5,11 +5,11 @@ The seat's holder writes them; a hook reads one with nothing else running. What 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import time
 
+from confide_crypto import atomic
 from confide_proxy.hooks import block, places
 
 TYPE_CHECKING = False
@@ -80,13 +80,4 @@ def _object(path: str) -> dict[str, Any]:
 
 def _write(path: str, value: dict[str, Any]) -> None:
     """Whole or not at all. Raises OSError."""
-    part = f"{path}.{os.getpid()}.part"
-    try:
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with open(fd, "w", encoding="utf-8") as file:
-            json.dump(value, file)
-        os.replace(part, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(part)
-        raise
+    atomic.write(path, json.dumps(value).encode(), is_kept=False)

@@ -9,12 +9,13 @@ full disk has cut off is taken back.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
 import stat
 import time
+
+from confide_crypto import atomic
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # to import it costs a hook a millisecond
@@ -251,13 +252,4 @@ def _shortened(data: bytes) -> bytes | None:
 
 def _replace(file: str, data: bytes) -> None:
     """Put other lines in the file's place, whole or not at all; the caller has its lock. Raises OSError."""
-    part = f"{file}.part"
-    try:
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with open(fd, "wb") as opened:
-            opened.write(data)
-        os.replace(part, file)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(part)
-        raise
+    atomic.write(file, data, is_kept=False)

@@ -11,7 +11,6 @@ import asyncio
 import json
 import logging
 import os
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -19,6 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from confide_crypto import atomic
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_crypto.keys.files import make_private_dir, read_private_file
 from confide_crypto.transport.task_group import raise_if_cancelled
@@ -158,14 +158,10 @@ class Receipts:
         return {}
 
     def _write(self, known: dict[str, Any]) -> None:
-        part = self._newest.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
         with suppress(OSError, KeyFileError):  # a full disk: an older receipt tells as much, but for what came since
-            make_private_dir(part.parent)
-            # Without a sync, for which a connection would wait: what a power cut leaves is an older one, or none.
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-            with open(os.open(part, flags, 0o600), "w", encoding="utf-8") as file:
-                file.write(json.dumps(known))
-            part.replace(self._newest)
+            make_private_dir(self._newest.parent)
+            # Not kept, for which a connection would wait: what a power cut leaves is an older one, or none.
+            atomic.write(self._newest, json.dumps(known).encode(), is_kept=False)
 
 
 def _is_receipt(text: str) -> bool:

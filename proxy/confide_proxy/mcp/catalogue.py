@@ -15,12 +15,12 @@ Standard library only: this is on the path between spawn and the first answer.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from confide_crypto import atomic
 from confide_memory.tools import call as call_keys
 
 PACKAGED = Path(__file__).with_name("catalogue.json")
@@ -169,9 +169,8 @@ def save(cache: Path, catalogue: Catalogue) -> None:
     for name in catalogue.unknown:
         kind, _, rest = name.rpartition(":")
         names[next(field for field, each in _NAMED if each == (kind or "tools"))].append(rest)
-    part = cache.with_suffix(f".{os.getpid()}.tmp")
-    part.write_text(json.dumps({**names, "digest": catalogue.digest}, separators=(",", ":")), encoding="utf-8")
-    part.replace(cache)
+    data = json.dumps({**names, "digest": catalogue.digest}, separators=(",", ":")).encode()
+    atomic.write(cache, data, is_kept=False)
 
 
 def _known(toolsets: Collection[str]) -> dict[str, Any]:

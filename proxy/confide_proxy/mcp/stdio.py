@@ -21,7 +21,6 @@ from confide_proxy import config as configs
 from confide_proxy import paths as places
 from confide_proxy.hooks import starting
 from confide_proxy.mcp import catalogue as catalogues
-from confide_proxy.mcp import spared
 from confide_proxy.mcp.jsonrpc import MAX_LINE_BYTES
 from confide_proxy.mcp.tunnel import Tunnel
 
@@ -269,12 +268,11 @@ class Engine:
 
     def _run(self) -> None:
         # The heavy imports happen here, while the main thread goes on answering.
-        spared.tls()
         import asyncio
 
-        spared.arenas()
-        spared.package_metadata()
-        spared.url_openers()
+        from confide_crypto import heaps
+
+        heaps.share(1)  # 3 MB of resident memory, in every session of every user
         try:
             asyncio.run(self._serve())
             if self._is_orphaned:

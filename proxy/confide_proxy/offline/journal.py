@@ -23,7 +23,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-from confide_crypto.keys.files import make_private_dir, read_private_file, sync_folder, write_private_file
+from confide_crypto import atomic
+from confide_crypto.keys.files import make_private_dir, read_private_file, write_private_file
 from confide_proxy.errors import JournalError, StateError
 from confide_proxy.locks import lock_file, taken
 from confide_proxy.offline.operations import is_empty
@@ -153,7 +154,7 @@ class SealedLog:
         finally:
             os.close(fd)
         if is_new and is_durable:
-            sync_folder(self.file.parent)
+            atomic.sync(self.file.parent)
 
     def load(self, place: Place) -> dict[str, Any] | None:
         """A whole record; None where the file is not as it was at the last `catch_up`."""
@@ -183,24 +184,14 @@ class SealedLog:
             self.file.unlink(missing_ok=True)
         else:
             self._rewrite()
-        sync_folder(self.file.parent)
+        atomic.sync(self.file.parent)
         self.catch_up()
 
     def _rewrite(self) -> None:
-        part = self.file.with_name(f".{self.file.name}.{os.getpid()}.tmp")
-        try:
-            with (
-                self.file.open("rb") as old,
-                open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as new,
-            ):
-                for place in self.live.values():
-                    old.seek(place.offset)
-                    new.write(old.read(place.length).rstrip(b"\n") + b"\n")
-                new.flush()
-                os.fsync(new.fileno())
-            part.replace(self.file)
-        finally:
-            part.unlink(missing_ok=True)
+        with self.file.open("rb") as old, atomic.replacing(self.file) as new:
+            for place in self.live.values():
+                old.seek(place.offset)
+                new.write(old.read(place.length).rstrip(b"\n") + b"\n")
 
     def _unreadable(self) -> Iterator[bytes]:
         try:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from confide_crypto import atomic
 from confide_memory.documents import MAX_SENT, REMOVED
 from confide_proxy.errors import DiskRefusalError, FolderError
 from confide_proxy.locks import LOOK_AGAIN_S, lock_file
@@ -150,16 +151,12 @@ class Ledger:
 
     def begin_anew(self, identities: dict[str, str]) -> None:
         """Another folder has the path: nothing that was confirmed of the one before says anything of it."""
-        part = self._file.with_suffix(f".{os.getpid()}.tmp")
         fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             _lock(fd, fcntl.LOCK_EX)
-            part.write_bytes(_encoded(["", _FOLDER, identities]))
-            part.chmod(0o600)
-            part.replace(self._file)
+            atomic.write(self._file, _encoded(["", _FOLDER, identities]), is_kept=False)
         finally:
             os.close(fd)
-            part.unlink(missing_ok=True)
         with self._own:
             self._catch_up()
             self._removed.clear()
@@ -353,14 +350,13 @@ class Ledger:
             return  # damaged: the file is compared as if it had never been confirmed
 
     def _compact(self) -> None:
-        part = self._file.with_suffix(f".{os.getpid()}.tmp")
         fd = os.open(self._file, os.O_RDWR | os.O_CLOEXEC)
         try:
             _lock(fd, fcntl.LOCK_EX)  # nobody appends to what is about to go
             if not _is_at(fd, self._file):
                 return
             self._catch_up()
-            with part.open("wb") as file:
+            with atomic.replacing(self._file, is_kept=False) as file:
                 if self._folder:
                     file.write(_encoded(["", _FOLDER, self._folder]))
                 for path, state in self._entries.items():
@@ -373,10 +369,8 @@ class Ledger:
                     file.writelines(_encoded([path, _SENT, digest]) for digest in sent)
                 for path, one in self._writing.items():
                     file.write(_encoded([path, _WRITING, one.hash, one.revision, one.inode, one.over]))
-            part.chmod(0o600)
-            part.replace(self._file)
         except OSError:
-            part.unlink(missing_ok=True)  # a full disk: it stays as long as it is
+            return  # a full disk: it stays as long as it is
         finally:
             os.close(fd)
 
@@ -397,15 +391,9 @@ def carry(folder: Path, before: str, after: str, root: Path, own: str = "") -> N
     Without it nothing is lost: the folder's files are compared once as if nobody had confirmed them.
     """
     source, target = (folder / f"{_name(space, root, own)}.jsonl" for space in (before, after))
-    part = target.with_suffix(f".{os.getpid()}.tmp")
-    try:
+    with suppress(OSError):
         if source.exists() and before != after:
-            part.write_bytes(source.read_bytes())
-            part.chmod(0o600)
-            part.replace(target)
-    except OSError:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
+            atomic.write(target, source.read_bytes(), is_kept=False)
 
 
 def _lock(fd: int, kind: int) -> None:

@@ -22,6 +22,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from confide_crypto import atomic
 from confide_memory.documents import GLOBAL_PROJECT, MEMORY_FOLDER
 from confide_proxy.sync.walk import FILE, load_project_file, plain_file
 
@@ -362,14 +363,7 @@ def _add_line(file: Path, line: bytes) -> bool:
     end = b"\r\n" if b"\r\n" in before else b"\n"
     gap = b"" if not before or before.endswith(b"\n") else end
     # In its place, not into it: it may have another name outside the project.
-    part = file.with_name(f"{file.name}.{os.getpid()}.confide-part")
-    try:
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-        with open(fd, "wb") as opened:
-            opened.write(before + gap + line + end)
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
+    atomic.write(file, before + gap + line + end, mode=mode)
     return True
 
 

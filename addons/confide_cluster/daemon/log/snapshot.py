@@ -19,6 +19,7 @@ from confide_cluster.daemon.log import shipped
 from confide_cluster.daemon.log.entry import Manifest, Sealing
 from confide_cluster.daemon.log.shipped import Shipped
 from confide_cluster.daemon.log.tables import PART_BYTES, Log
+from confide_crypto import atomic
 from confide_daemon.errors import LogError, StorageError
 from confide_daemon.store.database import connect, create_private, storage_errors
 from confide_daemon.store.migrations import version
@@ -145,7 +146,7 @@ def put_aside(path: Path, key: bytes) -> Path:
         if not (place := path.with_name(f"{path.name}{AHEAD}{'' if number == 1 else f'.{number}'}")).exists()
     )
     path.rename(kept)
-    copies.sync(path.parent)
+    atomic.sync(path.parent)
     return kept
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from confide_crypto import atomic
 from confide_proxy.errors import ExportError, ExportStorageError
 
 MANIFEST = "confide.json"
@@ -77,7 +77,7 @@ def begin(into: Path) -> list[Part]:
         if not into.is_dir():
             into.parent.mkdir(parents=True, exist_ok=True)
             into.mkdir(mode=0o700)
-        is_empty = all(path.name == f".{MANIFEST}.part" for path in into.iterdir())
+        is_empty = all(path.name.startswith(f".{MANIFEST}.") for path in into.iterdir())
     except OSError as error:
         raise _unwritten(into, error, "name another folder") from None
     if is_empty:
@@ -126,16 +126,8 @@ def write(into: Path, parts: Sequence[Part]) -> None:
 
 def put(place: Path, text: str) -> None:
     """Write one of the tree's own files, at once. Raises ExportError."""
-    part = place.with_name(f".{place.name}.part")
     try:
-        # What a crash has left, or a link that somebody has put there, is not written through.
-        part.unlink(missing_ok=True)
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        with open(fd, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(place)
+        atomic.write(place, text.encode(), mode=0o644)
     except OSError as error:
         raise _unwritten(place, error, "is the disk full?") from None
 

@@ -18,8 +18,8 @@ from confide_daemon.embedding.libraries import packaged
 from confide_daemon.embedding.local.batches import THREADS, Batches
 from confide_daemon.embedding.local.bert import Bert
 from confide_daemon.embedding.local.initializers import initializers
-from confide_daemon.embedding.local.tokenizer import is_understood, known_tokens, open_tokenizer
 from confide_daemon.embedding.local.weights import unreadable
+from confide_daemon.embedding.local.wordpiece import WordPiece
 from confide_daemon.errors import EmbedderError
 from confide_memory.errors import with_extra
 
@@ -55,16 +55,16 @@ class MiniLM:
 
     def __init__(self, weights: memoryview, *, threads: int = THREADS) -> None:
         self._bert = Bert(initializers(weights), layers=LAYERS)
-        self._tokenizer = open_tokenizer(packaged("minilm.tokenizer.json"), TOKENS, pads=False)
+        self._tokenizer = WordPiece(packaged("minilm.tokenizer.json"), most=TOKENS)
         self._batches = Batches(threads)
         self.dimensions = self._bert.dimensions
 
     def embed_query(self, text: str) -> Vectors:
         """The vector of a question, of what the model knows of it."""
-        encoded = self._tokenizer.encode(text)
-        if not is_understood(text, encoded):
+        cut = self._tokenizer.cut(text)
+        if not cut.is_understood:
             return np.zeros(self.dimensions, dtype=np.float32)
-        means = self._bert.means([known_tokens(encoded)])
+        means = self._bert.means([cut.known])
         return np.asarray(unit(means, count=1, dimensions=self.dimensions)[0])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
@@ -76,11 +76,11 @@ class MiniLM:
         self._batches.close()
 
     def _run(self, texts: list[str]) -> Vectors:
-        encoded = self._tokenizer.encode_batch(texts)
+        cuts = list(map(self._tokenizer.cut, texts))
         vectors = np.zeros((len(texts), self.dimensions), dtype=np.float32)
-        rows = [place for place, text in enumerate(texts) if is_understood(text, encoded[place])]
+        rows = [place for place, cut in enumerate(cuts) if cut.is_understood]
         if rows:
-            means = self._bert.means([encoded[place].ids for place in rows])
+            means = self._bert.means([cuts[place].numbers for place in rows])
             vectors[rows] = unit(means, count=len(rows), dimensions=self.dimensions)
         return vectors
 

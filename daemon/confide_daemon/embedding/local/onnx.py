@@ -14,7 +14,6 @@ import numpy as np
 from confide_daemon.embedding import libraries
 from confide_daemon.embedding.embedder import Limits, Vectors, unit
 from confide_daemon.embedding.local.batches import THREADS, Batches
-from confide_daemon.embedding.local.tokenizer import open_tokenizer
 from confide_daemon.embedding.local.weights import MODEL, read_weights
 from confide_daemon.errors import EmbedderError
 
@@ -79,7 +78,7 @@ class OnnxEmbedder:
         self._use_first_token = use_first_token
         self._tokenizer = open_tokenizer(tokenizer, max_tokens)
         self._session = open_session(weights, 1)
-        self._documents = libraries.onnxruntime().RunOptions()
+        self._documents = libraries.onnxruntime(MODEL).RunOptions()
         # What the longest texts needed is not kept for the next ones: 20 MB, and no slower. A question's run keeps what it needs.
         self._documents.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         self._batches = Batches(threads)
@@ -125,7 +124,7 @@ class OnnxEmbedder:
 
 def open_session(weights: bytes, threads: int, *, what: str = MODEL) -> Any:
     """An ONNX model, loaded: an `onnxruntime.InferenceSession`. Raises EmbedderError."""
-    onnxruntime = libraries.onnxruntime()
+    onnxruntime = libraries.onnxruntime(what)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -135,15 +134,23 @@ def open_session(weights: bytes, threads: int, *, what: str = MODEL) -> Any:
     # Plans memory for each shape it meets, and keeps it; texts come in every length.
     options.enable_mem_pattern = False
     try:
-        session = onnxruntime.InferenceSession(weights, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(weights, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise EmbedderError(
             f"cannot load the {what}: {type(error).__name__}", hint="is the file a complete ONNX model?"
         ) from None
-    # Kept so that another provider could be tried when this one fails: 23 MB for what never happens.
-    if hasattr(session, "_model_bytes"):
-        session._model_bytes = None
-    return session
+
+
+def open_tokenizer(data: bytes, max_tokens: int, *, what: str = MODEL) -> Any:
+    """The tokenizer of a `tokenizer.json`, which cuts, and makes texts as long as the longest of them. Raises EmbedderError."""
+    tokenizers = libraries.tokenizers(what)
+    try:
+        tokenizer = tokenizers.Tokenizer.from_buffer(data)
+    except Exception as error:
+        raise EmbedderError(f"cannot read the tokenizer of the {what}: {type(error).__name__}") from None
+    tokenizer.enable_truncation(max_tokens)
+    tokenizer.enable_padding()
+    return tokenizer
 
 
 def _setting(path: Path, name: str) -> object:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from confide_daemon.embedding.memory import heaps
+from confide_crypto import heaps
 from confide_daemon.errors import EmbedderError
 
 if TYPE_CHECKING:
@@ -101,7 +101,6 @@ class WhileUsed(Generic[T]):
             self._end(held)
         del held
         heaps.give_back()
-        heaps.give_back_files()
 
 
 class RestingEmbedder:

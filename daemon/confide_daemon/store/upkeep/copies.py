@@ -5,10 +5,10 @@ The name always leads to a whole database: the copy is on the disk before it tak
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
+from confide_crypto import atomic
 from confide_daemon.errors import StorageError
 from confide_daemon.store.database import connect, storage_errors
 
@@ -44,13 +44,4 @@ def empty_log(path: Path, key: bytes, doing: str) -> None:
 def put_in_place(copy: Path, path: Path) -> None:
     """Gives the copy the name of the file, on the disk on return; the log of the file must be gone (`empty_log`)."""
     copy.replace(path)
-    sync(path.parent)
-
-
-def sync(path: Path) -> None:
-    """Has a file, or the names in a folder, on the disk on return."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    atomic.sync(path.parent)

@@ -16,6 +16,7 @@ from typing import Final
 
 import apsw
 
+from confide_crypto import atomic
 from confide_daemon.errors import StorageError
 from confide_daemon.store.database import Database, create_private, give_key, storage_errors
 from confide_daemon.store.migrations import migrate
@@ -76,7 +77,7 @@ class Rekeying:
     def sync(self) -> None:
         """Brings what is copied so far to the disk; any thread may call it."""
         try:
-            copies.sync(self._copy)
+            atomic.sync(self._copy)
         except OSError as error:
             raise StorageError(f"cannot {DOING}: {error.strerror}", hint="is the disk full?") from None
 
@@ -198,7 +199,7 @@ class Replacement:
         try:
             with storage_errors(_CLEANING):
                 self._database.connection.execute("VACUUM INTO ?", (str(copy),))
-            copies.sync(copy)
+            atomic.sync(copy)
         except BaseException:
             sweep(path)
             raise

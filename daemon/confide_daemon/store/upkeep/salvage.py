@@ -20,8 +20,9 @@ from typing import Any, Final
 
 import apsw
 
+from confide_crypto import atomic
 from confide_daemon.store.database import connect, storage_errors, transaction
-from confide_daemon.store.upkeep.copies import check_room, empty_log, put_in_place, sync
+from confide_daemon.store.upkeep.copies import check_room, empty_log, put_in_place
 from confide_daemon.store.upkeep.integrity import KEYWORD_TABLE
 
 DOING: Final = "rebuild the damaged database"
@@ -106,7 +107,7 @@ def _copy(path: Path, key: bytes, new: Path) -> int:
         except BaseException:
             _remove(new)
             raise
-    sync(new)
+    atomic.sync(new)
     return lost
 
 

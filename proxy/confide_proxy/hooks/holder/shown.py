@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, Final
 
+from confide_crypto import atomic
 from confide_proxy.hooks import places
 
 MOST_SESSIONS: Final = 64
@@ -46,13 +47,9 @@ class Shown:
 
     def save(self, kept: str) -> None:
         """Keep it. A full disk is passed over."""
-        part = f"{self._file}.{os.getpid()}.part"
         try:
             os.makedirs(os.path.dirname(self._file), mode=0o700, exist_ok=True)
-            fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            with open(fd, "w", encoding="utf-8") as file:
-                file.write(kept)
-            os.replace(part, self._file)
+            atomic.write(self._file, kept.encode(), is_kept=False)
         except OSError:
             return
 

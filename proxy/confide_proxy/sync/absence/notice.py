@@ -7,12 +7,13 @@ that they are to be deleted.
 from __future__ import annotations
 
 import json
-import os
 import time
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
+
+from confide_crypto import atomic
 
 KEPT_S: Final = 86_400.0
 """How long it is told of what came back, or was deleted."""
@@ -83,14 +84,8 @@ class Notice:
             return {}
 
     def _write(self, known: dict[str, Any]) -> None:
-        part = self._file.with_suffix(f".{os.getpid()}.tmp")
-        try:
-            part.write_text(json.dumps(known))
-            part.chmod(0o600)
-            part.replace(self._file)
-        except OSError:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
+        with suppress(OSError):
+            atomic.write(self._file, json.dumps(known).encode(), is_kept=False)
 
 
 def _is_of_form(known: Any) -> bool:

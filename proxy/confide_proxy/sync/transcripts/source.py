@@ -14,9 +14,11 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Final
 
+from confide_crypto import atomic
 from confide_crypto.errors import RequestError
 from confide_memory.answers import ask
 from confide_memory.documents import INLINE_BYTES, Asks
@@ -353,11 +355,7 @@ class Progress:
         return len(lines)
 
     def _compact(self) -> None:
-        part = self._file.with_suffix(f".{os.getpid()}.tmp")
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with open(fd, "wb") as file:
-            file.writelines(_encoded(session, known) for session, known in self._known.items())
-        part.replace(self._file)
+        atomic.write(self._file, b"".join(starmap(_encoded, self._known.items())), is_kept=False)
 
 
 def _encoded(session: str, known: Known) -> bytes:

@@ -1,0 +1,178 @@
+"""How the packaged model cuts text: lower case without accents, into the longest pieces of words that its vocabulary has (WordPiece).
+
+What Hugging Face's `tokenizers` makes of the same vocabulary, letter by letter, without that library and the hub's client that it brings:
+12 MB of memory and 32 MB of disk.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+UNKNOWN, FIRST, LAST = 100, 101, 102
+"""The numbers of what is no word: what the vocabulary lacks, and the two ends of a text."""
+_SPECIAL: Final = {"[PAD]": 0, "[UNK]": UNKNOWN, "[CLS]": FIRST, "[SEP]": LAST, "[MASK]": 103}
+"""Where a text has one of these as it stands here, it is that."""
+_SPLIT: Final = re.compile(r"(\[(?:PAD|UNK|CLS|SEP|MASK)\])")
+_WORD: Final = re.compile(r"[^ \x00]+|\x00.")
+_MARK: Final = "\0"
+"""Before a sign that is a word of its own; no text has it once it is cleaned."""
+_LONGEST: Final = 100
+"""Letters of a word; a longer one is unknown."""
+_CHINESE: Final = re.compile(
+    "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b81f\U0002b920-\U0002ceaf\uf900-\ufaff"
+    "\U0002f800-\U0002fa1f]"
+)
+"""Signs that are words by themselves (`_is_chinese_char` of BERT)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A text in tokens.
+
+    Attributes:
+        numbers: of the tokens, with those of its two ends.
+        is_understood: whether most letters of it say anything to a model of Latin words.
+    """
+
+    numbers: list[int]
+    is_understood: bool
+
+    @property
+    def known(self) -> list[int]:
+        """The numbers without unknown ones, all of which are one to a model: a text with one is near to any other with one."""
+        return [number for number in self.numbers if number != UNKNOWN]
+
+
+class WordPiece:
+    """From any thread."""
+
+    def __init__(self, described: bytes, *, most: int) -> None:
+        """
+        Args:
+            described: a `tokenizer.json` of an uncased BERT model.
+            most: tokens of a text, its ends among them; the rest of it is not seen.
+        """
+        self._vocabulary: dict[str, int] = json.loads(described)["model"]["vocab"]
+        self._most = most - 2
+
+    def cut(self, text: str) -> Cut:
+        """The tokens of a text."""
+        numbers, spans = list[int](), list[tuple[int, int]]()
+        for start, part, number in _parts(text):
+            if number is not None:
+                numbers.append(number)
+                spans.append((start, start + len(part)))
+            else:
+                self._add(part, start, numbers, spans)
+            if len(numbers) >= self._most:
+                break
+        del numbers[self._most :]
+        is_understood = (text.isascii() and UNKNOWN not in numbers) or _is_understood(text, numbers, spans)
+        return Cut([FIRST, *numbers, LAST], is_understood)
+
+    def _add(self, part: str, start: int, numbers: list[int], spans: list[tuple[int, int]]) -> None:
+        """Adds the tokens of a part of a text that begins at `start`, and from where to where each of them stands in the text."""
+        plain = part.translate(_LETTERS)
+        places = list(range(start, start + len(plain)))
+        if len(plain) != len(part) or not part.isascii():
+            places = [start + at for at, letter in enumerate(part) for _ in letter.translate(_LETTERS)]
+        for word in _WORD.finditer(plain):
+            at = word.start() + word[0].startswith(_MARK)
+            for size, number in self._pieces(plain[at : word.end()]):
+                numbers.append(number)
+                spans.append((places[at], places[at + size - 1] + 1))
+                at += size
+            if len(numbers) >= self._most:
+                return
+
+    def _pieces(self, word: str) -> list[tuple[int, int]]:
+        """The tokens of a word: of how many letters each is, and its number."""
+        whole = self._vocabulary.get(word)
+        if whole is not None:
+            return [(len(word), whole)]
+        found = []
+        at = 0
+        while at < len(word) <= _LONGEST:
+            for end in range(len(word), at, -1):
+                number = self._vocabulary.get(f"##{word[at:end]}" if at else word[:end])
+                if number is not None:
+                    found.append((end - at, number))
+                    at = end
+                    break
+            else:
+                break
+        return found if at == len(word) else [(len(word), UNKNOWN)]
+
+
+class _Letters(dict[int, str]):
+    """What becomes of each letter, as `str.translate` asks for it."""
+
+    def __missing__(self, code: int) -> str:
+        made = self[code] = _plain(chr(code))
+        return made
+
+
+def _plain(letter: str) -> str:
+    """A letter in lower case without accents; a blank for what parts words, nothing for what is not seen."""
+    kind = unicodedata.category(letter)
+    if letter in "\t\n\r" or kind[0] == "Z":
+        return " "
+    if letter == "\ufffd" or kind in ("Cc", "Cf", "Co", "Cs"):
+        return ""
+    if _CHINESE.match(letter) is not None:
+        return f" {_marked(letter)} "
+    parts = [part for part in unicodedata.normalize("NFD", letter) if unicodedata.category(part) != "Mn"]
+    return "".join(map(_marked, "".join(part.lower() for part in parts)))
+
+
+def _marked(letter: str) -> str:
+    is_sign = letter in string.punctuation or unicodedata.category(letter)[0] == "P"
+    return _MARK + letter if is_sign else letter
+
+
+_LETTERS: Final = _Letters()
+
+
+def _parts(text: str) -> Iterator[tuple[int, str, int | None]]:
+    """The text in parts, where each begins, and the number of one that is a token as it stands."""
+    start = 0
+    for part in _SPLIT.split(text):
+        yield start, part, _SPECIAL.get(part)
+        start += len(part)
+
+
+def _is_understood(text: str, numbers: list[int], spans: list[tuple[int, int]]) -> bool:
+    """Whether most letters of a text say anything to a model of Latin words.
+
+    Those in unknown tokens do not, nor do letters of other scripts that stand alone: a vocabulary of English words has a few thousand of
+    them, and a text that is spelled in them is near to any other of its script.
+    """
+    letters = foreign = 0
+    for number, (start, end) in zip(numbers, spans, strict=False):  # there may be more spans than fit
+        piece = text[start:end]
+        is_unknown = number == UNKNOWN
+        if is_unknown or piece.isalnum():
+            letters += len(piece)
+            if is_unknown or (len(piece) == 1 and not piece.isascii() and not is_latin(piece)):
+                foreign += len(piece)
+    return 2 * foreign <= letters
+
+
+def is_latin(letter: str) -> bool:
+    """Whether a letter is one of the Latin script, which a model of English words reads without its marks."""
+    return unicodedata.name(letter, "").startswith("LATIN ")
+
+
+def is_mostly_latin(text: str) -> bool:
+    """About what `Cut.is_understood` says, without a vocabulary: of vectors from before that was asked."""
+    if text.isascii():
+        return True
+    others = [letter for letter in text if not letter.isascii() and unicodedata.category(letter)[0] in "LMS"]
+    foreign = sum(not is_latin(letter) for letter in others)
+    return 2 * foreign <= sum(letter.isalnum() for letter in text if letter.isascii()) + len(others)
