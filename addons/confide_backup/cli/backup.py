@@ -14,12 +14,13 @@ from confide_backup.daemon.closed import ClosedSpaces
 from confide_backup.daemon.service import Asked, Backups, target_of
 from confide_backup.daemon.target import History, signers_of
 from confide_crypto.errors import EXIT_OK, EXIT_OTHER, EXIT_STORAGE, ConfideError
-from confide_daemon.cli.console import AsJson, Bar, Config, Data, Here, Output, command, remark, say
+from confide_daemon.cli.console import AsJson, Config, Data, Here, Output, command, remark, say
 from confide_daemon.config import ChunkSettings
 from confide_daemon.datadir.control import ask
 from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.errors import EXIT_UNPROVEN, DataFolderError
 from confide_daemon.store.logs import log_store
+from confide_memory.commands.progress import Progress
 
 POLL_S: Final = 0.1
 
@@ -168,7 +169,7 @@ def work(here: Here, asked: Asked) -> dict[str, Any]:
         lock = DaemonLock.take(here.paths.data.lock)
     except OSError as error:
         raise DataFolderError(here.paths.data.root, f"cannot be written: {(error.strerror or '').lower()}") from error
-    with Bar(is_quiet=here.is_quiet) as bar:
+    with here.progress() as bar:
         if lock is None:
             return _ask(here, asked, bar)
         try:
@@ -177,14 +178,14 @@ def work(here: Here, asked: Asked) -> dict[str, Any]:
             lock.release()
 
 
-def _do(here: Here, asked: Asked, bar: Bar) -> dict[str, Any]:
+def _do(here: Here, asked: Asked, bar: Progress) -> dict[str, Any]:
     async def done() -> dict[str, Any]:
         store = here.store()
         leases = None if store is None else log_store().leases(store, here.paths.data)
         try:
             chunks = ChunkSettings.named(here.config().index.chunks)
             spaces = ClosedSpaces(state, leases=leases, chunks=chunks)
-            return await Backups(state, spaces, here.config().backup, here.paths.config).do(asked, bar.follow)
+            return await Backups(state, spaces, here.config().backup, here.paths.config).do(asked, bar.step)
         finally:
             if leases is not None:
                 await leases.close()
@@ -193,13 +194,13 @@ def _do(here: Here, asked: Asked, bar: Bar) -> dict[str, Any]:
         return asyncio.run(done())
 
 
-def _ask(here: Here, asked: Asked, bar: Bar) -> dict[str, Any]:
+def _ask(here: Here, asked: Asked, bar: Progress) -> dict[str, Any]:
     socket = here.paths.data.control
     # A relative folder is meant from here, not from where the daemon runs.
     to = str(Path(asked.to).expanduser().absolute()) if asked.to else ""
     task = ask(socket, "backup", what=asked.what, to=to, name=asked.name)["task"]
     while not (told := ask(socket, "backup task", task=task))["outcome"]:
-        bar.follow(told["step"], told["done"], told["total"])
+        bar.step(told["step"], told["done"], told["total"])
         time.sleep(POLL_S)
     outcome: dict[str, Any] = told["outcome"]
     if "ok" in outcome:

@@ -15,7 +15,7 @@ from confide_backup.daemon.target import is_id
 from confide_crypto.errors import ConfideError
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_daemon.addons import Check
-from confide_daemon.cli.console import Bar, Here, Output, clock, command, remark, say
+from confide_daemon.cli.console import Here, Output, clock, command, remark, say
 from confide_daemon.cli.health import examine
 from confide_daemon.cli.status import check_lines, shown
 
@@ -51,9 +51,9 @@ def restore(
             for line in _lines(outlook):
                 remark(line)
 
-    with Bar(is_quiet=here.is_quiet) as bar:
-        done = make(folder, here.paths.data, source, config_file=here.paths.config, tell=tell, follow=bar.follow)
-        checks = examine(here.paths, must_have_config=here.must_have_config, follow=bar.follow)
+    with here.progress() as bar:
+        done = make(folder, here.paths.data, source, config_file=here.paths.config, tell=tell, follow=bar.step)
+        checks = examine(here.paths, must_have_config=here.must_have_config, follow=bar.step)
     return _output(here, done, checks)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from confide_daemon.cli.console import Bar, Here, Output, command, remark, say
+from confide_daemon.cli.console import Here, Output, command, remark, say
 
 store_app = typer.Typer()
 
@@ -118,8 +118,8 @@ def store_move(
         work = relocation.to_files if to_files else relocation.to_store
         if to_files and folder.node.exists():
             joining.join(folder, config)  # all spaces, also those that came on another node
-        with here.opened() as state, Bar(is_quiet=here.is_quiet) as bar:
-            done = work(state, engine, config.lease_s, follow=lambda name: bar.follow(name, 0, 0))
+        with here.opened() as state, here.progress() as bar:
+            done = work(state, engine, config.lease_s, follow=lambda name: bar.step(name, 0, 0))
         (joining.leave if to_files else joining.join)(folder, config)
     finally:
         lock.release()

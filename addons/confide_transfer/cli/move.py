@@ -14,6 +14,7 @@ from confide_crypto.errors import ConfideError
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.identity import fingerprint_words
 from confide_crypto.sealing.pairing import parse_invite
+from confide_memory.commands.progress import Progress
 from confide_memory.commands.spelling import meant
 from confide_proxy.cli.console import (
     Here,
@@ -25,10 +26,8 @@ from confide_proxy.cli.console import (
     identified,
     note,
     say,
-    terminal,
 )
 from confide_proxy.cli.pasting import pasted_invite
-from confide_proxy.cli.progress import SyncProgress
 from confide_proxy.cli.search import send_queue
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import MoveError
@@ -133,7 +132,7 @@ async def _move(
             say(_told(plan))
             if not await confirmed(f"move it from {source.name} to {target.name}?"):
                 raise MoveError("nothing was moved")
-        with SyncProgress(terminal(stderr=True)) as bar:
+        with Progress() as bar:
             moved = await journey.Journey(here.paths, here.config, target, invite, with_tasks=with_tasks).go(
                 departure, bar.follow
             )

@@ -17,6 +17,7 @@ import typer
 
 from confide_crypto.errors import RequestError
 from confide_memory.answers import ask
+from confide_memory.commands.progress import Progress
 from confide_memory.documents import GLOBAL_PROJECT, composed
 from confide_memory.tools import call as call_keys
 from confide_proxy.cli.console import (
@@ -34,10 +35,8 @@ from confide_proxy.cli.console import (
     remark,
     row,
     say,
-    terminal,
     wanted,
 )
-from confide_proxy.cli.progress import SyncProgress
 from confide_proxy.errors import DeclinedError, ExportError, ToolError, UnreadableError
 from confide_proxy.mcp.client import Client
 from confide_proxy.offline.operations import new_id
@@ -259,7 +258,7 @@ async def _carry_out(asked: _Asked, plan: Plan) -> None:
                 if asked.is_sure is None:
                     remark(_NOT_IMPORTED)
                 return
-        with SyncProgress(terminal(stderr=True)) as bar:
+        with Progress() as bar:
             outcome = await deliver(
                 plan, link, sealing, again=asked.again, progress=lambda done, total: bar.follow(done, total, "notes")
             )
@@ -343,7 +342,7 @@ async def _undone(asked: _Asked, plan: Plan, *, is_dry: bool, is_sure: bool) -> 
         if known and not is_dry:
             question = f"delete {counted(known, 'note')} that came from there? They can be restored for a while"
             await agreed(question, is_sure=is_sure)
-            with SyncProgress(terminal(stderr=True)) as bar:
+            with Progress() as bar:
                 for number, identity in enumerate(plan.ids, 1):
                     await _delete(client, identity, deleted, failed)
                     bar.follow(number, len(plan.ids), "notes")

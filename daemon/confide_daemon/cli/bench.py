@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from confide_daemon.cli.console import Bar, Here, Output, command, remark, say
+from confide_daemon.cli.console import Here, Output, command, remark, say
 from confide_daemon.embedding import Model, Vectors
 from confide_daemon.errors import BadNameError, EmbedderError, LockedError
 from confide_daemon.retrieval.search import engine
@@ -72,7 +72,7 @@ def bench(
     store = Store.open(path, key, writer=False, now=time.time())
     handles = models.start(settings.embedding)
     try:
-        with Bar(is_quiet=here.is_quiet) as bar:
+        with here.progress() as bar:
             chosen = asked if asked is not None else own_questions(store)
             if not chosen:
                 raise BadNameError(
@@ -84,7 +84,7 @@ def bench(
                 handles,
                 models.index_settings(settings),
                 min_score=settings.search.min_score,
-                follow=bar.follow,
+                follow=bar.step,
             )
         told = _facts(name, store, figures)
     finally:

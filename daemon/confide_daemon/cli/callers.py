@@ -56,14 +56,8 @@ def _list(here: Here) -> Output:
     with here.opened() as state:
         found = state.registry.callers()
     width = max((len(caller.alias) for caller in found), default=0)
-
-    def tell() -> None:
-        if not found:
-            remark("no machine may connect yet; invite one with: confided invite laptop")
-        for caller in found:
-            say(_line(caller, width))
-
-    return Output([facts(caller) for caller in found], tell)
+    empty = "no machine may connect yet; invite one with: confided invite laptop"
+    return Output(list(map(facts, found)), (_line(caller, width) for caller in found), empty=empty)
 
 
 @callers_app.command("add", epilog="confided callers add 'x25519 … laptop'")

@@ -6,8 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +21,7 @@ __all__ = ["AsJson", "Output", "can_ask", "clock", "remark", "say"]
 if TYPE_CHECKING:
     from confide_daemon.access.enrollment import Rights
     from confide_daemon.access.registry import State
+    from confide_memory.commands.progress import Progress
 
 
 Config = Annotated[
@@ -66,6 +66,12 @@ class Here:
             state.registry.follow()
         return contextlib.closing(state)
 
+    def progress(self) -> Progress:
+        """What shows at a terminal how far a command is; use with `with`."""
+        from confide_memory.commands.progress import Progress  # rich, 40 ms: a daemon on demand is to be there at once
+
+        return Progress(name="", is_quiet=self.is_quiet)
+
     def store(self) -> StoreConfig | None:
         """Where the log of the registry is, of a folder that has a copy of it. Raises ConfigError."""
         return self.config().store if self.paths.data.node.exists() else None
@@ -94,39 +100,3 @@ def spaces_of(found: paths.Paths, space: str | None) -> dict[str, str]:
         raise BadNameError(f"there is no space '{space[:80]}'", hint=f"there are: {', '.join(known) or 'none'}")
     named = {name: space_id for name, space_id in known.items() if space in (None, name)}
     return {name: space_id for name, space_id in named.items() if found.data.space(space_id).exists()}
-
-
-class Bar:
-    """How far a long command is, one step after the other; use with `with`. For people at a terminal, nothing anywhere else."""
-
-    def __init__(self, *, is_quiet: bool = False) -> None:
-        # Imported late: a daemon that is started on demand shows none, and is to be there at once.
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        console = Console(stderr=True, highlight=False)
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-        )
-        self._bar = Progress(*columns, console=console, transient=True, disable=is_quiet or not console.is_terminal)
-        self._task = self._bar.add_task("waiting", total=None)
-        self._step = ""
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
-
-    def follow(self, step: str, done: int, total: int) -> None:
-        """So much of a step is done; a total of 0: nobody knows how much there is."""
-        if step != self._step:
-            self._step = step
-            self._bar.reset(self._task, description=step)
-        self._bar.update(self._task, completed=done, total=total or None)

@@ -127,13 +127,8 @@ def invite_ls(here: Here) -> Output:
     with here.opened() as state:
         entries = Invites(state.registry).open_ones()
 
-    def tell() -> None:
-        if not entries:
-            remark("no invite is open; make one with: confided invite laptop")
-        for entry in entries:
-            say(_line(entry))
-
-    return Output([facts(entry) for entry in entries], tell)
+    empty = "no invite is open; make one with: confided invite laptop"
+    return Output([facts(entry) for entry in entries], map(_line, entries), empty=empty)
 
 
 def _line(entry: OpenInvite) -> str:

@@ -18,7 +18,7 @@ import typer
 from confide_crypto.errors import ConfideError
 from confide_daemon.access.jobs import Job, Jobs, Kind
 from confide_daemon.access.registry import open_state
-from confide_daemon.cli.console import Bar, Here, Output, command, remark, say, spaces_of
+from confide_daemon.cli.console import Here, Output, command, remark, say, spaces_of
 from confide_daemon.cli.health import answers, facts_of
 from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.datadir.key_state import KEEPERS
@@ -57,10 +57,10 @@ def _work(here: Here, kind: Kind, space: str | None) -> dict[str, dict[str, Any]
         lock = DaemonLock.take(found.data.lock)
     except OSError as error:
         raise DataFolderError(found.data.root, f"cannot be written: {(error.strerror or '').lower()}") from error
-    with Bar(is_quiet=here.is_quiet) as bar:
+    with here.progress() as bar:
 
         def follow(name: str, step: str, done: int, total: int) -> None:
-            bar.follow(f"{name}: {step}", done, total)
+            bar.step(f"{name}: {step}", done, total)
 
         if lock is None:
             return {name: _ask(found, kind, name, space_id, follow) for name, space_id in spaces.items()}

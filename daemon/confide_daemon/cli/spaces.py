@@ -9,7 +9,7 @@ import typer
 
 from confide_crypto.errors import EXIT_INPUT, ConfideError
 from confide_daemon.access import space_removal
-from confide_daemon.cli.console import Here, Output, can_ask, command, remark, say
+from confide_daemon.cli.console import Here, Output, can_ask, command
 from confide_daemon.spaces.custodian import Custodian
 from confide_daemon.store.logs import log_store
 
@@ -33,15 +33,13 @@ def list_spaces(here: Here) -> Output:
             size = sum(path.stat().st_size for path in files)
             found.append({"space": name, "id": space_id, "machines": machines, "bytes": size, "keyKeptBy": keeper})
 
-    def tell() -> None:
-        for one in found:
-            key = "its machines keep the key" if one["keyKeptBy"] == "caller" else "the server keeps the key"
-            machines = ", ".join(one["machines"]) or "no machine may connect"
-            say(f"{one['space']}  {one['bytes'] / _MB:.1f} MB  {key}  {machines}")
-        if not found:
-            remark("there is no space yet; the first machine that joins makes one: confided invite laptop")
-
-    return Output(found, tell)
+    lines = []
+    for one in found:
+        key = "its machines keep the key" if one["keyKeptBy"] == "caller" else "the server keeps the key"
+        who = ", ".join(one["machines"]) or "no machine may connect"
+        lines.append(f"{one['space']}  {one['bytes'] / _MB:.1f} MB  {key}  {who}")
+    empty = "there is no space yet; the first machine that joins makes one: confided invite laptop"
+    return Output(found, lines, empty=empty)
 
 
 @space_app.command("rm", epilog="confided space rm old")

@@ -13,7 +13,7 @@ from confide_daemon.access import enrollment
 from confide_daemon.access.audit import Entry
 from confide_daemon.access.enrollment import parse_span
 from confide_daemon.addons import Check
-from confide_daemon.cli.console import Bar, Here, Output, clock, command, remark, say
+from confide_daemon.cli.console import Here, Output, clock, command, remark, say
 from confide_daemon.cli.health import examine, facts, facts_of
 from confide_daemon.cli.jobs import Space, work
 
@@ -52,8 +52,8 @@ def doctor(
         for name, outcome in work(here, "fix", space).items():
             for what, count in sorted(outcome["found"].items()):
                 remark(f"{name}: {count} {what}")
-    with Bar(is_quiet=here.is_quiet) as bar:
-        checks = examine(here.paths, must_have_config=here.must_have_config, space=space, follow=bar.follow)
+    with here.progress() as bar:
+        checks = examine(here.paths, must_have_config=here.must_have_config, space=space, follow=bar.step)
 
     is_well = all(check.is_ok for check in checks)
     return Output([shown(check) for check in checks], lambda: check_lines(checks), exit_code=0 if is_well else 1)
@@ -113,13 +113,7 @@ def audit(
         if caller and not found and not state.registry.audit_entries(alias=caller):
             enrollment.named(state.registry, caller)  # says which names there are
 
-    def tell() -> None:
-        if not found:
-            remark("nothing happened in that time")
-        for entry in found:
-            say(_line(entry))
-
-    return Output([_entry_facts(entry) for entry in found], tell)
+    return Output(list(map(_entry_facts, found)), map(_line, found), empty="nothing happened in that time")
 
 
 def _entry_facts(entry: Entry) -> dict[str, object]:

@@ -35,12 +35,14 @@ class Output(NamedTuple):
         tell: for people: a text for stdout, its lines, each as `row` writes it, or what says it.
         notes: for people, beside the one or the other.
         exit_code: what the command ends with.
+        empty: for people, where there are no lines.
     """
 
     data: Any
     tell: str | Iterable[str] | Callable[[], None] = ()
     notes: Sequence[str] = ()
     exit_code: int = 0
+    empty: str = ""
 
 
 Work = Callable[..., Output | Coroutine[Any, Any, Output] | None]
@@ -102,8 +104,11 @@ def _print(output: Output, indent: int | None, *, as_json: bool) -> None:
     elif callable(output.tell):
         output.tell()
     else:
-        for line in output.tell:
+        lines = list(output.tell)
+        for line in lines:
             row(line)
+        if output.empty and not lines:
+            remark(output.empty)
     note(*output.notes)
     if output.exit_code:
         raise typer.Exit(output.exit_code)

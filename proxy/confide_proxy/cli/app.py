@@ -56,7 +56,7 @@ COMMANDS: Final[Groups] = {
         Entry("sync", "sync", "Send what was changed here, fetch what was changed elsewhere."),
         Entry(
             "watch",
-            "sync",
+            "watch",
             "Keep folders the same as the daemon's memory while no agent runs.",
             "confide watch ~/app ~/site",
         ),

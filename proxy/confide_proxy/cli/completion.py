@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
@@ -38,3 +38,21 @@ def project_names(incomplete: str) -> list[str]:
         known = {each.name for each in kept if each.state is not State.FORGOTTEN}
         return sorted(name for name in known if name.startswith(incomplete))[:MOST]
     return []
+
+
+_SHOWN: Final = "As confide ls or a search shows it."
+PathOf = Annotated[str, typer.Argument(metavar="PATH|ID", help=_SHOWN, autocompletion=memory_paths)]
+PathsOf = Annotated[
+    list[str],
+    typer.Argument(metavar="PATH|ID...", help="Files or notes, as confide ls shows them.", autocompletion=memory_paths),
+]
+Meant = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[PATH|ID]...",
+        help="Files, folders or globs, as confide ls shows them.",
+        autocompletion=memory_paths,
+        show_default=False,
+    ),
+]
+"""What a command is about that takes several files, or all."""

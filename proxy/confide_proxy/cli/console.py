@@ -76,6 +76,9 @@ ProjectDir = Annotated[
     Path, typer.Option("--project", "-p", metavar="DIR", help="The project's folder.", show_default="here")
 ]
 
+IsGlobal = Annotated[bool, typer.Option("--global", "-g", help="In the memory that all projects share.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
 DEADLINE_S: Final = 30.0
 """Of one request to the daemon."""
 QUESTION_S: Final = 4.0

@@ -17,8 +17,8 @@ from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_crypto.sealing.roster_entry import Device
 from confide_memory.documents import Asks
 from confide_proxy import addons
-from confide_proxy.cli.console import Here, Output, command, confirmed, identified, remark, row, say
-from confide_proxy.cli.devices import Name, Yes, ask, connected
+from confide_proxy.cli.console import Here, Output, Yes, command, confirmed, identified, remark, row, say
+from confide_proxy.cli.devices import Name, ask, connected
 from confide_proxy.devices import roster_client
 from confide_proxy.devices.connection import SpaceConnection
 from confide_proxy.devices.keyring import Keyring

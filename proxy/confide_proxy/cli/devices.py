@@ -38,7 +38,6 @@ device_app = typer.Typer()
 
 _LOOK_AGAIN_S = 5.0
 """While waiting for a machine to join, should the daemon's word of it be lost."""
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Words = Annotated[
     str | None,
     typer.Option("--words", help="The six words that the other machine shows; left out, they are asked for."),

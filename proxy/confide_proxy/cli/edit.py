@@ -12,20 +12,20 @@ import time
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-import typer
+from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_memory.answers import ask, local_time
 from confide_memory.documents import GLOBAL_PROJECT, composed, is_in_memory
 from confide_memory.tools import call as call_keys
-from confide_proxy.cli.completion import memory_paths
+from confide_proxy.cli.completion import PathOf, PathsOf
 from confide_proxy.cli.console import (
     DEADLINE_S,
     Here,
+    IsGlobal,
     Output,
     ProjectDir,
+    Yes,
     agreed,
     command,
     counted,
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from confide_proxy.mcp.client import Client
 
 _SHOWN: Final = 8
-IsGlobal = Annotated[bool, typer.Option("--global", "-g", help="In the memory that all projects share.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +64,8 @@ class Target:
 @command
 async def rm(
     here: Here,
-    names: Annotated[
-        list[str],
-        typer.Argument(metavar="PATH|ID...", help="As confide ls or a search shows them.", autocompletion=memory_paths),
-    ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    names: PathsOf,
+    yes: Yes = False,
     is_global: IsGlobal = False,
     project: ProjectDir = Path(),
 ) -> Output:
@@ -116,9 +112,7 @@ async def rm(
 @command
 def edit(
     here: Here,
-    name: Annotated[
-        str, typer.Argument(metavar="PATH|ID", help="As confide ls or a search shows it.", autocompletion=memory_paths)
-    ],
+    name: PathOf,
     is_global: IsGlobal = False,
     project: ProjectDir = Path(),
 ) -> Output:

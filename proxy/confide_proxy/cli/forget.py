@@ -16,9 +16,20 @@ from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.globs import normal
 from confide_memory.note_names import is_id
-from confide_proxy.cli.completion import memory_paths
-from confide_proxy.cli.console import DEADLINE_S, Here, Output, agreed, command, counted, identified, note, row
-from confide_proxy.cli.edit import IsGlobal
+from confide_proxy.cli.completion import Meant
+from confide_proxy.cli.console import (
+    DEADLINE_S,
+    Here,
+    IsGlobal,
+    Output,
+    Yes,
+    agreed,
+    command,
+    counted,
+    identified,
+    note,
+    row,
+)
 from confide_proxy.cli.search import document_of
 from confide_proxy.sync.project import Project
 
@@ -33,21 +44,13 @@ _MOST_STEPS: Final = 20_000
 @command
 async def forget(
     here: Here,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[PATH|ID]...",
-            help="Files, folders or globs, as confide ls shows them.",
-            autocompletion=memory_paths,
-            show_default=False,
-        ),
-    ] = None,
+    names: Meant = None,
     of: Annotated[
         str, typer.Option("--project", "-p", metavar="NAME|DIR", help="Of this project; without a path all of it.")
     ] = "",
     undo: Annotated[bool, typer.Option("--undo", help="Take what has these names again.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be forgotten.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     is_global: IsGlobal = False,
 ) -> Output:
     """Take files off the daemon for good, with all their revisions; the files on your machines stay, and are not sent again."""

@@ -20,14 +20,16 @@ from confide_memory.classes import UNTRUSTED
 from confide_memory.commands.group import parsed_by
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.forms import MAX_REVISIONS
-from confide_proxy.cli.completion import memory_paths, project_names
+from confide_proxy.cli.completion import PathOf, project_names
 from confide_proxy.cli.console import (
     DEADLINE_S,
     QUESTION_S,
     Here,
+    IsGlobal,
     Output,
     ProjectDir,
     TakesRevision,
+    Yes,
     agreed,
     command,
     counted,
@@ -48,13 +50,6 @@ transcript_app = typer.Typer()
 
 _DOCUMENT = re.compile(rf"sessions/\d{{4}}-\d\d-\d\d-({'|'.join(TRANSCRIPT_SOURCES)})-([A-Za-z0-9_-]+)\.md")
 _SESSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
-PathOf = Annotated[
-    str,
-    typer.Argument(
-        metavar="PATH|ID", help="As a search shows it, e.g. memory/2026-11-20.md.", autocompletion=memory_paths
-    ),
-]
-IsGlobal = Annotated[bool, typer.Option("--global", "-g", help="The memory that all projects share.")]
 
 
 @parsed_by(TakesRevision)
@@ -84,15 +79,14 @@ async def history(
         answer = await ask(client.connection, "history", body, timeout_s=DEADLINE_S)
     revisions = answer["revisions"]
 
-    def tell() -> None:
-        width = max((len(entry["author"]) for entry in revisions), default=0)
-        for entry in revisions:
-            size = "deleted" if entry["deleted"] else counted(entry["bytes"], "byte")
-            clash = "  two versions of some lines" if entry["clash"] else ""
-            clash += "  untrusted" if entry["class"] == UNTRUSTED else ""
-            row(f"{entry['revision']:>4}  {local_time(entry['time'])}  {entry['author']:<{width}}  {size}{clash}")
-
-    return Output({"project": name, "path": path, "revisions": revisions}, tell)
+    width = max((len(entry["author"]) for entry in revisions), default=0)
+    lines = []
+    for entry in revisions:
+        size = "deleted" if entry["deleted"] else counted(entry["bytes"], "byte")
+        clash = "  two versions of some lines" if entry["clash"] else ""
+        clash += "  untrusted" if entry["class"] == UNTRUSTED else ""
+        lines.append(f"{entry['revision']:>4}  {local_time(entry['time'])}  {entry['author']:<{width}}  {size}{clash}")
+    return Output({"project": name, "path": path, "revisions": revisions}, lines)
 
 
 async def _difference(here: Here, folder: Path, path: str, revision: int | None, *, is_global: bool) -> Output:
@@ -138,16 +132,13 @@ _DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 async def deleted(here: Here, is_global: IsGlobal = False, project: ProjectDir = Path()) -> Output:
     """List the files that were deleted and can be restored."""
     answer, name = await _ask(here, project, "deleted", {}, is_global=is_global)
-    documents = answer["documents"]
-
-    def tell() -> None:
-        for entry in documents:
-            when = f"deleted {local_time(entry['time'])} by {entry['author']}"
-            row(f"{entry['path']}  {when}, restorable until {local_time(entry['restorableUntil'])}")
-        if not documents:
-            remark(f"nothing that was deleted in {name} can be restored")
-
-    return Output({"project": name, "documents": documents}, tell)
+    lines = (
+        f"{entry['path']}  deleted {local_time(entry['time'])} by {entry['author']}, "
+        f"restorable until {local_time(entry['restorableUntil'])}"
+        for entry in answer["documents"]
+    )
+    empty = f"nothing that was deleted in {name} can be restored"
+    return Output({"project": name, "documents": answer["documents"]}, lines, empty=empty)
 
 
 @command
@@ -249,7 +240,7 @@ async def list_sessions(here: Here, project: ProjectDir = Path()) -> Output:
 async def forget(
     here: Here,
     session: Annotated[str, typer.Argument(help="Its id, or a path as a search shows it.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     agent: Annotated[str | None, typer.Option("--agent", help="Whose session: claude-code or codex.")] = None,
     project: ProjectDir = Path(),
 ) -> Output:

@@ -22,6 +22,7 @@ from confide_proxy.cli.completion import memory_paths, project_names
 from confide_proxy.cli.console import (
     DEADLINE_S,
     Here,
+    IsGlobal,
     Output,
     ProjectDir,
     command,
@@ -60,7 +61,6 @@ Project_ = Annotated[
         "--only", metavar="PROJECT", help="Another project, as confide projects names it.", autocompletion=project_names
     ),
 ]
-IsGlobal = Annotated[bool, typer.Option("--global", "-g", help="The memory that all projects share, alone.")]
 
 
 @command

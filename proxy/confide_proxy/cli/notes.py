@@ -10,7 +10,7 @@ import typer
 
 from confide_memory.commands.group import Command, parsed_by
 from confide_memory.documents import GLOBAL_PROJECT, composed
-from confide_proxy.cli.console import Here, Output, ProjectDir, command, identified, input_text, one_line
+from confide_proxy.cli.console import Here, IsGlobal, Output, ProjectDir, command, identified, input_text, one_line
 from confide_proxy.cli.search import call
 from confide_proxy.errors import InputError
 from confide_proxy.offline import said_before
@@ -44,7 +44,7 @@ def store(
     heading: Annotated[str | None, typer.Option("--heading", help="Append below this heading.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the file, or the heading's section.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Store a line that is there already once more.")] = False,
-    is_global: Annotated[bool, typer.Option("--global", "-g", help="In the memory that all projects share.")] = False,
+    is_global: IsGlobal = False,
     title: Annotated[str | None, _field("--title", help="What it is called.")] = None,
     tag: Annotated[list[str] | None, _field("--tag", "-t", metavar="TAG", help="Again for each.")] = None,
     kind: Annotated[str | None, _field("--type", help="Such as decision.", metavar="TYPE")] = None,

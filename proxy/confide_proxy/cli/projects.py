@@ -36,12 +36,9 @@ def list_folders(here: Here) -> Output:
     """List the folders that were projects on this machine, and how they came by their names."""
     kept = [each for each in ProjectNames(here.paths.projects).all() if each.state is not State.FORGOTTEN]
 
-    def tell() -> None:
-        for each in kept:
-            say(f"{each.name}  {printable(each.home)}  {_SAID[each.state].format(claim=each.claim)}")
-
+    lines = (f"{each.name}  {printable(each.home)}  {_SAID[each.state].format(claim=each.claim)}" for each in kept)
     found = [{"project": one.name, "folder": one.home, "claim": one.claim, "state": one.state.value} for one in kept]
-    return Output(found, tell)
+    return Output(found, lines)
 
 
 @project_app.command("allow")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from confide_crypto.errors import ConfideError
-from confide_proxy.cli.console import AsJson, Here, Output, agreed, clock, command, counted, print_json, row, say
+from confide_proxy.cli.console import AsJson, Here, Output, Yes, agreed, clock, command, counted, print_json, row, say
 from confide_proxy.errors import ToolError
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.offline.journal import Entry, Journal
@@ -82,7 +82,7 @@ def retry(
 async def drop(
     here: Here,
     identity: Annotated[str, typer.Argument(metavar="ID", help="As `confide queue` shows it; its beginning will do.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> Output:
     """Throw one away for good; `damaged` stands for all that cannot be read."""
     journal = Journal(here.paths.journal)

@@ -18,8 +18,8 @@ from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card, Device
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 from confide_memory.commands.doing import doing
-from confide_proxy.cli.console import AsJson, Here, Output, command, confirmed, print_json, remark, say
-from confide_proxy.cli.devices import Yes, ask, connected
+from confide_proxy.cli.console import AsJson, Here, Output, Yes, command, confirmed, print_json, remark, say
+from confide_proxy.cli.devices import ask, connected
 from confide_proxy.devices.members import facts, find, remover, require_keys
 from confide_proxy.errors import DeviceError, UnshownError
 from confide_proxy.link.daemon import load_pin

@@ -16,10 +16,11 @@ from confide_memory.answers import ask, local_time
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.globs import is_glob, matches, normal
 from confide_memory.note_names import is_id
-from confide_proxy.cli.completion import memory_paths
+from confide_proxy.cli.completion import Meant
 from confide_proxy.cli.console import (
     DEADLINE_S,
     Here,
+    IsGlobal,
     Output,
     command,
     counted,
@@ -28,7 +29,6 @@ from confide_proxy.cli.console import (
     remark,
     row,
 )
-from confide_proxy.cli.history import IsGlobal
 from confide_proxy.cli.listing import moment_of
 from confide_proxy.cli.search import document_of
 from confide_proxy.errors import FolderError
@@ -45,15 +45,7 @@ _SHOWN: Final = 8
 @command
 async def restore(
     here: Here,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[PATH|ID]...",
-            help="A file, or several files, folders and globs that were deleted.",
-            autocompletion=memory_paths,
-            show_default=False,
-        ),
-    ] = None,
+    names: Meant = None,
     revision: Annotated[
         int | None,
         typer.Option("--revision", "-r", min=1, help="Which one, of one file; the last other text if left out."),

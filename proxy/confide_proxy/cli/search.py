@@ -22,7 +22,7 @@ from confide_memory.commands.group import parsed_by
 from confide_memory.documents import STOP_WORDS, composed, has_clash
 from confide_memory.note_names import is_id
 from confide_memory.tools import call as call_keys
-from confide_proxy.cli.completion import memory_paths
+from confide_proxy.cli.completion import PathOf
 from confide_proxy.cli.console import (
     Here,
     Output,
@@ -171,12 +171,7 @@ _LEAST_STEM: Final = 4
 @command
 async def read(
     here: Here,
-    path: Annotated[
-        str,
-        typer.Argument(
-            metavar="PATH|ID", help="As a search shows it, e.g. memory/2026-11-20.md.", autocompletion=memory_paths
-        ),
-    ],
+    path: PathOf,
     start: Annotated[int, typer.Option("--from", min=1, help="The first line.")] = 1,
     lines: Annotated[int, typer.Option("--lines", min=1, max=2000, help="How many lines.")] = 2000,
     revision: Annotated[int | None, typer.Option("--revision", "-r", min=1, help="An older one.")] = None,

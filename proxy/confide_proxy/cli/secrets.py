@@ -14,6 +14,7 @@ import typer
 
 from confide_crypto.errors import ConfideError, printable
 from confide_memory.answers import local_time
+from confide_memory.commands.progress import Progress
 from confide_memory.documents import MAX_TEXT_BYTES
 from confide_proxy.cli.console import (
     Here,
@@ -24,12 +25,9 @@ from confide_proxy.cli.console import (
     counted,
     identified,
     remark,
-    row,
     say,
-    terminal,
 )
 from confide_proxy.cli.device_removal import documents_of
-from confide_proxy.cli.progress import SyncProgress
 from confide_proxy.devices import roster_client
 from confide_proxy.errors import NoSecretError
 from confide_proxy.sealing.open import open_secret, secret_id_of
@@ -88,13 +86,13 @@ async def _rescan(here: Here, project: Project, is_sure: bool | None, is_quiet: 
         keys = keyring.keys
         sealer = Sealer(policy_of(here.config.secrets), lambda: keys, lambda: prints, client.sealing.known)
 
-        def rescan(bar: SyncProgress) -> Rescan:
+        def rescan(bar: Progress) -> Rescan:
             return Rescan(
                 client.connection, sealer, deposit, lambda done, total: bar.follow(done, total, "stored texts")
             )
 
         if not is_sure:
-            with SyncProgress(terminal(stderr=True)) as bar:
+            with Progress() as bar:
                 looking = rescan(bar)
                 outcome = await looking.look()
             await looking.report(_left(outcome, is_dry=True))
@@ -104,7 +102,7 @@ async def _rescan(here: Here, project: Project, is_sure: bool | None, is_quiet: 
                 return outcome, True
             if outcome.found and not await confirmed(_question(outcome)):
                 return outcome, True
-        with SyncProgress(terminal(stderr=True)) as bar:
+        with Progress() as bar:
             sealing = rescan(bar)
             outcome = await sealing.run()
         await sealing.report(_left(outcome, is_dry=False))
@@ -122,14 +120,12 @@ async def list_secrets(here: Here, project: ProjectDir = Path()) -> Output:
             places = await documents_of(client, [one["id"] for one in found])
     found = [one | {"documents": places.get(one["id"], [])} for one in found]
 
-    def tell() -> None:
-        for one in found:
-            where = ", ".join(one["documents"]) or "no document that was found"
-            row(f"(sealed:{one['kind']}:{one['id']})  {local_time(one['at'])}  epoch {one['epoch']}  {where}")
-        if not found:
-            remark("nothing is sealed in this space")
-
-    return Output(found, tell)
+    lines = (
+        f"(sealed:{one['kind']}:{one['id']})  {local_time(one['at'])}  epoch {one['epoch']}  "
+        f"{', '.join(one['documents']) or 'no document that was found'}"
+        for one in found
+    )
+    return Output(found, lines, empty="nothing is sealed in this space")
 
 
 @secrets_app.command("show", epilog="confide secrets show '(sealed:github-token:0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f)'")

@@ -1,18 +1,10 @@
-"""`confide sync`, `quickstart` and `watch`: the files of folders and the daemon are made the same, once or for good (docs/files.md).
-
-`watch` streams like a session does, and takes turns with them: who holds a folder's seat watches it. One connection carries several
-folders.
-"""
+"""`confide sync` and `quickstart`: the files of a folder and the daemon are made the same, once (docs/files.md)."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -20,14 +12,9 @@ import typer
 
 from confide_crypto.errors import (
     EXIT_STORAGE,
-    ConfideError,
-    DeniedError,
-    HandshakeError,
-    KeyFileError,
     RequestError,
-    printable,
 )
-from confide_crypto.transport.task_group import TaskGroup
+from confide_memory.commands.progress import Progress
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_proxy.cli import markdown_offer, setup
 from confide_proxy.cli.console import (
@@ -38,41 +25,26 @@ from confide_proxy.cli.console import (
     confirmed,
     counted,
     identified,
-    json_text,
     note,
     remark,
     row,
     say,
-    terminal,
 )
-from confide_proxy.cli.progress import SyncProgress
 from confide_proxy.cli.search import call, ignored_notes, send_queue
-from confide_proxy.config import ProxyConfig
 from confide_proxy.devices import connection as space_connection
-from confide_proxy.errors import DaemonStartError, FolderError, KeyringError, NotJoinedError
+from confide_proxy.errors import DaemonStartError, FolderError, NotJoinedError
 from confide_proxy.link import founding
 from confide_proxy.link.daemon import load_pin
-from confide_proxy.paths import Paths, memory_notices
+from confide_proxy.paths import memory_notices
 from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
-    from confide_proxy.link.services import Services
     from confide_proxy.mcp.client import Client
-    from confide_proxy.sync.ledger import SyncReport
 
-MOST_NAMED: Final = 100
-"""Files of one comparison that are named."""
-FOLDERS_A_LINK: Final = 7
-"""A connection attaches at most 8 projects, and one of them is the global one."""
 _NAMED: Final = 3
 _COUNTED: Final = ("filesSent", "filesPulled", "filesRemoved", "chunksUpdated", "duration")
 _MOST_CALLS: Final = 144
 """A day of them."""
-END_DEADLINE_S: Final = 0.8
-_GOODBYE_S: Final = 0.4
-_FINAL = (KeyFileError, KeyringError, NotJoinedError, HandshakeError)
-"""What no further attempt mends; that a key is locked or a daemon down may change at any time."""
-_FINAL_DENIALS: Final = frozenset({"unknown", "revoked", "expired", "invite"})
 
 
 @command
@@ -176,7 +148,7 @@ def quickstart(
 async def _compared(here: Here, project: Project, *, force: bool, is_meant: bool = False) -> dict[str, Any]:
     async with here.client(project) as client:
         client.files.means_deletions = is_meant or await _is_meant(client, project)
-        with SyncProgress(terminal(stderr=True)) as bar:
+        with Progress() as bar:
             client.files.on_progress = lambda done, total: bar.follow(done, total, "files")
             await send_queue(client, here)
             sent: dict[str, Any] = {}
@@ -241,213 +213,3 @@ async def until_indexed(
         result["warnings"] = step["warnings"]
         status = await client.call("memory_status", {})
     return result, status
-
-
-def watch(
-    context: typer.Context,
-    folders: Annotated[
-        list[Path] | None, typer.Argument(metavar="[DIR]...", help="Project folders; this one if none is named.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Say what is done as JSON lines on stdout.")] = False,
-) -> None:
-    """Keep project folders and the daemon the same, with no agent running; until it is told to end."""
-    here: Here = context.obj
-    asked = list(map(_folder, folders or [Path()]))
-    served = {project.root: project for project in asyncio.run(_named(here, asked))}
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="confide: %(levelname)s: %(message)s")
-    failure = asyncio.run(_serve(here.paths, here.config, list(served.values()), Teller(as_json=as_json)))
-    if failure is not None:
-        raise failure
-
-
-class Teller:
-    """Says what is done, for people on stderr or as JSON lines on stdout: names and counts, nothing of what is in files."""
-
-    def __init__(self, *, as_json: bool) -> None:
-        self._as_json = as_json
-
-    def say(self, event: str, text: str, **facts: Any) -> None:
-        """One line: `facts` are the JSON's members beside `event`."""
-        if self._as_json:
-            sys.stdout.write(json_text({"event": event, **facts}) + "\n")
-            sys.stdout.flush()
-        else:
-            remark(f"confide: {text}")
-
-    def report(self, project: str, report: SyncReport, is_comparison: bool) -> None:
-        """What a comparison or a change came to, if anything."""
-        counts = {"sent": report.sent, "received": report.pulled, "removed": report.removed}
-        if any(counts.values()):
-            told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-            self.say("synced", f"{project}: {told}", project=project, **counts)
-        for path in map(printable, report.removed_paths[:MOST_NAMED]):
-            self.say("removed", f"{project}: removed {path}", project=project, path=path)
-        if is_comparison and self._as_json:
-            self.say("compared", "", project=project, files=report.files_scanned)
-
-
-class Watch:
-    """The folders of one link. `ended` is told of a failure that no further attempt mends."""
-
-    def __init__(
-        self,
-        paths: Paths,
-        config: ProxyConfig,
-        served: list[Project],
-        teller: Teller,
-        ended: asyncio.Future[ConfideError],
-        services: Services,
-    ) -> None:
-        from confide_proxy.link.connection_terms import attach_body
-        from confide_proxy.link.key_rotation import MachineKeys
-        from confide_proxy.link.link import Callbacks, Link
-        from confide_proxy.mcp.fallback import Fallback
-        from confide_proxy.offline.outage import backlog
-        from confide_proxy.sealing.context import Sealing
-        from confide_proxy.sealing.tool_calls import SealedCalls
-        from confide_proxy.sync.watching.streamer import Streamer
-        from confide_proxy.sync.workspace import Files
-
-        self._teller = teller
-        self._services = services
-        self._ended = ended
-        self._reason = ""
-        self._group: TaskGroup
-        machine = MachineKeys(paths)
-        self.sealing = Sealing(paths, config, machine)
-        self._files = Files(
-            paths,
-            config,
-            *served,
-            sealing=self.sealing,
-            on_report=teller.report,
-            backlog=backlog,
-            on_news=lambda: self._group.create_task(
-                services.attempt("looking for news of devices", self._streamer.look_again)
-            ),
-            services=services,
-        )
-        self._files.on_ignored = lambda said: teller.say("ignored", said)
-        bodies = {folder.project: attach_body(folder.project, config) for folder in self._files.folders}
-        callbacks = Callbacks(
-            on_up=self._on_up,
-            on_request=self._files.on_request,
-            on_stream=self._files.on_stream,
-            on_down=self._on_down,
-            on_renewed=self._on_renewed,
-            on_locked=self.sealing.keyring.unlock,
-        )
-        # The link attaches the global project alone; each folder's follows when it is streamed, so that one which is denied to this
-        # machine does not keep the others down.
-        self.link = Link(paths, config, [bodies[GLOBAL_PROJECT]], callbacks, machine)
-        debounce_s = config.debounce_ms / 1000
-        self._streamer = Streamer(
-            paths.seats, self._files, self.sealing, self.link, bodies, services, debounce_s=debounce_s
-        )
-        sealed = SealedCalls(self.sealing, served[0].name)
-        self._fallback = Fallback(paths, config, served[0], self.link, sealed, self._files)
-
-    async def run(self) -> None:
-        async with TaskGroup() as group:
-            self._group = group
-            group.create_task(self.link.run())
-            keep = self._services.keep
-            group.create_task(keep("attending to keys", lambda: self.sealing.attend(self._streamer.look_again)))
-            group.create_task(keep("keeping receipts", lambda: self.link.receipts.keep_fresh(self.link)))
-
-    async def _on_up(self, attached: dict[str, Any]) -> None:
-        await self._streamer.on_up(attached, self._group.create_task)
-        if self._fallback.has_queue:
-            self._fallback.send_queue(lambda: None)
-        self._reason = ""
-        self._teller.say("up", "the link is up", space=str(attached["space"]))
-
-    def _on_down(self, reason: ConfideError) -> None:
-        self._streamer.on_down()
-        self._fallback.on_down()
-        is_final = isinstance(reason, _FINAL) and not isinstance(reason, DeniedError)
-        if is_final or (isinstance(reason, DeniedError) and reason.reason in _FINAL_DENIALS):
-            if not self._ended.done():
-                self._ended.set_result(reason)
-        elif str(reason) != self._reason:  # not once for every attempt
-            self._reason = str(reason)
-            self._teller.say("down", f"the link is down, trying again: {reason}", reason=str(reason))
-
-    async def _on_renewed(self, attached: dict[str, Any]) -> None:
-        self._streamer.on_renewed(attached, self._group.create_task)
-
-
-def grouped(served: Iterable[Project]) -> list[list[Project]]:
-    """The projects by connection: at most `FOLDERS_A_LINK` on each, and two clones of one project never on the same."""
-    groups: list[list[Project]] = []
-    for project in served:
-        for group in groups:
-            if len(group) < FOLDERS_A_LINK and all(other.name != project.name for other in group):
-                group.append(project)
-                break
-        else:
-            groups.append([project])
-    return groups
-
-
-async def _serve(paths: Paths, config: ProxyConfig, served: list[Project], teller: Teller) -> ConfideError | None:
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[ConfideError] = loop.create_future()
-    stop = asyncio.Event()
-    hang_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]  # nohup
-    for number in (signal.SIGTERM, signal.SIGINT, *hang_up):
-        loop.add_signal_handler(number, stop.set)
-    for project in served:
-        teller.say(
-            "watching", f"watching {project.root} as {project.name}", project=project.name, folder=str(project.root)
-        )
-    from confide_proxy.link.services import Services
-
-    services = Services(paths.seats)
-    watches = [Watch(paths, config, group, teller, ended, services) for group in grouped(served)]
-    async with TaskGroup() as group:
-        tasks = [group.create_task(each.run()) for each in watches]
-        if config.transcripts:
-            from confide_proxy.sync.transcripts.streamer import Transcripts
-
-            transcripts = Transcripts(paths, config, watches[0].link, watches[0].sealing, services)
-            tasks.append(group.create_task(services.keep("sending transcripts", transcripts.run)))
-        if config.hooks:
-            from confide_proxy.hooks.holder.seat import Hooks
-
-            roots = [project.root for project in served]
-            hooks = Hooks(paths, watches[0].link, watches[0].sealing, roots)
-            tasks.append(group.create_task(services.keep("answering hooks", hooks.run)))
-        if config.learn.is_on:
-            from confide_proxy.mcp.client import beside
-
-            for name, work in (await asyncio.to_thread(beside, paths, config)).items():
-                tasks.append(group.create_task(services.keep(name, work)))
-        ended.add_done_callback(lambda _ended: stop.set())
-        await stop.wait()
-        # A thread that waits for a disk must not keep a process that was told to end.
-        timer = threading.Timer(END_DEADLINE_S, os._exit, (ended.result().exit_code if ended.done() else 0,))
-        timer.daemon = True
-        timer.start()
-        try:
-            async with asyncio.timeout(_GOODBYE_S):
-                await asyncio.gather(*(each.link.close() for each in watches))
-        except TimeoutError:
-            pass
-        for task in tasks:
-            task.cancel()
-    services.close()
-    if ended.done():
-        return ended.result()
-    teller.say("ended", "ended")
-    return None
-
-
-async def _named(here: Here, folders: list[Path]) -> list[Project]:
-    return [await identified(here, folder, is_written=True) for folder in folders]
-
-
-def _folder(folder: Path) -> Path:
-    if not folder.is_dir():
-        raise FolderError(str(folder), "is not a folder", hint="name the project's folder")
-    return folder.absolute()

@@ -8,9 +8,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
-
-import typer
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto.errors import RequestError
 from confide_memory.answers import ask
@@ -20,10 +18,11 @@ from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.forms import MAX_LISTED
 from confide_memory.globs import fixed_part, is_glob, matches
 from confide_memory.note_names import is_id
-from confide_proxy.cli.completion import memory_paths
+from confide_proxy.cli.completion import PathsOf
 from confide_proxy.cli.console import (
     DEADLINE_S,
     Here,
+    IsGlobal,
     Output,
     ProjectDir,
     agreed,
@@ -45,18 +44,12 @@ if TYPE_CHECKING:
 _SHOWN: Final = 40
 """Lines of a document that are shown before the question."""
 _MOST_CHARS: Final = 160
-IsGlobal = Annotated[bool, typer.Option("--global", "-g", help="In the memory that all projects share.")]
 
 
 @command
 async def trust(
     here: Here,
-    paths: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="PATH|ID...", help="Files, folders or globs, as confide ls shows them.", autocompletion=memory_paths
-        ),
-    ],
+    paths: PathsOf,
     is_global: IsGlobal = False,
     project: ProjectDir = Path(),
 ) -> Output:

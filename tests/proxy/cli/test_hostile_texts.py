@@ -13,9 +13,9 @@ from tests.support.programs.command import Ended, confide
 from tests.support.programs.commands import AS_TEXT, every
 from tests.support.programs.processes import Machine
 
-from confide_proxy.cli.console import json_text, one_line, shown, terminal
-from confide_proxy.cli.progress import SyncProgress
-from confide_proxy.cli.sync import Teller
+from confide_memory.commands.progress import Progress
+from confide_proxy.cli.console import json_text, one_line, shown
+from confide_proxy.cli.watch import Teller
 
 STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -72,7 +72,7 @@ def test_a_text_keeps_what_is_no_control() -> None:
 
 def test_what_goes_on_for_long_is_told_in_text(capsys: pytest.CaptureFixture[str]) -> None:
     """Progress in the daemon's words, and the lines of `confide watch`."""
-    progress = SyncProgress(terminal(stderr=True))
+    progress = Progress()
     progress._told -= 10
     progress.follow(1, 2, EVIL)
     for as_json in (False, True):

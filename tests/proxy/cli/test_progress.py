@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from confide_proxy.cli import progress
+from confide_memory.commands import progress
 
 
 def test_one_line_every_few_seconds_with_rate_and_remaining_time(
@@ -16,7 +16,7 @@ def test_one_line_every_few_seconds_with_rate_and_remaining_time(
     """The rate is that of the part that goes on, and what the daemon says twice is said once."""
     now = 100.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
-    with progress.SyncProgress(Console(file=io.StringIO())) as bar:
+    with progress.Progress(Console(file=io.StringIO())) as bar:
         for done in range(0, 1000, 10):
             bar.follow(done, 1000, "files")
             now += 0.125

@@ -9,11 +9,11 @@ from types import TracebackType
 from typing import Final, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
 from rich.text import Text
 
-from confide_memory.commands.doing import doing
-from confide_proxy.cli.console import one_line
+from confide_memory.commands.console import doing, one_line, terminal
 
 _MOST_PART: Final = 200
 LINE_S = 5.0
@@ -28,12 +28,15 @@ class _Rate(ProgressColumn):
         return Text(f"{speed:,.0f}/s" if speed else "", style="progress.data.speed")
 
 
-class SyncProgress:
+class Progress:
     """Follows one command through its parts; use with `with`. `follow` is cheap enough to be called for every file."""
 
-    def __init__(self, console: Console) -> None:
-        self._bar: Progress | None = None
-        if console.is_terminal:
+    def __init__(self, console: Console | None = None, *, name: str = "confide", is_quiet: bool = False) -> None:
+        """`name` begins the plain lines; without one, or `is_quiet`, there are none."""
+        console = terminal(stderr=True) if console is None else console
+        self._name = "" if is_quiet else name
+        self._bar: Bar | None = None
+        if console.is_terminal and not is_quiet:
             columns = (
                 TextColumn("{task.description}", markup=False),
                 BarColumn(),
@@ -41,8 +44,8 @@ class SyncProgress:
                 _Rate(),
                 TimeRemainingColumn(),
             )
-            self._bar = Progress(*columns, console=console, transient=True)
-            self._task = self._bar.add_task("connecting", total=None)
+            self._bar = Bar(*columns, console=console, transient=True)
+            self._task = self._bar.add_task("waiting", total=None)
         self._quiet = ExitStack()
         self._part = ""
         self._began = self._told = time.monotonic()
@@ -73,9 +76,13 @@ class SyncProgress:
                 self._bar.reset(self._task, description=part)
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=total)
-        elif total and now - self._told >= LINE_S:
+        elif total and self._name and now - self._told >= LINE_S:
             self._told = now
-            sys.stderr.write(f"confide: {self._line(done, total, now)}\n")
+            sys.stderr.write(f"{self._name}: {self._line(done, total, now)}\n")
+
+    def step(self, part: str, done: int, total: int) -> None:
+        """As `follow`; a total of 0: nobody knows how much there is."""
+        self.follow(done, total or None, part)
 
     def _line(self, done: float, total: float, now: float) -> str:
         line = f"{self._part}: {done:,.0f} of {total:,.0f}"
