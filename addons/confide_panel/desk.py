@@ -15,7 +15,7 @@ from confide_crypto.errors import ConfideError
 from confide_http.door.limits import body_of
 from confide_http.door.refusals import RefusalError
 from confide_http.local.app import Gateway
-from confide_memory.answers import ask
+from confide_memory.wire.operation import ask
 from confide_panel import markdown, rendering
 from confide_panel.visits import Visit
 

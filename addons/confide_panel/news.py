@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from confide_crypto.errors import ConfideError
 from confide_http.local.app import Gateway, Stream
-from confide_memory.answers import ask
+from confide_memory.wire.history import PROJECTS
 from confide_panel import rendering
 from confide_panel.desk import ASK_S, Desk
 
@@ -57,7 +57,7 @@ async def _seen(gateway: Gateway) -> Any:
     if not link.is_up:
         return False
     try:
-        answer = await ask(link, "projects", {"project": gateway.calls.project}, timeout_s=ASK_S)
+        answer = await PROJECTS.ask(link, {"project": gateway.calls.project}, timeout_s=ASK_S)
     except (ConfideError, TimeoutError):
         return None
     return [(each["name"], each["files"], each["updated"]) for each in answer["projects"]]

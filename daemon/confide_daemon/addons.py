@@ -32,10 +32,10 @@ from confide_daemon.spaces.part import SpacePart
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import Prompt, Tool
+from confide_memory.forms import Carried
+from confide_memory.wire.operation import Answerer, Operation
 
 GROUP: Final = "confide.addons.daemon"
-Operation = Callable[..., Awaitable[dict[str, Any]]]
-"""Answers a request of a machine; gets its fields as `confide_memory.requests` has them."""
 
 
 class SessionHost(Protocol):
@@ -63,8 +63,8 @@ class SessionHost(Protocol):
     async def epoch_for(self, key: bytes) -> int | None:
         """Return the newest epoch of the space's devices for a key that is among them, else None."""
 
-    async def ask(self, op: str, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Make a request of the machine. Raises RequestError: it refuses; ConnectionLost, TimeoutError."""
+    async def ask(self, operation: Operation[Any, Any], body: Carried, timeout_s: float) -> Any:
+        """What the machine answers, for `Operation.ask_machine`."""
 
     def publish_here_too(self, change: Change) -> None:
         """Tell all machines of the space of a new revision, this one among them."""
@@ -77,13 +77,13 @@ class SessionPart:
     """Base of what an add-on has in each session.
 
     Attributes:
-        operations: what it answers once the space is open, by the names of requests. They name their projects themselves.
+        operations: what it answers once the space is open, of `Operation.by`. They name their projects themselves.
         early: what it answers also while the space is locked.
         changing: those of them that change documents: they run to their end, whatever becomes of the connection.
     """
 
-    operations: Mapping[str, Operation] = MappingProxyType({})
-    early: Mapping[str, Operation] = MappingProxyType({})
+    operations: Mapping[str, Answerer] = MappingProxyType({})
+    early: Mapping[str, Answerer] = MappingProxyType({})
     changing: Collection[str] = ()
 
     def use(self, space: Space) -> None:

@@ -20,7 +20,7 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from confide_crypto.errors import RequestError
-from confide_memory.errors import InvalidPathError, InvalidTextError, TooLargeError
+from confide_memory.errors import InvalidPathError, InvalidTextError, TooLargeError, UnfitAnswerError
 
 if TYPE_CHECKING:
     from confide_crypto.transport.inbox import Body
@@ -241,6 +241,14 @@ def parsed(text: str) -> datetime | None:
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         return None
+
+
+def local_time(told: str) -> str:
+    """A time of the daemon's (ISO 8601), for people here, with its zone. Raises UnfitAnswerError: it is none."""
+    try:
+        return datetime.fromisoformat(told).astimezone().strftime("%Y-%m-%d %H:%M %Z")
+    except (ValueError, OverflowError):
+        raise UnfitAnswerError from None
 
 
 # Words that every text has. Dropping them costs nothing and saves scanning their long lists.

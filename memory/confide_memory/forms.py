@@ -8,10 +8,12 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import types
+import typing
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import Annotated, Any, Final, get_args, get_origin
 
 from confide_crypto.errors import RequestError, printable
 from confide_memory.documents import BUCKETS
@@ -31,11 +33,28 @@ MAX_REFILLED: Final = 500
 MAX_REVISION: Final = 2**63 - 1
 _HEX: Final = re.compile(r"(?:[0-9a-f]{2})*")
 
-Kind = Callable[[Mapping[str, Any], str], Any]
+Carried = Mapping[str, object]
+"""What a request or an answer carries, as it comes or goes: its fields by their names on the wire."""
+Kind = Callable[[Carried, str], Any]
 """Reads a field of a body by its name. Raises RequestError where it is not of its form."""
+Fields = Mapping[str, Kind]
+"""What one carries: the form of each field, by its name."""
 
 
-def project(body: Mapping[str, Any], name: str = "project") -> str:
+class Coded:
+    """A form of what JSON has no words for: read from a text or a list, and written as one."""
+
+    __slots__ = ("_read", "write")
+
+    def __init__(self, read: Kind, write: Callable[[Any], object]) -> None:
+        self._read = read
+        self.write = write
+
+    def __call__(self, body: Carried, name: str) -> Any:
+        return self._read(body, name)
+
+
+def project(body: Carried, name: str = "project") -> str:
     """The name of a project. Raises RequestError where it is none."""
     value = text({"project": body.get(name)}, "project")
     if not value.strip() or len(value) > MAX_PROJECT_CHARS or not value.isprintable():
@@ -44,7 +63,7 @@ def project(body: Mapping[str, Any], name: str = "project") -> str:
     return value
 
 
-def text(body: Mapping[str, Any], name: str) -> str:
+def text(body: Carried, name: str) -> str:
     """Any text. Raises RequestError where it is none."""
     value = body.get(name)
     if not isinstance(value, str):
@@ -52,17 +71,17 @@ def text(body: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def whole(body: Mapping[str, Any], _name: str) -> dict[str, Any]:
+def whole(body: Carried, _name: str) -> dict[str, Any]:
     """The body as it came, whose form belongs to whoever answers."""
     return dict(body)
 
 
-def raw(body: Mapping[str, Any], name: str) -> Any:
+def raw(body: Carried, name: str) -> Any:
     """A field as it came."""
     return body.get(name)
 
 
-def is_true(body: Mapping[str, Any], name: str) -> bool:
+def is_true(body: Carried, name: str) -> bool:
     """Whether it says so; anything else is no."""
     return body.get(name) is True
 
@@ -70,7 +89,7 @@ def is_true(body: Mapping[str, Any], name: str) -> bool:
 def flag(*, default: bool = False) -> Kind:
     """Yes or no."""
 
-    def flag_of(body: Mapping[str, Any], name: str) -> bool:
+    def flag_of(body: Carried, name: str) -> bool:
         value = body.get(name, default)
         if not isinstance(value, bool):
             raise RequestError("invalid", f"'{name}' must be true or false")
@@ -81,7 +100,12 @@ def flag(*, default: bool = False) -> Kind:
 
 def optional(kind: Kind, default: Any = None) -> Kind:
     """What may be left out."""
-    return lambda body, name: default if body.get(name) is None else kind(body, name)
+    write = _writer(kind)
+
+    def optional_of(body: Carried, name: str) -> Any:
+        return default if body.get(name) is None else kind(body, name)
+
+    return Coded(optional_of, lambda value: None if value is None else write(value)) if write else optional_of
 
 
 def later(kind: Kind) -> Kind:
@@ -90,7 +114,7 @@ def later(kind: Kind) -> Kind:
 
 
 def _bounded(form: str, least: int, most: int, default: int | None = None) -> Kind:
-    def bounded_of(body: Mapping[str, Any], name: str) -> int:
+    def bounded_of(body: Carried, name: str) -> int:
         value = body.get(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise RequestError("invalid", f"'{name}' must be {form}")
@@ -115,21 +139,23 @@ def count(most: int, *, least: int = 0) -> Kind:
     return _bounded(f"a number from {least} to {most}", least, most)
 
 
-def hexed(size: int) -> Kind:
-    """So many bytes, in lower-case hex."""
+def hexed(size: int, *, or_empty: bool = False) -> Kind:
+    """So many bytes, in lower-case hex; `or_empty`: or none."""
 
-    def hexed_of(body: Mapping[str, Any], name: str) -> bytes:
+    def hexed_of(body: Carried, name: str) -> bytes:
         value = body.get(name)
+        if or_empty and value == "":
+            return b""
         if not isinstance(value, str) or len(value) != 2 * size or not _HEX.fullmatch(value):
             raise RequestError("invalid", f"'{name}' must be {2 * size} lower-case hex digits")
         return bytes.fromhex(value)
 
-    return hexed_of
+    return Coded(hexed_of, bytes.hex)
 
 
 def data(most: int) -> Kind:
     """At most so many bytes, in base64."""
-    return lambda body, name: decoded(body.get(name), name, most)
+    return Coded(lambda body, name: decoded(body.get(name), name, most), encoded)
 
 
 def decoded(value: object, name: str, most: int) -> bytes:
@@ -150,19 +176,19 @@ def decoded(value: object, name: str, most: int) -> bytes:
 def sized(size: int) -> Kind:
     """Just so many bytes, in base64."""
 
-    def sized_of(body: Mapping[str, Any], name: str) -> bytes:
+    def sized_of(body: Carried, name: str) -> bytes:
         found = decoded(body.get(name), name, size)
         if len(found) != size:
             raise RequestError("invalid", f"'{name}' must have {size} bytes")
         return found
 
-    return sized_of
+    return Coded(sized_of, encoded)
 
 
 def choice(choices: tuple[str, ...]) -> Kind:
     """One of these words."""
 
-    def choice_of(body: Mapping[str, Any], name: str) -> str:
+    def choice_of(body: Carried, name: str) -> str:
         value = text(body, name)
         if value not in choices:
             raise RequestError("invalid", f"'{name}' must be one of {', '.join(choices)}")
@@ -174,7 +200,7 @@ def choice(choices: tuple[str, ...]) -> Kind:
 def items(most: int, item: Callable[[Any], Any] | None = None) -> Kind:
     """A list, each of whose entries `item` reads."""
 
-    def items_of(body: Mapping[str, Any], name: str) -> list[Any]:
+    def items_of(body: Carried, name: str) -> list[Any]:
         value = body.get(name)
         if not isinstance(value, list):
             raise RequestError("invalid", f"'{name}' must be a list")
@@ -185,54 +211,114 @@ def items(most: int, item: Callable[[Any], Any] | None = None) -> Kind:
     return items_of
 
 
-def buckets(body: Mapping[str, Any], name: str) -> frozenset[int]:
-    """Numbers of buckets of paths (9.3)."""
+def _buckets(body: Carried, name: str) -> frozenset[int]:
     numbers = items(MAX_FILES)(body, name)
     if not all(type(number) is int and 0 <= number < BUCKETS for number in numbers):
         raise RequestError("invalid", f"'{name}' must be numbers below {BUCKETS}")
     return frozenset(numbers)
 
 
-def content_hash(body: Mapping[str, Any], name: str) -> str:
+buckets: Final = Coded(_buckets, sorted)
+"""Numbers of buckets of paths (9.3)."""
+
+
+def content_hash(body: Carried, name: str) -> str:
     """The hash of a document's text, in hex."""
     found: bytes = hexed(HASH_CHARS // 2)(body, name)
     return found.hex()
 
 
-def fields_of(answer: Mapping[str, Any], fields: Mapping[str, Kind]) -> dict[str, Any]:
-    return {name: kind(answer, name) for name, kind in fields.items()}
+def fields_of(body: Carried, fields: Fields, *, with_others: bool = False) -> Any:
+    """The values of these fields; `with_others`: beside all else that came.
+
+    Raises RequestError: one is missing, of another form, or out of its bounds.
+    """
+    return (dict(body) if with_others else {}) | {name: kind(body, name) for name, kind in fields.items()}
+
+
+def written(body: Carried, fields: Fields) -> dict[str, Any]:
+    """A request or an answer as JSON has it."""
+    return {name: write(value) if (write := _writer(fields.get(name))) else value for name, value in body.items()}
+
+
+def _writer(kind: Kind | None) -> Callable[[Any], object] | None:
+    return kind.write if isinstance(kind, Coded) else None
 
 
 def record(**fields: Kind) -> Kind:
     """An object with these fields."""
 
-    def record_of(body: Mapping[str, Any], name: str) -> dict[str, Any]:
+    def record_of(body: Carried, name: str) -> Any:
         return _item(body.get(name), fields)
 
-    return record_of
+    is_coded = any(isinstance(kind, Coded) for kind in fields.values())
+    return Coded(record_of, lambda value: written(value, fields)) if is_coded else record_of
 
 
 def records(most: int, **fields: Kind) -> Kind:
     """A list of at most so many objects with these fields."""
-    return items(most, lambda item: _item(item, fields))
+    return listed(most, record(**fields))
 
 
-def _item(item: Any, fields: Mapping[str, Kind]) -> dict[str, Any]:
+def listed(most: int, kind: Kind) -> Kind:
+    """A list of at most so many of this form."""
+    write, read = _writer(kind), items(most, each(kind))
+    return Coded(read, lambda values: [write(value) for value in values]) if write else read
+
+
+def _item(item: object, fields: Fields) -> Any:
     if not isinstance(item, dict):
         raise RequestError("invalid", "an entry is not an object")
     return fields_of(item, fields)
+
+
+UNREAD: Final = "unread"
+"""Marks a field that goes along for other programs: this one reads it nowhere, so it may be missing, and of any form."""
+
+
+def fields_of_type(carried: type) -> dict[str, Kind]:
+    """The forms of a `TypedDict`'s fields, by their names: see `form_of`."""
+    return {name: form for name, hint in carried.__annotations__.items() if (form := form_of(hint)) is not None}
+
+
+def form_of(hint: Any) -> Kind | None:
+    """The form that a field of this type has; None for one that is not read.
+
+    The last mark of an `Annotated` says it: a form, or how many at most there are in a list. Of what has no mark `bool` is a `flag`, `str`
+    any `text`, a `TypedDict` an object with its fields, and what may be None may be left out.
+    """
+    match get_origin(hint):
+        case typing.NotRequired:
+            return form_of(get_args(hint)[0])
+        case typing.Annotated:
+            marked, *_, mark = get_args(hint)
+            if mark == UNREAD:
+                return None
+            return listed(mark, _certainly(get_args(marked)[0])) if isinstance(mark, int) else mark
+        case typing.Union | types.UnionType:
+            (inner,) = (one for one in get_args(hint) if one is not type(None))
+            return optional(_certainly(inner))
+    if hint is bool:
+        return flag()
+    return text if hint is str else record(**fields_of_type(hint))
+
+
+def _certainly(hint: Any) -> Kind:
+    form = form_of(hint)
+    assert form is not None
+    return form
 
 
 def each(kind: Kind) -> Callable[[Any], Any]:
     return lambda item: kind({"": item}, "")
 
 
-def shown(body: Mapping[str, Any], name: str) -> str:
+def shown(body: Carried, name: str) -> str:
     """A text for people, made printable."""
     return printable(text(body, name))
 
 
-def moment(body: Mapping[str, Any], name: str) -> str:
+def moment(body: Carried, name: str) -> str:
     """A time, ISO 8601 with its zone."""
     value = text(body, name)
     try:
@@ -247,7 +333,7 @@ def moment(body: Mapping[str, Any], name: str) -> str:
 
 
 def bounded(most: int) -> Kind:
-    def short_of(body: Mapping[str, Any], name: str) -> str:
+    def short_of(body: Carried, name: str) -> str:
         value = text(body, name)
         if len(value) > most:
             raise RequestError("invalid", f"'{name}' is too long")
@@ -264,3 +350,15 @@ def encoded(data: bytes) -> str:
 def encoded_or_none(data: bytes | None) -> str | None:
     """The same of what may be missing."""
     return None if data is None else encoded(data)
+
+
+# The types of fields with their forms, for the tables of what is carried.
+Project = Annotated[str, project]
+Shown = Annotated[str, shown]
+Told = Annotated[str, optional(shown, "")]
+"""What may be left out, shown where it is there."""
+Moment = Annotated[str, moment]
+ContentHash = Annotated[str, content_hash]
+Revision = Annotated[int, revision]
+Size = Annotated[int, count(2**53 - 1)]
+Mark = Annotated[str, bounded(256)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import random
 import re
 from contextlib import suppress
@@ -13,14 +14,15 @@ import pytest
 from tests.support.daemon.hostile import RESULTS, sendable, wronged
 from tests.support.draws import draws
 
-import confide_memory.requests
-import confide_memory.sealed_answers  # noqa: F401 - each of these adds what it has
+import confide_http.door.wire  # noqa: F401 - each of these adds what it has
+import confide_memory.wire.history
+import confide_memory.wire.sealing  # noqa: F401
 import confide_night.order.wire  # noqa: F401
-import confide_transfer.move.shared.moved  # noqa: F401
-from confide_memory import answers, wire
+import confide_transfer.move.shared.moved
+import confide_transfer.shared.wire  # noqa: F401
 from confide_memory.errors import UnfitAnswerError
 from confide_memory.tools import result as results
-from confide_memory.wire import ANSWERS, REQUESTS
+from confide_memory.wire.operation import OPERATIONS, Nothing, Operation
 from confide_proxy.mcp.catalogue import packaged
 
 ROOT = Path(__file__).parents[2]
@@ -31,18 +33,33 @@ PASSES_ON = {"link/link.py", "gateway/exchange.py"}
 
 def test_every_request_of_the_protocol_has_its_answer() -> None:
     rows = re.findall(r"^\| client \| (`[^|]*) \|", (ROOT / "crypto/PROTOCOL.md").read_text(), re.MULTILINE)
-    assert {op for row in rows for op in re.findall(r"`([a-z-]+)`", row)} == {*ANSWERS} == {*REQUESTS}
+    assert {op for row in rows for op in re.findall(r"`([a-z-]+)`", row)} == {*OPERATIONS}
 
 
 def test_one_module_has_a_request() -> None:
     with pytest.raises(ValueError, match=r"of one name: ping$"):
-        wire.add({"ping": {}})
-    with pytest.raises(ValueError, match=r"of one name: roster$"):
-        wire.add(answers={"roster": {}})
+        Operation("ping", Nothing, Nothing)
+
+
+class Said:
+    """A daemon that has one answer."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self.answer = answer
+
+    async def request(self, *_: Any, **__: Any) -> dict[str, Any]:
+        return self.answer
+
+    upload = request
+
+
+def read(op: str, answer: dict[str, Any]) -> dict[str, Any]:
+    """What a machine reads of an answer to a request."""
+    return asyncio.run(OPERATIONS[op].ask(Said(answer), {}, timeout_s=1))
 
 
 def test_no_answer_is_used_unread() -> None:
-    """Whoever asks does it by `answers.ask`, which reads what comes: a check that a caller has to think of is forgotten."""
+    """Whoever asks does it by `Operation.ask`, which reads what comes: a check that a caller has to think of is forgotten."""
     raw = [
         f"{path.relative_to(PROXY)}:{node.lineno}"
         for path in PROXY.rglob("*.py")
@@ -56,15 +73,15 @@ def test_no_answer_is_used_unread() -> None:
     assert raw == []
 
 
-@pytest.mark.parametrize("op", sorted(ANSWERS))
+@pytest.mark.parametrize("op", sorted(OPERATIONS))
 def test_whatever_is_wrong_is_said_to_be_so(op: str) -> None:
     """One error, whatever the field."""
     good = sendable(RESULTS.get(op, {}))
-    answers.read(op, good)
+    read(op, good)
     for seed in range(draws(300, 20)):
         wrong = wronged(random.Random(f"{op}{seed}"), good)
         with suppress(UnfitAnswerError):
-            answers.read(op, sendable(wrong) if isinstance(wrong, dict) else {})
+            read(op, sendable(wrong) if isinstance(wrong, dict) else {})
 
 
 @pytest.mark.parametrize(
@@ -87,17 +104,17 @@ def test_whatever_is_wrong_is_said_to_be_so(op: str) -> None:
 )
 def test_a_field_of_another_form_is_refused(op: str, wrong: dict[str, Any]) -> None:
     with pytest.raises(UnfitAnswerError):
-        answers.read(op, {**sendable(RESULTS[op]), **wrong})
+        read(op, {**sendable(RESULTS[op]), **wrong})
 
 
 def test_an_end_that_is_left_out_is_none() -> None:
     """A list that stops for want of `next` would be taken for all of it."""
     with pytest.raises(UnfitAnswerError):
-        answers.read("record-list", {"records": []})
+        read("record-list", {"records": []})
 
 
 def test_a_newer_daemons_fields_are_left_out() -> None:
-    told = answers.read("put", {"revision": 3, "hash": "h", "merged": False, "newer": [1]})
+    told = read("put", {"revision": 3, "hash": "h", "merged": False, "newer": [1]})
     assert told == {"revision": 3, "text": None}
 
 

@@ -7,11 +7,12 @@ from typing import Any, cast
 import pytest
 
 from confide_crypto.errors import EXIT_UNREACHABLE, RequestError
-from confide_memory import requests, versions
-from confide_memory.answers import ask
+from confide_memory import versions
 from confide_memory.documents import Asks
 from confide_memory.errors import UnknownRequestError
 from confide_memory.versions import is_behind, parsed
+from confide_memory.wire.history import HISTORY
+from confide_memory.wire.session import PING
 
 
 @pytest.mark.parametrize(
@@ -66,22 +67,22 @@ async def test_a_person_is_told_which_version_has_what_the_daemon_does_not_know(
     """Not as a mistake of theirs: it is worth trying again once the daemon is upgraded."""
     old = cast("Asks", Old(code, sentence))
     with pytest.raises(UnknownRequestError) as caught:
-        await ask(old, "ping", {}, timeout_s=1)
+        await PING.ask(old, {}, timeout_s=1)
     assert (caught.value.code, caught.value.exit_code) == ("unavailable", EXIT_UNREACHABLE)
     assert caught.value.message == sentence
     monkeypatch.setitem(versions.SINCE, "ping", "0.3.0")
     with pytest.raises(UnknownRequestError, match=f"^{sentence}, which came with version 0.3.0$") as caught:
-        await ask(old, "ping", {}, timeout_s=1)
+        await PING.ask(old, {}, timeout_s=1)
     assert "upgrade confided" in str(caught.value.hint)
 
 
 async def test_other_refusals_pass_as_they_are() -> None:
     with pytest.raises(RequestError) as caught:
-        await ask(cast("Asks", Old("invalid", "the project is not attached")), "ping", {}, timeout_s=1)
+        await PING.ask(cast("Asks", Old("invalid", "the project is not attached")), {}, timeout_s=1)
     assert caught.value.code == "invalid"
 
 
 def test_members_that_are_not_known_are_passed_over() -> None:
     """A newer end may send more."""
     body = {"project": "p", "path": "a.md", "later": {"x": [1]}}
-    assert requests.read("history", body) == requests.read("history", {"project": "p", "path": "a.md"})
+    assert HISTORY.read(body) == HISTORY.read({"project": "p", "path": "a.md"})

@@ -138,7 +138,7 @@ def asks(file: Path) -> set[str]:
 )
 def test_whoever_asks_has_what_the_answers_are_read_by(module: str) -> None:
     """Else it depends on what else a process has loaded whether an answer can be read."""
-    script = f"from confide_memory import wire; import {module}; print(*wire.ANSWERS)"
+    script = f"from confide_memory.wire import operation; import {module}; print(*operation.OPERATIONS)"
     own = {*subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()}
     files = [path for folder in ("proxy", "addons") for path in (ROOT / folder).rglob("*.py") if asks(path) & own]
     assert len(files) > 2

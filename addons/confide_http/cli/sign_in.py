@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from confide_http.local import devices as by_http
-from confide_memory.answers import local_time
+from confide_memory.documents import local_time
 from confide_proxy.cli.console import Here, Output, agreed, command, remark
 from confide_proxy.cli.devices import connected
 
@@ -48,7 +48,13 @@ async def gateway_approve(
         remark("Approve it only if you have asked for this yourself. Its vendor reads what it asks and finds.")
         await agreed("let it in?", is_sure=is_sure)
         given, days = await by_http.approve(
-            space.connection, said, scope=scope, trusted=trusted, days=days, name=name, projects=project or None
+            space.connection,
+            said,
+            scope=scope,
+            trusted=trusted,
+            days=days,
+            name=name,
+            projects=project or None,
         )
     told = {"application": asked["application"], "redirect": asked["redirect"], "scope": given, "days": days}
     return Output(told, f"approved: {asked['application']} may {by_http.does(given)}; the page goes on by itself")

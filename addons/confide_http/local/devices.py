@@ -6,43 +6,33 @@ Whoever uses that gateway lets the end of its TLS, and the client's vendor, read
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final, TypedDict, cast
+from typing import Final
 
 from confide_crypto.errors import RequestError, printable
 from confide_crypto.keys.identity import typed_words
-from confide_memory.answers import ask, local_time
-from confide_memory.documents import Asks
+from confide_http.door.wire import GATEWAY_END, SIGN_IN, SIGN_IN_APPROVE, ApproveRequest, SignIn
+from confide_memory.documents import Asks, local_time
+from confide_memory.wire.sealing import GATEWAY, GatewayClient
 from confide_proxy.addons import Finding, Told
 
 _DEADLINE_S: Final = 15.0
 
 
-class Client(TypedDict):
-    """A program that comes by the gateway of the server."""
-
-    name: str
-    scope: str
-    trusted: bool
-    expires: str | None
-    used: str | None
-    by: str | None
-
-
-async def clients_of(connection: Asks) -> list[Client]:
+async def clients_of(connection: Asks) -> list[GatewayClient]:
     """Those that the daemon tells of, by name; none where it is an older one, which has no gateway.
 
-    `by`: the key of the machine that has let it in, in hex; None: the operator has, or the daemon is an older one.
+    `by`: the key of the machine that has let it in; None: the operator has, or the daemon is an older one.
     """
     try:
-        answer = await ask(connection, "gateway", {}, timeout_s=_DEADLINE_S)
+        answer = await GATEWAY.ask(connection, {}, timeout_s=_DEADLINE_S)
     except RequestError:
         return []
-    return [cast("Client", {**one, "by": one["by"].hex() if one["by"] else None}) for one in answer["clients"]]
+    return answer["clients"]
 
 
-async def asked(connection: Asks, words: str) -> dict[str, Any]:
+async def asked(connection: Asks, words: str) -> SignIn:
     """What the program asks for whose page shows these words, in whatever form they were typed. Raises RequestError: none does."""
-    return await ask(connection, "sign-in", {"words": typed_words(words)}, timeout_s=_DEADLINE_S)
+    return await SIGN_IN.ask(connection, {"words": typed_words(words)}, timeout_s=_DEADLINE_S)
 
 
 async def approve(
@@ -59,7 +49,7 @@ async def approve(
 
     Raises RequestError: it asks no more, or this machine may not decide.
     """
-    wish = {
+    wish: ApproveRequest = {
         "words": typed_words(words),
         "name": name,
         "scope": scope,
@@ -67,20 +57,18 @@ async def approve(
         "trusted": trusted,
         "days": days,
     }
-    given = await ask(connection, "sign-in-approve", wish, timeout_s=_DEADLINE_S)
-    # An older daemon takes any number.
-    return str(given["scope"]), days if given["days"] is None else int(given["days"])
+    given = await SIGN_IN_APPROVE.ask(connection, wish, timeout_s=_DEADLINE_S)
+    return given["scope"], days if given["days"] is None else given["days"]  # an older daemon takes any number
 
 
 async def end(connection: Asks, name: str) -> None:
     """Shut one out, within a second. Raises RequestError: there is none of this name."""
-    await ask(connection, "gateway-end", {"name": name}, timeout_s=_DEADLINE_S)
+    await GATEWAY_END.ask(connection, {"name": name}, timeout_s=_DEADLINE_S)
 
 
 async def end_those_of(connection: Asks, keys: Collection[bytes]) -> list[str]:
     """Shut out whom machines with these keys have let in; their names. Raises RequestError: this machine may not decide."""
-    wanted = {key.hex() for key in keys}
-    mine = [str(one["name"]) for one in await clients_of(connection) if one["by"] in wanted]
+    mine = [one["name"] for one in await clients_of(connection) if one["by"] in keys]
     for name in mine:
         try:
             await end(connection, name)
@@ -95,7 +83,7 @@ def does(scope: object) -> str:
     return "read and write" if scope == "write" else "read"
 
 
-def line(client: Client) -> str:
+def line(client: GatewayClient) -> str:
     """What one of them may."""
     what = "reads and writes" if client["scope"] == "write" else "reads"
     word = ", as an agent's word" if client["trusted"] else ", untrusted" if client["scope"] == "write" else ""
@@ -107,7 +95,8 @@ def line(client: Client) -> str:
 async def status(connection: Asks) -> Told:
     """What `confide status` tells of them; nothing where there are none."""
     found = await clients_of(connection)
-    return Told({"gatewayClients": found} if found else {}, [line(each) for each in found], heading="by HTTP")
+    shown = [{**one, "by": one["by"].hex() if one["by"] else None} for one in found]
+    return Told({"gatewayClients": shown} if found else {}, [line(each) for each in found], heading="by HTTP")
 
 
 async def findings(connection: Asks) -> list[Finding]:

@@ -143,7 +143,7 @@ class Exchange:
         Raises RefusalError: the daemon cannot keep the call to what its claims say.
         """
         claims = claims or {}
-        if WITHIN in claims and self.link.is_up and not self.link.attached.get("bounds"):
+        if WITHIN in claims and self.link.is_up and not (self.link.attached and self.link.attached["bounds"]):
             raise RefusalError(
                 503,
                 "unavailable",

@@ -9,16 +9,27 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from confide_crypto.errors import RequestError
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.enrollment import check_name, free_name
-from confide_daemon.addons import Operation, SessionHost, SessionPart
+from confide_daemon.addons import SessionHost, SessionPart
 from confide_daemon.errors import GrantError, NotFoundError
-from confide_http.server.access.sign_in import Granted, SignIns, SignInScope, Waiting
+from confide_http.door.wire import (
+    GATEWAY_END,
+    SIGN_IN,
+    SIGN_IN_APPROVE,
+    Approved,
+    ApproveRequest,
+    EndRequest,
+    SignIn,
+    SignInRequest,
+)
+from confide_http.server.access.sign_in import Granted, SignIns, Waiting
 from confide_memory.documents import iso
+from confide_memory.wire.operation import Nothing
 
 MOST_GUESSES: Final = 10
 """Wrong words of one connection within `GUESSES_S`. They have 66 bits: what this bounds is work."""
@@ -33,14 +44,10 @@ class SignInRequests(SessionPart):
         self._sign_ins = SignIns(session.registry)
         self._clock = clock
         self._wrong: deque[float] = deque(maxlen=MOST_GUESSES)
-        self.early: dict[str, Operation] = {
-            "sign-in": self._look,
-            "sign-in-approve": self._approve,
-            "gateway-end": self._end,
-        }
+        self.early = dict([SIGN_IN.by(self._look), SIGN_IN_APPROVE.by(self._approve), GATEWAY_END.by(self._end)])
 
-    async def _look(self, words: str) -> dict[str, Any]:
-        found = await self._found(words)
+    async def _look(self, asked: SignInRequest) -> SignIn:
+        found = await self._found(asked["words"])
         return {
             "application": found.application.name,
             "registered": found.application.is_registered,
@@ -49,28 +56,20 @@ class SignInRequests(SessionPart):
             "expires": iso(found.expires_at),
         }
 
-    async def _approve(
-        self,
-        words: str,
-        name: str,
-        scope: SignInScope,
-        projects: Sequence[str] | None,
-        days: int,
-        *,
-        trusted: bool,
-    ) -> dict[str, Any]:
+    async def _approve(self, asked: ApproveRequest) -> Approved:
+        name, projects = asked["name"], asked["projects"]
         if name:
             check_name(name, "gateway client")
         if projects is not None and not all(one and one.isprintable() for one in projects):
             raise RequestError("invalid", "a project's name cannot be shown")
-        found = await self._found(words)
+        found = await self._found(asked["words"])
         caller = self._session.caller_now()
         granted = Granted(
             name or free_name(found.application.name, ()),
-            scope,
+            "write" if asked["scope"] == "write" else "read",
             None if projects is None else tuple(projects),
-            "trusted" if trusted else "untrusted",
-            days,
+            "trusted" if asked["trusted"] else "untrusted",
+            asked["days"],
             caller.public_key.hex(),
         )
         done = await asyncio.to_thread(self._sign_ins.approve, found, granted)
@@ -78,9 +77,9 @@ class SignInRequests(SessionPart):
             raise _unknown()
         return {"scope": done.scope, "days": done.days}
 
-    async def _end(self, name: str) -> dict[str, Any]:
+    async def _end(self, asked: EndRequest) -> Nothing:
         caller = await self._deciding()
-        if not await asyncio.to_thread(self._session.desk.end_gateway_client, caller.space_id, name):
+        if not await asyncio.to_thread(self._session.desk.end_gateway_client, caller.space_id, asked["name"]):
             raise NotFoundError(
                 "no program of this name reaches the space by HTTP", hint="confide gateway ls lists them"
             )

@@ -34,8 +34,8 @@ from confide_learn.local.suggestions import (
     now,
     write_whole,
 )
-from confide_memory.answers import ask
 from confide_memory.classes import DERIVED, UNTRUSTED, hostile
+from confide_memory.wire.history import LOWER, LowerRequest
 from confide_proxy.hooks import pointers
 from confide_proxy.locks import SEAT_AGAIN_S, Seat
 from confide_proxy.sync import project as projects
@@ -350,9 +350,9 @@ async def _lowered(memory: Memory, exchange: Exchange, *, is_before: bool) -> in
     """
     count = 0
     for project, path, revision in exchange.tainted(is_before=is_before):
-        body = {"project": project, "path": path, "revision": revision}
+        body: LowerRequest = {"project": project, "path": path, "revision": revision}
         try:
-            answer = await ask(memory.connection, "lower", body, timeout_s=_DEADLINE_S)
+            answer = await LOWER.ask(memory.connection, body, timeout_s=_DEADLINE_S)
         except RequestError as error:
             if error.code not in _ABOUT_IT:
                 raise

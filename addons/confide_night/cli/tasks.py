@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
+from confide_memory.wire.files import PULL, PullRequest
+from confide_memory.wire.history import TRUST, TrustRequest
+from confide_memory.wire.operation import ask
 from confide_proxy.cli.console import (
     DEADLINE_S,
     Here,
@@ -296,8 +298,8 @@ async def accept(here: Here, identity: TaskId, at: At = None, project: ProjectDi
         if order.project not in (this.name, GLOBAL_PROJECT):
             hint = "run it in the folder of that project"
             raise ToolError(f"the task is of project {one_line(order.project)}", hint=hint)
-        of_result = {"project": order.project, "path": slot["path"]}
-        text = _body((await ask(client.connection, "pull", of_result, timeout_s=DEADLINE_S))["text"])
+        of_result: PullRequest = {"project": order.project, "path": slot["path"]}
+        text = _body((await PULL.ask(client.connection, of_result, timeout_s=DEADLINE_S))["text"])
     say(text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}…")
     await agreed("Keep this as a note of the project", is_sure=False)
     fields = {"content": text, "title": f"Result: {_first(order.description)}", "source": "task", "tags": ["task"]}
@@ -305,9 +307,9 @@ async def accept(here: Here, identity: TaskId, at: At = None, project: ProjectDi
     gone = await call(here, this, "memory_delete", {"path": slot["path"], "project": order.project})
     async with here.client(this) as client:
         # The daemon knows the text again, as one that nobody vouches for: now somebody does.
-        of_note = {"project": order.project, "path": stored["path"]}
-        looked = await ask(client.connection, "trust", of_note, timeout_s=DEADLINE_S)
-        await ask(client.connection, "trust", {**of_note, "hash": looked["hash"]}, timeout_s=DEADLINE_S)
+        of_note: TrustRequest = {"project": order.project, "path": stored["path"]}
+        looked = await TRUST.ask(client.connection, of_note, timeout_s=DEADLINE_S)
+        await TRUST.ask(client.connection, {**of_note, "hash": looked["hash"]}, timeout_s=DEADLINE_S)
     note(*stored.get("warnings", []), *gone.get("warnings", []))
     return Output({"path": stored["path"], "id": stored.get("id")}, f"kept as {stored['path']} [{order.project}]")
 

@@ -16,6 +16,7 @@ from confide_daemon.store.database import Database, Table, within
 from confide_daemon.store.store import Store
 from confide_memory.forms import encoded
 from confide_night.order.order import FINAL, HELD, Approval, Slot, Task
+from confide_night.order.wire import SlotName
 
 _TASK_FIELDS = """id, project, recipe, repo, priority, ordered, signature, signer, approvals, state, why, planned_to, fresh_since,
            created_at"""
@@ -217,7 +218,7 @@ class SlotRow:
     seen_at: float | None = None
 
     @property
-    def wire(self) -> dict[str, str | int]:
+    def wire(self) -> SlotName:
         """Which slot it is, and whose, as requests and answers carry it."""
         return {"task": self.task, "at": self.at, "attempt": self.attempt, "fence": self.fence}
 

@@ -21,7 +21,7 @@ from confide_crypto.errors import ConfideError, ConnectionLost
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.access.callers import Caller, Grants
-from confide_daemon.addons import Operation, SessionHost, SessionPart
+from confide_daemon.addons import SessionHost, SessionPart
 from confide_daemon.documents.changes import Change
 from confide_daemon.errors import GrantError
 from confide_daemon.server.requests.whole_space import require_all, require_device
@@ -29,13 +29,14 @@ from confide_daemon.spaces.space import Space
 from confide_daemon.store.store import Store
 from confide_memory.documents import iso
 from confide_memory.forms import encoded
+from confide_memory.wire.operation import by_fields
 from confide_night.daemon import desk, report
 from confide_night.daemon.claims import Ending, Name, Runner, name_of
 from confide_night.daemon.nightly import Nightly
 from confide_night.daemon.queue import SlotRow, TaskRow, queue
 from confide_night.daemon.service import Tasks
 from confide_night.order.order import Approval, Slot, Task
-from confide_night.order.wire import LEASE_S, MAX_CANCELLED, MAX_ORDERS, MAX_SLOTS, NOTICE
+from confide_night.order.wire import LEASE_S, MAX_CANCELLED, MAX_ORDERS, MAX_SLOTS, NEWS, TasksNews
 
 log = logging.getLogger(__name__)
 
@@ -53,22 +54,25 @@ class TaskRequests(SessionPart):
         self._space: Space
         self._changed = asyncio.Event()
         self._is_runner = asyncio.Event()
-        self.operations: dict[str, Operation] = {
-            "task-claim": self._claim,
-            "task-started": self._started,
-            "task-renew": self._renew,
-            "task-ended": self._ended,
-            "task-log": self._log,
-            "task-show": self._show,
-            "task-orders": self._orders,
-            "task-resign": self._resign,
-            "task-approve": self._approve,
-            "task-set": self._set,
-            "task-logs": self._logs,
-            "task-report": self._report,
-            "move-tasks": self._leaving,
-            "move-tasks-in": self._arriving,
-        }
+        self.operations = dict(
+            by_fields(op, answer)
+            for op, answer in {
+                "task-claim": self._claim,
+                "task-started": self._started,
+                "task-renew": self._renew,
+                "task-ended": self._ended,
+                "task-log": self._log,
+                "task-show": self._show,
+                "task-orders": self._orders,
+                "task-resign": self._resign,
+                "task-approve": self._approve,
+                "task-set": self._set,
+                "task-logs": self._logs,
+                "task-report": self._report,
+                "move-tasks": self._leaving,
+                "move-tasks-in": self._arriving,
+            }.items()
+        )
 
     def use(self, space: Space) -> None:
         """Answer from this space from now on."""
@@ -100,9 +104,9 @@ class TaskRequests(SessionPart):
     async def _tell(self) -> None:
         tasks = self._tasks
         killed = await tasks.to_kill(self._key().hex())
-        news = {"ready": await tasks.is_ready(), "cancelled": [one.wire for one in killed[:MAX_CANCELLED]]}
+        news: TasksNews = {"ready": await tasks.is_ready(), "cancelled": [one.wire for one in killed[:MAX_CANCELLED]]}
         if news["ready"] or news["cancelled"]:
-            await self._session.ask(NOTICE, news, NEWS_DEADLINE_S)
+            await NEWS.ask_machine(self._session.ask, news, NEWS_DEADLINE_S)
 
     # A runner's
 

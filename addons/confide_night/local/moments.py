@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import OrderError, RequestError
-from confide_memory.answers import ask
 from confide_memory.documents import Asks
 from confide_memory.errors import UnknownRequestError
 from confide_memory.forms import encoded
+from confide_memory.wire.operation import ask
 from confide_night.order.order import approve_order, check_approvals, opened, sign_order
 from confide_night.order.wire import NOTHING_MOVED, approvals_of
 from confide_proxy.errors import UnfitAnswerError

@@ -3,15 +3,14 @@
 Money is whole millionths of a dollar, and the name of a slot is its task and the second at which it is due.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypedDict
 
 from confide_crypto.errors import RecordError, RequestError
 from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH
 from confide_crypto.sealing.record import Record
 from confide_memory.forms import (
+    Fields,
     Kind,
     bounded,
     choice,
@@ -31,7 +30,7 @@ from confide_memory.forms import (
     sized,
     text,
 )
-from confide_memory.wire import Fields, add
+from confide_memory.wire.operation import OF_DAEMONS, Nothing, Operation, add
 from confide_night.order.order import (
     ID_CHARS,
     LEAST_PRIORITY,
@@ -315,9 +314,24 @@ _ANSWERS: Final[Mapping[str, Fields]] = {
 
 add(_REQUESTS, _ANSWERS)
 
-NOTICE: Final = "tasks"
-"""What a daemon asks of a runner: that something may be claimed, or is to be killed."""
-NEWS: Final[Mapping[str, Kind]] = {"ready": flag(), "cancelled": records(MAX_CANCELLED, **SLOT)}
+
+class SlotName(TypedDict):
+    """Which slot, and whose: every word of a runner about one carries these."""
+
+    task: Annotated[str, task_id]
+    at: Annotated[int, _moment]
+    attempt: Annotated[int, number(2**31)]
+    fence: Annotated[int, number(2**53 - 1)]
+
+
+class TasksNews(TypedDict):
+    """That something may be claimed, or is to be killed."""
+
+    ready: bool
+    cancelled: Annotated[list[SlotName], MAX_CANCELLED]
+
+
+NEWS: Final = Operation("tasks", TasksNews, Nothing, among=OF_DAEMONS)
 
 
 def approvals_of(listed: list[dict[str, Any]]) -> tuple[Approval, ...]:

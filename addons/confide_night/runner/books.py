@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from confide_crypto.errors import ConfideError, KeyFileError, RequestError
 from confide_crypto.keys.files import make_private_dir, read_private_file, write_private_file
-from confide_memory.wire import HAS_LEFT
+from confide_memory.wire.operation import HAS_LEFT
 from confide_proxy.errors import RunnerError, StateError
 from confide_proxy.link import daemon
 from confide_proxy.locks import Seat

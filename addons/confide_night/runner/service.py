@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, KeyFileError, LinkError, RequestError
 from confide_memory.documents import GLOBAL_PROJECT
-from confide_memory.forms import fields_of
-from confide_night.order.wire import NEWS, NOTICE
+from confide_memory.wire.session import Attached
+from confide_night.order.wire import NEWS
 from confide_night.runner import trial
 from confide_night.runner.books import Begun, Ledger, Left
 from confide_night.runner.run import Result
@@ -72,7 +72,7 @@ class Service:
         self.supervisor = Supervisor(self._link, self._sealing, settings, self._ledger, self._folder)
         self._is_up = asyncio.Event()
         self._news = asyncio.Event()
-        self._attached: dict[str, Any] = {}
+        self._attached: Attached | None = None
         self.tell: Callable[[str], None] = lambda _line: None
         """Is told, for people, what stands in the way of work."""
         self._told = ""
@@ -196,7 +196,7 @@ class Service:
 
     # The link
 
-    async def _on_up(self, attached: dict[str, Any]) -> None:
+    async def _on_up(self, attached: Attached) -> None:
         self._attached = attached
         await self._sealing.open(self._link, attached)
         self._is_up.set()
@@ -220,8 +220,8 @@ class Service:
         self._news.set()
 
     async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
-        if op == NOTICE:
-            news = fields_of(body, NEWS)
+        if op == NEWS.name:
+            news = NEWS.read(body)
             self.supervisor.cancelled(news["cancelled"])
             if news["ready"]:
                 self._news.set()

@@ -21,8 +21,8 @@ from confide_crypto.keys.files import make_private_dir, read_private_file
 from confide_crypto.keys.identity import fingerprint_words
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.transport.task_group import raise_if_cancelled
-from confide_memory.answers import ask
 from confide_memory.documents import Asks
+from confide_memory.wire.operation import ask
 from confide_night.order.order import CUSTOM, Order, check_approvals, check_approver, microusd, opened
 from confide_night.order.wire import (
     AGAIN,
@@ -34,6 +34,7 @@ from confide_night.order.wire import (
     MAX_REASON_CHARS,
     MAX_RESULT_CHARS,
     RENEW_S,
+    SlotName,
     approvals_of,
 )
 from confide_night.runner.books import Begun, Known, Ledger, Spending
@@ -147,10 +148,12 @@ class Supervisor:
             slot["askedAt"] = asked_at
         return slot, float(answer["waitS"])
 
-    def cancelled(self, slots: list[dict[str, Any]]) -> None:
+    def cancelled(self, slots: list[SlotName]) -> None:
         """The daemon says that these are to be killed."""
         for each in slots:
-            if self._run is not None and self._run[0] == Begun(*(each[name] for name in Begun._fields)):
+            if self._run is not None and self._run[0] == Begun(
+                each["task"], each["at"], each["attempt"], each["fence"]
+            ):
                 self._run[1].stop("cancelled", "it was cancelled")
 
     def connected(self) -> None:

@@ -17,6 +17,7 @@ from confide_crypto.keys.identity import fingerprint_words, typed_words
 from confide_http.door.refusals import RefusalError
 from confide_http.local import devices as by_http
 from confide_http.local.tokens import DAYS, MOST_DAYS, TokenFile
+from confide_memory.wire.sealing import GatewayClient
 from confide_panel.desk import Desk
 from confide_proxy.devices.members import add, card_of, checked, find, invite, listed, remover, require_keys, waiting
 from confide_proxy.errors import DeviceError, TokenError
@@ -117,7 +118,7 @@ async def _page(desk: Desk, *, invited: dict[str, Any] | None = None, made: dict
     mine = b""
     with suppress(ConfideError):
         mine = (await keyring.identity()).public_key
-    programs: list[by_http.Client] | None = None
+    programs: list[GatewayClient] | None = None
     with suppress(ConfideError, TimeoutError):
         programs = await by_http.clients_of(desk.gateway.calls.link)
     file = TokenFile(desk.gateway.paths.gateway)

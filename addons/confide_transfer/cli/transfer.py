@@ -16,10 +16,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from confide_crypto.errors import RequestError
-from confide_memory.answers import ask
 from confide_memory.commands.progress import Progress
 from confide_memory.documents import GLOBAL_PROJECT, composed
 from confide_memory.tools import call as call_keys
+from confide_memory.wire.history import PROJECTS
 from confide_proxy.cli.console import (
     DEADLINE_S,
     AsJson,
@@ -87,7 +87,7 @@ async def export(
     async with here.client(this) as client:
         # What was saved a moment ago belongs to it.
         await client.files.compare()
-        answer = await ask(client.connection, "projects", {"project": this.name}, timeout_s=DEADLINE_S)
+        answer = await PROJECTS.ask(client.connection, {"project": this.name}, timeout_s=DEADLINE_S)
         names = [one["name"] for one in answer["projects"]]
         if unknown := [name for name in only or () if name not in names]:
             known = ", ".join(names) or "none"

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.limits import MAX_MESSAGE
-from confide_daemon.addons import Operation, SessionHost, SessionPart
+from confide_daemon.addons import SessionHost, SessionPart
 from confide_daemon.documents.changes import Change
 from confide_daemon.errors import ToolError
 from confide_daemon.notes.edit import Draft
@@ -30,6 +30,20 @@ from confide_memory.note import (
     moment_of,
 )
 from confide_transfer.daemon.bulk_import import Intake, Taken
+from confide_transfer.shared.wire import (
+    EXPORT,
+    IMPORT,
+    REFILL,
+    Became,
+    Exported,
+    ExportPage,
+    ExportRequest,
+    Imported,
+    ImportRequest,
+    RefillAnswer,
+    Refilled,
+    RefillRequest,
+)
 
 MAX_CHARACTERS = 4 * 1024 * 1024
 """Of the texts of one request; one alone may be as long as a document."""
@@ -50,13 +64,14 @@ class TransferRequests(SessionPart):
     def __init__(self, session: SessionHost) -> None:
         self._session = session
         self._space: Space
-        self.operations: dict[str, Operation] = {"import": self._import, "export": self._export, "refill": self._refill}
+        self.operations = dict([IMPORT.by(self._import), EXPORT.by(self._export), REFILL.by(self._refill)])
 
     def use(self, space: Space) -> None:
         """Answer from this space from now on."""
         self._space = space
 
-    async def _import(self, project: str, dry_run: bool, again: bool, records: list[Any]) -> dict[str, Any]:
+    async def _import(self, asked: ImportRequest) -> Imported:
+        project, records = asked["project"], asked["records"]
         size = sum(len(str(record.get("content", ""))) for record in records if isinstance(record, Mapping))
         if size > MAX_CHARACTERS:
             hint = f"the limit is {MAX_CHARACTERS:,}"
@@ -65,8 +80,8 @@ class TransferRequests(SessionPart):
         grants.require_write(project, NOTES)
         read = [_read(record) for record in records]
         drafts = [draft for draft in read if isinstance(draft, Draft)]
-        intake = Intake(project, grants.alias, grants.projects_among(None), again)
-        if dry_run:
+        intake = Intake(project, grants.alias, grants.projects_among(None), asked["again"])
+        if asked["dryRun"]:
             became = await self._space.notes.read(lambda store: intake.try_out(store, drafts))
         else:
             became = await self._space.notes.write(lambda writer: intake.take(writer, drafts))
@@ -77,30 +92,31 @@ class TransferRequests(SessionPart):
                 self._session.publish_here_too(Change.of(project, one.path, one.result, one.result.previous_hash))
         return {"results": [_answer(one) for one in results]}
 
-    async def _export(self, project: str, after: str) -> dict[str, Any]:
+    async def _export(self, asked: ExportRequest) -> ExportPage:
+        project = asked["project"]
         grants = self._session.grants
         grants.require_project(project)
         following = await self._space.documents.following(
-            frozenset((project,)), (project, after), sources=grants.sources, limit=PAGE_DOCUMENTS + 1
+            frozenset((project,)), (project, asked["after"]), sources=grants.sources, limit=PAGE_DOCUMENTS + 1
         )
-        found: list[dict[str, Any]] = []
+        found: list[Exported] = []
         size = 0
         for row in following[:PAGE_DOCUMENTS]:
             document = await self._document(row)
-            size += len(document.get("text", "").encode())
+            size += len((document.get("text") or "").encode())
             if found and size > PAGE_BYTES:
                 break
             found.append(document)
         self._session.grants.require_project(project)
         return {"documents": found, "complete": len(found) == len(following)}
 
-    async def _document(self, row: DocumentRow) -> dict[str, Any]:
+    async def _document(self, row: DocumentRow) -> Exported:
         try:
             text = (await self._space.documents.read(row.project, row.path)).text
         except ConfideError as error:
             # Deleted just now, or its text is lost: the others are written out all the same.
             return {"path": row.path, "problem": str(error)}
-        found: dict[str, Any] = {"path": row.path, "text": text}
+        found: Exported = {"path": row.path, "text": text}
         if is_note(row.path):
             found["note"] = fields(note.read(row.project, row.path, text))
         if len(text) > SURELY_FITS and _size(found) > MAX_DOCUMENT_BYTES:
@@ -109,10 +125,11 @@ class TransferRequests(SessionPart):
                 return {"path": row.path, "problem": "is too large for one message"}
         return found
 
-    async def _refill(self, project: str, dry_run: bool, documents: list[Any]) -> dict[str, Any]:
-        return {"results": [await self._put_back(project, item, dry_run) for item in documents]}
+    async def _refill(self, asked: RefillRequest) -> RefillAnswer:
+        project, is_dry = asked["project"], asked["dryRun"]
+        return {"results": [await self._put_back(project, item, is_dry) for item in asked["documents"]]}
 
-    async def _put_back(self, project: str, item: Any, is_dry: bool) -> dict[str, str]:
+    async def _put_back(self, project: str, item: object, is_dry: bool) -> Refilled:
         path, text = (item.get("path"), item.get("text")) if isinstance(item, Mapping) else (None, None)
         if not isinstance(path, str) or not isinstance(text, str):
             raise RequestError("invalid", "a document has 'path' and 'text'")
@@ -252,12 +269,18 @@ _FIELDS: Final[Mapping[str, tuple[str, _Read]]] = {
 """By their names in a record: the field of a draft, and how it is read."""
 
 
-def _answer(taken: Taken) -> dict[str, Any]:
-    said = {"state": taken.state, "id": taken.id, "why": taken.why, "project": taken.project}
-    return {name: value for name, value in said.items() if value is not None}
+def _answer(taken: Taken) -> Became:
+    said: Became = {"state": taken.state}
+    if taken.id is not None:
+        said["id"] = taken.id
+    if taken.why is not None:
+        said["why"] = taken.why
+    if taken.project is not None:
+        said["project"] = taken.project
+    return said
 
 
-def _size(found: Mapping[str, Any]) -> int:
+def _size(found: Mapping[str, object]) -> int:
     return len(json.dumps(found, ensure_ascii=False).encode())
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from confide_crypto.errors import RequestError, printable
-from confide_memory.answers import ask
 from confide_memory.documents import Asks
 from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.sealing.context import Sealing
 from confide_transfer.local.plan import Batch, Plan
 from confide_transfer.local.reader import Skipped
+from confide_transfer.shared.wire import IMPORT, Imported, ImportRequest
 
 STATES = ("new", "known", "identical", "deleted", "refused")
 DEADLINE_S = 120.0
@@ -125,9 +125,9 @@ async def deliver(
 
 async def _sent(outcome: Outcome, batch: Batch, link: Asks, *, is_dry: bool, again: bool) -> RequestError | None:
     """Why the daemon takes none of a batch, None where it has. Raises RequestError: it cannot take it now."""
-    body = {"project": batch.project, "records": batch.notes, "dryRun": is_dry, "again": again}
+    body: ImportRequest = {"project": batch.project, "records": batch.notes, "dryRun": is_dry, "again": again}
     try:
-        answer = await ask(link, "import", body, timeout_s=DEADLINE_S)
+        answer = await IMPORT.ask(link, body, timeout_s=DEADLINE_S)
     except RequestError as error:
         if error.code not in _OURS:
             raise
@@ -138,7 +138,7 @@ async def _sent(outcome: Outcome, batch: Batch, link: Asks, *, is_dry: bool, aga
     return None
 
 
-def _count(outcome: Outcome, batch: Batch, answer: dict[str, Any]) -> None:
+def _count(outcome: Outcome, batch: Batch, answer: Imported) -> None:
     results = answer["results"]
     if len(results) != len(batch.notes):
         raise UnfitAnswerError

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
@@ -40,7 +41,7 @@ def sign_rotation(old: Identity, new: Identity, session_id: str) -> dict[str, st
     }
 
 
-def verify_rotation(body: dict[str, Any], old_key: bytes, session_id: str) -> bytes:
+def verify_rotation(body: Mapping[str, object], old_key: bytes, session_id: str) -> bytes:
     """The new Ed25519 public key, 32 bytes, if both keys have signed that it follows `old_key`, in this session.
 
     Raises RequestError: `invalid`: the body has another form, or a signature is not good. It does not say which.

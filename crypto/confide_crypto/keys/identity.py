@@ -261,11 +261,13 @@ def verify(public_key: bytes, label: bytes, data: bytes, signature: bytes) -> bo
     return True
 
 
-def from_hex(text: str, length: int) -> bytes:
+def from_hex(text: object, length: int) -> bytes:
     """The `length` bytes of a key or a signature on the wire: lower-case hex, so that two implementations agree on what is refused.
 
     Raises ValueError: it is none.
     """
+    if not isinstance(text, str):
+        raise ValueError("not a text")
     data = bytes.fromhex(text)
     if len(data) != length or data.hex() != text:
         raise ValueError("not the lower-case hex of so many bytes")

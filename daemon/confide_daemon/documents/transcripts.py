@@ -28,7 +28,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -38,7 +38,9 @@ from confide_daemon.documents.writer import Derive
 from confide_daemon.store.rows import DocumentRow, TranscriptRow
 from confide_daemon.store.store import Store
 from confide_memory import documents
+from confide_memory.forms import Carried
 from confide_memory.markdown import FENCE, HEADING, structure
+from confide_memory.wire.files import TranscriptState
 
 Extend = Callable[[Store, DocumentRow, str, str, float], None]
 """Keeps what is derived of a document in step with its text when more is added to it: to what, and when. The index hands it in."""
@@ -107,11 +109,18 @@ class State:
     mark: str = ""
     forgotten: bool = False
 
-    def as_json(self, *, taken: bool) -> dict[str, Any]:
-        return {**asdict(self), "taken": taken}
+    def as_json(self, *, taken: bool) -> TranscriptState:
+        return {
+            "version": self.version,
+            "offset": self.offset,
+            "head": self.head,
+            "mark": self.mark,
+            "forgotten": self.forgotten,
+            "taken": taken,
+        }
 
 
-def name_of(params: dict[str, Any], project: str) -> Name:
+def name_of(params: Carried, project: str) -> Name:
     """The session that a request is about. Raises RequestError: it names none."""
     agent, session = params.get("agent"), params.get("session")
     if not isinstance(agent, str) or not _AGENT.fullmatch(agent):
@@ -121,7 +130,7 @@ def name_of(params: dict[str, Any], project: str) -> Name:
     return Name(project, agent, session)
 
 
-def batch_of(params: dict[str, Any], name: Name) -> Batch | None:
+def batch_of(params: Carried, name: Name) -> Batch | None:
     """The batch in a request, or None where it only asks how far the session is. Raises RequestError."""
     if "messages" not in params:
         return None
@@ -164,14 +173,14 @@ def _moment(text: str) -> datetime:
     return moment
 
 
-def _number(params: dict[str, Any], key: str) -> int:
+def _number(params: Carried, key: str) -> int:
     value = params.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_OFFSET:
         raise RequestError("invalid", f"'{key}' must be a whole number from 0 on")
     return value
 
 
-def _word(params: dict[str, Any], key: str) -> str:
+def _word(params: Carried, key: str) -> str:
     value = params.get(key)
     if not isinstance(value, str) or len(value) > _MAX_WORD or not value.isascii():
         raise RequestError("invalid", f"'{key}' must be a short string")

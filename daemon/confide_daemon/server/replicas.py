@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_daemon.access.callers import Grants
@@ -24,6 +24,19 @@ from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import WrittenBack
 from confide_memory.classes import OWNER
 from confide_memory.documents import source_of
+from confide_memory.wire.files import (
+    APPLY,
+    BACKLOG,
+    FLUSH,
+    SCAN,
+    WORKPLACE,
+    Applied,
+    ApplyRequest,
+    Backlog,
+    Scanned,
+    Workplace,
+)
+from confide_memory.wire.operation import Machine
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +55,17 @@ AGAIN_S = 1.0
 LONGEST_AGAIN_S = 60.0
 MOST_TRIES = 10
 
-Request = Callable[[str, dict[str, Any], float], Awaitable[dict[str, Any]]]  # whose answers are read
 Key = tuple[str, str]
+_Answer = TypeVar("_Answer")
+
+
+class _Edit(TypedDict):
+    """A text that a machine has instead of a revision, as `Documents.put` takes it."""
+
+    text: str
+    base: int
+    base_hash: str | None
+    sent: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +90,7 @@ class Copies:
 
     def __init__(
         self,
-        request: Request,
+        request: Machine,
         space: Callable[[], AbstractAsyncContextManager[Space]],
         grants: Callable[[], Grants],
         publish: Callable[[Change], None],
@@ -166,32 +188,37 @@ class Copies:
         """
         if project not in self.projects:
             return
-        await self._asked("flush", {"project": project, "path": path}, "did not send its file before a store")
+        asking = FLUSH.ask_machine(self._request, {"project": project, "path": path}, WRITE_BACK_DEADLINE_S)
+        await self._in_time(asking, "did not send its file before a store")
 
-    async def backlog(self) -> dict[str, Any] | None:
+    async def backlog(self) -> Backlog | None:
         """What waits on the machine to be sent, as it counts it; None if it does not say."""
-        return await self._asked("backlog", {}, "did not count its backlog") if self.projects else None
+        if not self.projects:
+            return None
+        asking = BACKLOG.ask_machine(self._request, {}, WRITE_BACK_DEADLINE_S)
+        return await self._in_time(asking, "did not count its backlog")
 
-    async def workplace(self, project: str) -> dict[str, Any] | None:
+    async def workplace(self, project: str) -> Workplace | None:
         """Where the agent works, as its machine says; None if it does not."""
-        return await self._asked("workplace", {"project": project}, "did not say where it works")
+        asking = WORKPLACE.ask_machine(self._request, {"project": project}, WRITE_BACK_DEADLINE_S)
+        return await self._in_time(asking, "did not say where it works")
 
-    async def _asked(self, op: str, body: dict[str, Any], failing: str) -> dict[str, Any] | None:
+    async def _in_time(self, asking: Awaitable[_Answer], failing: str) -> _Answer | None:
         """The machine's answer; None where it gives none in time."""
         try:
-            return await self._request(op, body, WRITE_BACK_DEADLINE_S)
+            return await asking
         except (TimeoutError, ConnectionLost, RequestError) as error:
             log.info("a machine %s: %s", failing, type(error).__name__)
             return None
 
-    async def scan(self, *, force: bool, timeout_s: float) -> dict[str, Any] | None:
+    async def scan(self, *, force: bool, timeout_s: float) -> Scanned | None:
         """Let the machine compare its files with the daemon's; None if it keeps none.
 
         Raises RequestError, ConnectionLost, TimeoutError where it could not.
         """
         if not self.projects:
             return None
-        return await self._request("scan", {"force": force}, timeout_s)
+        return await SCAN.ask_machine(self._request, {"force": force}, timeout_s)
 
     def announce(self, change: Change) -> None:
         """Let the machine have a revision that another one made, soon."""
@@ -240,7 +267,7 @@ class Copies:
         if self._is_behind:
             self._is_behind = False
             try:
-                await self._request("scan", {"force": False}, SCAN_DEADLINE_S)
+                await SCAN.ask_machine(self._request, {"force": False}, SCAN_DEADLINE_S)
             except (TimeoutError, RequestError) as error:
                 log.info("a machine that was behind did not compare: %s", type(error).__name__)
 
@@ -313,14 +340,14 @@ class Copies:
             self._held[project, path] = Held(told["base"], answer["hash"])
         return False
 
-    async def _apply(self, change: Change, before: str | None, timeout_s: float) -> dict[str, Any] | None:
+    async def _apply(self, change: Change, before: str | None, timeout_s: float) -> Applied | None:
         """Ask the machine to take a revision: None if it has, else what its file holds instead."""
         self._grants().require_read(change.project, change.path)  # which may have changed while this waited
         key = (change.project, change.path)
         held = self._held.get(key)
         if held is not None and held.revision >= change.revision:
             return None
-        body = {
+        body: ApplyRequest = {
             "project": change.project,
             "path": change.path,
             "revision": change.revision,
@@ -328,13 +355,13 @@ class Copies:
             "baseHash": held.hash if held is not None and held.hash is not None else before,
             "text": change.text,
         }
-        answer = _answered(await self._request("apply", body, timeout_s))
+        answer = _answered(await APPLY.ask_machine(self._request, body, timeout_s))
         if answer is not None and await self._has_confirmed(change, answer):
             base = answer["base"] or 0
             if base >= change.revision:  # over another of its connections
                 self._held[key] = Held(base, answer["hash"])
                 return None
-            answer = _answered(await self._request("apply", {**body, "baseHash": answer["hash"]}, timeout_s))
+            answer = _answered(await APPLY.ask_machine(self._request, {**body, "baseHash": answer["hash"]}, timeout_s))
         if answer is not None:
             return answer
         if change.text is None:
@@ -343,7 +370,7 @@ class Copies:
             self._held[key] = Held(change.revision, change.hash)
         return None
 
-    async def _has_confirmed(self, change: Change, answer: dict[str, Any]) -> bool:
+    async def _has_confirmed(self, change: Change, answer: Applied) -> bool:
         """Whether the machine's file is, unedited, a revision that the history here has, so that nothing is lost with it."""
         if answer["baseHash"] != answer["hash"] or answer["sent"]:  # an edit that takes back what was sent since
             return False
@@ -364,10 +391,10 @@ class ConnectedMachine:
     async def flush(self, project: str, path: str) -> None:
         await self.copies.flush(project, path)
 
-    async def backlog(self) -> Mapping[str, Any] | None:
+    async def backlog(self) -> Backlog | None:
         return await self.copies.backlog()
 
-    async def workplace(self, project: str) -> Mapping[str, Any] | None:
+    async def workplace(self, project: str) -> Workplace | None:
         return await self.copies.workplace(project)
 
     async def write_back(self, project: str, path: str, result: PutResult, before: str | None) -> WrittenBack:
@@ -382,7 +409,7 @@ class ConnectedMachine:
         self.publish(change)
         return await self.copies.take_away(change)
 
-    async def scan(self, *, force: bool) -> Mapping[str, Any] | None:
+    async def scan(self, *, force: bool) -> Scanned | None:
         """Let the machine compare its files; None if it keeps none here. Raises RequestError where it could not."""
         try:
             return await self.copies.scan(force=force, timeout_s=SCAN_DEADLINE_S)
@@ -393,12 +420,12 @@ class ConnectedMachine:
             raise RequestError("unavailable", "the machine did not answer in time") from None
 
 
-def _answered(answer: dict[str, Any]) -> dict[str, Any] | None:
+def _answered(answer: Applied) -> Applied | None:
     """What the file holds instead; None where the machine has made the change."""
     return None if answer["applied"] else answer
 
 
-def _told(answer: dict[str, Any], held: Held | None, taken: Sequence[str] = ()) -> dict[str, Any]:
+def _told(answer: Applied, held: Held | None, taken: Sequence[str] = ()) -> _Edit:
     """What a machine's file holds instead of a revision, as `Documents.put` takes it; `taken` are the hashes of what it said just before.
 
     It comes from what the machine says itself where it names that text too, which can be checked; else from what it confirmed last, here

@@ -28,7 +28,7 @@ from confide_crypto.transport.task_group import TaskGroup
 from confide_daemon import __version__
 from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.access.registry import Registry
-from confide_daemon.addons import Addon, Operation
+from confide_daemon.addons import Addon
 from confide_daemon.config import DaemonConfig
 from confide_daemon.documents import transcripts
 from confide_daemon.documents.changes import Change
@@ -59,11 +59,12 @@ from confide_daemon.spaces.part import unharmed
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ConnectionFacts, ToolContext
-from confide_memory.answers import read_of_machine
-from confide_memory.documents import GLOBAL_PROJECT, MAX_TEXT_BYTES, iso, receive_text, send_text
+from confide_memory.documents import GLOBAL_PROJECT, MAX_TEXT_BYTES, iso, receive_text
+from confide_memory.forms import Carried
 from confide_memory.forms import project as project_of
-from confide_memory.requests import read
 from confide_memory.versions import UNKNOWN, parsed
+from confide_memory.wire.operation import Answerer, Nothing, Operation
+from confide_memory.wire.session import ATTACH, CATALOGUE, LOOKUP, ROTATE, Attached, AttachRequest, Rotation
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ class SessionsHost(Protocol):
 
 
 @dataclass(slots=True)
-class Attached:
+class _Machine:
     """What a machine has said of itself (`attach`): the groups of tools, the project first named, its name and its version."""
 
     toolsets: tuple[str, ...] = ("core",)
@@ -160,7 +161,7 @@ class Session:
         self._spaces = daemon.spaces
         self._rate = rate
         self._space: Space | None = None
-        self._attached = Attached()
+        self._attached = _Machine()
         self._under = UnderWay()
         self._misanswered: set[str] = set()
         """What the machine answered in another form than was agreed, and was logged."""
@@ -175,7 +176,7 @@ class Session:
         self._early = {op: answer for part in self._parts for op, answer in part.early.items()}
         self._changing = CHANGING.union(*(part.changing for part in self._parts))
         self._copies = Copies(self.ask, self._held, lambda: self.grants, self._publish)
-        self._requests: dict[str, Operation] = {}
+        self._requests: dict[str, Answerer] = {}
         if space is not None:
             self._use(space)
         self._agent = AgentServer(
@@ -210,10 +211,10 @@ class Session:
         sealed = SealedRequests(space, self)
         session_id = self.connection.session_id
         classes = ClassRequests(space, self.caller_now, self.desk, self.registry, session_id)
-        core: dict[str, Operation] = {}
+        core: dict[str, Answerer] = {}
         for family in (self._sync, projects, overview, sealed, classes):
             core |= family.operations
-        of_addons: dict[str, Operation] = {}
+        of_addons: dict[str, Answerer] = {}
         for part in self._parts:
             part.use(space)
             # A name that the core has stays the core's, with all that is asked before it is answered.
@@ -347,13 +348,13 @@ class Session:
                 except ConnectionLost:
                     return  # with a goodbye or without one: the reader, which meets the end as well, says which
 
-    async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def _on_request(self, op: str, body: Carried) -> dict[str, object]:
         if op == "catalogue":
-            return catalogue(read(op, body)["toolsets"])
+            return catalogue(CATALOGUE.read(body)["toolsets"])
         if op == "ping":
             return {}
         if op == "rotate":
-            return await self._rotate(body)
+            return await ROTATE.answered(body, self._rotate)
         if op in _CHANGING_DEVICES and self._space is not None:
             async with self._held():
                 self._require_settled()
@@ -370,10 +371,10 @@ class Session:
         async with self._held():
             return await self._on_request_of_space(op, body)
 
-    async def _on_request_of_space(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def _on_request_of_space(self, op: str, body: Carried) -> dict[str, object]:
         self._require_settled(op)
         if op == "attach":
-            return await self._attach(**read(op, body))
+            return await ATTACH.answered(body, self._attach)
         if op not in self._requests and op not in _OF_TOOLS:
             raise _unknown()
         if op not in self._unattached:
@@ -381,7 +382,7 @@ class Session:
             if op == "call":
                 return await self._tracked(call_again(body, self._surroundings, project))
             if op == "lookup":
-                return await self._tracked(look_up(self._surroundings, **read(op, body)))
+                return await self._tracked(look_up(self._surroundings, LOOKUP.read(body)))
             if project not in self._copies.projects:
                 raise RequestError("invalid", "the project is not attached to this connection", "attach comes first")
         answer = _answer(self._requests, op, body)
@@ -408,7 +409,7 @@ class Session:
         except TimeoutError:
             raise RequestError("busy", "another machine of this space is still busy", "try again") from None
 
-    async def _on_stream(self, op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
+    async def _on_stream(self, op: str, params: Carried, body: Body) -> dict[str, object]:
         async with self._held():
             self._require_settled(op)
         if op == "transcript":
@@ -422,13 +423,12 @@ class Session:
         self._sync.check_put(params)  # before megabytes are taken in for nothing; all of it is checked again below
         return await self._on_request(op, {**params, "text": await receive_text(body)})
 
-    async def _attach(
-        self, project: str, toolsets: tuple[str, ...], watches: bool, machine: str, proxy_version: str, receipt: str
-    ) -> dict[str, Any]:
+    async def _attach(self, asked: AttachRequest) -> Attached:
         assert self._space is not None
+        project, toolsets = asked["project"], tuple(asked["toolsets"])
         try:
             sealing = await self._rosters.summary()
-            standing = await Lives(self._space.threads).standing(receipt)
+            standing = await Lives(self._space.threads).standing(asked["receipt"])
         except ConfideError as error:
             raise RequestError.of(error) from error
         if len(self._copies.projects | {project}) > MAX_PROJECTS:
@@ -440,10 +440,10 @@ class Session:
         except GrantError as error:
             raise RequestError.of(error) from error
         self._attached.toolsets = toolsets
-        self._attached.machine, self._attached.proxy_version = machine, proxy_version
-        await self._note_version(proxy_version)
+        self._attached.machine, self._attached.proxy_version = asked["machine"], asked["proxyVersion"]
+        await self._note_version(asked["proxyVersion"])
         self._copies.projects.add(project)
-        (self._copies.watched.add if watches else self._copies.watched.discard)(project)
+        (self._copies.watched.add if asked["watches"] else self._copies.watched.discard)(project)
         if self._attached.project is None or self._attached.project == GLOBAL_PROJECT:
             self._attached.project = project
         return {
@@ -466,10 +466,10 @@ class Session:
         with contextlib.suppress(StorageError):
             await asyncio.to_thread(self.registry.note_proxy_version, self.connection.peer_key, version)
 
-    async def _rotate(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def _rotate(self, asked: Rotation) -> Nothing:
         """Note the caller's new key, which is in force from its first handshake on (PROTOCOL.md 7.10)."""
         old_key, session_id = self.connection.peer_key, self.connection.session_id
-        new_key = verify_rotation(body, old_key, session_id)
+        new_key = verify_rotation(asked, old_key, session_id)
         try:
             await asyncio.to_thread(self.registry.name_successor, old_key, new_key, session=session_id)
         except ConfideError as error:
@@ -478,23 +478,18 @@ class Session:
         log.info("session %s: %s will have a new key", session_id, self.caller.alias, extra=extra)
         return {}
 
-    async def ask(self, op: str, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """The machine's answer, read. Raises RequestError: it refuses, or its answer is none; ConnectionLost, TimeoutError."""
-        answer = await self._asked(op, body, timeout_s)
+    async def ask(self, operation: Operation[Any, Any], body: Carried, timeout_s: float) -> Any:
+        """The machine's answer, for `Operation.ask_machine`, which has its type."""
+        answer = await operation.sent(self.connection, body, timeout_s=timeout_s)
         try:
-            return read_of_machine(op, answer)
+            return operation.read_answer(answer)
         except RequestError:
-            if op not in self._misanswered:
-                self._misanswered.add(op)
+            if operation.name not in self._misanswered:
+                self._misanswered.add(operation.name)
                 name = self.connection.session_id
-                log.info("session %s: the machine's answer to %s is not of the agreed form", name, op)
-            raise
-
-    async def _asked(self, op: str, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        if op == "apply" and isinstance(body["text"], str):
-            params = {key: value for key, value in body.items() if key != "text"}
-            return await send_text(self.connection, op, params, body["text"], timeout_s=timeout_s)
-        return await self.connection.request(op, body, timeout_s=timeout_s)
+                log.info("session %s: the machine's answer to %s is not of the agreed form", name, operation.name)
+            problem = "the machine's answer is not of the agreed form"
+            raise RequestError("invalid", problem, "update confide on that machine") from None
 
     # MCP
 
@@ -601,9 +596,9 @@ class Session:
         self._copies.announce(change)
 
 
-async def _answer(operations: Mapping[str, Operation], op: str, body: Mapping[str, Any]) -> dict[str, Any]:
+async def _answer(operations: Mapping[str, Answerer], op: str, body: Carried) -> dict[str, object]:
     try:
-        return await operations[op](**read(op, body))
+        return await operations[op](body)
     except ConfideError as error:
         raise RequestError.of(error) from error
 

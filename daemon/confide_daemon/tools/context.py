@@ -24,6 +24,7 @@ from confide_memory.documents import GLOBAL_PROJECT, has_clash, source_of, text_
 from confide_memory.forms import MAX_PROJECT_CHARS
 from confide_memory.tools.arguments import Parameters
 from confide_memory.tools.call import ALSO_TAKES, ALWAYS_LOADED, ASKS_A_PERSON, CLEARS, LONG_JOB, OFFLINE
+from confide_memory.wire.files import Backlog, Scanned, Workplace
 
 if TYPE_CHECKING:
     from confide_crypto.sealing.roster import Roster
@@ -62,13 +63,13 @@ class Machine(Protocol):
     async def flush(self, project: str, path: str) -> None:
         """Take in what a person has just written to the file on the caller's machine, if anything."""
 
-    async def backlog(self) -> Mapping[str, Any] | None:
+    async def backlog(self) -> Backlog | None:
         """What waits on the caller's machine to be sent; None if it does not say."""
 
-    async def workplace(self, project: str) -> Mapping[str, Any] | None:
+    async def workplace(self, project: str) -> Workplace | None:
         """Where the agent works (PROTOCOL.md 9.4); None if its machine does not say."""
 
-    async def scan(self, *, force: bool) -> Mapping[str, Any] | None:
+    async def scan(self, *, force: bool) -> Scanned | None:
         """Let the machine compare its files with the daemon's; None if it keeps none. Raises RequestError where it could not."""
 
     async def progress(self, done: float, total: float | None, message: str) -> None:

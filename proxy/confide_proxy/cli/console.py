@@ -182,21 +182,19 @@ async def _is_the_same(here: Here, project: Project) -> bool:
     archive chose the name of its folder."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
-    from confide_memory.answers import ask
+    from confide_memory.wire.history import DOCUMENTS, PROJECTS, DocumentsRequest
 
     try:
         async with here.client(project, patience_s=QUESTION_S) as client:
-            known = await ask(client.connection, "projects", {"project": project.name}, timeout_s=DEADLINE_S)
+            known = await PROJECTS.ask(client.connection, {"project": project.name}, timeout_s=DEADLINE_S)
             files = next((each["files"] for each in known["projects"] if each["name"] == project.claim), 0)
-            body = {"project": project.claim, "limit": 1}
-            newest = (
-                await ask(client.connection, "documents", body, timeout_s=DEADLINE_S) if files else {"documents": []}
-            )
+            body: DocumentsRequest = {"project": project.claim, "limit": 1}
+            newest = (await DOCUMENTS.ask(client.connection, body, timeout_s=DEADLINE_S))["documents"] if files else []
     except (ConfideError, TimeoutError):
         return False  # the notice says how it is done later
     if not files:
         return False
-    of = f" of {newest['documents'][0]['author']}" if newest["documents"] else ""
+    of = f" of {newest[0]['author']}" if newest else ""
     return await confirmed(f"is this the project {project.claim}{of} ({counted(files, 'file')})?")
 
 

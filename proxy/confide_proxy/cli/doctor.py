@@ -18,9 +18,9 @@ import typer
 from confide_crypto.errors import ConfideError, LinkError, RequestError
 from confide_crypto.keys.identity import fingerprint_words
 from confide_crypto.transport.dial import shown_url
-from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.versions import WINDOW, is_behind
+from confide_memory.wire.session import ATTACH
 from confide_proxy import VERSION, addons
 from confide_proxy.addons import Finding
 from confide_proxy.cli import entry_trial, markdown_offer, status_lines
@@ -236,7 +236,7 @@ async def _link(here: Here) -> AsyncIterator[Finding]:
                 took_ms = (time.perf_counter() - began) * 1000
                 with suppress(RequestError):  # a space that is locked, or a machine of some projects only
                     body = attach_body(GLOBAL_PROJECT, here.config)
-                    answer = await ask(space.connection, "attach", body, timeout_s=_LINK_S)
+                    answer = await ATTACH.ask(space.connection, body, timeout_s=_LINK_S)
                     version = answer["daemonVersion"]
                     await space.keyring.open(space.connection, answer)
                     out = space.keyring.problem

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, RequestError
-from confide_memory.answers import ask, local_time
-from confide_memory.documents import GLOBAL_PROJECT, composed, is_in_memory
+from confide_memory.documents import GLOBAL_PROJECT, composed, is_in_memory, local_time
 from confide_memory.tools import call as call_keys
+from confide_memory.wire.files import REMOVE
+from confide_memory.wire.history import DELETED, HISTORY, HistoryRequest
 from confide_proxy.cli.completion import PathOf, PathsOf
 from confide_proxy.cli.console import (
     DEADLINE_S,
@@ -174,8 +175,8 @@ async def _open(here: Here, this: Project, name: str, *, is_global: bool) -> Ope
             await send_queue(client, here)
             report = await client.files.compare()
             target = await _found(client, this, name, is_global=is_global)
-            body = {"project": target.project, "path": target.path, "limit": 1}
-            answer = await ask(client.connection, "history", body, timeout_s=DEADLINE_S)
+            body: HistoryRequest = {"project": target.project, "path": target.path, "limit": 1}
+            answer = await HISTORY.ask(client.connection, body, timeout_s=DEADLINE_S)
             why = next((item["reason"] for item in report.skipped if item["path"] == target.path), "")
             return await asyncio.to_thread(
                 _opened, this, target, client.files.folders, answer["revisions"][0]["revision"], why
@@ -205,11 +206,14 @@ def _opened(this: Project, target: Target, folders: list[Folder], revision: int,
 
 async def _send(here: Here, this: Project, opened: Opened, *, is_there: bool, code: int) -> Output:
     path = opened.path
-    of_file = {"project": opened.folder.project, "path": path}
     try:
         async with here.client(this) as client:
             report = await client.files.compare()
-            answer = await ask(client.connection, "history", {**of_file, "limit": 20}, timeout_s=DEADLINE_S)
+            answer = await HISTORY.ask(
+                client.connection,
+                {"project": opened.folder.project, "path": path, "limit": 20},
+                timeout_s=DEADLINE_S,
+            )
     except (RequestError, ToolError):
         raise
     except (ConfideError, TimeoutError):
@@ -259,9 +263,7 @@ async def _found(client: Client, this: Project, name: str, *, is_global: bool) -
     ):
         hint = f"delete it as any file: rm; off the daemon alone: confide forget {path}"
         raise FolderError(path, "is outside of memory, and indexed where it is", hint=hint)
-    answer = await ask(
-        client.connection, "history", {"project": project, "path": path, "limit": 1}, timeout_s=DEADLINE_S
-    )
+    answer = await HISTORY.ask(client.connection, {"project": project, "path": path, "limit": 1}, timeout_s=DEADLINE_S)
     if answer["revisions"][0]["deleted"]:
         raise RequestError("not_found", f"{path} is deleted already", f"it comes back with: confide restore {path}")
     return Target(project, path)
@@ -304,11 +306,11 @@ async def _deleted(client: Client, target: Target) -> dict[str, Any]:
 
 async def _removed(client: Client, target: Target) -> dict[str, Any]:
     """Delete what the daemon has of a file that is no memory on this machine any more, as a machine does that had it."""
-    of_file = {"project": target.project, "path": target.path}
-    answer = await ask(client.connection, "history", {**of_file, "limit": 1}, timeout_s=DEADLINE_S)
+    project, path = target.project, target.path
+    answer = await HISTORY.ask(client.connection, {"project": project, "path": path, "limit": 1}, timeout_s=DEADLINE_S)
     newest = answer["revisions"][0]["revision"]
-    await ask(client.connection, "remove", {**of_file, "base": newest}, timeout_s=DEADLINE_S)
-    found = await ask(client.connection, "deleted", {"project": target.project}, timeout_s=DEADLINE_S)
+    await REMOVE.ask(client.connection, {"project": project, "path": path, "base": newest}, timeout_s=DEADLINE_S)
+    found = await DELETED.ask(client.connection, {"project": project}, timeout_s=DEADLINE_S)
     gone = next((each for each in found["documents"] if each["path"] == target.path), None)
     told = {"deleted": gone is not None, "queued": False, "warnings": []}
     return {

@@ -7,15 +7,16 @@ import asyncio
 import difflib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from confide_crypto.errors import ConfideError, RequestError
-from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.globs import normal
 from confide_memory.note_names import is_id
+from confide_memory.wire.history import FORGET, PROJECTS, ForgetRequest, Forgotten
+from confide_memory.wire.sealing import ERASE
 from confide_proxy.cli.completion import Meant
 from confide_proxy.cli.console import (
     DEADLINE_S,
@@ -66,12 +67,12 @@ async def forget(
     async with here.client(this) as client:
         project = GLOBAL_PROJECT if is_global else await _project(client, this, of)
         paths = [await _path(client, this, name, project) for name in asked]
-        body = {"project": project, "paths": paths}
+        body: ForgetRequest = {"project": project, "paths": paths}
         if undo:
             return _taken_again(
-                project, await ask(client.connection, "forget", {**body, "undo": True}, timeout_s=DEADLINE_S)
+                project, await FORGET.ask(client.connection, {**body, "undo": True}, timeout_s=DEADLINE_S)
             )
-        look = await ask(client.connection, "forget", {**body, "dryRun": True}, timeout_s=DEADLINE_S)
+        look = await FORGET.ask(client.connection, {**body, "dryRun": True}, timeout_s=DEADLINE_S)
         if not look["total"] and paths:
             named = ", ".join(paths[:_SHOWN])
             raise RequestError(
@@ -82,7 +83,7 @@ async def forget(
         await agreed(_question(project, look), is_sure=yes)
         done: list[str] = []
         for _ in range(_MOST_STEPS):
-            step = await ask(client.connection, "forget", body, timeout_s=DEADLINE_S)
+            step = await FORGET.ask(client.connection, body, timeout_s=DEADLINE_S)
             done += step["documents"]
             if step["complete"]:
                 break
@@ -95,7 +96,7 @@ async def _project(client: Client, this: Project, of: str) -> str:
     """The project that a person means by its name, or by its folder."""
     if not of:
         return this.name
-    answer = await ask(client.connection, "projects", {"project": this.name}, timeout_s=DEADLINE_S)
+    answer = await PROJECTS.ask(client.connection, {"project": this.name}, timeout_s=DEADLINE_S)
     known = [entry["name"] for entry in answer["projects"]]
     is_folder = Path(of).is_dir()
     if is_folder and (this.name == of or of not in known):
@@ -124,7 +125,7 @@ async def _path(client: Client, this: Project, name: str, project: str) -> str:
     return normal(name)
 
 
-def _question(project: str, look: dict[str, Any]) -> str:
+def _question(project: str, look: Forgotten) -> str:
     named = ", ".join(look["documents"][:_SHOWN])
     more = f" and {look['total'] - _SHOWN:,} more" if look["total"] > _SHOWN else ""
     files = f": {named}{more}" if named else ""
@@ -137,7 +138,7 @@ def _question(project: str, look: dict[str, Any]) -> str:
 async def _erased(client: Client) -> list[str]:
     """Have the database written anew, so that no page of it holds what went; what a person should know where that fails."""
     try:
-        answer = await ask(client.connection, "erase", {}, timeout_s=_ERASE_DEADLINE_S)
+        answer = await ERASE.ask(client.connection, {}, timeout_s=_ERASE_DEADLINE_S)
     except (ConfideError, TimeoutError) as error:
         return [
             f"no search or history has it any more, but the daemon's file may still hold traces: {error}",
@@ -151,7 +152,7 @@ async def _erased(client: Client) -> list[str]:
     )
 
 
-def _taken_again(project: str, answer: dict[str, Any]) -> Output:
+def _taken_again(project: str, answer: Forgotten) -> Output:
     def tell() -> None:
         for name in answer["documents"]:
             row(f"{name or 'all of it'} of {project} is taken again")

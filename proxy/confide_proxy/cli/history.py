@@ -15,11 +15,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from confide_crypto.errors import RequestError
-from confide_memory.answers import ask, local_time
 from confide_memory.classes import UNTRUSTED
 from confide_memory.commands.group import parsed_by
-from confide_memory.documents import GLOBAL_PROJECT
+from confide_memory.documents import GLOBAL_PROJECT, local_time
 from confide_memory.forms import MAX_REVISIONS
+from confide_memory.wire.files import PULL, TRANSCRIPT, PullRequest, TranscriptRequest
+from confide_memory.wire.history import HISTORY, HistoryRequest
+from confide_memory.wire.operation import ask
 from confide_proxy.cli.completion import PathOf, project_names
 from confide_proxy.cli.console import (
     DEADLINE_S,
@@ -75,8 +77,8 @@ async def history(
     this = await identified(here, project)
     async with here.client(this, patience_s=QUESTION_S) as client:
         name, path = await document_of(client, path, GLOBAL_PROJECT if is_global else this.name)
-        body = {"project": name, "path": path, "limit": limit}
-        answer = await ask(client.connection, "history", body, timeout_s=DEADLINE_S)
+        body: HistoryRequest = {"project": name, "path": path, "limit": limit}
+        answer = await HISTORY.ask(client.connection, body, timeout_s=DEADLINE_S)
     revisions = answer["revisions"]
 
     width = max((len(entry["author"]) for entry in revisions), default=0)
@@ -93,8 +95,9 @@ async def _difference(here: Here, folder: Path, path: str, revision: int | None,
     this = await identified(here, folder)
     async with here.client(this) as client:
         name, path = await document_of(client, path, GLOBAL_PROJECT if is_global else this.name)
-        of_file = {"project": name, "path": path}
-        answer = await ask(client.connection, "history", {**of_file, "limit": MAX_REVISIONS}, timeout_s=DEADLINE_S)
+        answer = await HISTORY.ask(
+            client.connection, {"project": name, "path": path, "limit": MAX_REVISIONS}, timeout_s=DEADLINE_S
+        )
         known = answer["revisions"]
         chosen = next((each for each in known if revision in (None, each["revision"])), None)
         if chosen is None:
@@ -106,8 +109,8 @@ async def _difference(here: Here, folder: Path, path: str, revision: int | None,
             if each is None or each["deleted"]:
                 texts.append("")
                 continue
-            body = {**of_file, "revision": each["revision"]}
-            texts.append((await ask(client.connection, "pull", body, timeout_s=DEADLINE_S))["text"])
+            wanted: PullRequest = {"project": name, "path": path, "revision": each["revision"]}
+            texts.append((await PULL.ask(client.connection, wanted, timeout_s=DEADLINE_S))["text"])
     heads = [
         f"{path}  revision {each['revision']}  {local_time(each['time'])}  {each['author']}" if each else "(nothing)"
         for each in (before, chosen)
@@ -121,8 +124,14 @@ async def _difference(here: Here, folder: Path, path: str, revision: int | None,
         if not lines:
             remark(f"revision {chosen['revision']} changed no line")
 
-    data = {"from": before and before["revision"], "to": chosen["revision"], "diff": "\n".join(lines)}
-    return Output({**of_file, **data}, tell)
+    data = {
+        "project": name,
+        "path": path,
+        "from": before and before["revision"],
+        "to": chosen["revision"],
+        "diff": "\n".join(lines),
+    }
+    return Output(data, tell)
 
 
 _DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
@@ -263,9 +272,9 @@ async def forget(
         names = dict.fromkeys((session, re.sub(r"-\d{1,4}$", "", session)))
         asked += [(this.name, each, name) for name in names if name for each in agents]
         for of_project, whose, name in asked:
-            body = {"project": of_project, "agent": whose, "session": name}
-            state = await ask(client.connection, "transcript", body, timeout_s=DEADLINE_S)
+            body: TranscriptRequest = {"project": of_project, "agent": whose, "session": name}
+            state = await TRANSCRIPT.ask(client.connection, body, timeout_s=DEADLINE_S)
             if state["version"]:
-                await ask(client.connection, "transcript", {**body, "forget": True}, timeout_s=DEADLINE_S)
+                await TRANSCRIPT.ask(client.connection, {**body, "forget": True}, timeout_s=DEADLINE_S)
                 return Output(body, f"forgotten: session {name} of {whose} in {of_project}")
     raise SessionError

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from confide_crypto.errors import ConfideError, RequestError
-from confide_memory.answers import ask, local_time
 from confide_memory.classes import UNTRUSTED
-from confide_memory.documents import GLOBAL_PROJECT, composed, has_clash, iso
+from confide_memory.documents import GLOBAL_PROJECT, composed, has_clash, iso, local_time
 from confide_memory.front_matter import split
 from confide_memory.markdown import lines_of
 from confide_memory.note_names import title_of
+from confide_memory.wire.history import CHANGES, DOCUMENTS, PROJECTS, ChangesRequest, DocumentsRequest
 from confide_proxy.cli.completion import memory_paths, project_names
 from confide_proxy.cli.console import (
     DEADLINE_S,
@@ -88,14 +88,14 @@ async def ls(
 
     async def asked(client: Client) -> tuple[list[dict[str, Any]], int]:
         if everywhere:
-            answer = await ask(client.connection, "projects", {"project": this.name}, timeout_s=DEADLINE_S)
-            names = [each["name"] for each in answer["projects"]]
+            known = await PROJECTS.ask(client.connection, {"project": this.name}, timeout_s=DEADLINE_S)
+            names = [each["name"] for each in known["projects"]]
         else:
             names = [one] if one else list(dict.fromkeys((this.name, GLOBAL_PROJECT)))
         found, total = [], 0
         for name in names:
-            body = {"project": name, "path": below, "limit": limit}
-            answer = await ask(client.connection, "documents", body, timeout_s=DEADLINE_S)
+            body: DocumentsRequest = {"project": name, "path": below, "limit": limit}
+            answer = await DOCUMENTS.ask(client.connection, body, timeout_s=DEADLINE_S)
             found += [{"project": name, **entry} for entry in answer["documents"]]
             total += answer["total"]
         return found, total
@@ -125,12 +125,12 @@ async def log(
     this = await identified(here, project)
     one = GLOBAL_PROJECT if is_global else only
     names = [one] if one else list(dict.fromkeys((this.name, GLOBAL_PROJECT)))
-    body: dict[str, Any] = {"path": _below(path), "limit": limit} | ({"since": moment} if moment else {})
 
     async def asked(client: Client) -> list[dict[str, Any]]:
         found = []
         for name in names:
-            answer = await ask(client.connection, "changes", {"project": name, **body}, timeout_s=DEADLINE_S)
+            body: ChangesRequest = {"project": name, "path": _below(path), "since": moment, "limit": limit}
+            answer = await CHANGES.ask(client.connection, body, timeout_s=DEADLINE_S)
             found += [{"project": name, **entry} for entry in answer["changes"]]
         return found
 

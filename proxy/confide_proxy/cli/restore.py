@@ -12,10 +12,10 @@ import typer
 
 from confide_crypto.errors import RequestError
 from confide_crypto.transport.task_group import TaskGroup
-from confide_memory.answers import ask, local_time
-from confide_memory.documents import GLOBAL_PROJECT
+from confide_memory.documents import GLOBAL_PROJECT, local_time
 from confide_memory.globs import is_glob, matches, normal
 from confide_memory.note_names import is_id
+from confide_memory.wire.history import DELETED, RESTORE, DeletedRow, RestoreRequest
 from confide_proxy.cli.completion import Meant
 from confide_proxy.cli.console import (
     DEADLINE_S,
@@ -96,10 +96,10 @@ def _folder(client: Client, name: str, path: str, this: str) -> Folder:
 
 async def _one(client: Client, folder: Folder, path: str, revision: int | None) -> Output:
     name = folder.project
-    body = {"project": name, "path": path} | ({"revision": revision} if revision else {})
+    body: RestoreRequest = {"project": name, "path": path, "revision": revision}
     # What was saved a moment ago goes up first: it stays in the history, and is not merged into what is restored.
     await client.files.compare()
-    answer = await ask(client.connection, "restore", body, timeout_s=DEADLINE_S)
+    answer = await RESTORE.ask(client.connection, body, timeout_s=DEADLINE_S)
     number, is_changed = answer["revision"], answer["changed"]
     report = await client.files.compare()
     local = await asyncio.to_thread(folder.read, path) if folder.is_memory(path) else None
@@ -129,7 +129,7 @@ async def _many(
     done: dict[str, dict[str, Any]] = {}
     failed: dict[str, str] = {}
     for _ in range(_MOST_LISTS):
-        listed = (await ask(client.connection, "deleted", {"project": name}, timeout_s=DEADLINE_S))["documents"]
+        listed = (await DELETED.ask(client.connection, {"project": name}, timeout_s=DEADLINE_S))["documents"]
         meant = [each for each in listed if each["path"] not in failed and _is_meant(each, names, moment)]
         if is_dry or not meant:
             break
@@ -138,8 +138,8 @@ async def _many(
         async def bring(path: str) -> None:
             async with slots:  # noqa: B023 - awaited below
                 try:
-                    body = {"project": name, "path": path}
-                    answer = await ask(client.connection, "restore", body, timeout_s=DEADLINE_S)
+                    body: RestoreRequest = {"project": name, "path": path}
+                    answer = await RESTORE.ask(client.connection, body, timeout_s=DEADLINE_S)
                 except RequestError as error:
                     failed[path] = str(error)
                 else:
@@ -180,7 +180,7 @@ _LONGEST_LIST: Final = 500
 """As long as the daemon's list of deleted files is: there may be more."""
 
 
-def _is_meant(deleted: dict[str, Any], names: Sequence[str], moment: datetime | None) -> bool:
+def _is_meant(deleted: DeletedRow, names: Sequence[str], moment: datetime | None) -> bool:
     if moment is not None and datetime.fromisoformat(deleted["time"]) < moment:
         return False
     return not names or any(matches(deleted["path"], name) for name in names)
@@ -191,7 +191,7 @@ def _note_disk(folder: Folder, done: dict[str, dict[str, Any]]) -> None:
         each["onDisk"] = folder.is_memory(path) and not folder.is_missing(path)
 
 
-def _look(name: str, meant: list[dict[str, Any]]) -> Output:
+def _look(name: str, meant: list[DeletedRow]) -> Output:
     def tell() -> None:
         for each in meant:
             row(f"{each['path']}  deleted {local_time(each['time'])} by {each['author']}")

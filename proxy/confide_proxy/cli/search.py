@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 
 from confide_crypto.errors import ConfideError, RequestError, printable
-from confide_memory.answers import local_time
 from confide_memory.classes import OWNER
 from confide_memory.commands.group import parsed_by
-from confide_memory.documents import STOP_WORDS, composed, has_clash
+from confide_memory.documents import STOP_WORDS, composed, has_clash, local_time
 from confide_memory.note_names import is_id
 from confide_memory.tools import call as call_keys
 from confide_proxy.cli.completion import PathOf

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from confide_crypto.errors import ConfideError, printable
-from confide_memory.answers import local_time
 from confide_memory.commands.progress import Progress
-from confide_memory.documents import MAX_TEXT_BYTES
+from confide_memory.documents import MAX_TEXT_BYTES, local_time
 from confide_proxy.cli.console import (
     Here,
     Output,
@@ -118,14 +117,14 @@ async def list_secrets(here: Here, project: ProjectDir = Path()) -> Output:
         places: dict[str, list[str]] = {}
         with suppress(ConfideError, TimeoutError):
             places = await documents_of(client, [one["id"] for one in found])
-    found = [one | {"documents": places.get(one["id"], [])} for one in found]
+    listed = [{**one, "documents": places.get(one["id"], [])} for one in found]
 
     lines = (
         f"(sealed:{one['kind']}:{one['id']})  {local_time(one['at'])}  epoch {one['epoch']}  "
-        f"{', '.join(one['documents']) or 'no document that was found'}"
+        f"{', '.join(places.get(one['id'], ())) or 'no document that was found'}"
         for one in found
     )
-    return Output(found, lines, empty="nothing is sealed in this space")
+    return Output(listed, lines, empty="nothing is sealed in this space")
 
 
 @secrets_app.command("show", epilog="confide secrets show '(sealed:github-token:0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f)'")

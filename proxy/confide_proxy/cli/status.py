@@ -16,7 +16,8 @@ import typer
 from confide_crypto.errors import ConfideError, RequestError, UnreachableError
 from confide_crypto.keys.identity import fingerprint_words, format_daemon_key
 from confide_crypto.transport.dial import shown_url
-from confide_memory.answers import ask, local_time
+from confide_memory.documents import local_time
+from confide_memory.wire.sealing import UNSEALED
 from confide_proxy import addons
 from confide_proxy.cli import status_lines
 from confide_proxy.cli.console import (
@@ -146,7 +147,7 @@ async def _unsealed(client: Client) -> dict[str, Any] | None:
     """How many credentials the space holds in clear as far as anybody has looked, and when; None where there is nothing to tell: nobody
     has looked, in a space that is no older than sealing, or this machine may not know."""
     try:
-        answer = await ask(client.connection, "unsealed", {}, timeout_s=_UNSEALED_S)
+        answer = await UNSEALED.ask(client.connection, {}, timeout_s=_UNSEALED_S)
     except RequestError:
         return None  # a caller of some projects alone is not told, and an older daemon does not know
     if answer["findings"] is not None and answer["seenAt"] is not None:

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from confide_memory.answers import local_time
-from confide_memory.documents import GLOBAL_PROJECT
+from confide_memory.documents import GLOBAL_PROJECT, local_time
 from confide_memory.versions import WINDOW, is_behind
 from confide_proxy import VERSION
 from confide_proxy.addons import Told

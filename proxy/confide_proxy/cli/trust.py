@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto.errors import RequestError
-from confide_memory.answers import ask
 from confide_memory.classes import UNTRUSTED
 from confide_memory.commands.doing import doing
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.forms import MAX_LISTED
 from confide_memory.globs import fixed_part, is_glob, matches
 from confide_memory.note_names import is_id
+from confide_memory.wire.files import PULL
+from confide_memory.wire.history import DOCUMENTS, TRUST, DocumentsRequest, Doubt, TrustRequest
 from confide_proxy.cli.completion import PathsOf
 from confide_proxy.cli.console import (
     DEADLINE_S,
@@ -66,21 +67,23 @@ async def trust(
     async with here.client(this) as client:
         await client.files.compare()
         for name, path in dict.fromkeys([one for each in paths for one in await _meant(client, each, own)]):
-            of_file = {"project": name, "path": path}
-            looked = await ask(client.connection, "trust", of_file, timeout_s=DEADLINE_S)
+            looked = await TRUST.ask(client.connection, {"project": name, "path": path}, timeout_s=DEADLINE_S)
             if not looked["doubted"]:
                 done.append({"path": path, "class": looked["class"], "trusted": False})
                 continue
-            text = (await ask(client.connection, "pull", of_file, timeout_s=DEADLINE_S))["text"]
-            doubts.append(_Doubt(of_file, looked["hash"], list(_lines(path, text, looked["doubted"]))))
+            text = (await PULL.ask(client.connection, {"project": name, "path": path}, timeout_s=DEADLINE_S))["text"]
+            doubts.append(
+                _Doubt(
+                    {"project": name, "path": path, "hash": looked["hash"]}, list(_lines(path, text, looked["doubted"]))
+                )
+            )
         if doubts:
             await _show([line for each in doubts for line in each.lines])
             what = doubts[0].of_file["path"] if len(doubts) == 1 else counted(len(doubts), "file")
             await agreed(f"Trust {what} as {'it is' if len(doubts) == 1 else 'they are'} now", is_sure=False)
         for each in doubts:
             # Of just this text: it is refused where another one is there by now.
-            body = {**each.of_file, "hash": each.hash}
-            answer = await ask(client.connection, "trust", body, timeout_s=DEADLINE_S)
+            answer = await TRUST.ask(client.connection, each.of_file, timeout_s=DEADLINE_S)
             done.append({"path": each.of_file["path"], "class": answer["class"], "trusted": answer["trusted"]})
 
     def tell() -> None:
@@ -94,10 +97,9 @@ async def trust(
 
 
 class _Doubt(NamedTuple):
-    """A text that is untrusted: where it is, its hash, and the lines in question for a person."""
+    """A text that is untrusted: how it is vouched for, and the lines in question for a person."""
 
-    of_file: dict[str, str]
-    hash: str
+    of_file: TrustRequest
     lines: list[str]
 
 
@@ -108,8 +110,8 @@ async def _meant(client: Client, name: str, project: str) -> list[tuple[str, str
     """
     if is_id(name) or (not is_glob(name) and name.endswith(".md")):
         return [await document_of(client, name, project)]
-    body = {"project": project, "path": fixed_part(name), "limit": MAX_LISTED}
-    answer = await ask(client.connection, "documents", body, timeout_s=DEADLINE_S)
+    body: DocumentsRequest = {"project": project, "path": fixed_part(name), "limit": MAX_LISTED}
+    answer = await DOCUMENTS.ask(client.connection, body, timeout_s=DEADLINE_S)
     if answer["total"] > MAX_LISTED:
         remark(f"note: there are {answer['total']:,} files; these are of the {MAX_LISTED} that were changed last")
     found = [each["path"] for each in answer["documents"] if each["class"] == UNTRUSTED and matches(each["path"], name)]
@@ -128,7 +130,7 @@ async def _show(lines: list[str]) -> None:
             await asyncio.to_thread(pydoc.pager, shown("\n".join(lines)))
 
 
-def _lines(path: str, text: str, doubted: list[dict[str, Any]]) -> Iterator[str]:
+def _lines(path: str, text: str, doubted: list[Doubt]) -> Iterator[str]:
     """The lines of a text that would be trusted, each with its number, and why they are not."""
     lines = text.split("\n")
     left = _SHOWN

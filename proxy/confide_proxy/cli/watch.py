@@ -20,6 +20,7 @@ import typer
 from confide_crypto.errors import ConfideError, DeniedError, HandshakeError, KeyFileError, printable
 from confide_crypto.transport.task_group import TaskGroup
 from confide_memory.documents import GLOBAL_PROJECT
+from confide_memory.wire.session import Attached
 from confide_proxy.cli.console import Here, identified, json_text, remark
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError, KeyringError, NotJoinedError
@@ -151,7 +152,7 @@ class Watch:
             group.create_task(keep("attending to keys", lambda: self.sealing.attend(self._streamer.look_again)))
             group.create_task(keep("keeping receipts", lambda: self.link.receipts.keep_fresh(self.link)))
 
-    async def _on_up(self, attached: dict[str, Any]) -> None:
+    async def _on_up(self, attached: Attached) -> None:
         await self._streamer.on_up(attached, self._group.create_task)
         if self._fallback.has_queue:
             self._fallback.send_queue(lambda: None)
@@ -169,7 +170,7 @@ class Watch:
             self._reason = str(reason)
             self._teller.say("down", f"the link is down, trying again: {reason}", reason=str(reason))
 
-    async def _on_renewed(self, attached: dict[str, Any]) -> None:
+    async def _on_renewed(self, attached: Attached) -> None:
         self._streamer.on_renewed(attached, self._group.create_task)
 
 

@@ -16,10 +16,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from confide_crypto.errors import ConfideError, ForkedRosterError, KeyFileError, LinkError, RequestError
 from confide_crypto.keys.identity import MAX_NAME, fingerprint_words
+from confide_memory.wire.session import Attached, Devices
 from confide_proxy.errors import (
     AnotherSpaceError,
     KeyLockedError,
@@ -108,16 +109,16 @@ class Keyring:
         async with self._turn:
             await asyncio.to_thread(self.load)
 
-    async def open(self, link: Asks, attached: dict[str, Any]) -> None:
+    async def open(self, link: Asks, attached: Attached) -> None:
         """Have the keys as of this connection. Costs no question where the daemon has no news; what is wrong is the `problem`.
 
         Raises ConnectionLost, TimeoutError: from the link.
         """
-        space, status = attached.get("space"), attached.get("sealing")
-        if not isinstance(status, dict) or not isinstance(space, str):
+        space, status = attached["space"], attached["sealing"]
+        if status is None:
             self._fail(SpaceKeysError("this daemon knows no sealed secrets", hint="update confided on its machine"))
             return
-        self.custody = str(status.get("custody", ""))
+        self.custody = status["custody"]
         async with self._turn:
             try:
                 await asyncio.to_thread(self._enter, space)
@@ -312,14 +313,14 @@ class Keyring:
         if is_new:
             log.warning("the daemon keeps the key of this space's database now; its machines did until then")
 
-    def _is_current(self, status: dict[str, Any]) -> bool:
+    def _is_current(self, status: Devices) -> bool:
         """Whether the daemon has no news, and waits for nothing that this machine has to do."""
         if self.roster is None or self.keys is None:
             return False
-        is_same = (status.get("number"), status.get("head")) == (len(self.roster.entries) - 1, self.roster.head.hex())
+        is_same = (status["number"], status["head"]) == (len(self.roster.entries) - 1, self.roster.head.hex())
         return (
             is_same
-            and not status.get("needs")
+            and not status["needs"]
             and self._opened_by == self._machine.identity().public_key
             and not self._has_duties()
         )

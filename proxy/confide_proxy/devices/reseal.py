@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from confide_crypto.errors import RequestError, SealingError
 from confide_crypto.sealing.record import Record
-from confide_memory.answers import ask
 from confide_memory.forms import encoded
+from confide_memory.wire.sealing import RECORD, RECORDS
 from confide_proxy.devices.roster_client import records
 
 if TYPE_CHECKING:
@@ -61,16 +61,16 @@ class Resealing:
     async def _again(self, link: Asks, ids: list[str]) -> int:
         batch: list[str] = []
         for secret_id in ids:
-            answer = await ask(link, "record", {"id": secret_id}, timeout_s=DEADLINE_S)
+            answer = await RECORD.ask(link, {"id": bytes.fromhex(secret_id)}, timeout_s=DEADLINE_S)
             data = await asyncio.to_thread(self._sealed, secret_id, answer["record"])
             if data is None:
                 continue
             if batch and sum(map(len, batch)) + len(data) > _MAX_BATCH_BYTES:
-                await ask(link, "records", {"records": batch}, timeout_s=DEADLINE_S)
+                await RECORDS.ask(link, {"records": batch}, timeout_s=DEADLINE_S)
                 batch = []
             batch.append(data)
         if batch:
-            await ask(link, "records", {"records": batch}, timeout_s=DEADLINE_S)
+            await RECORDS.ask(link, {"records": batch}, timeout_s=DEADLINE_S)
         return len(ids)
 
     def _sealed(self, secret_id: str, data: bytes) -> str | None:

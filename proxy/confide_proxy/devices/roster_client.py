@@ -9,15 +9,27 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from confide_crypto.errors import RequestError, WithheldRosterError
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.identity import MAX_NAME
 from confide_crypto.sealing.roster import MAX_ENTRIES, Pin, Roster
 from confide_crypto.sealing.roster_entry import CARD_LENGTH, Card, Entry
-from confide_memory.answers import ask
-from confide_memory.forms import encoded
+from confide_memory.wire.sealing import (
+    EXTEND,
+    INVITE,
+    PAIR,
+    PAIR_ANSWER,
+    RECORD_LIST,
+    ROSTER,
+    UNLOCK,
+    InviteRequest,
+    PairingRequest,
+    RecordListRequest,
+    RecordRow,
+)
+from confide_memory.wire.sealing import Roster as RosterAnswer
 from confide_proxy.errors import UnfitAnswerError
 
 if TYPE_CHECKING:
@@ -87,7 +99,7 @@ async def roster(link: Asks, since: int) -> Shown:
     """
     entries: tuple[bytes, ...] = ()
     while True:
-        shown = _shown(await ask(link, "roster", {"from": since + len(entries)}, timeout_s=DEADLINE_S))
+        shown = _shown(await ROSTER.ask(link, {"from": since + len(entries)}, timeout_s=DEADLINE_S))
         entries += shown.entries
         if since + len(entries) > shown.number:
             return replace(shown, entries=entries)
@@ -97,36 +109,39 @@ async def roster(link: Asks, since: int) -> Shown:
 
 async def extend(link: Asks, entry: Entry) -> None:
     """Have the daemon take an entry. Raises RequestError: `conflict` if the roster has gone on meanwhile."""
-    await ask(link, "extend", {"entry": encoded(entry.encode())}, timeout_s=DEADLINE_S)
+    await EXTEND.ask(link, {"entry": entry.encode()}, timeout_s=DEADLINE_S)
 
 
 async def pair(link: Asks, *, request: bytes | None = None, card: Card | None = None) -> bytes | None:
     """Show this machine to the devices, as one with a pair secret or as one without; the answer, if a device has given one."""
-    body = {"request": encoded(request)} if request is not None else {"card": encoded(card.encode()) if card else ""}
-    answer: bytes | None = (await ask(link, "pair", body, timeout_s=DEADLINE_S))["answer"]
-    return answer
+    body: PairingRequest = {"request": request} if request is not None else {"card": card.encode() if card else None}
+    return (await PAIR.ask(link, body, timeout_s=DEADLINE_S))["answer"]
 
 
 async def pair_answer(link: Asks, key: bytes, answer: bytes) -> None:
     """Answer a machine that has joined with a pair secret."""
-    await ask(link, "pair-answer", {"key": key.hex(), "answer": encoded(answer)}, timeout_s=DEADLINE_S)
+    await PAIR_ANSWER.ask(link, {"key": key, "answer": answer}, timeout_s=DEADLINE_S)
 
 
 async def unlock(link: Asks, keys: Mapping[int, bytes]) -> bool:
     """Hand over database keys by epoch; whether the space is locked still."""
-    body = {"keys": {str(epoch): encoded(key) for epoch, key in keys.items()}}
-    is_locked: bool = (await ask(link, "unlock", body, timeout_s=DEADLINE_S))["isLocked"]
-    return is_locked
+    return (await UNLOCK.ask(link, {"keys": dict(keys)}, timeout_s=DEADLINE_S))["isLocked"]
 
 
 async def invite(link: Asks, invite: Invite, *, name: str, ttl_s: int, scope: str) -> float:
     """Let a machine into the space with an invite that this machine has drawn; until when, in seconds since 1970."""
-    named = {"inviteId": invite.invite_id.hex(), "psk": invite.invite_psk.hex(), "name": name}
-    answer = await ask(link, "invite", {**named, "ttlS": ttl_s, "scope": scope}, timeout_s=DEADLINE_S)
+    body: InviteRequest = {
+        "inviteId": invite.invite_id,
+        "psk": invite.invite_psk,
+        "name": name,
+        "ttlS": ttl_s,
+        "scope": scope,
+    }
+    answer = await INVITE.ask(link, body, timeout_s=DEADLINE_S)
     return datetime.fromisoformat(answer["expiresAt"]).timestamp()
 
 
-async def records(link: Asks, *, below: int | None = None, page: int = _PAGE) -> AsyncIterator[list[dict[str, Any]]]:
+async def records(link: Asks, *, below: int | None = None, page: int = _PAGE) -> AsyncIterator[list[RecordRow]]:
     """The list of the space's records, page by page in the order of their ids: `id` in hex, `kind`, `epoch`, `at`.
 
     `below`: of epochs before this one.
@@ -136,7 +151,8 @@ async def records(link: Asks, *, below: int | None = None, page: int = _PAGE) ->
     after: str | None = ""
     listed = 0
     while after is not None:
-        answer = await ask(link, "record-list", {"after": after, "limit": page, "below": below}, timeout_s=DEADLINE_S)
+        body: RecordListRequest = {"after": bytes.fromhex(after), "limit": page, "below": below}
+        answer = await RECORD_LIST.ask(link, body, timeout_s=DEADLINE_S)
         found, following = answer["records"], answer["next"]
         listed += len(found)
         if following is not None and (following <= after or not found or listed > _MOST_RECORDS):
@@ -145,7 +161,7 @@ async def records(link: Asks, *, below: int | None = None, page: int = _PAGE) ->
         after = following
 
 
-def _shown(answer: dict[str, Any]) -> Shown:
+def _shown(answer: RosterAnswer) -> Shown:
     if bool(answer["head"]) != (answer["number"] >= 0):
         raise UnfitAnswerError
     return Shown(

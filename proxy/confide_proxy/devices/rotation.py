@@ -17,7 +17,7 @@ from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.handshake.rotation import sign_rotation
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster_entry import Card, Device
-from confide_memory.answers import ask
+from confide_memory.wire.session import ROTATE
 from confide_proxy.devices.connection import SpaceConnection
 from confide_proxy.devices.duties import KeyChange
 from confide_proxy.devices.keyring import Keyring
@@ -73,7 +73,11 @@ async def rotate(paths: Paths, config: ProxyConfig, *, passphrase: str | None = 
             # Before the daemon hears of it: from then on the old key cannot connect, and without it nobody could add the new one.
             await prepare_roster(paths.rosters, space.keyring, space.connection, old, new, now=int(time.time()))
             body = sign_rotation(old, new, space.connection.session_id)
-            await ask(space.connection, "rotate", body, timeout_s=REQUEST_DEADLINE_S)
+            await ROTATE.ask(
+                space.connection,
+                {"key": body["key"], "old": body["old"], "new": body["new"]},
+                timeout_s=REQUEST_DEADLINE_S,
+            )
         async with SpaceConnection.open(paths, config, machine=keys) as space:
             # Else the next connection takes the old key from the list of devices.
             with suppress(ConfideError, TimeoutError):

@@ -5,8 +5,9 @@ Apart from both, since a command that needs no more loads no more: people wait f
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
+from confide_memory.wire.session import AttachRequest
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
 
@@ -16,7 +17,7 @@ RELINK_DEADLINE_S: Final = 2.0
 """How long a call waits for a link that was there before, and the list of resources for an answer: some of them are known here."""
 
 
-def attach_body(project: str, config: ProxyConfig) -> dict[str, Any]:
+def attach_body(project: str, config: ProxyConfig) -> AttachRequest:
     """The `attach` request of this machine, for a connection that is told nothing of what others change."""
     import socket  # a session imports this module before its first answer
 

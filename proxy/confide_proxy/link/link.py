@@ -29,8 +29,8 @@ from confide_crypto.errors import (
     where,
 )
 from confide_crypto.transport.task_group import raise_if_cancelled
-from confide_memory.answers import ask
 from confide_memory.documents import Asks
+from confide_memory.wire.session import ATTACH, Attached, AttachRequest
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import NotJoinedError, StateError
 from confide_proxy.link import daemon, founding
@@ -77,11 +77,11 @@ class Callbacks(NamedTuple):
         on_retired: that connection is gone; the reason is None if all its calls were answered.
     """
 
-    on_up: Callable[[dict[str, Any]], Awaitable[None]]
+    on_up: Callable[[Attached], Awaitable[None]]
     on_request: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
     on_stream: Callable[[str, dict[str, Any], Body], Awaitable[dict[str, Any]]]
     on_down: Callable[[ConfideError], None]
-    on_renewed: Callable[[dict[str, Any]], Awaitable[None]]
+    on_renewed: Callable[[Attached], Awaitable[None]]
     on_locked: Callable[[Connection], Awaitable[None]]
     on_message: Callable[[bytes], Awaitable[None]] | None = None
     is_waiting: Callable[[str], bool] = lambda _session_id: False
@@ -94,7 +94,7 @@ class _Leg:
 
     connection: Connection
     serving: asyncio.Task[None]
-    attached: dict[str, Any]
+    attached: Attached
 
 
 class Link:
@@ -104,7 +104,7 @@ class Link:
         self,
         paths: Paths,
         config: ProxyConfig,
-        attach: list[dict[str, Any]],
+        attach: list[AttachRequest],
         callbacks: Callbacks,
         machine: MachineKeys | None = None,
     ) -> None:
@@ -117,7 +117,7 @@ class Link:
         self._paths = paths
         self._config = config
         self._attach = attach
-        self._more: dict[str, dict[str, Any]] = {}
+        self._more: dict[str, AttachRequest] = {}
         self._callbacks = callbacks
         self.receipts = Receipts(paths)
         self.passed = 0
@@ -131,7 +131,7 @@ class Link:
         self.reason: ConfideError | None = None
         self.daemon_static = b""
         """The X25519 key of the daemon that answers, or that `reason` is of, though this machine may have joined another one since."""
-        self.attached: dict[str, Any] = {}
+        self.attached: Attached | None = None
 
     @property
     def session_id(self) -> str:
@@ -212,7 +212,12 @@ class Link:
             answer = await ask(connection)
         return answer
 
-    async def also_attach(self, body: dict[str, Any]) -> None:
+    @property
+    def space(self) -> str:
+        """The space that the daemon said last; "" while it has said none."""
+        return self.attached["space"] if self.attached is not None else ""
+
+    async def also_attach(self, body: AttachRequest) -> None:
         """Attach one more project now, and on each connection to come. Raises as `request`."""
         if self._connection is None:
             raise ConnectionLost(truncated=False)
@@ -446,8 +451,8 @@ async def _dial(
 
 
 async def attach(
-    connection: Connection, body: dict[str, Any], on_locked: Callable[[Connection], Awaitable[None]]
-) -> dict[str, Any]:
+    connection: Connection, body: AttachRequest, on_locked: Callable[[Connection], Awaitable[None]]
+) -> Attached:
     """The answer to an attach request; a space that is locked is unlocked first.
 
     Raises:
@@ -456,12 +461,12 @@ async def attach(
     """
     for _ in range(_UNLOCKS):
         try:
-            return await ask(connection, "attach", body, timeout_s=ATTACH_DEADLINE_S)
+            return await ATTACH.ask(connection, body, timeout_s=ATTACH_DEADLINE_S)
         except RequestError as error:
             if error.code != "locked":
                 raise
             await on_locked(connection)
-    return await ask(connection, "attach", body, timeout_s=ATTACH_DEADLINE_S)
+    return await ATTACH.ask(connection, body, timeout_s=ATTACH_DEADLINE_S)
 
 
 async def end(connection: Connection, serving: asyncio.Task[None]) -> None:

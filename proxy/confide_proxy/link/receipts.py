@@ -22,8 +22,8 @@ from confide_crypto import atomic
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_crypto.keys.files import make_private_dir, read_private_file
 from confide_crypto.transport.task_group import raise_if_cancelled
-from confide_memory.answers import ask
 from confide_memory.documents import Asks
+from confide_memory.wire.session import RECEIPT, Attached
 
 if TYPE_CHECKING:
     from confide_proxy.paths import Paths
@@ -44,7 +44,7 @@ class Passed(Asks, Protocol):
 
     is_up: bool | None
     passed: int
-    attached: dict[str, Any]
+    attached: Attached | None
 
 
 class Receipts:
@@ -62,9 +62,9 @@ class Receipts:
         """The space that gave it, "" where there is none."""
         return str(self._read().get("space", ""))
 
-    def take(self, attached: dict[str, Any]) -> None:
+    def take(self, attached: Attached) -> None:
         """Keep what the answer to `attach` says, and note where the daemon was put back since."""
-        space, receipt, restores = (attached[name] for name in ("space", "receipt", "restores"))
+        space, receipt, restores = attached["space"], attached["receipt"], attached["restores"]
         if not _is_receipt(receipt):
             return  # a daemon that gives none
         known = self._read()
@@ -85,12 +85,13 @@ class Receipts:
         passed = 0
         while True:
             await asyncio.sleep(FRESH_S)
-            if not link.is_up or link.passed == passed or not link.attached["receipt"]:
+            attached = link.attached
+            if attached is None or not link.is_up or link.passed == passed or not attached["receipt"]:
                 continue
             passed = link.passed + 1  # with this question
             try:
-                answer = await ask(link, "receipt", {}, timeout_s=_DEADLINE_S)
-                await asyncio.to_thread(self.keep, link.attached["space"], answer["receipt"])
+                answer = await RECEIPT.ask(link, {}, timeout_s=_DEADLINE_S)
+                await asyncio.to_thread(self.keep, attached["space"], answer["receipt"])
             except (ConfideError, TimeoutError):
                 raise_if_cancelled()
 

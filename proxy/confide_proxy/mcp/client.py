@@ -15,10 +15,10 @@ from typing import Any, Self
 
 from confide_crypto.errors import ConnectionLost
 from confide_crypto.transport.open import Connection
-from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools import result as results
 from confide_memory.tools.call import NOTED, NOTES, OPERATION, SAID, STRUCTURED
+from confide_memory.wire.session import RECEIPT, Attached, AttachRequest
 from confide_proxy import VERSION, addons
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError, UnfitAnswerError
@@ -101,10 +101,12 @@ class Client:
         self._serving.add_done_callback(self._on_end)
         try:
             names = dict.fromkeys((self._project.name, GLOBAL_PROJECT))
-            shown = {"receipt": await asyncio.to_thread(self._receipts.shown)}
-            # A person may use every tool, whichever an agent is offered.
-            asked = {"toolsets": ["all"], **shown}
-            answers = [await self._attach({**attach_body(name, self._config), **asked}) for name in names]
+            shown = await asyncio.to_thread(self._receipts.shown)
+            bodies = [attach_body(name, self._config) for name in names]
+            for body in bodies:
+                body["toolsets"] = ["all"]  # a person may use every tool, whichever an agent is offered
+                body["receipt"] = shown
+            answers = [await self._attach(body) for body in bodies]
             await asyncio.to_thread(self._receipts.take, answers[0])
             self.space = answers[0]["space"]
             self.gives_receipts = bool(answers[0]["receipt"])
@@ -179,10 +181,10 @@ class Client:
 
     async def keep_receipt(self) -> None:
         """Have a receipt of what was done over this connection. Raises RequestError, ConnectionLost, TimeoutError."""
-        answer = await ask(self.connection, "receipt", {}, timeout_s=ATTACH_DEADLINE_S)
+        answer = await RECEIPT.ask(self.connection, {}, timeout_s=ATTACH_DEADLINE_S)
         await asyncio.to_thread(self._receipts.keep, self.space, answer["receipt"])
 
-    async def _attach(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def _attach(self, body: AttachRequest) -> Attached:
         began = time.perf_counter()
         answer = await attach(self.connection, body, self.sealing.keyring.unlock)
         took_s = time.perf_counter() - began

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost
 from confide_crypto.transport.task_group import raise_if_cancelled
-from confide_memory.answers import ask
 from confide_memory.tools.call import Answer
+from confide_memory.wire.session import PING
 from confide_proxy import addons
 from confide_proxy.config import ProxyConfig
 from confide_proxy.mcp.catalogue import CORE, NOTE_SETS, unknown_toolsets
@@ -143,7 +143,7 @@ class Fallback:
     async def is_silent(self, seconds: float) -> bool:
         """Whether nobody is there at all: nothing is heard of the daemon in that time, and yet the link is not known to be down."""
         try:
-            await ask(self._link, "ping", {}, timeout_s=seconds)
+            await PING.ask(self._link, {}, timeout_s=seconds)
         except TimeoutError:
             return True
         except ConfideError:

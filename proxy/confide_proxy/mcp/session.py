@@ -11,9 +11,9 @@ from typing import Any
 
 from confide_crypto.errors import ConfideError
 from confide_crypto.transport.task_group import TaskGroup
-from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools.call import catalogue_hash
+from confide_memory.wire.session import CATALOGUE, Attached
 from confide_proxy.config import ProxyConfig
 from confide_proxy.link.connection_terms import attach_body
 from confide_proxy.link.key_rotation import MachineKeys
@@ -120,7 +120,7 @@ class Session:
     def _on_news(self) -> None:
         self._attempt("looking for news of devices", self._streamer.look_again)
 
-    async def _on_up(self, attached: dict[str, Any]) -> None:
+    async def _on_up(self, attached: Attached) -> None:
         await self._streamer.on_up(attached, self._spawn)
         self._tunnel.on_up()
         self._attempt("sealing old records anew", lambda: self.sealing.reseal(self.link))
@@ -133,7 +133,7 @@ class Session:
         self._streamer.on_down()
         self._tunnel.on_down(reason)
 
-    async def _on_renewed(self, attached: dict[str, Any]) -> None:
+    async def _on_renewed(self, attached: Attached) -> None:
         self._tunnel.on_renewed()
         self._streamer.on_renewed(attached, self._spawn)
 
@@ -142,7 +142,7 @@ class Session:
         if current in (before.digest, catalogue_hash(before.data)):
             return
         try:
-            listing = await ask(self.link, "catalogue", {"toolsets": list(toolsets)}, timeout_s=_CATALOGUE_DEADLINE_S)
+            listing = await CATALOGUE.ask(self.link, {"toolsets": list(toolsets)}, timeout_s=_CATALOGUE_DEADLINE_S)
             fresh = await asyncio.to_thread(catalogues.offered, listing, toolsets, current)
         except (ConfideError, TimeoutError, KeyError, TypeError, ValueError, OSError) as error:
             log.info("kept the catalogue: %s", type(error).__name__)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from confide_crypto.errors import ConfideError
-from confide_memory.answers import ask
 from confide_memory.tools.call import CLASSES, UNASKED, WITHIN
+from confide_memory.wire.history import PROJECTS
 from confide_proxy.offline import behind, unindexed
 from confide_proxy.paths import memory_notices
 
@@ -187,14 +187,13 @@ class Completion:
         else:
             wanted = set(await self._linked()) if known else set()
         folders = {name: root for name, root in known.items() if name in wanted}
-        space = str(self._link.attached.get("space", ""))
-        found = await asyncio.to_thread(behind.uncompared, self._paths, self._config, space, folders)
+        found = await asyncio.to_thread(behind.uncompared, self._paths, self._config, self._link.space, folders)
         return [unindexed.elsewhere(name, count) for name, count in list(found.items())[: unindexed.MOST_NAMED]]
 
     async def _linked(self) -> list[str]:
         """The projects that are searched with this one."""
         try:
-            answer = await ask(self._link, "projects", {"project": self._own}, timeout_s=LINKED_S)
+            answer = await PROJECTS.ask(self._link, {"project": self._own}, timeout_s=LINKED_S)
         except (ConfideError, TimeoutError):
             return []
         return [each["name"] for each in answer["projects"] if each["linked"]]

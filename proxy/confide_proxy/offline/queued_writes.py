@@ -18,10 +18,10 @@ from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_crypto.transport.task_group import raise_if_cancelled
-from confide_memory.answers import ask
 from confide_memory.documents import EXAMPLE, GLOBAL_PROJECT, MEMORY_FOLDER, Asks, is_memory, path_problem
 from confide_memory.note_names import TASK_ID, names_of
 from confide_memory.tools.call import Answer
+from confide_memory.wire.session import CALL, CallRequest
 from confide_proxy import addons
 from confide_proxy.errors import LATER, BlockedError, JournalError, StateError, ToolError, UnsealableError
 from confide_proxy.locks import SEAT_AGAIN_S, Seat
@@ -254,21 +254,22 @@ class Replay:
         if time.time() - entry.at > KNOWN_S:
             problem = "it waited for so long that nobody knows whether it was made"
             raise RequestError("conflict", problem, "see whether it was, and else send it again: confide queue retry")
-        body = {
+        body: CallRequest = {
             "project": entry.project,
             "operation": entry.id,
             "said": entry.said,
             "tool": entry.tool,
             "arguments": arguments,
-            **({"class": entry.class_} if entry.class_ else {}),
         }
+        if entry.class_:
+            body["class"] = entry.class_
         for pause_s in PAUSES_S:
             try:
-                await ask(link, "call", body, timeout_s=CALL_DEADLINE_S)
+                await CALL.ask(link, body, timeout_s=CALL_DEADLINE_S)
             except RequestError as error:
                 if error.code != "internal":
                     raise
             else:
                 return
             await asyncio.sleep(pause_s)
-        await ask(link, "call", body, timeout_s=CALL_DEADLINE_S)
+        await CALL.ask(link, body, timeout_s=CALL_DEADLINE_S)

@@ -15,7 +15,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from confide_crypto.errors import ConfideError, LinkError, RequestError
-from confide_memory.answers import ask
+from confide_memory.wire.sealing import RECORDS
+from confide_memory.wire.session import Attached
 from confide_proxy import VERSION
 from confide_proxy.devices.keyring import Keyring
 from confide_proxy.errors import BlockedError, FolderError, UnsealableError
@@ -101,7 +102,7 @@ class Sealing:
         """Whether a JSON value may hold a value that this machine knows, by a look that is short; True where it would be long."""
         return self.knows_any and self.known.are_in(said, _QUICK_CHARS)
 
-    async def open(self, link: Asks, attached: dict[str, Any]) -> None:
+    async def open(self, link: Asks, attached: Attached) -> None:
         """Have the keys before the first text goes over a link that is up. Raises ConnectionLost, TimeoutError."""
         # A daemon that was restored from an old copy has lost what it had.
         self.deposit.forget()
@@ -141,7 +142,7 @@ class Sealing:
             return self._paths.rosters.stat().st_mtime_ns
         return 0
 
-    async def look_again(self, link: Asks, attached: dict[str, Any] | None = None) -> None:
+    async def look_again(self, link: Asks, attached: Attached | None = None) -> None:
         """Have the news of the devices, as far as they can be had now; a connection that breaks begins with them again."""
         if self._looks == _LOOKS:
             return  # the one that waits sees these news too
@@ -216,7 +217,7 @@ class Deposit:
             missing.items(), lambda item: len(item[1].value), most=MAX_RECORDS, most_size=MAX_BATCH_BYTES
         ):
             records = [b64encode(Record.seal(keys, one.kind, one.value).encode()).decode() for _, one in batch]
-            await ask(link, "records", {"records": records}, timeout_s=DEADLINE_S)
+            await RECORDS.ask(link, {"records": records}, timeout_s=DEADLINE_S)
             if len(self._kept) > _MOST_REMEMBERED:
                 self._kept.clear()
             self._kept.update(secret_id for secret_id, _ in batch)

@@ -9,9 +9,9 @@ from confide_crypto.errors import ConfideError, ConnectionLost, RecordError, Req
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH
-from confide_memory.answers import ask
 from confide_memory.tools.arguments import Parameters, check
 from confide_memory.tools.call import Answer
+from confide_memory.wire.sealing import RECORD
 from confide_proxy.errors import NoSecretError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ async def open_secret(link: Asks, sealing: Sealing, named: str) -> Opened:
     if keyring.keys is None:
         await keyring.refresh(link)
     try:
-        answer = await ask(link, "record", {"id": secret_id.hex()}, timeout_s=_DEADLINE_S)
+        answer = await RECORD.ask(link, {"id": secret_id}, timeout_s=_DEADLINE_S)
     except RequestError as error:
         if error.code != "not_found":
             raise

@@ -20,10 +20,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto.errors import RequestError, printable
-from confide_memory.answers import ask
 from confide_memory.documents import MAX_TEXT_BYTES
 from confide_memory.errors import UnknownRequestError
 from confide_memory.markdown import is_sensitive
+from confide_memory.wire.sealing import (
+    ERASE,
+    REWRITE,
+    STORED_TEXTS,
+    UNSEALED,
+    RewrittenText,
+    StoredTextRow,
+    StoredTexts,
+)
 from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.sealing.context import batches
 
@@ -169,14 +177,14 @@ class Rescan:
         """
         outcome = await self._over_all(is_dry=False)
         if outcome.sealed or not outcome.is_clean:
-            answer = await ask(self._link, "erase", {}, timeout_s=ERASE_DEADLINE_S)
+            answer = await ERASE.ask(self._link, {}, timeout_s=ERASE_DEADLINE_S)
             outcome.damaged_copies = answer["damagedCopies"]
             outcome.is_clean = True
         return outcome
 
     async def report(self, findings: int) -> None:
         """Tell the daemon how many credentials are stored in clear now, for the machines and the operator to see."""
-        await ask(self._link, "unsealed", {"findings": findings}, timeout_s=PAGE_DEADLINE_S)
+        await UNSEALED.ask(self._link, {"findings": findings}, timeout_s=PAGE_DEADLINE_S)
 
     async def _over_all(self, *, is_dry: bool) -> Outcome:
         outcome = Outcome()
@@ -215,9 +223,9 @@ class Rescan:
             after = following
         return is_again
 
-    async def _following(self, after: int) -> dict[str, Any]:
+    async def _following(self, after: int) -> StoredTexts:
         try:
-            return await ask(self._link, "stored-texts", {"after": after}, timeout_s=PAGE_DEADLINE_S, bulk=True)
+            return await STORED_TEXTS.ask(self._link, {"after": after}, timeout_s=PAGE_DEADLINE_S, bulk=True)
         except RequestError as error:
             if error.code != "invalid" and not isinstance(error, UnknownRequestError):
                 raise
@@ -247,12 +255,12 @@ class Rescan:
 
     async def _rewrite(self, changes: list[tuple[Text, Sealed]], outcome: Outcome) -> bool:
         await self._deposit.keep(self._link, [secret for _, sealed in changes for secret in sealed.secrets])
-        body = [
+        body: list[RewrittenText] = [
             {"id": text.id, "hash": text.hash, "packed": b64encode(zlib.compress(sealed.text.encode())).decode()}
             for text, sealed in changes
         ]
-        answer = await ask(self._link, "rewrite", {"changes": body}, timeout_s=REWRITE_DEADLINE_S, bulk=True)
-        results: list[str] = answer["results"]
+        answer = await REWRITE.ask(self._link, {"changes": body}, timeout_s=REWRITE_DEADLINE_S, bulk=True)
+        results = answer["results"]
         if len(results) != len(changes):
             raise UnfitAnswerError
         outcome.sealed += results.count("rewritten")
@@ -260,16 +268,16 @@ class Rescan:
         return "changed" in results
 
 
-def _page(answer: dict[str, Any], after: int) -> tuple[list[Text], int | None, int, bool]:
+def _page(answer: StoredTexts, after: int) -> tuple[list[Text], int | None, int, bool]:
     """The texts, where the next page begins (None: there is none), how many there are in all, and whether the file is clean."""
     texts, following = answer["texts"], answer["next"]
     if bool(texts) != (following is not None) or (following is not None and following <= after):
         raise UnfitAnswerError
-    return [_text(**each) for each in texts], following, answer["total"], answer["isClean"]
+    return [_text(each) for each in texts], following, answer["total"], answer["isClean"]
 
 
-def _text(*, id: int, project: str, path: str, revision: int, hash: str, packed: str, **_: Any) -> Text:
-    return Text(id, project, path, revision, hash, _unpacked(packed))
+def _text(row: StoredTextRow) -> Text:
+    return Text(row["id"], row["project"], row["path"], row["revision"], row["hash"], _unpacked(row["packed"]))
 
 
 def _unpacked(packed: str) -> str | None:

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
-from confide_memory.answers import ask
 from confide_memory.tools.call import OPERATION, SENT, is_blank
+from confide_memory.wire.sealing import IS_SENSITIVE, RECORD, SensitiveRequest
 from confide_proxy import addons
 from confide_proxy.errors import LATER, TASK, ToolError, UnsealableError
 from confide_proxy.sealing.detection import prefilter
@@ -208,7 +208,7 @@ class SealedCalls:
         given, _ = self.seal(called.arguments, is_whole=_is_whole(called), is_lookup=True)
         return given
 
-    async def _sent(self, called: Asked) -> dict[str, Any] | None:
+    async def _sent(self, called: Asked) -> SensitiveRequest | None:
         """The file that a text is put into, once what a person has just written there is with the daemon: that may be why the text must
         be sealed, and it is what the text is put upon. None where that cannot be said; then the daemon asks for it."""
         asked = _asked_about(called)
@@ -223,12 +223,17 @@ class SealedCalls:
             return None
         return await self._place(asked)
 
-    async def _place(self, asked: dict[str, Any]) -> dict[str, Any]:
+    async def _place(self, asked: SensitiveRequest) -> SensitiveRequest:
         """What a text is put into, as the daemon may be told it: a name may be a credential too."""
         if not self._gives_reason(asked):
             return asked
         place, _ = await asyncio.to_thread(self.seal, asked, is_lookup=True)
-        return dict(place)
+        sealed: SensitiveRequest = {"project": place["project"]}
+        if "id" in place:
+            sealed["id"] = place["id"]
+        if "path" in place:
+            sealed["path"] = place["path"]
+        return sealed
 
     def _looked_up(self, message: dict[str, Any]) -> dict[str, Any]:
         """Everything but the arguments of a tool asks, and stores nothing."""
@@ -260,13 +265,12 @@ class SealedCalls:
             return False
         place = await self._place(asked)
         try:
-            answer = await ask(link, "is-sensitive", place, timeout_s=ASK_DEADLINE_S)
+            answer = await IS_SENSITIVE.ask(link, place, timeout_s=ASK_DEADLINE_S)
         except RequestError as error:
             if error.code not in _NO:
                 raise
             return False  # and what is wrong with the call the daemon says in its own words
-        is_sensitive: bool = answer["sensitive"]
-        return is_sensitive
+        return answer["sensitive"]
 
 
 def _is_whole(called: Asked) -> bool:
@@ -276,7 +280,7 @@ def _is_whole(called: Asked) -> bool:
     return called.tool not in LOOKUPS and sensitive is not False and not is_blank(sensitive)
 
 
-def _asked_about(called: Asked) -> dict[str, Any] | None:
+def _asked_about(called: Asked) -> SensitiveRequest | None:
     """What a text is put into, as the daemon is asked about it; None where there is nothing to ask."""
     given = {name: value for name, value in called.arguments.items() if not is_blank(value)}
     if not isinstance(given.get(CONTENT), str):
@@ -332,7 +336,7 @@ async def recognized(link: Asks, keys: SpaceKeys, query: str) -> str:
 
     async def is_sealed(secret_id: bytes) -> bool:
         try:
-            await ask(link, "record", {"id": secret_id.hex()}, timeout_s=DEADLINE_S)
+            await RECORD.ask(link, {"id": secret_id}, timeout_s=DEADLINE_S)
         except RequestError as error:
             if error.code in LATER:
                 raise

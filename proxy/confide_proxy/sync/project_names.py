@@ -27,9 +27,11 @@ from typing import Final, NamedTuple, Self
 
 from confide_crypto.errors import ConfideError, KeyFileError, RequestError, printable
 from confide_crypto.keys.files import cannot, make_private_dir, read_private_file, write_private_file
-from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT, Asks
 from confide_memory.errors import UnfitAnswerError
+from confide_memory.wire.files import PULL, PullRequest
+from confide_memory.wire.history import PROJECTS
+from confide_memory.wire.session import ATTACH
 from confide_proxy.config import ProxyConfig
 from confide_proxy.link.link import attach
 from confide_proxy.locks import lock_file, taken
@@ -282,7 +284,7 @@ async def decided(names: ProjectNames, claim: Claim, link: Asks, ledgers: Path, 
         known: set[str] | None = None
         is_whole = False
         with suppress(UnfitAnswerError):  # a daemon that does not tell them gives no name
-            answer = await ask(link, "projects", {"project": GLOBAL_PROJECT}, timeout_s=_REQUEST_S)
+            answer = await PROJECTS.ask(link, {"project": GLOBAL_PROJECT}, timeout_s=_REQUEST_S)
             known, is_whole = {each["name"] for each in answer["projects"]}, answer["complete"]
         before = await asyncio.to_thread(names.about, claim)
         if before is not None and known is not None and before.state is State.UNASKED and before.name in known:
@@ -305,13 +307,13 @@ async def _was_used(claim: Claim, link: Asks, ledgers: Path, space: str) -> bool
     if not entries:
         return False
     try:
-        await ask(link, "attach", {"project": claim.name}, timeout_s=_REQUEST_S)
+        await ATTACH.ask(link, {"project": claim.name}, timeout_s=_REQUEST_S)
     except RequestError:
         return False  # no grant for it
     for path, confirmed in entries:
         with suppress(RequestError):  # the daemon knows of no such revision
-            body = {"project": claim.name, "path": path, "revision": confirmed.revision}
-            answer = await ask(link, "pull", body, timeout_s=_REQUEST_S)
+            body: PullRequest = {"project": claim.name, "path": path, "revision": confirmed.revision}
+            answer = await PULL.ask(link, body, timeout_s=_REQUEST_S)
             if answer["hash"] == confirmed.hash:
                 return True
     return False

@@ -18,9 +18,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import RequestError
-from confide_memory.answers import ask
-from confide_memory.classes import UNTRUSTED
+from confide_memory.classes import OWNER, UNTRUSTED
 from confide_memory.documents import REMOVED, Asks, bucket_of, digests, is_in_memory, text_hash
+from confide_memory.wire.files import (
+    COMPARE,
+    DIGEST,
+    PULL,
+    PUT,
+    REMOVE,
+    Compared,
+    CompareRequest,
+    DigestRequest,
+    PullRequest,
+    PutRequest,
+    RemoveRequest,
+    Upon,
+)
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.link import Patient
 from confide_proxy.sync.absence.rule import Absence, Verdict
@@ -190,8 +203,11 @@ class Replica:
         """Narrow a comparison of many files to the buckets in which the two ends do not hold the same."""
         if len(comparison.entries) < _DIGEST_FROM:
             return
-        body = {"project": self.folder.project, "digests": await asyncio.to_thread(digests, comparison.entries)}
-        answer = await ask(self._link, "digest", body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
+        body: DigestRequest = {
+            "project": self.folder.project,
+            "digests": await asyncio.to_thread(digests, comparison.entries),
+        }
+        answer = await DIGEST.ask(self._link, body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
         buckets = comparison.buckets = answer["differ"]
         for path in comparison.deleted:
             if bucket_of(path) not in buckets:  # at the other end it is deleted as well
@@ -199,22 +215,26 @@ class Replica:
         comparison.deleted = [path for path in comparison.deleted if bucket_of(path) in buckets]
         comparison.entries = [entry for entry in comparison.entries if bucket_of(entry[0]) in buckets]
 
-    async def _ask(self, comparison: _Comparison) -> dict[str, Any]:
+    async def _ask(self, comparison: _Comparison) -> Compared:
         """Ask the daemon what is to be done with the files that are left; nothing, where no bucket differs."""
         buckets, deleted, confirmed = comparison.buckets, comparison.deleted, comparison.confirmed
         if buckets is not None and not buckets:
             return {"send": [], "adopt": [], "pull": [], "drop": [], "forgotten": []}
-        body: dict[str, Any] = {"project": self.folder.project, "entries": comparison.entries}
-        body |= {} if buckets is None else {"buckets": sorted(buckets)}
-        body["gone"] = [(path, confirmed[path].revision) for path in deleted]
-        body["goneHashes"] = [confirmed[path].hash for path in deleted]
+        body: CompareRequest = {
+            "project": self.folder.project,
+            "entries": comparison.entries,
+            "gone": [(path, confirmed[path].revision) for path in deleted],
+            "goneHashes": [confirmed[path].hash for path in deleted],
+        }
+        if buckets is not None:
+            body["buckets"] = buckets
         # Where one is made again before the answer is there, it is an edit, as in `_remove`.
         await through(self._note_gone, deleted)
-        answer = await ask(self._link, "compare", body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
+        answer = await COMPARE.ask(self._link, body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
         waiting = comparison.verdict.waiting
         return {**answer, "pull": [item for item in answer["pull"] if item[0] not in waiting]}
 
-    async def _adopt(self, comparison: _Comparison, answer: dict[str, Any], report: SyncReport) -> None:
+    async def _adopt(self, comparison: _Comparison, answer: Compared, report: SyncReport) -> None:
         """Note in the ledger what the answer says of files as they are, and tell of what it lacks of them."""
         confirmed, deleted = comparison.confirmed, set(comparison.deleted)
         forgotten = frozenset(answer["forgotten"]) & comparison.present
@@ -228,7 +248,7 @@ class Replica:
         report.came_back += await asyncio.to_thread(self._come_back, answer["pull"], comparison.present)
         await self._adopt_all(answer["adopt"], comparison.entries)
         await self._agree(comparison.sealed, answer)
-        pulled, gone = {path for path, _ in answer["pull"]}, dict(answer["drop"])
+        pulled, gone = {path for path, *_ in answer["pull"]}, dict(answer["drop"])
         for path in deleted - pulled:
             await self._forget(path, confirmed[path], gone.get(path, 0))
             report.remove(path)
@@ -301,16 +321,23 @@ class Replica:
                 is_there = await asyncio.to_thread(self._ledger.get, told.path) or await self._is_alive(told.path)
                 if text is None or is_there:
                     continue
-                params = {"project": self.folder.project, "path": told.path, "hash": told.known.hash}
-                base = {"base": told.revision, "baseHash": REMOVED}
-                answer = await ask(self._link, "put", {**params, **base}, document=text, timeout_s=_PUT_DEADLINE_S)
+                body: PutRequest = {
+                    "project": self.folder.project,
+                    "path": told.path,
+                    "text": text,
+                    "hash": told.known.hash,
+                    "base": told.revision,
+                    "baseHash": REMOVED,
+                }
+                answer = await PUT.ask(self._link, body, timeout_s=_PUT_DEADLINE_S)
                 if answer["text"] is None:
                     await through(self._ledger.set, told.path, told.known._replace(revision=answer["revision"]))
 
     async def _is_alive(self, path: str) -> bool:
         try:
-            body = {"project": self.folder.project, "path": path}
-            await ask(self._link, "pull", body, timeout_s=_PUT_DEADLINE_S, bulk=True)
+            await PULL.ask(
+                self._link, {"project": self.folder.project, "path": path}, timeout_s=_PUT_DEADLINE_S, bulk=True
+            )
         except RequestError as error:
             if error.code != "not_found":
                 raise
@@ -324,9 +351,9 @@ class Replica:
         deleted = (await self._judged(missing, is_patient, is_meant)).deleted
         await self._steps.run([(path, partial(self._send, is_deleted=True)) for path in sorted(deleted)], report)
 
-    def _come_back(self, pulled: list[tuple[str, int]], present: set[str]) -> list[str]:
+    def _come_back(self, pulled: list[tuple[str, int, str]], present: set[str]) -> list[str]:
         """Those that were deleted at both ends, and are at the daemon with a revision that is not newer than that."""
-        removed = [(path, self._ledger.gone_at(path), revision) for path, revision in pulled if path not in present]
+        removed = [(path, self._ledger.gone_at(path), revision) for path, revision, _ in pulled if path not in present]
         return [path for path, at, revision in removed if at is not None and (at >= revision or not at)]
 
     @property
@@ -339,10 +366,10 @@ class Replica:
         """Whether files would be sealed otherwise now than when they were last compared: a comparison finds which."""
         return self._compared_as not in (None, self.folder.mark)
 
-    async def _agree(self, entries: list[tuple[str, str, int]], answer: dict[str, Any]) -> None:
+    async def _agree(self, entries: list[tuple[str, str, int]], answer: Compared) -> None:
         """Note those of the entries that the daemon has just so, about which its answer to a comparison says nothing."""
-        named = {path for kind in ("adopt", "pull", "drop") for path, _ in answer.get(kind, ())}
-        named.update(answer.get("send", ()))
+        named = {path for path, *_ in (*answer["adopt"], *answer["pull"], *answer["drop"])}
+        named.update(answer["send"])
         same = [entry for entry in entries if entry[0] not in named]
         await self._adopt_all([(path, base) for path, _, base in same], same)
 
@@ -481,14 +508,14 @@ class Replica:
     async def _exchange(
         self,
         comparison: _Comparison,
-        answer: dict[str, Any],
+        answer: Compared,
         report: SyncReport,
         progress: Callable[[int, int], None] | None,
     ) -> None:
         """Send, fetch and delete what the answer names, and then settle what was left unsettled here."""
         confirmed, told = comparison.confirmed, comparison.hashes
         steps: list[tuple[str, Step]] = [(path, self._send_asked) for path in answer["send"]]
-        for path, _ in answer["pull"]:
+        for path, *_ in answer["pull"]:
             steps.append((path, partial(self._pull, before=confirmed.get(path), told=told.get(path))))
         for path, revision in answer["drop"]:
             drop = partial(self._drop, revision=revision, before=confirmed.get(path), told=told.get(path))
@@ -560,14 +587,14 @@ class Replica:
 
     async def _revision_with(self, path: str, digest: str) -> int:
         """The newest revision of a document that has this text; 0 where none has, or the daemon does not say."""
-        body = {"project": self.folder.project, "path": path, "hash": digest}
+        body: PullRequest = {"project": self.folder.project, "path": path, "hash": digest}
         try:
-            answer = await ask(self._link, "pull", body, timeout_s=_PUT_DEADLINE_S, bulk=True)
+            answer = await PULL.ask(self._link, body, timeout_s=_PUT_DEADLINE_S, bulk=True)
         except RequestError as error:
             if error.code != "not_found":
                 raise
             return 0
-        return int(answer["revision"]) if answer["hash"] == digest else 0
+        return answer["revision"] if answer["hash"] == digest else 0
 
     async def _send_asked(self, path: str, report: SyncReport) -> None:
         """Send what a comparison asked for; have the daemon's where it went since, as a file that is renamed does, and is not confirmed."""
@@ -581,8 +608,17 @@ class Replica:
                     raise
 
     async def _put(self, path: str, content: Content, known: Confirmed | None) -> None:
-        said = {**await asyncio.to_thread(self._said, path, known), **await self._base_by_git(path, known)}
-        params = {"project": self.folder.project, "path": path, "hash": content.hash, **said}
+        said = await asyncio.to_thread(self._said, path, known)
+        if (base := await self._base_by_git(path, known)) is not None:
+            said = {**said, **base}
+        params: PutRequest = {
+            "project": self.folder.project,
+            "path": path,
+            "text": content.text,
+            "hash": content.hash,
+            **said,
+            "class": OWNER,
+        }
         if await asyncio.to_thread(self.folder.narrowing.own_notes.has, path):
             params["class"] = UNTRUSTED  # what an agent noted by itself is no person's word, and may be a web page's
         elif await asyncio.to_thread(self._commits.has_a_strangers, self._place(path), content):
@@ -590,7 +626,7 @@ class Replica:
         deadline_s = _PUT_DEADLINE_S + content.size / _PUT_BYTES_S
         await self._deposit(path, content)
         await through(self._ledger.note_sent, path, content.hash)
-        answer = await ask(self._link, "put", params, document=content.text, timeout_s=deadline_s)
+        answer = await PUT.ask(self._link, params, timeout_s=deadline_s)
         merged = answer["text"]
         if merged is not None:
             if not self.folder.is_memory(path):
@@ -603,14 +639,14 @@ class Replica:
             return
         await self._confirm(path, content, answer["revision"])
 
-    async def _base_by_git(self, path: str, known: Confirmed | None) -> dict[str, Any]:
+    async def _base_by_git(self, path: str, known: Confirmed | None) -> Upon | None:
         """What an edit was made from that somebody made in a text which git had set back: not from what was confirmed."""
         text = await asyncio.to_thread(self.absence.made_from, path)
         digest = text_hash(text) if text is not None else ""
         if not digest or (known and known.hash == digest):
-            return {}
+            return None
         found = await self._revision_with(path, digest)
-        return {"base": found, "baseHash": digest} if found else {}
+        return {"base": found, "baseHash": digest} if found else None
 
     def _place(self, path: str) -> Path:
         return self.folder.root / self.folder.spelled(path)
@@ -629,11 +665,12 @@ class Replica:
             await self._records.keep_of_file(self._link, path, content.secrets)
 
     async def _remove(self, path: str, known: Confirmed | None, report: SyncReport) -> None:
-        params = {"project": self.folder.project, "path": path, **await asyncio.to_thread(self._said, path, known)}
+        said = await asyncio.to_thread(self._said, path, known)
+        params: RemoveRequest = {"project": self.folder.project, "path": path, **said}
         # Where the file is made again before the answer is there, with the text that it had: it is an edit, of a document that may be gone.
         await through(self._ledger.note_sent, path, REMOVED)
         try:
-            answer = await ask(self._link, "remove", params, timeout_s=_PUT_DEADLINE_S, bulk=True)
+            answer = await REMOVE.ask(self._link, params, timeout_s=_PUT_DEADLINE_S, bulk=True)
         except RequestError as error:
             if error.code != "not_found" or known is not None:
                 raise
@@ -658,8 +695,8 @@ class Replica:
             report.skipped.append({"path": path, "reason": why})
             return
         async with self._paths.held(path):
-            answer = await ask(
-                self._link, "pull", {"project": self.folder.project, "path": path}, timeout_s=_PUT_DEADLINE_S, bulk=True
+            answer = await PULL.ask(
+                self._link, {"project": self.folder.project, "path": path}, timeout_s=_PUT_DEADLINE_S, bulk=True
             )
             known = await through(self._known, path)
             local = await asyncio.to_thread(self.folder.read, path)
@@ -775,29 +812,31 @@ class Replica:
             await through(self._ledger.note_writing, path, None)
         return await asyncio.to_thread(self._ledger.get, path)
 
-    def _base_of(self, path: str, known: Confirmed | None) -> dict[str, Any]:
+    def _base_of(self, path: str, known: Confirmed | None) -> Upon:
         """What a file comes from, as the daemon is told: the number, and the text, or the deletion, by which it can be checked."""
         if known:
             return {"base": known.revision, "baseHash": known.hash}
         gone = self._ledger.gone_at(path)
         return {"base": gone, "baseHash": REMOVED} if gone else {"base": 0}
 
-    def _said(self, path: str, known: Confirmed | None) -> dict[str, Any]:
+    def _said(self, path: str, known: Confirmed | None) -> Upon:
         """That, and what was sent since."""
         told = self._ledger.told(path)
-        return {**self._base_of(path, known), **({"sent": list(told)} if told else {})}
+        said: Upon = {**self._base_of(path, known)}
+        if told:
+            said["sent"] = list(told)
+        return said
 
     async def _text_of(self, path: str, revision: int, digest: str) -> str | None:
         """A revision's text; None where the daemon has it no more."""
-        body = {"project": self.folder.project, "path": path, "revision": revision}
+        body: PullRequest = {"project": self.folder.project, "path": path, "revision": revision}
         try:
-            answer = await ask(self._link, "pull", body, timeout_s=_PUT_DEADLINE_S, bulk=True)
+            answer = await PULL.ask(self._link, body, timeout_s=_PUT_DEADLINE_S, bulk=True)
         except RequestError as error:
             if error.code != "not_found":
                 raise
             return None
-        text: str = answer["text"]
-        return text if answer["hash"] == digest else None
+        return answer["text"] if answer["hash"] == digest else None
 
 
 def _is_the_daemons(local: Content, known: Confirmed | None, before: Confirmed | None, told: str | None) -> bool:

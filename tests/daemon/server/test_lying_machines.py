@@ -19,7 +19,8 @@ from tests.support.draws import draws
 
 from confide_crypto.errors import RequestError
 from confide_daemon.server import replicas
-from confide_memory.answers import MACHINES_ANSWERS, read_of_machine
+from confide_memory.wire.files import APPLY
+from confide_memory.wire.operation import OF_DAEMONS
 
 ROOT = Path(__file__).parents[3]
 SERVER = ROOT / "daemon" / "confide_daemon"
@@ -106,12 +107,12 @@ async def test_a_daemon_serves_on_whatever_a_machine_answers(daemon: Serving, ca
 @pytest.mark.parametrize("op", sorted(GOOD))
 def test_whatever_is_wrong_is_refused_or_left_out(op: str) -> None:
     """One error, whatever the field; what is read has the fields of the table alone."""
-    good = read_of_machine(op, sendable(GOOD[op]))
-    assert good.keys() == MACHINES_ANSWERS[op].keys()
+    good = OF_DAEMONS[op].read_answer(sendable(GOOD[op]))
+    assert good.keys() == OF_DAEMONS[op].answer_fields.keys()
     for seed in range(draws(300)):
         wrong = wronged(random.Random(f"{op}{seed}"), GOOD[op])
         try:
-            found = read_of_machine(op, sendable(wrong) if isinstance(wrong, dict) else {})
+            found = OF_DAEMONS[op].read_answer(sendable(wrong) if isinstance(wrong, dict) else {})
         except RequestError:
             continue
         assert found.keys() == good.keys()
@@ -132,12 +133,12 @@ def test_whatever_is_wrong_is_refused_or_left_out(op: str) -> None:
 )
 def test_what_a_file_holds_is_told_whole(wrong: dict[str, Any]) -> None:
     """A text under another text's hash would be taken for what the machine confirmed, and its edit be overwritten."""
-    with pytest.raises(RequestError, match="not of the agreed form"):
-        read_of_machine("apply", {**GOOD["apply"], **wrong})
+    with pytest.raises(RequestError):
+        APPLY.read_answer({**GOOD["apply"], **wrong})
 
 
 def test_no_answer_of_a_machine_is_used_unread() -> None:
-    """One place asks machines, and it reads what comes. What a relay passes on is read at the node that has asked; nodes ask nodes."""
+    """Machines are asked by `Operation.sent`, whose answers are read. What a relay passes on is read where it was asked."""
     asking = [
         f"{path.relative_to(SERVER)}:{node.name}"
         for path in SERVER.rglob("*.py")
@@ -150,7 +151,7 @@ def test_no_answer_of_a_machine_is_used_unread() -> None:
         and (getattr(inner.func, "attr", "") in ("request", "upload") or getattr(inner.func, "id", "") == "send_text")
         and any(keyword.arg == "timeout_s" for keyword in inner.keywords)
     ]
-    assert set(asking) == {"server/session.py:_asked"}
+    assert asking == []
     rows = (ROOT / "crypto/PROTOCOL.md").read_text().splitlines()
     asked = {op.strip("` ") for row in rows if row.startswith("| daemon | `") for op in row.split("|")[2].split(",")}
-    assert asked == MACHINES_ANSWERS.keys()
+    assert asked == OF_DAEMONS.keys()

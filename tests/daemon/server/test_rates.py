@@ -41,7 +41,7 @@ from confide_daemon.server.rates import (
 )
 from confide_daemon.server.server import Daemon as Server
 from confide_memory.forms import MAX_FILES
-from confide_memory.wire import REQUESTS
+from confide_memory.wire.operation import OPERATIONS
 
 MILLIONS = b"[]," * 5_400_000
 DENSE = b"[]," * 200_000
@@ -110,7 +110,7 @@ async def test_what_has_to_be_large_may_be(daemon: Serving) -> None:
     async with machine(daemon, "laptop") as laptop:
         await laptop.attach()
         for op in sorted(LARGE_REQUESTS):
-            assert op in REQUESTS
+            assert op in OPERATIONS
             with pytest.raises(RequestError) as judged:
                 await laptop.request(op, {"project": "proj", "entries": "x" * 2 * MAX_REQUEST})
             assert judged.value.code != "too_large", op

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from confide_memory.answers import local_time
+from confide_memory.documents import local_time
 from confide_proxy.cli import doctor, status_lines
 from confide_proxy.cli.status_lines import details, duration, size, waiting_line
 

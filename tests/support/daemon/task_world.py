@@ -27,7 +27,7 @@ from confide_daemon.spaces import file
 from confide_daemon.spaces.part import PARTS_AWAITED, SPACE_LEFT
 from confide_daemon.store.store import Store
 from confide_memory.forms import encoded
-from confide_memory.requests import read
+from confide_memory.wire.operation import fields_read
 from confide_night.daemon import claims, desk, moving, planning
 from confide_night.daemon.claims import Ending, Name, Runner
 from confide_night.daemon.queue import TaskRow, queue
@@ -290,7 +290,7 @@ class World:
     def answer(self, key: bytes, op: str, body: dict[str, Any]) -> dict[str, Any]:
         """What the daemon answers to a machine that has changed its key. Raises as it refuses."""
         assert self.store is not None
-        said, roster = read(op, body), self.machines.roster
+        said, roster = fields_read(op, body), self.machines.roster
         with self.store.writing():
             match op:
                 case "task-orders":
@@ -377,7 +377,7 @@ class World:
         """What the daemon answers to tasks that come."""
         if self.store is None:
             raise ConnectionLost(truncated=True)
-        said = read(op, body)
+        said = fields_read(op, body)
         is_last, are_given_up = said.pop("is_last"), said.pop("given_up")
         with self.store.writing():
             moving.take(self.store, said)

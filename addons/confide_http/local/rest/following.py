@@ -19,8 +19,8 @@ from confide_http.local.app import Gateway, identity_of
 from confide_http.local.rest import shapes
 from confide_http.local.rest.asked import answer, number_of
 from confide_http.local.rest.texts import texts_of
-from confide_memory.answers import ask
 from confide_memory.documents import is_note
+from confide_memory.wire.history import CHANGES, ChangeRow, ChangesRequest
 
 CHANGES_S: Final = 10.0
 MOST: Final = 500
@@ -53,7 +53,8 @@ async def sync(gateway: Gateway, request: Request) -> Response:
     else:  # claude-memory-mcp's clients know no pages, and a second may have more changes than one has
         limit, most = MOST, MOST_AT_ONCE
     found, is_complete = await _changes(gateway, project, place, limit, most, is_limited=identity.is_limited)
-    restores = int(gateway.exchange.link.attached["restores"])
+    attached = gateway.exchange.link.attached
+    restores = attached["restores"] if attached is not None else 0
     if place.restores not in (None, restores):
         raise RefusalError(
             410, "conflict", "the daemon was put back to an older copy since then", hint="begin anew, without since"
@@ -91,31 +92,30 @@ async def sync(gateway: Gateway, request: Request) -> Response:
 
 async def _changes(
     gateway: Gateway, project: str, place: Place, limit: int, most: int, *, is_limited: bool
-) -> tuple[list[dict[str, Any]], bool]:
+) -> tuple[list[ChangeRow], bool]:
     """The changes since a place, `limit` of them with each request and `most` in all; and whether these are all.
 
     Whoever does not reach all projects (`is_limited`) begins anew with a number of the sequence itself, as earlier daemons gave it:
     what is answered to chosen ones would tell how many changes the other projects have.
     """
-    found: list[dict[str, Any]] = []
+    found: list[ChangeRow] = []
     after = place.change
     if is_limited and 0 < after < OPAQUE:
-        first = await ask(
-            gateway.calls.link, "changes", {"project": project, "after": 0, "limit": 1}, timeout_s=CHANGES_S
-        )
+        first = await CHANGES.ask(gateway.calls.link, {"project": project, "after": 0, "limit": 1}, timeout_s=CHANGES_S)
         if any((each["change"] or 0) >= OPAQUE for each in first["changes"]):
             after = 0
     while True:
-        asked = {"project": project, "after": after, "limit": limit}
+        asked: ChangesRequest = {"project": project, "after": after, "limit": limit}
         if place.time is not None:
             asked["since"] = place.time
-        page = (await ask(gateway.calls.link, "changes", asked, timeout_s=CHANGES_S))["changes"]
-        if any(each["change"] is None for each in page):
-            raise RefusalError(503, "unavailable", "the daemon is of a version that does not tell changes in order")
+        page = (await CHANGES.ask(gateway.calls.link, asked, timeout_s=CHANGES_S))["changes"]
+        for each in page:
+            if each["change"] is None:
+                raise RefusalError(503, "unavailable", "the daemon is of a version that does not tell changes in order")
+            after = each["change"]
         found += page
         if len(page) < limit or len(found) >= most:
             return found, len(page) < limit
-        after = page[-1]["change"]
 
 
 def place_of(since: str | None) -> Place:

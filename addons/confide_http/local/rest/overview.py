@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from confide_http.local.app import Gateway, identity_of
 from confide_http.local.rest.asked import answer, query_of
-from confide_memory.answers import ask
+from confide_memory.wire.history import PROJECTS
 
 PROJECTS_S: Final = 10.0
 QUERY: Final = "q"
@@ -35,7 +35,7 @@ async def auth_check(_gateway: Gateway, request: Request) -> Response:
 async def projects(gateway: Gateway, request: Request) -> Response:
     """Those that the token reaches."""
     identity, own = identity_of(request), gateway.calls.project
-    found = await ask(gateway.calls.link, "projects", {"project": own}, timeout_s=PROJECTS_S)
+    found = await PROJECTS.ask(gateway.calls.link, {"project": own}, timeout_s=PROJECTS_S)
     reached = [
         {name: each[name] for name in ("name", "files", "updated", "linked")}
         for each in found["projects"]

@@ -10,9 +10,9 @@ from confide_crypto.errors import ConfideError, RequestError
 from confide_http.local.calls import Calls
 from confide_http.local.identity import Identity
 from confide_memory import note as notes
-from confide_memory.answers import ask
 from confide_memory.documents import is_note
 from confide_memory.note import Note
+from confide_memory.wire.files import PULL
 
 PULL_S: Final = 10.0
 AT_A_TIME: Final = 8
@@ -41,7 +41,7 @@ async def texts_of(
     async def pulled(project: str, path: str) -> Text | None:
         async with slots:
             try:
-                answer = await ask(calls.link, "pull", {"project": project, "path": path}, timeout_s=PULL_S)
+                answer = await PULL.ask(calls.link, {"project": project, "path": path}, timeout_s=PULL_S)
             except RequestError:
                 return None  # not attached, or gone meanwhile
         return Text(answer["text"], await asyncio.to_thread(notes.read, project, path, answer["text"]))

@@ -305,11 +305,11 @@ class NoMachine:
     async def flush(self, project: str, path: str) -> None:
         """There is no file that a person could have edited."""
 
-    async def backlog(self) -> Mapping[str, Any] | None:
-        return None
+    async def backlog(self) -> None:
+        """Nothing waits anywhere."""
 
-    async def workplace(self, project: str) -> Mapping[str, Any] | None:  # noqa: ARG002
-        return None
+    async def workplace(self, project: str) -> None:
+        """There is none."""
 
-    async def scan(self, *, force: bool) -> Mapping[str, Any] | None:  # noqa: ARG002
-        return None
+    async def scan(self, *, force: bool) -> None:
+        """There is nothing to compare."""

@@ -24,9 +24,9 @@ from confide_crypto.sealing.placeholder import Placeholder
 from confide_crypto.sealing.record import MAX_RECORD, Record
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
-from confide_memory.answers import ask
 from confide_memory.documents import Asks
 from confide_memory.forms import encoded
+from confide_memory.wire.sealing import RECORD
 from confide_proxy.devices import roster_client
 from confide_proxy.devices.keyring import Keyring
 from confide_proxy.devices.roster_client import records
@@ -162,7 +162,7 @@ async def _listed(link: Asks) -> list[bytes] | None:
 async def _record(link: Asks, secret_id: bytes) -> Record | None:
     """One; None where there is none of that name, as in a text about placeholders."""
     try:
-        answer = await ask(link, "record", {"id": secret_id.hex()}, timeout_s=_DEADLINE_S)
+        answer = await RECORD.ask(link, {"id": secret_id}, timeout_s=_DEADLINE_S)
         record = Record.parse(answer["record"])
     except RequestError as error:
         if error.code in (*_NOT_LISTED, "not_found"):

@@ -15,16 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from confide_crypto.errors import RequestError, printable
 from confide_crypto.sealing import placeholder as placeholders
 from confide_memory import documents
-from confide_memory.answers import ask
 from confide_memory.documents import Asks
 from confide_memory.forms import MAX_FILES
 from confide_proxy.errors import BlockedError, ExportError, FolderError, UnfitAnswerError, UnsealableError
@@ -34,6 +33,7 @@ from confide_proxy.sync.folder import Folder
 from confide_transfer.local.export import manifest
 from confide_transfer.local.export import secrets as export_secrets
 from confide_transfer.local.export.manifest import MANIFEST, NOTES, Part
+from confide_transfer.shared.wire import EXPORT, REFILL, Exported, RefillRequest
 
 BATCH_FILES = 200
 BATCH_BYTES = 1024 * 1024
@@ -87,7 +87,7 @@ async def write(link: Asks, projects: list[str], into: Path, *, is_whole: bool, 
                     stay.add(path)
                 continue
             files.append(path)
-            named.update(placeholder.secret_id for _, _, placeholder in placeholders.find(document["text"]))
+            named.update(placeholder.secret_id for _, _, placeholder in placeholders.find(document["text"] or ""))
             if isinstance(note := document.get("note"), dict):
                 lines[project, path] = manifest.as_json({"project": project, "path": path, **note})
         report.files += len(files)
@@ -104,10 +104,10 @@ async def write(link: Asks, projects: list[str], into: Path, *, is_whole: bool, 
     return report
 
 
-def _keep(folder: Folder, path: str, document: dict[str, Any]) -> None:
-    text = document.get("text")
-    if not isinstance(text, str):
-        raise FolderError(path, str(document.get("problem", "has no text")))
+def _keep(folder: Folder, path: str, document: Exported) -> None:
+    text = document["text"]
+    if text is None:
+        raise FolderError(path, document["problem"] or "has no text")
     before = folder.read(path)
     if before is None or before.text != text:
         folder.write(path, text, over=before)
@@ -150,9 +150,9 @@ async def fill(link: Asks, sealing: Sealing, tree: Path, *, is_dry: bool) -> Rep
             batch = [{"path": one.path, "text": one.sealed.text} for one in found]
             if not is_dry:
                 await sealing.deposit.keep(link, {secret for one in found for secret in one.sealed.secrets})
-            body = {"project": project, "documents": batch, "dryRun": is_dry}
+            body: RefillRequest = {"project": project, "documents": batch, "dryRun": is_dry}
             try:
-                answer = await ask(link, "refill", body, timeout_s=_DEADLINE_S)
+                answer = await REFILL.ask(link, body, timeout_s=_DEADLINE_S)
             except RequestError as error:
                 # A batch that is small enough on the disk is too large as JSON only where a file of control characters is alone in it.
                 if error.code != "too_large" or len(batch) > 1:
@@ -201,10 +201,10 @@ def _sealed_documents(folder: Folder, sealed: Callable[[str], Sealed], report: R
         yield _Document(found.path, made, content.size)
 
 
-async def _documents(link: Asks, project: str) -> Any:
+async def _documents(link: Asks, project: str) -> AsyncIterator[Exported]:
     after, exported = "", 0
     while True:
-        answer = await ask(link, "export", {"project": project, "after": after}, timeout_s=_DEADLINE_S)
+        answer = await EXPORT.ask(link, {"project": project, "after": after}, timeout_s=_DEADLINE_S)
         found = answer["documents"]
         exported += len(found)
         if not (found or answer["complete"]) or exported > MAX_FILES:

@@ -16,11 +16,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from confide_crypto.errors import RequestError
-from confide_daemon.addons import Operation, SessionHost, SessionPart
+from confide_daemon.addons import SessionHost, SessionPart
 from confide_daemon.server.requests.whole_space import require_all, require_device
 from confide_daemon.spaces.space import Space
 from confide_memory.documents import check_text, text_hash, unsafe
 from confide_memory.forms import encoded_or_none
+from confide_memory.wire.operation import by_fields
 from confide_transfer.move.daemon.documents import PAGE_FACTS, Load, Moving
 from confide_transfer.move.daemon.table import MovingTable
 from confide_transfer.move.shared.moved import MovedDocument, MovedLink, MovedRevision, MovedSession, text_of
@@ -35,16 +36,19 @@ class MovingRequests(SessionPart):
     def __init__(self, session: SessionHost) -> None:
         self._session = session
         self._space: Space
-        self.operations: dict[str, Operation] = {
-            "move-state": self._state,
-            "move-out": self._out,
-            "move-facts": self._facts,
-            "move-hold": self._hold,
-            "move-leave": self._leave,
-            "move-begin": self._begin,
-            "move-in": self._in,
-            "move-end": self._end,
-        }
+        self.operations = dict(
+            by_fields(op, answer)
+            for op, answer in {
+                "move-state": self._state,
+                "move-out": self._out,
+                "move-facts": self._facts,
+                "move-hold": self._hold,
+                "move-leave": self._leave,
+                "move-begin": self._begin,
+                "move-in": self._in,
+                "move-end": self._end,
+            }.items()
+        )
 
     def use(self, space: Space) -> None:
         """Answer from this space from now on."""

@@ -16,10 +16,11 @@ from confide_crypto.errors import RequestError, SealingError
 from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_memory.answers import ask
 from confide_memory.documents import Asks
 from confide_memory.errors import UnknownRequestError
 from confide_memory.forms import encoded, encoded_or_none
+from confide_memory.wire.operation import ask
+from confide_memory.wire.sealing import MOVE_ROSTER, RECORD, RECORDS, MoveRosterRequest
 from confide_proxy.devices import roster_client
 from confide_proxy.errors import MoveError
 from confide_proxy.sealing.context import batches
@@ -88,9 +89,9 @@ class Carrier:
 
         Raises MoveError: it is too old; RequestError: `conflict` where there is memory already.
         """
-        body = {"entries": [encoded(entry.encode()) for entry in roster.entries]}
+        body: MoveRosterRequest = {"entries": [entry.encode() for entry in roster.entries]}
         try:
-            await ask(self._target, "move-roster", body, timeout_s=DEADLINE_S)
+            await MOVE_ROSTER.ask(self._target, body, timeout_s=DEADLINE_S)
         except RequestError as error:
             if error.code not in ("invalid", "locked") and not isinstance(error, UnknownRequestError):
                 raise
@@ -207,8 +208,7 @@ class Carrier:
             ids = missing[at : at + MOST_RECORDS]
             found = [one for one in await self._opened(self._source, ids) if one is not None]
             for batch in batches(found, len, most=MOST_RECORDS, most_size=MOST_RECORD_BYTES):
-                body = {"records": [encoded(one) for one in batch]}
-                await ask(self._target, "records", body, timeout_s=DEADLINE_S)
+                await RECORDS.ask(self._target, {"records": [encoded(one) for one in batch]}, timeout_s=DEADLINE_S)
 
     async def _opened(self, link: Asks, ids: Sequence[str]) -> list[bytes | None]:
         found: list[bytes | None] = []
@@ -219,7 +219,7 @@ class Carrier:
     async def _record(self, link: Asks, secret_id: str) -> bytes | None:
         """A record under the newest epoch, which was opened; None where that cannot be."""
         try:
-            answer = await ask(link, "record", {"id": secret_id}, timeout_s=DEADLINE_S)
+            answer = await RECORD.ask(link, {"id": bytes.fromhex(secret_id)}, timeout_s=DEADLINE_S)
         except RequestError as error:
             if error.code != "not_found":
                 raise

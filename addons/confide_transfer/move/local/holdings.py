@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from confide_memory.answers import ask
 from confide_memory.documents import Asks
+from confide_memory.wire.operation import ask
 from confide_proxy.devices.roster_client import records
 from confide_proxy.errors import MoveError, UnfitAnswerError
 from confide_transfer.move.shared.moved import MovedDocument, MovedLink, MovedRevision, MovedSession

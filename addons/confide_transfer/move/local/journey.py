@@ -19,9 +19,9 @@ from confide_crypto.handshake.invite import Invite
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_crypto.transport.open import Connection
-from confide_memory.answers import ask
 from confide_memory.documents import Asks
 from confide_memory.errors import UnknownRequestError
+from confide_memory.wire.operation import ask
 from confide_proxy import addons
 from confide_proxy.config import ProxyConfig
 from confide_proxy.devices.connection import SpaceConnection

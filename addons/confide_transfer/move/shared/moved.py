@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, NamedTuple, get_type_hints
 
 from confide_crypto.errors import RequestError
-from confide_crypto.sealing.roster import MAX_ENTRIES
-from confide_crypto.sealing.roster_entry import MAX_ENTRY_BYTES
 from confide_memory.classes import CLASSES
 from confide_memory.documents import MAX_TEXT_BYTES, text_hash
 from confide_memory.forms import (
+    Fields,
     Kind,
     bounded,
     choice,
@@ -33,8 +32,8 @@ from confide_memory.forms import (
     revision,
     text,
 )
-from confide_memory.wire import HAS_LEFT as HAS_LEFT
-from confide_memory.wire import Fields, add
+from confide_memory.wire.operation import HAS_LEFT as HAS_LEFT
+from confide_memory.wire.operation import add
 
 MAX_MOVED: Final = 512
 """Things of one kind in one request; written in one transaction."""
@@ -175,15 +174,12 @@ _FACTS: Final = {
     "sessions": records(MAX_MOVED, **kinds(MovedSession)),
 }
 
-_number: Final = count(MAX_ENTRIES - 1, least=-1)
-
 _REQUESTS: Final[Mapping[str, Fields]] = {
     "move-state": {},
     "move-out": {"after": later(place), "texts": flag()},
     "move-facts": {"kind": choice(MOVED_FACTS), "after": later(place)},
     "move-hold": {},
     "move-leave": {"changes": _whole},
-    "move-roster": {"entries": items(MAX_ENTRIES, each(data(MAX_ENTRY_BYTES)))},
     "move-begin": {},
     "move-in": {
         "revisions": records(MAX_MOVED, **kinds(MovedRevision)),
@@ -208,7 +204,6 @@ _ANSWERS: Final[Mapping[str, Fields]] = {
     },
     "move-hold": {"changes": _whole},
     "move-leave": {},
-    "move-roster": {"number": _number},
     "move-begin": {},
     "move-in": {"taken": count(MAX_MOVED)},
     "move-end": {"damaged": _whole},

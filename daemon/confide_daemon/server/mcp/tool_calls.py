@@ -52,6 +52,7 @@ from confide_daemon.tools import list as listing
 from confide_daemon.tools.context import Definition, Tool, ToolContext, ToolResult
 from confide_memory.classes import AGENT, lowest
 from confide_memory.classes import CLASSES as ALL_CLASSES
+from confide_memory.forms import Carried
 from confide_memory.tools.arguments import check
 from confide_memory.tools.call import (
     CLASS,
@@ -68,6 +69,7 @@ from confide_memory.tools.call import (
     WITHIN,
     catalogue_hash,
 )
+from confide_memory.wire.session import LookupRequest
 
 log = logging.getLogger(__name__)
 
@@ -361,9 +363,7 @@ def refused(error: ConfideError) -> mcp_types.CallToolResult:
     return mcp_types.CallToolResult(content=[mcp_types.TextContent(text=error.with_hint)], is_error=True, _meta=meta)
 
 
-async def call_again(
-    body: Mapping[str, Any], surroundings: Callable[[str], ToolContext], project: str
-) -> dict[str, Any]:
+async def call_again(body: Carried, surroundings: Callable[[str], ToolContext], project: str) -> dict[str, object]:
     """Make a call that waited on a machine.
 
     Args:
@@ -391,24 +391,18 @@ async def call_again(
         raise RequestError.of(error) from error
 
 
-async def look_up(
-    surroundings: Callable[[str], ToolContext],
-    project: str,
-    tool: str,
-    arguments: Mapping[str, Any],
-    meta: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Ask a tool that only reads, about a project that need not be the connection's; its structured result, as `result`. `meta`: what a
-    message's `_meta` would say of the call.
+async def look_up(surroundings: Callable[[str], ToolContext], wanted: LookupRequest) -> dict[str, object]:
+    """Ask a tool that only reads, about a project that need not be the connection's; its structured
+    result, as `result`. `meta` of the request: what a message's `_meta` would say of the call.
 
     Raises RequestError: it cannot be asked, or it refuses.
     """
-    asked = next((one for one in tools(("all",)) if one.definition.name == tool), None)
+    asked = next((one for one in tools(("all",)) if one.definition.name == wanted["tool"]), None)
     if asked is None or not asked.definition.read_only:
         raise RequestError("invalid", "no such tool, or none that only reads")
     try:
-        context = Origin.of_meta(meta).within(surroundings(project))
-        return {"result": (await _call(asked, arguments, context)).structured}
+        context = Origin.of_meta(wanted["meta"]).within(surroundings(wanted["project"]))
+        return {"result": (await _call(asked, wanted["arguments"], context)).structured}
     except ConfideError as error:
         raise RequestError.of(error) from error
 

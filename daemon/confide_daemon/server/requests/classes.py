@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from confide_crypto.errors import RequestError
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.registry import Registry
-from confide_daemon.addons import Operation
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.spaces.space import Space
 from confide_memory.documents import check_stored_path, source_of
+from confide_memory.wire.history import LOWER, TRUST, Doubt, Lowered, LowerRequest, Trust, TrustRequest
 
 
 class ClassRequests:
@@ -30,14 +29,15 @@ class ClassRequests:
         self._desk = desk
         self._registry = registry
         self._session = session
-        self.operations: dict[str, Operation] = {"trust": self._trust, "lower": self._lower}
+        self.operations = dict([TRUST.by(self._trust), LOWER.by(self._lower)])
 
-    async def _trust(self, project: str, path: str, hash: str | None) -> dict[str, Any]:
-        path = self._writable(project, path)
+    async def _trust(self, asked: TrustRequest) -> Trust:
+        project, path, hash = asked["project"], asked["path"], asked["hash"]
+        self._writable(project, path)
         doubts = await self._space.documents.doubts(project, path)
         self._writable(project, path)
         if hash is None:
-            lines = [{"first": first, "last": last, "why": why} for first, last, why in doubts.lines]
+            lines: list[Doubt] = [{"first": first, "last": last, "why": why} for first, last, why in doubts.lines]
             return {"class": doubts.class_, "hash": doubts.hash, "doubted": lines, "trusted": False}
         caller = self._caller()
         roster = await asyncio.to_thread(self._desk.rosters.current, caller.space_id)
@@ -53,13 +53,13 @@ class ClassRequests:
         class_ = await self._space.documents.trust(project, path, hash, author=self._caller().grants.alias)
         return {"class": class_, "hash": hash, "doubted": [], "trusted": True}
 
-    async def _lower(self, project: str, path: str, revision: int) -> dict[str, Any]:
-        path = self._writable(project, path)
-        class_ = await self._space.documents.lower(project, path, revision)
+    async def _lower(self, asked: LowerRequest) -> Lowered:
+        project, path = asked["project"], asked["path"]
+        self._writable(project, path)
+        class_ = await self._space.documents.lower(project, path, asked["revision"])
         return {"lowered": class_ is not None, "class": class_}
 
-    def _writable(self, project: str, path: str) -> str:
+    def _writable(self, project: str, path: str) -> None:
         if source_of(check_stored_path(path)) != "memory":
             raise RequestError("invalid", "a transcript stays untrusted", "store what is worth keeping of it")
         self._caller().grants.require_write(project, path)
-        return path

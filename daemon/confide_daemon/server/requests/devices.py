@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import shlex
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from confide_crypto.errors import (
     ConfideError,
@@ -27,16 +27,19 @@ from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import CARD_LENGTH, Card, Change, Entry
 from confide_crypto.sealing.space_keys import check_wrap_key
 from confide_crypto.transport.task_group import raise_if_cancelled
-from confide_daemon.access.callers import Caller, Scope
+from confide_daemon.access.callers import Caller
 from confide_daemon.access.enrollment import check_name
-from confide_daemon.addons import Operation
 from confide_daemon.documents.lives import Lives
 from confide_daemon.errors import GrantError, NotFoundError, WrongKeyError
 from confide_daemon.sealing.rosters import RosterDesk, Waiting
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.tools.context import SealingFacts
 from confide_memory.documents import iso
-from confide_memory.forms import encoded, encoded_or_none, sized
+from confide_memory.forms import Carried
+from confide_memory.wire import sealing as wire
+from confide_memory.wire.files import NEWS, DevicesNews
+from confide_memory.wire.operation import Machine, Nothing
+from confide_memory.wire.session import Devices
 
 log = logging.getLogger(__name__)
 
@@ -46,31 +49,31 @@ NEWS_DEADLINE_S: Final = 10.0
 _INTO_NEW: Final = "a move goes into a new one: confided invite NAME; to merge: confide export, join, import"
 _FIRST_CARD_BYTE: Final = 1 + INVITE_ID_LENGTH
 
-Ask = Callable[[str, dict[str, Any], float], Awaitable[dict[str, Any]]]
-
 
 class RosterRequests:
     """One connection's requests about the devices of its space, and the news of them that it is told."""
 
-    def __init__(self, desk: RosterDesk, spaces: Spaces, caller: Callable[[], Caller], ask: Ask) -> None:
+    def __init__(self, desk: RosterDesk, spaces: Spaces, caller: Callable[[], Caller], ask: Machine) -> None:
         """`caller` is asked at each step, and raises GrantError once its access has ended; `ask` makes a request of the machine."""
         self._desk = desk
         self._spaces = spaces
         self._caller = caller
         self._ask = ask
         self._changed = asyncio.Event()
-        self.operations: dict[str, Operation] = {
-            "roster": self._roster,
-            "extend": self._extend,
-            "pair": self._pair,
-            "pair-answer": self._pair_answer,
-            "invite": self._invite,
-            "unlock": self._unlock,
-            "move-roster": self._move,
-            "gateway": self._gateway,
-        }
+        self.operations = dict(
+            [
+                wire.ROSTER.by(self._roster),
+                wire.EXTEND.by(self._extend),
+                wire.PAIR.by(self._pair),
+                wire.PAIR_ANSWER.by(self._pair_answer),
+                (wire.INVITE.name, self._invited),
+                wire.UNLOCK.by(self._unlock),
+                wire.MOVE_ROSTER.by(self._move),
+                wire.GATEWAY.by(self._gateway),
+            ]
+        )
 
-    async def summary(self) -> dict[str, Any]:
+    async def summary(self) -> Devices:
         """What the answer to `attach` says of it. Raises StorageError where the roster cannot be read."""
         space_id = self._caller().space_id
         roster = await self._current(space_id)
@@ -104,8 +107,8 @@ class RosterRequests:
                     caller = self._caller()
                     roster = await self._current(space_id)
                     waiting = await self._waiting(caller, roster)
-                    news = {"number": _number(roster), "waiting": bool(waiting)}
-                    await self._ask("roster", news, NEWS_DEADLINE_S)
+                    news: DevicesNews = {"number": _number(roster), "waiting": bool(waiting)}
+                    await NEWS.ask_machine(self._ask, news, NEWS_DEADLINE_S)
                 except ConnectionLost:
                     return
                 except (TimeoutError, ConfideError) as error:
@@ -115,31 +118,25 @@ class RosterRequests:
 
     # Requests
 
-    async def _roster(self, from_: int) -> dict[str, Any]:
+    async def _roster(self, asked: wire.RosterRequest) -> wire.Roster:
         caller = self._caller()
         roster = await self._current(caller.space_id)
         waiting = await self._waiting(caller, roster)
         self._caller()
         return {
             "space": caller.space_id,  # a machine that a lock kept from attaching has not heard it
-            "entries": _page(roster, from_) if roster else [],
+            "entries": _page(roster, asked["from"]) if roster else [],
             "number": _number(roster),
-            "head": roster.head.hex() if roster else "",
+            "head": roster.head if roster else b"",
             "custody": self._spaces.custody(caller.space_id),
             "isLocked": self._spaces.is_locked(caller.space_id),
             "needs": self._spaces.needed_epochs(caller.space_id, _epoch(roster)),
             "waiting": [
-                {
-                    "key": one.key.hex(),
-                    "name": one.name,
-                    "card": encoded(one.card),
-                    "request": encoded_or_none(one.request),
-                }
-                for one in waiting
+                {"key": one.key, "name": one.name, "card": one.card, "request": one.request} for one in waiting
             ],
         }
 
-    async def _gateway(self) -> dict[str, Any]:
+    async def _gateway(self, _asked: Nothing) -> wire.GatewayClients:
         """Whom the operator lets in by HTTP. To which projects is not told: the caller may reach others."""
         found = await asyncio.to_thread(self._desk.gateway_clients, self._caller().space_id)
         self._caller()
@@ -151,13 +148,14 @@ class RosterRequests:
                     "trusted": one.gateway == "trusted",
                     "expires": None if one.expires_at is None else iso(one.expires_at),
                     "used": None if one.last_seen_at is None else iso(one.last_seen_at),
-                    "by": None if one.invited_by is None else one.invited_by.hex(),
+                    "by": one.invited_by,
                 }
                 for one in found
             ]
         }
 
-    async def _extend(self, entry: bytes) -> dict[str, Any]:
+    async def _extend(self, asked: wire.ExtendRequest) -> wire.Extended:
+        entry = asked["entry"]
         try:
             parsed = Entry.parse(entry)
             await self._check_right(parsed)
@@ -176,7 +174,7 @@ class RosterRequests:
             self._desk.announce(caller.space_id, self._changed.set)
         return {"number": _number(roster)}
 
-    async def _move(self, entries: list[bytes]) -> dict[str, Any]:
+    async def _move(self, asked: wire.MoveRosterRequest) -> wire.MovedRoster:
         """Take the devices of a space that is moved here, all at once: its first one need not be the caller (PROTOCOL.md 9.8)."""
         caller = self._caller()
         caller.grants.require_scope()
@@ -184,7 +182,7 @@ class RosterRequests:
             raise GrantError("a space is moved here by a machine that reaches all of it")
         rosters = self._desk.rosters
         try:
-            roster = await asyncio.to_thread(rosters.proposed, caller.space_id, entries)
+            roster = await asyncio.to_thread(rosters.proposed, caller.space_id, asked["entries"])
         except RosterError as error:
             raise RequestError("conflict", "this space has devices of its own already", _INTO_NEW) from error
         if caller.public_key not in roster.devices:
@@ -234,10 +232,13 @@ class RosterRequests:
             return False
         return key in (added_by.get(entry.removed), entry.removed) or added_by.get(key) == entry.removed
 
-    async def _pair(self, request: Callable[[], bytes | None], body: dict[str, Any]) -> dict[str, Any]:
+    async def _pair(self, asked: wire.PairingRequest) -> wire.Paired:
         caller = self._caller()
-        asked = request()
-        shown = asked[_FIRST_CARD_BYTE:][:CARD_LENGTH] if asked is not None else sized(CARD_LENGTH)(body, "card")
+        request, shown = asked["request"], asked["card"]
+        if request is not None:
+            shown = request[_FIRST_CARD_BYTE:][:CARD_LENGTH]
+        if shown is None:
+            raise RequestError("invalid", "'card' must be base64")
         _check_card(Card.parse(shown), caller.public_key)
         roster = await self._current(caller.space_id)
         pairings = self._desk.pairings
@@ -246,13 +247,14 @@ class RosterRequests:
             raise GrantError("this machine was removed from the devices of its space", hint=hint)
         if roster is not None and caller.public_key in roster.devices:
             answer = await asyncio.to_thread(pairings.answer_of, caller.space_id, caller.public_key)
-            return {"answer": encoded_or_none(answer)}
-        answer, is_new = await asyncio.to_thread(pairings.ask, caller.space_id, caller.public_key, shown, asked)
+            return {"answer": answer}
+        answer, is_new = await asyncio.to_thread(pairings.ask, caller.space_id, caller.public_key, shown, request)
         if is_new:
             self._desk.announce(caller.space_id, self._changed.set)
-        return {"answer": encoded_or_none(answer)}
+        return {"answer": answer}
 
-    async def _pair_answer(self, key: bytes, answer: bytes) -> dict[str, Any]:
+    async def _pair_answer(self, asked: wire.PairAnswerRequest) -> Nothing:
+        key, answer = asked["key"], asked["answer"]
         caller = self._caller()
         roster = await self._require_device(caller)
         is_known = key in roster.devices and await asyncio.to_thread(
@@ -263,26 +265,32 @@ class RosterRequests:
         self._desk.announce(caller.space_id, self._changed.set)
         return {}
 
-    async def _invite(
-        self, invite_id: bytes, psk: bytes, name: str, ttl_s: Callable[[], int], scope: Callable[[], Scope]
-    ) -> dict[str, Any]:
-        check_name(name, "machine")
-        lasting_s, wanted = ttl_s(), scope()
+    async def _invited(self, body: Carried) -> dict[str, object]:
+        # Of several that are wrong the first is told of, and the name stands before these two.
+        check_name(wire.INVITE.read(body, without=("ttlS", "scope"))["name"], "machine")
+        return await wire.INVITE.answered(body, self._invite)
+
+    async def _invite(self, asked: wire.InviteRequest) -> wire.Invited:
         caller = self._caller()
         await self._require_device(caller)
-        invites = self._desk.invites
         made = await asyncio.to_thread(
-            invites.add_for, caller.public_key, invite_id, psk, alias=name, scope=wanted, ttl_s=lasting_s
+            self._desk.invites.add_for,
+            caller.public_key,
+            asked["inviteId"],
+            asked["psk"],
+            alias=asked["name"],
+            scope=next(scope for scope in wire.SCOPES if scope == asked["scope"]),
+            ttl_s=asked["ttlS"],
         )
         return {"expiresAt": iso(made.expires_at)}
 
-    async def _unlock(self, keys: dict[int, bytes]) -> dict[str, Any]:
+    async def _unlock(self, asked: wire.UnlockRequest) -> wire.Unlocked:
         caller = self._caller()
         await self._require_device(caller)
         may_change = await asyncio.to_thread(self._desk.may_decide, self._caller())
         caller = self._caller()
         try:
-            await self._spaces.unlock(caller.space_id, keys, may_change=may_change and caller.grants.may_write)
+            await self._spaces.unlock(caller.space_id, asked["keys"], may_change=may_change and caller.grants.may_write)
         except WrongKeyError as error:
             raise RequestError("invalid", error.message, error.hint) from error
         return {"isLocked": self._spaces.is_locked(caller.space_id)}
@@ -312,14 +320,15 @@ def _epoch(roster: Roster | None) -> int:
     return roster.epoch if roster is not None else 0
 
 
-def _page(roster: Roster, since: int) -> list[str]:
-    found, size = [], 0
+def _page(roster: Roster, since: int) -> list[bytes]:
+    found: list[bytes] = []
+    size = 0
     for entry in roster.entries[since:]:
         data = entry.encode()
         size += len(data)
         if size > PAGE_BYTES:
             break
-        found.append(encoded(data))
+        found.append(data)
     return found
 
 

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any
 
 from confide_daemon.access.callers import Grants
-from confide_daemon.addons import Operation
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import HitRow
 from confide_memory import front_matter
 from confide_memory.documents import GLOBAL_PROJECT, iso
 from confide_memory.forms import MAX_DAYS
+from confide_memory.wire.files import OfProject
+from confide_memory.wire.history import (
+    BRIEFING,
+    DAYS,
+    RELATIONS,
+    Briefing,
+    Days,
+    DaysRequest,
+    Piece,
+    Relations,
+    RelationsRequest,
+)
 
 
 class OverviewRequests:
@@ -22,17 +32,13 @@ class OverviewRequests:
         """`grants` is asked at each step."""
         self._space = space
         self._grants = grants
-        self.operations: dict[str, Operation] = {
-            "days": self._days,
-            "relations": self._relations,
-            "briefing": self._briefing,
-        }
+        self.operations = dict([DAYS.by(self._days), RELATIONS.by(self._relations), BRIEFING.by(self._briefing)])
 
-    async def _days(self, since: str, zone: int) -> dict[str, Any]:
-        moment = datetime.fromisoformat(since).timestamp()
+    async def _days(self, asked: DaysRequest) -> Days:
+        moment = datetime.fromisoformat(asked["since"]).timestamp()
         grants = self._grants()
         days, ages = await self._space.listing.days(
-            grants.projects, grants.sources, since=moment, zone_s=60 * zone, limit=MAX_DAYS
+            grants.projects, grants.sources, since=moment, zone_s=60 * asked["zone"], limit=MAX_DAYS
         )
         grants = self._grants()
         return {
@@ -44,11 +50,12 @@ class OverviewRequests:
             "ages": [{"days": days, "recalls": recalls} for days, recalls in ages],
         }
 
-    async def _relations(self, project: str, limit: int) -> dict[str, Any]:
+    async def _relations(self, asked: RelationsRequest) -> Relations:
+        project = asked["project"]
         grants = self._grants()
         grants.require_project(project)
         grants.require_source("memory")
-        found = await self._space.listing.relations(project, grants.projects, limit=limit)
+        found = await self._space.listing.relations(project, grants.projects, limit=asked["limit"])
         grants = self._grants()
         grants.require_project(project)
         return {
@@ -66,7 +73,8 @@ class OverviewRequests:
             ]
         }
 
-    async def _briefing(self, project: str) -> dict[str, Any]:
+    async def _briefing(self, asked: OfProject) -> Briefing:
+        project = asked["project"]
         grants = self._grants()
         grants.require_project(project)
         grants.require_source("memory")
@@ -74,13 +82,14 @@ class OverviewRequests:
         grants = self._grants()
         grants.require_project(project)
         grants.require_source("memory")
-        return {
-            name: [piece for row in rows if grants.has_project(row.project) and (piece := _piece(row)) is not None]
-            for name, rows in (("head", found.head), ("newest", found.newest))
-        }
+
+        def pieces(rows: Iterable[HitRow]) -> list[Piece]:
+            return [piece for row in rows if grants.has_project(row.project) and (piece := _piece(row)) is not None]
+
+        return {"head": pieces(found.head), "newest": pieces(found.newest)}
 
 
-def _piece(row: HitRow) -> dict[str, Any] | None:
+def _piece(row: HitRow) -> Piece | None:
     """As it is sent; None where it is all front matter."""
     fields, text = front_matter.split(f"{row.text}\n") if row.position == 0 else ("", row.text)
     if not text.strip():

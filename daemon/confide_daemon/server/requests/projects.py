@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
 from confide_daemon.access.callers import Grants
-from confide_daemon.addons import Operation
 from confide_daemon.documents.changes import Change
 from confide_daemon.documents.history import EVERYTHING, MOST_FORGOTTEN_LISTED
 from confide_daemon.documents.service import MAX_LISTED
 from confide_daemon.spaces.space import Space
 from confide_memory.classes import OWNER
 from confide_memory.documents import check_stored_path, iso
+from confide_memory.wire import history as wire
+from confide_memory.wire.files import OfProject
 
 
 async def queued_for(space: Space, grants: Grants, of_all: int) -> int:
@@ -33,23 +33,25 @@ class ProjectRequests:
         self._space = space
         self._grants = grants
         self._publish = publish
-        self.operations: dict[str, Operation] = {
-            "projects": self._projects,
-            "links": self._links,
-            "link": self._link,
-            "unlink": self._unlink,
-            "history": self._history,
-            "documents": self._documents,
-            "changes": self._changes,
-            "deleted": self._deleted,
-            "restore": self._restore,
-            "forget": self._forget,
-        }
+        self.operations = dict(
+            [
+                wire.PROJECTS.by(self._projects),
+                wire.LINKS.by(self._links),
+                wire.LINK.by(self._link),
+                wire.UNLINK.by(self._unlink),
+                wire.HISTORY.by(self._history),
+                wire.DOCUMENTS.by(self._documents),
+                wire.CHANGES.by(self._changes),
+                wire.DELETED.by(self._deleted),
+                wire.RESTORE.by(self._restore),
+                wire.FORGET.by(self._forget),
+            ]
+        )
 
-    async def _projects(self, project: str) -> dict[str, Any]:
+    async def _projects(self, asked: OfProject) -> wire.Projects:
         grants = self._grants()
         found = await self._space.projects.listed(grants.projects, grants.sources)
-        linked = self._space.projects.linked(project)
+        linked = self._space.projects.linked(asked["project"])
         grants = self._grants()
         return {
             "projects": [
@@ -60,18 +62,20 @@ class ProjectRequests:
             "complete": len(found) < MAX_LISTED,
         }
 
-    async def _links(self, project: str) -> dict[str, Any]:
-        self._grants().require_project(project)
-        return self._linked(project)
+    async def _links(self, asked: OfProject) -> wire.Linked:
+        self._grants().require_project(asked["project"])
+        return self._linked(asked["project"])
 
-    async def _link(self, project: str, other: str) -> dict[str, Any]:
+    async def _link(self, asked: wire.LinkRequest) -> wire.Linked:
+        project, other = asked["project"], asked["other"]
         self._require_both(project, other)
         known = await self._space.status(self._grants().projects)
         self._require_both(project, other)
         await self._space.projects.link(project, other, known=known.projects)
         return self._linked(project)
 
-    async def _unlink(self, project: str, other: str) -> dict[str, Any]:
+    async def _unlink(self, asked: wire.LinkRequest) -> wire.Linked:
+        project, other = asked["project"], asked["other"]
         self._require_both(project, other)
         await self._space.projects.unlink(project, other)
         return self._linked(project)
@@ -82,13 +86,14 @@ class ProjectRequests:
         grants.require_project(project)
         grants.require_project(other)
 
-    def _linked(self, project: str) -> dict[str, Any]:
+    def _linked(self, project: str) -> wire.Linked:
         grants = self._grants()
         return {"linked": sorted(name for name in self._space.projects.linked(project) if grants.has_project(name))}
 
-    async def _history(self, project: str, path: str, limit: int) -> dict[str, Any]:
+    async def _history(self, asked: wire.HistoryRequest) -> wire.History:
+        project, path = asked["project"], asked["path"]
         self._grants().require_read(project, path)
-        found = await self._space.history.revisions(project, path, limit=limit)
+        found = await self._space.history.revisions(project, path, limit=asked["limit"])
         self._grants().require_read(project, path)
         return {
             "revisions": [
@@ -105,9 +110,10 @@ class ProjectRequests:
             ]
         }
 
-    async def _documents(self, project: str, path: str, limit: int) -> dict[str, Any]:
+    async def _documents(self, asked: wire.DocumentsRequest) -> wire.Documents:
+        project = asked["project"]
         self._require_memory(project)
-        found, total = await self._space.listing.documents(project, below=path, limit=limit)
+        found, total = await self._space.listing.documents(project, below=asked["path"], limit=asked["limit"])
         self._require_memory(project)
         return {
             "documents": [
@@ -128,13 +134,12 @@ class ProjectRequests:
             "total": total,
         }
 
-    async def _changes(
-        self, project: str, path: str, since: str | None, after: int | None, limit: int
-    ) -> dict[str, Any]:
+    async def _changes(self, asked: wire.ChangesRequest) -> wire.Changes:
+        project, path, since, limit = asked["project"], asked["path"], asked["since"], asked["limit"]
         self._require_memory(project)
         moment = datetime.fromisoformat(since).timestamp() if since else 0.0
         listing = self._space.listing
-        if after is None:
+        if (after := asked["after"]) is None:
             found = [(one, one.row.id) for one in await listing.changes(project, below=path, since=moment, limit=limit)]
         else:
             is_limited = not self._grants().reaches_all
@@ -165,7 +170,8 @@ class ProjectRequests:
         grants.require_project(project)
         grants.require_source("memory")
 
-    async def _deleted(self, project: str) -> dict[str, Any]:
+    async def _deleted(self, asked: OfProject) -> wire.Deleted:
+        project = asked["project"]
         self._grants().require_project(project)
         found = await self._space.history.deleted(project)
         grants = self._grants()
@@ -184,11 +190,12 @@ class ProjectRequests:
             ]
         }
 
-    async def _restore(self, project: str, path: str, revision: int | None) -> dict[str, Any]:
+    async def _restore(self, asked: wire.RestoreRequest) -> wire.Restored:
+        project, path = asked["project"], asked["path"]
         grants = self._grants()
         grants.require_write(project, path)
         result = await self._space.documents.restore(
-            project, check_stored_path(path), revision=revision, author=grants.alias, by=OWNER
+            project, check_stored_path(path), revision=asked["revision"], author=grants.alias, by=OWNER
         )
         if result.changed:
             self._publish(Change.of(project, path, result, result.previous_hash))
@@ -200,18 +207,19 @@ class ProjectRequests:
             "queued": await queued_for(self._space, self._grants(), result.queued),
         }
 
-    async def _forget(self, project: str, paths: list[str], undo: bool, dry_run: bool) -> dict[str, Any]:
+    async def _forget(self, asked: wire.ForgetRequest) -> wire.Forgotten:
         """A step: whoever asks goes on until it is complete. Of the machines none is told, since none is to touch its file."""
+        project, paths = asked["project"], asked["paths"]
         self._require_writer(project)
-        if undo:
-            taken = await self._space.documents.take_again(project, paths or [EVERYTHING])
+        names = paths or [EVERYTHING]
+        if asked["undo"]:
+            taken = await self._space.documents.take_again(project, names)
             return {"documents": list(taken[:MOST_FORGOTTEN_LISTED]), "total": len(taken), "complete": True}
-        asked = paths or [EVERYTHING]
-        if dry_run:
-            found = await self._space.documents.meant(project, asked, reaches=self._reaches(project))
+        if asked["dryRun"]:
+            found = await self._space.documents.meant(project, names, reaches=self._reaches(project))
             return {"documents": found[:MOST_FORGOTTEN_LISTED], "total": len(found), "complete": False}
         step = await self._space.documents.forget(
-            project, asked, author=self._grants().alias, reaches=self._reaches(project)
+            project, names, author=self._grants().alias, reaches=self._reaches(project)
         )
         if not paths:
             for name in await self._space.transcripts.sessions(project):

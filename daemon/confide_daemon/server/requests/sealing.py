@@ -15,22 +15,23 @@ import base64
 import binascii
 import time
 import zlib
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from confide_crypto.errors import RecordError, RequestError
 from confide_crypto.sealing.record import MAX_RECORD, Record
-from confide_daemon.addons import Operation, SessionHost
+from confide_daemon.addons import SessionHost
 from confide_daemon.errors import GrantError, NotFoundError, ToolError
 from confide_daemon.sealing.records import unknown
 from confide_daemon.sealing.rescan import StoredTexts, Unsealed
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import StoredText
 from confide_memory.documents import MAX_TEXT_BYTES, SOURCES, check_text, iso
-from confide_memory.forms import HASH_CHARS, decoded, encoded
+from confide_memory.forms import HASH_CHARS, decoded
 from confide_memory.forms import project as project_of
 from confide_memory.forms import text as text_of
 from confide_memory.markdown import is_sensitive
+from confide_memory.wire import sealing as wire
+from confide_memory.wire.operation import Nothing
 
 MAX_RECORDS: Final = 256
 """Of one request: they are written in one transaction, and the space's other writes wait for it."""
@@ -46,21 +47,23 @@ class SealedRequests:
         self._session = session
         self._counts = session.desk.unsealed
         self._texts = StoredTexts(space.threads, space.index.indexer, space.index.searcher)
-        self.operations: dict[str, Operation] = {
-            "records": self._records,
-            "record": self._record,
-            "record-list": self._list,
-            "is-sensitive": self._is_sensitive,
-            "stored-texts": self._stored_texts,
-            "rewrite": self._rewrite,
-            "erase": self._erase,
-            "unsealed": self._unsealed,
-        }
+        self.operations = dict(
+            [
+                wire.RECORDS.by(self._records),
+                wire.RECORD.by(self._record),
+                wire.RECORD_LIST.by(self._list),
+                wire.IS_SENSITIVE.by(self._is_sensitive),
+                wire.STORED_TEXTS.by(self._stored_texts),
+                wire.REWRITE.by(self._rewrite),
+                wire.ERASE.by(self._erase),
+                wire.UNSEALED.by(self._unsealed),
+            ]
+        )
 
-    async def _records(self, records: Any) -> dict[str, Any]:
+    async def _records(self, asked: wire.RecordsRequest) -> wire.Stored:
         caller = self._session.caller_now()
         caller.grants.require_scope()
-        found = _records_in(records)  # megabytes, so not before it is known that they may come
+        found = _records_in(asked["records"])  # megabytes, so not before it is known that they may come
         epoch = await self._session.epoch_for(caller.public_key)
         if epoch is None:
             hint = "look at the list of devices again; a device of the space approves this machine"
@@ -73,7 +76,8 @@ class SealedRequests:
         # Not how many are new: a device that reaches one project alone would learn by it whether a guess is a secret of another.
         return {"stored": len(found)}
 
-    async def _record(self, id: bytes) -> dict[str, Any]:
+    async def _record(self, asked: wire.RecordRequest) -> wire.RecordAnswer:
+        id = asked["id"]
         grants = self._session.caller_now().grants
         # Who knows the name of a secret has it from a text, or has guessed the secret: a guess must not be confirmed to one who could
         # not read that text.
@@ -83,11 +87,12 @@ class SealedRequests:
         now = self._session.caller_now().grants
         if (now.projects, now.sources) != (grants.projects, grants.sources):
             raise GrantError("this machine's grants were just changed", hint="ask again")
-        return {"record": encoded(record.encode())}
+        return {"record": record.encode()}
 
-    async def _list(self, after: bytes, limit: int, below: int | None) -> dict[str, Any]:
+    async def _list(self, asked: wire.RecordListRequest) -> wire.RecordList:
+        limit = asked["limit"]
         self._require_all("a list of sealed secrets")
-        found = await self._space.records.listed(after, limit=limit + 1, below=below)
+        found = await self._space.records.listed(asked["after"], limit=limit + 1, below=asked["below"])
         self._require_all("a list of sealed secrets")
         shown = found[:limit]
         return {
@@ -97,16 +102,16 @@ class SealedRequests:
             "next": shown[-1].id.hex() if len(found) > limit else None,
         }
 
-    async def _is_sensitive(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def _is_sensitive(self, asked: wire.SensitiveRequest) -> wire.Sensitive:
         """Of a document by its path, or of a note by its id; what is not there, or not to be seen, is not."""
         try:
             grants = self._session.caller_now().grants
-            if "id" in body:
+            if "id" in asked:
                 grants.require_source("memory")
-                found = await self._space.notes.row(text_of(body, "id"), grants.projects_among(None))
+                found = await self._space.notes.row(text_of(asked, "id"), grants.projects_among(None))
                 project, path = found.project, found.path
             else:
-                project, path = project_of(body), text_of(body, "path")
+                project, path = project_of(asked), text_of(asked, "path")
             grants.require_read(project, path)
             text = await self._space.documents.newest_text(project, path)
         except (NotFoundError, GrantError, ToolError):
@@ -130,9 +135,9 @@ class SealedRequests:
             hint = "a device of the space approves this machine"
             raise RequestError("denied", "this machine is not among the devices of its space", hint)
 
-    async def _stored_texts(self, after: Callable[[], int]) -> dict[str, Any]:
+    async def _stored_texts(self, asked: wire.StoredTextsRequest) -> wire.StoredTexts:
         self._require_rescan()
-        page = await self._texts.page(after())
+        page = await self._texts.page(asked["after"])
         self._require_rescan()
         texts = page.texts
         return {
@@ -142,8 +147,8 @@ class SealedRequests:
             "isClean": page.is_clean,
         }
 
-    async def _rewrite(self, changes: list[Any]) -> dict[str, Any]:
-        read = [_change(item) for item in changes]
+    async def _rewrite(self, asked: wire.RewriteRequest) -> wire.Rewritten:
+        read = [_change(item) for item in asked["changes"]]
         await self._require_device()
         results: list[str] = []
         for change in read:
@@ -151,17 +156,17 @@ class SealedRequests:
             results.append(await self._texts.rewrite(*change))
         return {"results": results}
 
-    async def _erase(self) -> dict[str, Any]:
+    async def _erase(self, _asked: Nothing) -> wire.Erased:
         await self._require_device()
         erased = await self._texts.erase()
         return {"bytes": erased.bytes, "damagedCopies": erased.damaged_copies}
 
-    async def _unsealed(self, findings: Callable[[], int] | None) -> dict[str, Any]:
+    async def _unsealed(self, asked: wire.UnsealedRequest) -> wire.Unsealed:
         self._session.caller_now().grants.require_every_project("the count of what is not sealed")
         space_id = self._space.space_id
-        if findings is not None:
+        if (findings := asked["findings"]) is not None:
             self._require_rescan()
-            counted = Unsealed(findings(), time.time())
+            counted = Unsealed(findings, time.time())
             await asyncio.to_thread(self._counts.keep, space_id, counted)
         found = await asyncio.to_thread(self._counts.of, space_id)
         is_due = found is None and await self._texts.is_older_than_sealing()
@@ -172,7 +177,7 @@ class SealedRequests:
         }
 
 
-def _records_in(given: Any) -> list[Record]:
+def _records_in(given: object) -> list[Record]:
     """The records of a request, whose forms are good.
 
     Raises RequestError where there are too many, they are too large together, or one of them is none.
@@ -194,7 +199,7 @@ def _records_in(given: Any) -> list[Record]:
     return found
 
 
-def _wire(text: StoredText) -> dict[str, Any]:
+def _wire(text: StoredText) -> wire.StoredTextRow:
     return {
         "id": text.change,
         "project": text.project,
@@ -206,7 +211,7 @@ def _wire(text: StoredText) -> dict[str, Any]:
     }
 
 
-def _change(item: Any) -> tuple[int, str, str]:
+def _change(item: object) -> tuple[int, str, str]:
     match item:
         case {"id": int(identity), "hash": str(before), "packed": str(packed)} if len(before) == HASH_CHARS:
             return identity, before, check_text(_unpacked(packed))

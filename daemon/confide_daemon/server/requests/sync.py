@@ -8,11 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from confide_crypto.errors import RequestError
 from confide_daemon.access.callers import Grants
-from confide_daemon.addons import Operation
 from confide_daemon.documents import transcripts
 from confide_daemon.documents.changes import Change
 from confide_daemon.documents.lives import Lives
@@ -22,8 +20,11 @@ from confide_daemon.server.requests.projects import queued_for
 from confide_daemon.spaces.space import Space
 from confide_memory.documents import GLOBAL_PROJECT, bucket_of, check_text, text_hash
 from confide_memory.documents import digests as digests_of
+from confide_memory.forms import Carried
 from confide_memory.forms import project as project_of
-from confide_memory.requests import read
+from confide_memory.wire import files as wire
+from confide_memory.wire.operation import Nothing
+from confide_memory.wire.session import RECEIPT, Receipt
 
 
 class SyncRequests:
@@ -37,48 +38,45 @@ class SyncRequests:
         self._copies = copies
         self._grants = grants
         self._publish = publish
-        self.operations: dict[str, Operation] = {
-            "digest": self._digest,
-            "compare": self._compare,
-            "put": self._put,
-            "remove": self._remove,
-            "pull": self._pull,
-            "transcript": self._transcript,
-            "receipt": self._receipt,
-        }
+        self.operations = dict(
+            [
+                wire.DIGEST.by(self._digest),
+                wire.COMPARE.by(self._compare),
+                wire.PUT.by(self._put),
+                wire.REMOVE.by(self._remove),
+                wire.PULL.by(self._pull),
+                wire.TRANSCRIPT.by(self._transcript),
+                RECEIPT.by(self._receipt),
+            ]
+        )
 
-    async def _receipt(self) -> dict[str, Any]:
+    async def _receipt(self, _asked: Nothing) -> Receipt:
         return {"receipt": (await Lives(self._space.threads).standing()).receipt}
 
-    async def _digest(self, project: str, digests: list[str]) -> dict[str, Any]:
+    async def _digest(self, asked: wire.DigestRequest) -> wire.Differing:
         """The buckets in which the machine's files are not what it should have; the others are compared with this."""
+        project, digests = asked["project"], asked["digests"]
         grants = self._grants()
         if project == GLOBAL_PROJECT and not grants.has_project(project):
-            return {"differ": []}
+            return {"differ": frozenset()}
         grants.require_project(project)
         states = [state for state in await self._space.documents.states(project) if grants.reaches(project, state[0])]
         ours = await asyncio.to_thread(digests_of, states)
-        differ = {number for number, digest in enumerate(ours) if digest != digests[number]}
+        differ = frozenset(number for number, digest in enumerate(ours) if digest != digests[number])
         for path, digest, revision in states:
             if bucket_of(path) not in differ:
                 self._copies.confirm(project, path, revision, digest)
         self._copies.compared_at = datetime.now(UTC).isoformat(timespec="seconds")
-        return {"differ": sorted(differ)}
+        return {"differ": differ}
 
-    async def _compare(
-        self,
-        project: str,
-        buckets: frozenset[int] | None,
-        entries: list[tuple[str, str, int]],
-        gone: list[tuple[str, int]],
-        gone_hashes: list[str] | None,
-    ) -> dict[str, Any]:
+    async def _compare(self, asked: wire.CompareRequest) -> wire.Compared:
+        project, gone, gone_hashes = asked["project"], asked["gone"], asked["goneHashes"]
         grants = self._grants()
         if project == GLOBAL_PROJECT and not grants.has_project(project):
             # Every machine attaches it unasked: to one that has no grant for it, it is an empty project that takes nothing.
             return {"send": [], "adopt": [], "pull": [], "drop": []}
         grants.require_project(project)
-        entries = [entry for entry in entries if grants.reaches(project, entry[0])]
+        entries = [entry for entry in asked["entries"] if grants.reaches(project, entry[0])]
         hashes: Sequence[str | None] = [None] * len(gone) if gone_hashes is None else gone_hashes
         if len(hashes) != len(gone):
             raise RequestError("invalid", "'goneHashes' has not as many entries as 'gone'")
@@ -88,7 +86,9 @@ class SyncRequests:
             for (path, base), base_hash in zip(gone, hashes, strict=True)
             if grants.may_write and grants.reaches(project, path)
         ]
-        result = await self._space.documents.compare(project, entries, lost, buckets=buckets, author=grants.alias)
+        result = await self._space.documents.compare(
+            project, entries, lost, buckets=asked["buckets"], author=grants.alias
+        )
         self._copies.compared_at = datetime.now(UTC).isoformat(timespec="seconds")
         adopted = dict(result.adopt)
         changed = {path for path, *_ in result.pull} | {path for path, *_ in result.drop}
@@ -112,40 +112,38 @@ class SyncRequests:
                 self._publish(Change(project, path, dropped[path], "", None, None))
         return {
             "send": list(result.send) if grants.may_write else [],
-            "adopt": [list(item) for item in result.adopt],
-            "pull": [list(item) for item in result.pull if grants.reaches(project, item[0])],
-            "drop": [list(item) for item in result.drop if grants.reaches(project, item[0])],
+            "adopt": list(result.adopt),
+            "pull": [item for item in result.pull if grants.reaches(project, item[0])],
+            "drop": [item for item in result.drop if grants.reaches(project, item[0])],
             "forgotten": list(result.forgotten),
         }
 
-    def check_put(self, params: dict[str, Any]) -> None:
+    def check_put(self, params: Carried) -> None:
         """Refuse a `put` whose text is still to come, if it can be refused without it.
 
         Raises RequestError where the caller may not write, or the parameters are not those of a put.
         """
-        put = read("put", params, without=("text",))
+        put = wire.PUT.read(params, without=("text",))
         try:
             self._grants().require_write(put["project"], put["path"])
         except GrantError as error:
             raise RequestError.of(error) from error
 
-    async def _put(
-        self,
-        project: str,
-        path: str,
-        base: int,
-        base_hash: str | None,
-        text: str,
-        hash: str,
-        sent: Sequence[str],
-        class_: str,
-    ) -> dict[str, Any]:
+    async def _put(self, asked: wire.PutRequest) -> wire.Written:
+        project, path, text, hash = asked["project"], asked["path"], asked["text"], asked["hash"]
         grants = self._grants()
         grants.require_write(project, path)
         if hash != text_hash(check_text(text)):
             raise RequestError("invalid", "the hash is not that of the text", "was the file changed while it was read?")
         result = await self._space.documents.put(
-            project, path, text, base=base, base_hash=base_hash, sent=sent, author=grants.alias, by=class_
+            project,
+            path,
+            text,
+            base=asked["base"],
+            base_hash=asked["baseHash"],
+            sent=asked["sent"],
+            author=grants.alias,
+            by=asked["class"],
         )
         is_same = result.hash == hash
         # After a merge the machine may or may not take the text (it may be edited again): until it says more, its base is the old one.
@@ -156,7 +154,7 @@ class SyncRequests:
             self._publish(change)
         if not is_same:
             self._copies.bring_later(change)  # the answer may be lost, or come when the file is being edited
-        answer = {
+        answer: wire.Written = {
             "revision": result.revision,
             "hash": result.hash,
             "merged": result.merged,
@@ -166,15 +164,14 @@ class SyncRequests:
         }
         return answer if is_same else {**answer, "text": result.text}
 
-    async def _remove(
-        self, project: str, path: str, base: Callable[[], int], base_hash: str | None, sent: Sequence[str]
-    ) -> dict[str, Any]:
+    async def _remove(self, asked: wire.RemoveRequest) -> wire.Written:
+        project, path = asked["project"], asked["path"]
         self._grants().require_write(project, path)
         before = await self._hash_of(project, path)
         grants = self._grants()
         grants.require_write(project, path)
         result = await self._space.documents.remove(
-            project, path, base=base(), base_hash=base_hash, sent=sent, author=grants.alias
+            project, path, base=asked["base"], base_hash=asked["baseHash"], sent=asked["sent"], author=grants.alias
         )
         if not result.removed:
             return {"revision": result.revision, "removed": False, "text": result.text}
@@ -183,7 +180,8 @@ class SyncRequests:
             self._publish(Change(project, path, result.revision, "", before, None))
         return {"revision": result.revision, "removed": True}
 
-    async def _pull(self, project: str, path: str, revision: int | None, hash: str | None) -> dict[str, Any]:
+    async def _pull(self, asked: wire.PullRequest) -> wire.Pulled:
+        project, path, revision, hash = asked["project"], asked["path"], asked["revision"], asked["hash"]
         self._grants().require_read(project, path)
         if hash is not None and revision is None:
             revision = await self._space.documents.revision_with(project, path, hash)
@@ -191,7 +189,7 @@ class SyncRequests:
         document = await self._space.documents.read(project, path, revision=revision)
         return {"revision": document.revision, "hash": document.hash, "text": document.text}
 
-    def check_transcript(self, params: dict[str, Any]) -> None:
+    def check_transcript(self, params: Carried) -> None:
         """Refuse a `transcript` whose messages are still to come, if it can be refused without them.
 
         Raises RequestError where the caller may not write, or the parameters are not those of a batch.
@@ -203,12 +201,13 @@ class SyncRequests:
         except GrantError as error:
             raise RequestError.of(error) from error
 
-    async def _transcript(self, project: str, body: dict[str, Any]) -> dict[str, Any]:
-        name = transcripts.name_of(body, project)
-        batch = transcripts.batch_of(body, name)
+    async def _transcript(self, asked: wire.TranscriptRequest) -> wire.TranscriptState:
+        project = asked["project"]
+        name = transcripts.name_of(asked, project)
+        batch = transcripts.batch_of(asked, name)
         grants = self._grants()
         grants.require_write(project, transcripts.FOLDER)
-        if body.get("forget") is True:
+        if asked.get("forget") is True:
             return (await self._space.transcripts.forget(name, author=grants.alias)).as_json(taken=False)
         if batch is None:
             return (await self._space.transcripts.state(name)).as_json(taken=False)

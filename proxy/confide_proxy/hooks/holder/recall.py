@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, DeniedError, RequestError
-from confide_memory.answers import ask
 from confide_memory.documents import GLOBAL_PROJECT, Asks
+from confide_memory.wire.history import BRIEFING, Briefing
+from confide_memory.wire.session import LOOKUP, LookupRequest
 from confide_proxy import addons
 from confide_proxy.errors import KeyLockedError, NotJoinedError, NotSetUpError, UnfitAnswerError
 from confide_proxy.hooks import block, briefings, events, prompts, starting
@@ -248,10 +249,10 @@ class Recall:
         written.sort(key=lambda each: each.when, reverse=True)
         return [*first, *lines, *heads, *written]
 
-    async def _pieces(self, project: str) -> dict[str, Any]:
+    async def _pieces(self, project: str) -> Briefing:
         """How the `MEMORY.md` begins, and how the files that changed last end; nothing where the daemon knows of no such request."""
         try:
-            return await ask(self._link, "briefing", {"project": project}, timeout_s=_REQUEST_S)
+            return await BRIEFING.ask(self._link, {"project": project}, timeout_s=_REQUEST_S)
         except (RequestError, UnfitAnswerError):
             return {"head": [], "newest": []}
 
@@ -276,7 +277,7 @@ class Recall:
 
     # -- the daemon -----------------------------------------------------------------------------------------------
 
-    async def _look_up(self, project: str, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def _look_up(self, project: str, tool: str, arguments: Mapping[str, object]) -> dict[str, Any]:
         return await _looked_up(self._link, project, tool, arguments)
 
     async def _project(self, folder: str) -> str | None:
@@ -313,12 +314,11 @@ async def found(link: Asks, sealing: Sealing, project: str, question: str) -> li
     return form.hits(await _looked_up(link, project, "memory_search", given))
 
 
-async def _looked_up(link: Asks, project: str, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+async def _looked_up(link: Asks, project: str, tool: str, arguments: Mapping[str, object]) -> dict[str, Any]:
     # What is of another class is not even looked at; what comes all the same is left out by `form`.
     meta = {_CLASSES: list(form.TRUSTED), _UNASKED: True}
-    body = {"project": project, "tool": tool, "arguments": dict(arguments), "meta": meta}
-    result: dict[str, Any] = (await ask(link, "lookup", body, timeout_s=_REQUEST_S))["result"]
-    return result
+    body: LookupRequest = {"project": project, "tool": tool, "arguments": dict(arguments), "meta": meta}
+    return (await LOOKUP.ask(link, body, timeout_s=_REQUEST_S))["result"]
 
 
 def _time_for(asked: Mapping[str, Any]) -> float:

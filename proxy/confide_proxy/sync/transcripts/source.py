@@ -16,12 +16,12 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
 from itertools import starmap
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from confide_crypto import atomic
 from confide_crypto.errors import RequestError
-from confide_memory.answers import ask
 from confide_memory.documents import INLINE_BYTES, Asks
+from confide_memory.wire.files import TRANSCRIPT, TranscriptRequest, TranscriptState
 from confide_proxy.link.link import Patient
 from confide_proxy.paths import Paths
 from confide_proxy.sealing.context import Sealing
@@ -105,9 +105,7 @@ class Source:
             return
         session, known = newest
         try:
-            answer = await ask(
-                Patient(link), "transcript", self._named(session, known), timeout_s=_DEADLINE_S, bulk=True
-            )
+            answer = await TRANSCRIPT.ask(Patient(link), self._named(session, known), timeout_s=_DEADLINE_S, bulk=True)
         except RequestError as error:
             if error.code not in _FILE_CODES:
                 raise
@@ -162,7 +160,7 @@ class Source:
         while conflicts < _MAX_CONFLICTS:
             if not known.version and file.session not in self._asked:
                 named = self._named(file.session, known)
-                answer = await ask(link, "transcript", named, timeout_s=_DEADLINE_S, bulk=True)
+                answer = await TRANSCRIPT.ask(link, named, timeout_s=_DEADLINE_S, bulk=True)
                 self._asked.add(file.session)
                 known = _answered(known, answer)
             step = await asyncio.to_thread(self._next, file, known, to_the_end)
@@ -236,7 +234,7 @@ class Source:
         assert batch is not None
         assert self._sealing is not None
         await self._sealing.deposit.keep(link, batch.secrets)
-        params = {
+        params: TranscriptRequest = {
             **self._named(session, known),
             "version": known.version,
             "from": batch.begin,
@@ -247,14 +245,14 @@ class Source:
         data = json.dumps(batch.messages, ensure_ascii=False, separators=(",", ":")).encode()
         deadline_s = _DEADLINE_S + len(data) / _BYTES_S
         if len(data) > INLINE_BYTES:
-            answer = await ask(link, "transcript", params, whole=data, timeout_s=deadline_s)
+            answer = await TRANSCRIPT.ask(link, params, whole=data, timeout_s=deadline_s)
         else:
-            inline = {**params, "messages": batch.messages}
-            answer = await ask(link, "transcript", inline, timeout_s=deadline_s, bulk=True)
+            inline: TranscriptRequest = {**params, "messages": batch.messages}
+            answer = await TRANSCRIPT.ask(link, inline, timeout_s=deadline_s, bulk=True)
         self._asked.add(session)
         return _answered(replace(known, branch=batch.branch), answer), answer["taken"]
 
-    def _named(self, session: str, known: Known) -> dict[str, Any]:
+    def _named(self, session: str, known: Known) -> TranscriptRequest:
         return {"project": known.project, "agent": self.parser.agent, "session": session}
 
     def _remember(self, session: str, known: Known) -> None:
@@ -262,10 +260,17 @@ class Source:
             self.progress.set(session, known)
 
 
-def _answered(known: Known, answer: dict[str, Any]) -> Known:
+def _answered(known: Known, answer: TranscriptState) -> Known:
     """What is known after an answer of the daemon's."""
-    told = (answer[name] for name in ("version", "offset", "head", "mark", "forgotten"))
-    return Known(known.project, known.branch, *told)
+    return Known(
+        known.project,
+        known.branch,
+        answer["version"],
+        answer["offset"],
+        answer["head"],
+        answer["mark"],
+        answer["forgotten"],
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,7 @@ class Transcripts:
             await asyncio.sleep(POLL_S)
 
     def _space(self) -> str:
-        return str(self._link.attached.get("space"))
+        return self._link.space
 
     def _leads_to(self, space: str) -> bool:
         return bool(self._link.is_up) and self._space() == space

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost
 from confide_crypto.transport.task_group import raise_if_cancelled
-from confide_memory.answers import ask
+from confide_memory.wire.session import ATTACH, Attached, AttachRequest
 from confide_proxy.link.link import ATTACH_DEADLINE_S, Link
 from confide_proxy.link.services import Services
 from confide_proxy.locks import SEAT_AGAIN_S, Seat
@@ -90,7 +90,7 @@ class Streamer:
         files: Files,
         sealing: Sealing,
         link: Link,
-        bodies: dict[str, dict[str, Any]],
+        bodies: dict[str, AttachRequest],
         services: Services,
         *,
         debounce_s: float,
@@ -105,7 +105,7 @@ class Streamer:
         self._turns: dict[str, _Turn] = {}
         self._kept: dict[str, Watcher] = {}
 
-    async def on_up(self, attached: dict[str, Any], spawn: Spawn) -> None:
+    async def on_up(self, attached: Attached, spawn: Spawn) -> None:
         """The link is attached: have the keys of its space, then its files; `spawn` starts a task that the caller owns."""
         space = str(attached["space"])
         await self._sealing.open(self._link, attached)
@@ -126,14 +126,14 @@ class Streamer:
             turn.end()
             self._services.well(_comparison(turn))
 
-    def on_renewed(self, attached: dict[str, Any], spawn: Spawn) -> None:
+    def on_renewed(self, attached: Attached, spawn: Spawn) -> None:
         """The daemon's new session does not know yet what this machine holds: compare what is streamed from here."""
         spawn(self.look_again(attached))
         for turn in self._turns.values():
             if turn.watcher is not None and not turn.is_over:
                 turn.tasks.append(spawn(self._begin_again(turn)))
 
-    async def look_again(self, attached: dict[str, Any] | None = None) -> None:
+    async def look_again(self, attached: Attached | None = None) -> None:
         """Have the news of the space's devices, and send what would be sealed otherwise since."""
         await self._sealing.look_again(self._link, attached)
         await logged(self._files.reseal(), "sealing files anew")
@@ -231,7 +231,7 @@ class Streamer:
     async def _begin(self, turn: _Turn) -> None:
         body = self._bodies[turn.project]
         body["watches"] = True
-        await ask(self._link, "attach", body, timeout_s=ATTACH_DEADLINE_S)
+        await ATTACH.ask(self._link, body, timeout_s=ATTACH_DEADLINE_S)
         await self._files.changed(turn.project, None)
         turn.is_compared = True
         self._services.well(_comparison(turn))

@@ -20,7 +20,7 @@ from tests.support.programs.panel import FORM, Visit, link, text_of, words_of
 from tests.support.programs.processes import CONFIDE, Inside, Machine, running_daemon, wait_until
 
 import confide_night.order.wire  # noqa: F401 - adds the requests of a runner
-from confide_memory.answers import ask
+from confide_memory.wire.operation import ask
 from confide_proxy import config, paths
 from confide_proxy.mcp.client import Client
 from confide_proxy.sync import project

@@ -22,7 +22,7 @@ from confide_daemon.spaces.part import PARTS_AWAITED, SPACE_LEFT
 from confide_daemon.store.store import Store
 from confide_memory.errors import NotFoundError, ToolError
 from confide_memory.forms import encoded
-from confide_memory.requests import read
+from confide_memory.wire.operation import fields_read
 from confide_night.daemon import claims, desk, ledger, moving, planning, report
 from confide_night.daemon.claims import Ending, Lease, Name, Runner
 from confide_night.daemon.queue import SlotRow, TaskRow
@@ -422,7 +422,7 @@ def moved(queue: Queue, path: Path, *, by_older: bool = False) -> tuple[Queue, l
         if by_older:
             body.pop("unreadable", None)
         pages.append(body)
-        said = read(op, body)
+        said = fields_read(op, body)
         is_last = said.pop("is_last")
         assert not said.pop("given_up")
         for _ in range(2):  # an answer may be lost
@@ -555,7 +555,7 @@ NOTHING: dict[str, Any] = {"tasks": [], "slots": [], "logs": [], "runners": [], 
 def test_a_page_of_what_cannot_be_read_has_its_bounds(kind: str, rows: Any, told: str) -> None:
     apart = {"tasks": [], "slots": [], "logs": [], kind: rows}
     with pytest.raises(RequestError) as refused:
-        read("move-tasks-in", {**NOTHING, "unreadable": apart})
+        fields_read("move-tasks-in", {**NOTHING, "unreadable": apart})
     assert refused.value.message.startswith(told)
     assert "\n" not in refused.value.message
 
@@ -567,12 +567,12 @@ def test_what_cannot_be_read_takes_the_place_of_nothing(queue: Queue) -> None:
         queue.store.marks.put(PARTS_AWAITED, queue.now)
 
     def take(**apart: Any) -> None:
-        said = read("move-tasks-in", {**NOTHING, "unreadable": {"tasks": [], "slots": [], "logs": [], **apart}})
+        said = fields_read("move-tasks-in", {**NOTHING, "unreadable": {"tasks": [], "slots": [], "logs": [], **apart}})
         del said["is_last"], said["given_up"]
         with queue.store.writing():
             moving.take(queue.store, said)
 
-    assert read("move-tasks-in", NOTHING)["unreadable"] is None
+    assert fields_read("move-tasks-in", NOTHING)["unreadable"] is None
     take(tasks=[{**NOTED, "task": good.id}])
     assert queue.task(good) == good
     with pytest.raises(RequestError, match="a log comes before its task"):

@@ -1,0 +1,1 @@
+"""What both programs know of what is brought in and written out."""

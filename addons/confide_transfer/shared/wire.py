@@ -1,0 +1,74 @@
+"""The requests by which a machine brings memories of other systems, and a space is written out and filled again (PROTOCOL.md 9.6)."""
+
+from typing import Annotated, Any, Final, NotRequired, TypedDict
+
+from confide_memory.forms import (
+    MAX_IMPORTED,
+    MAX_REFILLED,
+    Told,
+    choice,
+    is_true,
+    items,
+    raw,
+)
+from confide_memory.wire.files import OfProject
+from confide_memory.wire.operation import Operation
+
+MAX_EXPORTED: Final = 100_000
+"""Documents in one answer, which has at most 16 MiB."""
+BECAME: Final = ("new", "known", "identical", "deleted", "refused")
+REFILLED: Final = ("new", "same", "differs", "refused")
+
+
+class ImportRequest(OfProject):
+    """Records of notes, each of which whoever takes them reads."""
+
+    dryRun: NotRequired[bool]
+    again: NotRequired[bool]
+    records: Annotated[list[dict[str, Any]], items(MAX_IMPORTED)]
+
+
+class Became(TypedDict):
+    state: Annotated[str, choice(BECAME)]
+    id: NotRequired[Told]
+    why: NotRequired[Told]
+    project: NotRequired[Told]
+
+
+class Imported(TypedDict):
+    results: Annotated[list[Became], MAX_IMPORTED]
+
+
+class ExportRequest(OfProject):
+    after: str
+
+
+class Exported(TypedDict):
+    path: str
+    text: NotRequired[str | None]
+    problem: NotRequired[Told]
+    note: NotRequired[Annotated[object, raw]]
+
+
+class ExportPage(TypedDict):
+    documents: Annotated[list[Exported], MAX_EXPORTED]
+    complete: bool
+
+
+class RefillRequest(OfProject):
+    dryRun: NotRequired[Annotated[bool, is_true]]
+    documents: Annotated[list[dict[str, str]], items(MAX_REFILLED)]
+
+
+class Refilled(TypedDict):
+    state: Annotated[str, choice(REFILLED)]
+    why: NotRequired[Told]
+
+
+class RefillAnswer(TypedDict):
+    results: Annotated[list[Refilled], MAX_REFILLED]
+
+
+IMPORT: Final = Operation("import", ImportRequest, Imported)
+EXPORT: Final = Operation("export", ExportRequest, ExportPage)
+REFILL: Final = Operation("refill", RefillRequest, RefillAnswer)

@@ -1,0 +1,271 @@
+"""What is asked about projects and their past (PROTOCOL.md 9.6, 9.9): lists, revisions, days, links, classes."""
+
+from typing import Annotated, Final, NotRequired, TypedDict
+
+from confide_crypto.errors import RequestError
+from confide_memory.classes import CLASSES, UNTRUSTED
+from confide_memory.documents import MAX_PATH_BYTES
+from confide_memory.forms import (
+    MAX_DAYS,
+    MAX_LISTED,
+    MAX_REVISION,
+    MAX_REVISIONS,
+    UNREAD,
+    Carried,
+    ContentHash,
+    Moment,
+    Project,
+    Revision,
+    Shown,
+    Size,
+    Told,
+    count,
+    items,
+    number,
+    optional,
+    text,
+)
+from confide_memory.wire.files import OfDocument, OfProject
+from confide_memory.wire.operation import Operation
+
+USUAL_REVISIONS: Final = 20
+USUAL_LISTED: Final = 100
+MAX_DOUBTED: Final = 10_000
+"""Parts of a document that are untrusted."""
+MAX_PIECES: Final = 64
+"""Pieces in each list of a briefing."""
+_MAX_AGES: Final = 16
+_MOST: Final = 2**32
+
+
+def _name(item: object) -> str:
+    if isinstance(item, str) and item.strip() and len(item.encode(errors="surrogatepass")) <= MAX_PATH_BYTES:
+        return item
+    raise RequestError("invalid", f"a name is a file, a folder or a glob, of at most {MAX_PATH_BYTES} bytes")
+
+
+def _class(body: Carried, name: str) -> str:
+    """As it is, where it is one that is known here; a daemon that does not say it keeps none."""
+    value = body.get(name)
+    return value if isinstance(value, str) and value in CLASSES else UNTRUSTED
+
+
+_Listed = Annotated[int, optional(number(MAX_LISTED), USUAL_LISTED)]
+_Below = Annotated[str, optional(text, "")]
+_Line = Annotated[int, number(2**53)]
+Classed = TypedDict("Classed", {"class": Annotated[str, _class]})
+"""What has a class: whose word it is."""
+
+
+class ProjectRow(TypedDict):
+    name: Project
+    files: Size
+    updated: Moment
+    linked: bool
+
+
+class Projects(TypedDict):
+    projects: Annotated[list[ProjectRow], MAX_LISTED]
+    complete: bool
+
+
+class LinkRequest(OfProject):
+    other: Project
+
+
+class Linked(TypedDict):
+    linked: Annotated[list[Shown], MAX_LISTED]
+
+
+class HistoryRequest(OfDocument):
+    limit: NotRequired[Annotated[int, optional(number(MAX_REVISIONS), USUAL_REVISIONS)]]
+
+
+class RevisionRow(Classed):
+    revision: Revision
+    author: Shown
+    time: Moment
+    bytes: Size
+    deleted: bool
+    clash: bool
+
+
+class History(TypedDict):
+    revisions: Annotated[list[RevisionRow], MAX_REVISIONS]
+
+
+class DocumentsRequest(OfProject):
+    path: NotRequired[_Below]
+    limit: NotRequired[_Listed]
+
+
+class DocumentRow(Classed):
+    path: Shown
+    revision: Revision
+    author: Shown
+    time: Moment
+    bytes: Size
+    lines: Size | None
+    title: Told
+    id: Shown | None
+    clash: bool
+
+
+class Documents(TypedDict):
+    documents: Annotated[list[DocumentRow], MAX_LISTED]
+    total: Size
+
+
+class ChangesRequest(OfProject):
+    path: NotRequired[_Below]
+    since: NotRequired[Moment | None]
+    after: NotRequired[Size | None]
+    limit: NotRequired[_Listed]
+
+
+class ChangeRow(TypedDict):
+    path: Shown
+    revision: Revision
+    author: Shown
+    time: Moment
+    bytes: Size
+    deleted: bool
+    clash: bool
+    words: Told
+    change: Annotated[int | None, optional(count(_MOST))]
+    id: Shown | None
+
+
+class Changes(TypedDict):
+    changes: Annotated[list[ChangeRow], MAX_LISTED]
+
+
+class DeletedRow(TypedDict):
+    path: Shown
+    revision: Revision
+    bytes: Size
+    author: Shown
+    time: Moment
+    restorableUntil: Moment
+
+
+class Deleted(TypedDict):
+    documents: Annotated[list[DeletedRow], MAX_LISTED]
+
+
+class RestoreRequest(OfDocument):
+    revision: NotRequired[Annotated[int | None, optional(number(2**53))]]
+
+
+class Restored(TypedDict):
+    revision: Revision
+    changed: bool
+    hash: NotRequired[Annotated[str, UNREAD]]
+    indexed: NotRequired[Annotated[bool, UNREAD]]
+    queued: NotRequired[Annotated[int, UNREAD]]
+
+
+class ForgetRequest(OfProject):
+    paths: Annotated[list[str], items(MAX_LISTED, _name)]
+    undo: NotRequired[bool]
+    dryRun: NotRequired[bool]
+
+
+class Forgotten(TypedDict):
+    documents: Annotated[list[Shown], MAX_LISTED]
+    total: Size
+    complete: bool
+
+
+class DaysRequest(TypedDict):
+    since: Moment
+    zone: NotRequired[Annotated[int, optional(count(840, least=-840), 0)]]
+
+
+class DayRow(TypedDict):
+    day: Shown
+    project: Shown
+    kind: Shown
+    count: Size
+
+
+class AgeRow(TypedDict):
+    days: Size | None
+    recalls: Size
+
+
+class Days(TypedDict):
+    days: Annotated[list[DayRow], MAX_DAYS]
+    ages: Annotated[list[AgeRow], _MAX_AGES]
+
+
+class RelationsRequest(OfProject):
+    limit: NotRequired[_Listed]
+
+
+class RelationRow(TypedDict):
+    id: Shown
+    title: Shown
+    relation: Shown
+    otherId: Shown
+    otherTitle: Shown
+    otherProject: Shown
+
+
+class Relations(TypedDict):
+    relations: Annotated[list[RelationRow], MAX_LISTED]
+
+
+class Piece(Classed):
+    path: Shown
+    project: Shown
+    startLine: _Line
+    endLine: _Line
+    snippet: str
+    heading: str
+    author: Shown
+    updatedAt: Moment
+
+
+class Briefing(TypedDict):
+    head: Annotated[list[Piece], MAX_PIECES]
+    newest: Annotated[list[Piece], MAX_PIECES]
+
+
+class TrustRequest(OfDocument):
+    hash: NotRequired[ContentHash | None]
+
+
+class Doubt(TypedDict):
+    first: Size
+    last: Size
+    why: Shown
+
+
+class Trust(Classed):
+    hash: ContentHash
+    doubted: Annotated[list[Doubt], MAX_DOUBTED]
+    trusted: bool
+
+
+class LowerRequest(OfDocument):
+    revision: Annotated[int, number(MAX_REVISION)]
+
+
+Lowered = TypedDict("Lowered", {"lowered": bool, "class": Annotated[str | None, _class]})
+
+PROJECTS: Final = Operation("projects", OfProject, Projects)
+LINKS: Final = Operation("links", OfProject, Linked)
+LINK: Final = Operation("link", LinkRequest, Linked)
+UNLINK: Final = Operation("unlink", LinkRequest, Linked)
+HISTORY: Final = Operation("history", HistoryRequest, History)
+DOCUMENTS: Final = Operation("documents", DocumentsRequest, Documents)
+CHANGES: Final = Operation("changes", ChangesRequest, Changes)
+DELETED: Final = Operation("deleted", OfProject, Deleted)
+RESTORE: Final = Operation("restore", RestoreRequest, Restored)
+FORGET: Final = Operation("forget", ForgetRequest, Forgotten)
+DAYS: Final = Operation("days", DaysRequest, Days)
+RELATIONS: Final = Operation("relations", RelationsRequest, Relations)
+BRIEFING: Final = Operation("briefing", OfProject, Briefing)
+TRUST: Final = Operation("trust", TrustRequest, Trust)
+LOWER: Final = Operation("lower", LowerRequest, Lowered)

@@ -1,0 +1,313 @@
+"""What is asked about the devices of a space, sealed records and unsealed texts (PROTOCOL.md 9.7, 10). What an entry, a card, a record or
+a wrap says is checked by who reads it, in `confide_crypto.sealing`."""
+
+from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
+
+from confide_crypto.errors import RequestError
+from confide_crypto.handshake.invite import INVITE_ID_LENGTH
+from confide_crypto.keys.identity import KEY_LENGTH
+from confide_crypto.sealing.pairing import ANSWER_LENGTH, REQUEST_LENGTH
+from confide_crypto.sealing.record import MAX_RECORD, is_kind
+from confide_crypto.sealing.roster import MAX_ENTRIES
+from confide_crypto.sealing.roster_entry import CARD_LENGTH, HASH_LENGTH, MAX_ENTRY_BYTES, MAX_EPOCHS
+from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH
+from confide_memory.forms import (
+    MAX_LISTED,
+    UNREAD,
+    Carried,
+    Coded,
+    Mark,
+    Moment,
+    Revision,
+    Shown,
+    Size,
+    choice,
+    count,
+    data,
+    decoded,
+    encoded,
+    flag,
+    hexed,
+    place,
+    raw,
+    sized,
+    text,
+)
+from confide_memory.wire.operation import Nothing, Operation
+from confide_memory.wire.session import CUSTODIES
+
+LONGEST_TTL_S: Final = 30 * 86_400
+"""Of an invite."""
+PSK_LENGTH: Final = 32
+DATABASE_KEY_LENGTH: Final = 32
+MAX_CHANGES: Final = 256
+MAX_LISTED_RECORDS: Final = 1000
+MAX_WAITING: Final = 256
+MAX_TEXTS: Final = 100_000
+"""In one answer, which has at most 16 MiB."""
+SCOPES: Final[tuple[Literal["read", "write", "admin"], ...]] = ("read", "write", "admin")
+
+
+def _keys(body: Carried, name: str) -> dict[int, bytes]:
+    said = body.get(name)
+    if not isinstance(said, dict) or not 0 < len(said) <= MAX_EPOCHS:
+        problem = f"'{name}' must be 1 to {MAX_EPOCHS} keys of the space's database, by their epochs"
+        raise RequestError("invalid", problem)
+    found = {_epoch_in(epoch): decoded(key, name, DATABASE_KEY_LENGTH) for epoch, key in said.items()}
+    if any(len(key) != DATABASE_KEY_LENGTH for key in found.values()):
+        raise RequestError("invalid", f"a key of a database has {DATABASE_KEY_LENGTH} bytes")
+    return found
+
+
+def _epoch_in(said: str) -> int:
+    if not (said.isascii() and said.isdecimal() and len(said) <= len(str(MAX_EPOCHS))):
+        raise RequestError("invalid", "an epoch is a number")
+    return int(said)
+
+
+def _digits(body: Carried, name: str) -> str:
+    found: bytes = _secret_id(body, name)
+    return found.hex()
+
+
+def _following(body: Carried, name: str) -> str | None:
+    # Required: an end that was left out would be the end of the list.
+    if name not in body:
+        raise RequestError("invalid", f"'{name}' is missing")
+    return None if body[name] is None else _digits(body, name)
+
+
+def _secret_kind(body: Carried, name: str) -> str:
+    value = text(body, name)
+    if not is_kind(value):
+        raise RequestError("invalid", f"'{name}' is no kind of a secret")
+    return value
+
+
+def _changes(body: Carried, name: str) -> list[Any]:
+    value = body.get(name)
+    if not isinstance(value, list) or len(value) > MAX_CHANGES:
+        raise RequestError("invalid", f"'{name}' must be a list of at most {MAX_CHANGES}")
+    return value
+
+
+_secret_id: Final = hexed(SECRET_ID_LENGTH)
+Key = Annotated[bytes, hexed(KEY_LENGTH)]
+SecretId = Annotated[bytes, _secret_id]
+Head = Annotated[bytes, hexed(HASH_LENGTH, or_empty=True)]
+Number = Annotated[int, count(MAX_ENTRIES - 1, least=-1)]
+Epoch = Annotated[int, count(2**32 - 1, least=1)]
+Entry = Annotated[bytes, data(MAX_ENTRY_BYTES)]
+PairRequest = Annotated[bytes, sized(REQUEST_LENGTH)]
+PairAnswer = Annotated[bytes, sized(ANSWER_LENGTH)]
+Card = Annotated[bytes, sized(CARD_LENGTH)]
+_Keys = Annotated[
+    dict[int, bytes], Coded(_keys, lambda keys: {str(epoch): encoded(key) for epoch, key in keys.items()})
+]
+Scope = Annotated[str, choice(SCOPES)]
+GatewayScope = Annotated[str, choice(SCOPES[:2])]
+
+# Devices.
+RosterRequest = TypedDict("RosterRequest", {"from": Annotated[int, count(MAX_ENTRIES)]})
+
+
+class WaitingMachine(TypedDict):
+    key: Key
+    name: str
+    card: Card | None
+    request: PairRequest | None
+
+
+class Roster(TypedDict):
+    space: Mark
+    entries: Annotated[list[Entry], MAX_ENTRIES]
+    number: Number
+    head: Head
+    custody: Annotated[str, choice(CUSTODIES)]
+    isLocked: bool
+    needs: Annotated[list[Annotated[int, count(MAX_EPOCHS, least=1)]], MAX_EPOCHS]
+    waiting: Annotated[list[WaitingMachine], MAX_WAITING]
+
+
+class GatewayClient(TypedDict):
+    name: Shown
+    scope: GatewayScope
+    trusted: bool
+    expires: Moment | None
+    used: Moment | None
+    by: Key | None
+
+
+class GatewayClients(TypedDict):
+    clients: Annotated[list[GatewayClient], MAX_LISTED]
+
+
+class MoveRosterRequest(TypedDict):
+    entries: Annotated[list[Entry], MAX_ENTRIES]
+
+
+class MovedRoster(TypedDict):
+    number: Number
+
+
+class ExtendRequest(TypedDict):
+    entry: Entry
+
+
+class Extended(TypedDict):
+    number: NotRequired[Annotated[int, UNREAD]]
+
+
+class PairingRequest(TypedDict):
+    """Of a machine with a pair secret, or the card of one without."""
+
+    request: NotRequired[PairRequest | None]
+    card: NotRequired[Card | None]
+
+
+class Paired(TypedDict):
+    answer: PairAnswer | None
+
+
+class PairAnswerRequest(TypedDict):
+    key: Key
+    answer: PairAnswer
+
+
+class InviteRequest(TypedDict):
+    inviteId: Annotated[bytes, hexed(INVITE_ID_LENGTH)]
+    psk: Annotated[bytes, hexed(PSK_LENGTH)]
+    name: str
+    ttlS: Annotated[int, count(LONGEST_TTL_S, least=1)]
+    scope: Scope
+
+
+class Invited(TypedDict):
+    expiresAt: Moment
+
+
+class UnlockRequest(TypedDict):
+    keys: _Keys
+
+
+class Unlocked(TypedDict):
+    isLocked: Annotated[bool, flag(default=True)]
+
+
+ROSTER: Final = Operation("roster", RosterRequest, Roster)
+EXTEND: Final = Operation("extend", ExtendRequest, Extended)
+PAIR: Final = Operation("pair", PairingRequest, Paired)
+PAIR_ANSWER: Final = Operation("pair-answer", PairAnswerRequest, Nothing)
+INVITE: Final = Operation("invite", InviteRequest, Invited)
+UNLOCK: Final = Operation("unlock", UnlockRequest, Unlocked)
+GATEWAY: Final = Operation("gateway", Nothing, GatewayClients)
+MOVE_ROSTER: Final = Operation("move-roster", MoveRosterRequest, MovedRoster)
+
+
+# Sealed records, and what is not sealed yet.
+class RecordsRequest(TypedDict):
+    """Megabytes, in base64, which nobody reads before it is known that they may come."""
+
+    records: Annotated[list[str], raw]
+
+
+class Stored(TypedDict):
+    stored: NotRequired[Annotated[int, UNREAD]]
+
+
+class RecordRequest(TypedDict):
+    id: SecretId
+
+
+class RecordAnswer(TypedDict):
+    record: Annotated[bytes, data(MAX_RECORD)]
+
+
+class RecordListRequest(TypedDict):
+    after: Annotated[bytes, hexed(SECRET_ID_LENGTH, or_empty=True)]
+    limit: Annotated[int, count(MAX_LISTED_RECORDS, least=1)]
+    below: NotRequired[Annotated[int, count(2**32 - 1)] | None]
+
+
+class RecordRow(TypedDict):
+    id: Annotated[str, _digits]
+    kind: Annotated[str, _secret_kind]
+    epoch: Epoch
+    at: Moment
+
+
+class RecordList(TypedDict):
+    records: Annotated[list[RecordRow], MAX_LISTED_RECORDS]
+    next: Annotated[str | None, _following]
+
+
+class SensitiveRequest(TypedDict):
+    """About a document by its path, or about a note by its id; whoever answers reads it."""
+
+    project: NotRequired[Annotated[str, UNREAD]]
+    path: NotRequired[Annotated[str, UNREAD]]
+    id: NotRequired[Annotated[str, UNREAD]]
+
+
+class Sensitive(TypedDict):
+    sensitive: Annotated[bool, flag(default=True)]
+
+
+class StoredTextsRequest(TypedDict):
+    after: NotRequired[Annotated[int, place]]
+
+
+class StoredTextRow(TypedDict):
+    id: Revision
+    project: str
+    path: str
+    revision: Revision
+    isNewest: bool
+    hash: str
+    packed: str
+
+
+class StoredTexts(TypedDict):
+    texts: Annotated[list[StoredTextRow], MAX_TEXTS]
+    next: Revision | None
+    total: Size
+    isClean: bool
+
+
+class RewrittenText(TypedDict):
+    id: int
+    hash: str
+    packed: str
+
+
+class RewriteRequest(TypedDict):
+    changes: Annotated[list[RewrittenText], _changes]
+
+
+class Rewritten(TypedDict):
+    results: Annotated[list[Annotated[str, choice(("rewritten", "same", "changed", "gone"))]], MAX_CHANGES]
+
+
+class Erased(TypedDict):
+    damagedCopies: Size
+    bytes: NotRequired[Annotated[int, UNREAD]]
+
+
+class UnsealedRequest(TypedDict):
+    findings: NotRequired[Annotated[int, place] | None]
+
+
+class Unsealed(TypedDict):
+    findings: Size | None
+    seenAt: Moment | None
+    isDue: bool
+
+
+RECORDS: Final = Operation("records", RecordsRequest, Stored)
+RECORD: Final = Operation("record", RecordRequest, RecordAnswer)
+RECORD_LIST: Final = Operation("record-list", RecordListRequest, RecordList)
+IS_SENSITIVE: Final = Operation("is-sensitive", SensitiveRequest, Sensitive, is_free=True)
+STORED_TEXTS: Final = Operation("stored-texts", StoredTextsRequest, StoredTexts)
+REWRITE: Final = Operation("rewrite", RewriteRequest, Rewritten)
+ERASE: Final = Operation("erase", Nothing, Erased)
+UNSEALED: Final = Operation("unsealed", UnsealedRequest, Unsealed)

@@ -1,0 +1,154 @@
+"""What every connection asks (PROTOCOL.md 9.1, 9.2): that it stands, what tools there are, a project attached, a call made again."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, NotRequired, TypedDict
+
+from confide_crypto.errors import RequestError
+from confide_memory.forms import (
+    UNREAD,
+    Carried,
+    Mark,
+    Moment,
+    Project,
+    bounded,
+    choice,
+    count,
+    flag,
+    listed,
+    optional,
+    text,
+)
+from confide_memory.wire.operation import Nothing, Operation
+
+MAX_LABEL_CHARS: Final = 128
+MAX_TOOLSETS: Final = 32
+CUSTODIES: Final = ("server", "caller")
+_MAX_NEEDS: Final = 256
+_MOST: Final = 2**32
+
+
+def _toolsets(body: Carried, name: str) -> list[str]:
+    value = body.get(name, ["core"])
+    if not isinstance(value, list) or len(value) > MAX_TOOLSETS or not all(isinstance(item, str) for item in value):
+        raise RequestError("invalid", f"'{name}' must be a list of names")
+    return value or ["core"]
+
+
+def _label(body: Carried, name: str) -> str:
+    return text(body, name)[:MAX_LABEL_CHARS] if name in body else ""
+
+
+def _object(body: Carried, name: str) -> dict[str, Any]:
+    value = body.get(name)
+    if not isinstance(value, dict):
+        raise RequestError("invalid", f"'{name}' must be an object")
+    return value
+
+
+def _definitions(body: Carried, name: str) -> list[Any]:
+    value = body.get(name)
+    if not isinstance(value, list):
+        raise RequestError("invalid", f"'{name}' must be a list")
+    return value
+
+
+Toolsets = Annotated[list[str], _toolsets]
+Label = Annotated[str, _label]
+Definitions = Annotated[list[dict[str, Any]], _definitions]
+Object = Annotated[dict[str, Any], _object]
+"""What belongs to a tool: its arguments, what it found."""
+
+
+class Receipt(TypedDict):
+    receipt: Mark
+
+
+class CatalogueRequest(TypedDict):
+    toolsets: NotRequired[Toolsets]
+
+
+class Catalogue(TypedDict):
+    tools: Definitions
+    prompts: Definitions
+    resourceTemplates: Definitions
+
+
+class Rotation(TypedDict):
+    """The statement of a new key, by both (7.10), which `verify_rotation` reads."""
+
+    key: str
+    old: str
+    new: str
+
+
+class AttachRequest(TypedDict):
+    project: Project
+    toolsets: NotRequired[Toolsets]
+    watches: NotRequired[Annotated[bool, flag(default=True)]]
+    machine: NotRequired[Label]
+    proxyVersion: NotRequired[Label]
+    receipt: NotRequired[Label]
+
+
+class Devices(TypedDict):
+    """What a machine hears at once of the devices of its space."""
+
+    number: Annotated[int, count(_MOST, least=-1)]
+    head: Annotated[str, optional(bounded(256), "")]
+    epoch: NotRequired[Annotated[int, UNREAD]]
+    custody: Annotated[str, choice(CUSTODIES)]
+    needs: Annotated[Sequence[int], optional(listed(_MAX_NEEDS, count(_MOST)), ())]
+
+
+class Limits(TypedDict):
+    documentBytes: int
+
+
+class Attached(TypedDict):
+    space: Mark
+    project: NotRequired[Annotated[str, UNREAD]]
+    daemonVersion: Annotated[str, optional(bounded(256), "")]
+    limits: NotRequired[Annotated[Limits, UNREAD]]
+    catalogue: Annotated[str, optional(text, "")]
+    sealing: Devices | None
+    receipt: Annotated[str, optional(bounded(256), "")]
+    restores: Annotated[int, optional(count(_MOST), 0)]
+    bounds: bool
+    backTo: Moment | None
+
+
+_Waited = TypedDict("_Waited", {"class": NotRequired[Annotated[str, UNREAD]]})
+
+
+class CallRequest(_Waited):
+    """A call that waited on a machine; whoever makes it reads the rest of it."""
+
+    project: Project
+    operation: NotRequired[Annotated[object, UNREAD]]
+    said: NotRequired[Annotated[object, UNREAD]]
+    tool: NotRequired[Annotated[object, UNREAD]]
+    arguments: NotRequired[Annotated[object, UNREAD]]
+
+
+class Made(TypedDict):
+    result: NotRequired[Annotated[object, UNREAD]]
+
+
+class LookupRequest(TypedDict):
+    project: Project
+    tool: str
+    arguments: Object
+    meta: NotRequired[Annotated[dict[str, Any], optional(_object, {})]]
+
+
+class Found(TypedDict):
+    result: Object
+
+
+PING: Final = Operation("ping", Nothing, Nothing)
+RECEIPT: Final = Operation("receipt", Nothing, Receipt)
+CATALOGUE: Final = Operation("catalogue", CatalogueRequest, Catalogue)
+ROTATE: Final = Operation("rotate", Rotation, Nothing, is_free=True)
+ATTACH: Final = Operation("attach", AttachRequest, Attached)
+CALL: Final = Operation("call", CallRequest, Made, is_free=True)
+LOOKUP: Final = Operation("lookup", LookupRequest, Found)
