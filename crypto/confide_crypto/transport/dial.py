@@ -115,8 +115,6 @@ def diagnose(url: str, where: str, error: Exception) -> UnreachableError:
 
 
 def _explain(url: str, error: Exception) -> tuple[str, str | None]:
-    import socket
-
     from websockets.exceptions import (
         InvalidHandshake,
         InvalidMessage,
@@ -144,6 +142,13 @@ def _explain(url: str, error: Exception) -> tuple[str, str | None]:
     if isinstance(error, InvalidHandshake | EOFError):
         tls = "" if is_tls else "; if that port speaks tls, the address begins with confides://"
         return "what answers there is not a websocket", f"check the address and the port{tls}"
+    return _network(url, error, is_tls=is_tls)
+
+
+def _network(url: str, error: Exception, *, is_tls: bool) -> tuple[str, str | None]:
+    """What kept a connection from being made at all, or cut it."""
+    import socket
+
     if isinstance(error, ConnectionRefusedError | socket.gaierror) and _is_by_proxy(url):
         return "the proxy that this machine has to use cannot be reached", _OWN_PROXY
     if isinstance(error, socket.gaierror):

@@ -13,7 +13,7 @@ matcher: the library for it, `merge3`, is under the GPL, and Confide (Apache-2.0
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
@@ -250,18 +250,7 @@ def _by_fields(
     if one.problem or other.problem:
         return None
     known = front_matter.parse("".join(base)).fields
-    wanted: dict[str, Any] = {}
-    clashing: list[str] = []
-    for field in known | one.fields | other.fields:
-        before, mine, incoming = (fields.get(field) for fields in (known, one.fields, other.fields))
-        if field == "updated" and isinstance(mine, str) and isinstance(incoming, str):
-            wanted[field] = max(mine, incoming)
-        elif before not in (mine, incoming) and mine != incoming:
-            clashing.append(field)
-            # Two lists that were both added to.
-            wanted[field] = incoming if found.problem else found.fields.get(field)
-        else:
-            wanted[field] = mine if incoming == before else incoming
+    wanted, clashing = _wanted(known, one.fields, other.fields, None if found.problem else found.fields)
     if (
         (clashing or not is_clash)
         and not found.problem
@@ -273,6 +262,32 @@ def _by_fields(
         head = front_matter.edit("".join(theirs), wanted)
     except (front_matter.UnreadableError, InvalidTextError):
         head, has_lost = "".join(theirs), True
+    return _explained(head, base, ours, has_lost=has_lost, name=name)
+
+
+def _wanted(
+    known: Mapping[str, Any], one: Mapping[str, Any], other: Mapping[str, Any], found: Mapping[str, Any] | None
+) -> tuple[dict[str, Any], list[str]]:
+    """What each field is to hold, and those that both sides have changed. `found`: of the merged lines, None where these are no YAML."""
+    wanted: dict[str, Any] = {}
+    clashing: list[str] = []
+    for field in {**known, **one, **other}:
+        before, mine, incoming = (fields.get(field) for fields in (known, one, other))
+        if field == "updated" and isinstance(mine, str) and isinstance(incoming, str):
+            wanted[field] = max(mine, incoming)
+        elif before not in (mine, incoming) and mine != incoming:
+            clashing.append(field)
+            # Two lists that were both added to.
+            wanted[field] = incoming if found is None else found.get(field)
+        else:
+            wanted[field] = mine if incoming == before else incoming
+    return wanted, clashing
+
+
+def _explained(
+    head: str, base: Sequence[str], ours: Sequence[str], *, has_lost: bool, name: str
+) -> tuple[list[str], bool]:
+    """The lines of a front matter with what gave way in it as comments, and whether anything of ours did."""
     lines = split_keeping_ends(head)
     gone = [line for line in ours if line not in lines]
     if not has_lost:  # but what a person says to others beside the fields

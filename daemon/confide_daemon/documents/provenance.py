@@ -8,7 +8,7 @@ that are untrusted stay so when they are moved, copied, merged, restored or sent
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -54,6 +54,16 @@ class Judged:
         return self.is_whole or any(begin <= last and first <= end for begin, end in self.doubted)
 
 
+def _with_any(lines: Sequence[str], blocks: Iterable[Block], wanted: Collection[str]) -> list[Block]:
+    """The blocks that hold one of these lines, as they are without blanks around them."""
+    return [block for block in blocks if any(line.strip() in wanted for line in _of(lines, block))]
+
+
+def _is_doubted(by: str, text: str, added: Sequence[Block]) -> bool:
+    """Whether what this class of writer adds to a text may be anybody's words."""
+    return by == UNTRUSTED or (by != OWNER and _speaks(text, added))
+
+
 def written(store: Store, row: DocumentRow | None, path: str, text: str, by: str) -> Written:
     """Where a text comes from that this class of writer makes the newest of a document, which is `row` now."""
     lines = text.split("\n")
@@ -68,8 +78,8 @@ def written(store: Store, row: DocumentRow | None, path: str, text: str, by: str
     living = row if row is not None and not row.deleted else None
     before, earlier = _before(store, living)
     present = {line.strip() for line in before}
-    added = [block for block in blocks if any(line.strip() not in present for line in _of(lines, block))]
-    is_doubted = by == UNTRUSTED or (by != OWNER and _speaks(text, added))
+    added = [block for block in blocks if not present.issuperset(line.strip() for line in _of(lines, block))]
+    is_doubted = _is_doubted(by, text, added)
     found: set[Lines] = set(known)
     if living is None and _is_most(known, lines, blocks):
         found.update(blocks)  # a file that was moved, with its fields and its short lines
@@ -83,8 +93,7 @@ def written(store: Store, row: DocumentRow | None, path: str, text: str, by: str
         sources = added
     elif earlier.doubted:
         lost = {line.strip() for begin, end in earlier.doubted for line in before[begin - 1 : end] if _says(line)}
-        kept = [block for block in blocks if any(line.strip() in lost for line in _of(lines, block))]
-        found.update(kept)
+        found.update(_with_any(lines, blocks, lost))
         if by in (AGENT, DERIVED) and not lost <= {line.strip() for line in lines}:
             # What an agent puts in the place of untrusted lines may be the same in other words.
             sources = added

@@ -97,32 +97,40 @@ class Custodian:
             needed = {number: keys[number] for number in self.needs(epoch) if number in keys}
             if any(len(key) != KEY_BYTES for key in needed.values()):
                 raise WrongKeyError("a key of a database has 32 bytes")
-            exists = self._is_there
-            if is_open or not exists:
-                taken = needed if may_change else {n: key for n, key in needed.items() if exists and self._opens(key)}
-                self._held = {**self._held, **taken}
-                if not exists and not self._is_in_log and epoch in taken and self._custody.key.keeper == "caller":
-                    self._write(replace(self._custody, key=KeyName("caller", epoch), following=None))
-                return
-            names = self._custody.names
-            if any((key := self.key(name)) is not None and self._opens(key) for name in names):
-                self._held = {**self._held, **(needed if may_change else {})}
-                self.is_lost = False
-                return
-            opening = {number for number, key in needed.items() if self._opens(key)}
-            if not opening:
-                # What opens nothing is not held: it would never be asked for again.
-                brought = {name.number for name in names if name.keeper == "caller"} <= {*needed, *self._held}
-                if needed and (brought or not may_change):
-                    self.is_lost = self.is_lost or brought
-                    self._may_be_theirs = self._may_be_theirs and not brought
-                    raise _wrong()
-                return
-            taken = needed if may_change else {number: needed[number] for number in opening}
-            self._held = {**self._held, **taken}
-            if not any(KeyName("caller", number) in names for number in opening):
-                self._found(KeyName("caller", max(opening)))
+            if is_open or not self._is_there:
+                self._take_untried(needed, epoch, may_change=may_change)
+            else:
+                self._take_opening(needed, may_change=may_change)
+
+    def _take_untried(self, needed: Mapping[int, bytes], epoch: int, *, may_change: bool) -> None:
+        """Hold keys of a database that is in use, or of one that is not there yet."""
+        exists = self._is_there
+        taken = needed if may_change else {n: key for n, key in needed.items() if exists and self._opens(key)}
+        self._held = {**self._held, **taken}
+        if not exists and not self._is_in_log and epoch in taken and self._custody.key.keeper == "caller":
+            self._write(replace(self._custody, key=KeyName("caller", epoch), following=None))
+
+    def _take_opening(self, needed: Mapping[int, bytes], *, may_change: bool) -> None:
+        """Hold keys of a database that is closed, where they open it. Raises WrongKeyError, StorageError."""
+        names = self._custody.names
+        if any((key := self.key(name)) is not None and self._opens(key) for name in names):
+            self._held = {**self._held, **(needed if may_change else {})}
             self.is_lost = False
+            return
+        opening = {number for number, key in needed.items() if self._opens(key)}
+        if not opening:
+            # What opens nothing is not held: it would never be asked for again.
+            brought = {name.number for name in names if name.keeper == "caller"} <= {*needed, *self._held}
+            if needed and (brought or not may_change):
+                self.is_lost = self.is_lost or brought
+                self._may_be_theirs = self._may_be_theirs and not brought
+                raise _wrong()
+            return
+        taken = needed if may_change else {number: needed[number] for number in opening}
+        self._held = {**self._held, **taken}
+        if not any(KeyName("caller", number) in names for number in opening):
+            self._found(KeyName("caller", max(opening)))
+        self.is_lost = False
 
     def opening_key(self) -> tuple[KeyName, bytes]:
         """The key that opens the database, or that a new one is made with, and its name. Disk.

@@ -96,6 +96,19 @@ def _pruned(document: dict[str, Any], path: Path) -> dict[str, Any]:
     return document
 
 
+def _put_into(lines: list[str], own: _Section, keys: Mapping[str, Any], said: Mapping[str, str]) -> None:
+    """Have a table that is there say these keys, each line in the place of the one that said it otherwise."""
+    body = read("".join(lines[own.begin + 1 : own.end]))
+    for key, line in said.items():
+        if key in body and body[key] == keys[key]:
+            continue
+        place = next((n for n in range(own.begin + 1, own.end) if re.match(rf"\s*{key}\s*=", lines[n])), None)
+        if place is None:
+            lines.insert(own.begin + 1, line)
+        else:
+            lines[place] = line
+
+
 def _with_table(text: str, path: Path, keys: Mapping[str, Any]) -> str:
     lines = text.splitlines(keepends=True)
     paths = {section.path for section in _sections(lines)}
@@ -109,15 +122,7 @@ def _with_table(text: str, path: Path, keys: Mapping[str, Any]) -> str:
     sections = list(_sections(lines))
     own = next((section for section in sections if section.path == path), None)
     if own is not None:
-        body = read("".join(lines[own.begin + 1 : own.end]))
-        for key, line in said.items():
-            if key in body and body[key] == keys[key]:
-                continue
-            place = next((n for n in range(own.begin + 1, own.end) if re.match(rf"\s*{key}\s*=", lines[n])), None)
-            if place is None:
-                lines.insert(own.begin + 1, line)
-            else:
-                lines[place] = line
+        _put_into(lines, own, keys, said)
         return "".join(lines)
     block = f"[{'.'.join(_name(name) for name in path)}]{end_of_line}{''.join(said.values())}"
     near = [section.end for section in sections if len(path) > 2 and section.path[:2] == path[:2]]

@@ -6,17 +6,20 @@ import base64
 import json
 import os
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from confide_daemon.config import ChunkSettings
+from confide_daemon.documents.service import Indexing
 from confide_daemon.documents.writer import Writer
 from confide_daemon.retrieval.indexing.indexer import Derivation
 from confide_daemon.store import migrations
 from confide_daemon.store.database import connect
 from confide_daemon.store.rows import Filter
 from confide_daemon.store.store import Store
+from confide_daemon.store.threads import StoreThreads
 from confide_memory.classes import AGENT, DERIVED, OWNER, TRUSTED, UNTRUSTED
 from confide_transfer.move.daemon.documents import Load, Moving
 from confide_transfer.move.daemon.table import MovingTable
@@ -113,7 +116,8 @@ def test_classes_go_along_where_a_space_moves(tmp_path: Path, monkeypatch: pytes
     texts = [source.documents.revision(number, one.revision) for one in carried for number in [_id(source, one.path)]]
     revisions = [(one, text.text if text else None) for one, text in zip(carried, texts, strict=True)]
     load = Load(revisions, documents=source.tables(MovingTable).documents(0, limit=100))
-    moving = Moving(None, DERIVATION.keep, lambda: None)  # type: ignore[arg-type]  # no threads: it is called here
+    index = SimpleNamespace(derivation=DERIVATION, changed=lambda: None)
+    moving = Moving(cast("StoreThreads", None), cast("Indexing", index))  # no threads: it is called here
     moving._take(target, load)
     assert classes(target) == classes(source)
     arrived = Writer(target, DERIVATION.judge)

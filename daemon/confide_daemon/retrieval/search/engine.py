@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from confide_daemon.embedding.embedder import Vectors
 from confide_daemon.retrieval.search.query import SearchQuery, filter_of
@@ -326,6 +326,16 @@ class _Search:
             return [Shown(order) for order in orders]
         return [Shown(group.best.score, order) for group, order in zip(groups, orders, strict=True)]
 
+    def _score_shown(self, evidence: Evidence, factors: Factors) -> float:
+        """The score that is shown of a piece."""
+        if self._weights.ranking == "original":
+            return min(1.0, factors.relevance)
+        return evidence.unasked if self._query.is_unasked else evidence.score
+
+    def _may_show(self, row: HitRow | None) -> TypeGuard[HitRow]:
+        """Whether a piece is there, and of a class that is asked for: whatever led to it, nothing of another one is ever shown."""
+        return row is not None and (self._query.classes is None or row.class_ in self._query.classes)
+
     def _scored(
         self, pieces: Sequence[int], *, least: float | None = None, cosines: Mapping[int, float] | None = None
     ) -> Iterator[tuple[Candidate, HitRow]]:
@@ -345,8 +355,7 @@ class _Search:
         today = self._today.isoformat()
         for piece in pieces:
             row = rows.get(piece)
-            # Whatever led here: nothing of another class is ever shown.
-            if row is None or (self._query.classes is not None and row.class_ not in self._query.classes):
+            if not self._may_show(row):
                 continue
             near = [stemmed(texts.get((row.document, row.position + step), "")) for step in AROUND]
             header = stemmed(piece_header(row.path, row.heading, row.words))
@@ -372,10 +381,7 @@ class _Search:
                     vector_lead=vector - field,
                 )
             factors.evidence = evidence
-            score = evidence.unasked if self._query.is_unasked else evidence.score
-            if self._weights.ranking == "original":
-                score = min(1.0, factors.relevance)
-            factors.score = score
+            factors.score = score = self._score_shown(evidence, factors)
             if score < least:
                 continue
             fresh = recency_of(place.day, today, self._weights)

@@ -186,22 +186,29 @@ class Context(NamedTuple):
     is_line: bool
 
 
+def _is_told(value: str, name: str, context: Context) -> bool:
+    """Whether it is no value at all, but what people and programs say: words, a name, a placeholder, the outcome of a test."""
+    if len(value) < 5 or value.split() != [value] or is_placeholder(value) or _is_name(value, name):
+        return True
+    if context.how in ("said", "spoken", "pair") and _is_talk(value, name):
+        return True
+    return name in ("PASS", "Pass") and context.how != "option"  # "--- PASS: TestUpload/big#01"
+
+
+def _is_place(value: str) -> bool:
+    """Whether it says where something is: an address, a path, an entry point."""
+    if "://" in value and compiled(_HTTP).search(value):
+        return True
+    is_path = compiled(_PATH).match(value) and not is_random(value, 24)
+    return bool(compiled(_ADDRESS).match(value) or is_path or compiled(_ENTRY_POINT).match(value))
+
+
 def judged(value: str, name: str, promise: Promise, context: Context) -> tuple[str, float] | None:
     """Its kind and how sure that is; None where it is no credential."""
-    if len(value) < 5 or value.split() != [value] or is_placeholder(value) or _is_name(value, name):
-        return None
-    if context.how in ("said", "spoken", "pair") and _is_talk(value, name):
-        return None
-    if name in ("PASS", "Pass") and context.how != "option":
-        return None  # "--- PASS: TestUpload/big#01"
-    if "://" in value and compiled(_HTTP).search(value):
-        return None
-    if compiled(_ADDRESS).match(value) or (compiled(_PATH).match(value) and not is_random(value, 24)):
+    if _is_told(value, name, context) or _is_place(value):
         return None
     if len(value) > MAX_PASSWORD_CHARS and not is_random(value.rstrip("="), 16):
         return None  # a machine has made what is so long, or it is none
-    if compiled(_ENTRY_POINT).match(value):
-        return None
     if not context.is_quoted and compiled(_IDENTIFIER).match(value) and not _is_chosen(value, promise, context):
         return None
     if promise.kind == "secret-key" and _is_aws(value, name):
@@ -273,6 +280,12 @@ def _is_chosen(value: str, promise: Promise, context: Context) -> bool:
     return is_stated and not is_variable
 
 
+def _is_striking(value: str, *, is_cased: bool) -> bool:
+    """Whether it would strike whoever reads it in a sentence: digits, and beside them mixed letters, or signs and both cases."""
+    has_digit = any(c.isdigit() for c in value)
+    return has_digit and (_is_mixed(value) or (bool(_signs(value)) and is_cased and len(value) >= 8))
+
+
 def _is_password(value: str, context: Context) -> bool:
     """Whether a person may have thought it out: letters with digits or signs among them, and no name of a thing."""
     if len(value) > MAX_PASSWORD_CHARS or compiled(_TECHNICAL).match(value.lower()):
@@ -285,11 +298,7 @@ def _is_password(value: str, context: Context) -> bool:
     is_odd = has_digit or (inside and is_cased) or _is_mixed(value)
     if context.how in ("call", "spoken", "said") and (len(value) < 8 or not is_odd):
         return False
-    if (
-        context.how == "said"
-        and not context.is_quoted
-        and not ((has_digit and _is_mixed(value)) or (has_digit and _signs(value) and is_cased and len(value) >= 8))
-    ):
+    if context.how == "said" and not context.is_quoted and not _is_striking(value, is_cased=is_cased):
         return False
     if has_digit:
         # `user_password_1`, `oauth2-token`, `v1/secrets`: words that are joined name a thing.

@@ -121,8 +121,15 @@ def _value(text: str, begin: int, operator: re.Match[str]) -> tuple[int, int, Co
     if quoted := compiled(_QUOTED, re.IGNORECASE).match(text, at):
         group = "value" if quoted["value"] is not None else "escaped"
         return *quoted.span(group), Context(how, is_quoted=True, is_line=False)
-    bare = compiled(_BARE).match(text, at)
-    if bare is None or how in ("call", "attribute") or (how == "sign" and sign in _COMPARED):
+    if how in ("call", "attribute") or (how == "sign" and sign in _COMPARED):
+        return None
+    return _bare_value(text, begin, operator, how, at)
+
+
+def _bare_value(text: str, begin: int, operator: re.Match[str], how: str, at: int) -> tuple[int, int, Context] | None:
+    """The same of a value that stands at `at` without quotes."""
+    bare, sign = compiled(_BARE).match(text, at), operator["sign"] or ""
+    if bare is None:
         return None
     stop = bare.end()
     is_whole = text[stop : stop + 1] in ("", "\n", "\r") or text[stop : stop + 2] == " #"
@@ -134,14 +141,15 @@ def _value(text: str, begin: int, operator: re.Match[str]) -> tuple[int, int, Co
         is_line = (
             is_whole and sign in (":", "=") and not operator["close"].strip("*") and _begins_line(text, begin, sign)
         )
-    if how not in ("spoken", "said") and (not is_line or _is_code(bare[0])):
+    is_spoken = how in ("spoken", "said")
+    if not is_spoken and (not is_line or _is_code(bare[0])):
         cut = compiled(_CUT).match(text, at)
         if cut is None or text[cut.end() : cut.end() + 1] in ("(", "[", "{"):
             return None  # a call, a subscript
         stop = cut.end()
-    if how not in ("spoken", "said") and text[at:stop].endswith(("...", "…")):
+    if not is_spoken and text[at:stop].endswith(("...", "…")):
         return None  # cut off by who wrote it
-    while stop > at and text[stop - 1] in (",;.:!?)" if how in ("spoken", "said") else ",;.*"):
+    while stop > at and text[stop - 1] in (",;.:!?)" if is_spoken else ",;.*"):
         stop -= 1
     return (at, stop, Context(how, is_quoted=False, is_line=is_line)) if stop > at else None
 
