@@ -7,6 +7,8 @@ before the first fault, and a run can be put together from parts (`--kept`).
 from __future__ import annotations
 
 import argparse
+import ast
+import difflib
 import hashlib
 import json
 import os
@@ -73,7 +75,7 @@ class Copy:
         """Make the fault, run its tests until one fails, and mend it."""
         file, began = self._folder / mutant.file, time.monotonic()
         text = file.read_text(encoding="utf-8")
-        file.write_text(mutant.applied_to(text), encoding="utf-8")
+        file.write_text(mutant.made(), encoding="utf-8")
         try:
             code, output = self._ask(["-x", *mutant.tests])
         finally:
@@ -136,19 +138,30 @@ def _failed(output: str) -> list[str]:
 
 def _mark(mutant: Mutant) -> str:
     """Names a fault of the code as it is now: another text of the file, or another list of tests, is asked again."""
-    text = (ROOT / mutant.file).read_text(encoding="utf-8")
-    return hashlib.sha256("\0".join([text, mutant.old, mutant.new, *mutant.tests]).encode()).hexdigest()
+    return hashlib.sha256("\0".join([mutant.file, mutant.made(), *mutant.tests]).encode()).hexdigest()
+
+
+def _shown(mutant: Mutant) -> str:
+    """What it changes, as a comparison of the file without its comments."""
+    text = mutant.path.read_text(encoding="utf-8")
+    before = ast.unparse(ast.parse(text)) if mutant.path.suffix == ".py" else text
+    lines = difflib.unified_diff(before.splitlines(), mutant.made().splitlines(), lineterm="", n=1)
+    return "\n".join([*lines][2:]) + "\n"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
-    parser.add_argument("--only", default="", help="those whose file, or whose loss, has this in it")
+    parser.add_argument("--only", default="", help="those whose file, definition or loss has this in it")
     parser.add_argument(
         "--kept", type=Path, help="a file of what was noticed: that is not asked again while its code stays"
     )
     parser.add_argument("--at-once", type=int, default=AT_ONCE, help="copies of the tree")
+    parser.add_argument("--show", action="store_true", help="print what each changes, and run nothing")
     options = parser.parse_args()
-    listed = [one for one in mutants() if options.only in one.file or options.only in one.loses]
+    listed = [one for one in mutants() if any(options.only in said for said in (one.file, one.within, one.loses))]
+    if options.show:
+        print("\n".join(f"{one.file}: {one.loses}\n{_shown(one)}" for one in listed))
+        return 0 if listed else 1
     kept = set(options.kept.read_text().split()) if options.kept and options.kept.exists() else set()
     chosen = {one: mark for one in listed if (mark := _mark(one)) not in kept}
     copies: queue.SimpleQueue[Copy] = queue.SimpleQueue()

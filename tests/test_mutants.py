@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import sys
 from pathlib import Path
 
@@ -15,22 +14,82 @@ from mutants.mutant import ROOT, Mutant, mutants
 def test_there_are_enough_of_them_and_none_twice() -> None:
     listed = mutants()
     assert len(listed) >= 60
-    assert len({(one.file, one.old, one.new) for one in listed}) == len({one.loses for one in listed}) == len(listed)
+    made = {(one.within, one.kind, one.marks, one.becomes) for one in listed}
+    assert len(made) == len({one.loses for one in listed}) == len(listed)
 
 
-@functools.cache
-def structure(file: str) -> str:
-    """What a module says, without its comments."""
-    return ast.dump(ast.parse((ROOT / file).read_text(encoding="utf-8")))
+def written(node: ast.AST) -> str:
+    return ast.unparse(ast.fix_missing_locations(node))
 
 
 @pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.loses)
 def test_a_fault_can_be_made(mutant: Mutant) -> None:
-    text = (ROOT / mutant.file).read_text(encoding="utf-8")
-    made = mutant.applied_to(text)
-    assert ast.dump(ast.parse(made)) != structure(mutant.file)
+    if mutant.path.suffix == ".py":
+        before, after = mutant.definition, mutant.changed(mutant.definition)
+        assert ast.dump(ast.parse(written(after))) != ast.dump(ast.parse(written(before)))
+    else:
+        assert mutant.made() != mutant.path.read_text(encoding="utf-8")
+    assert mutant.unknown() == []
     assert mutant.tests
     assert [name for name in mutant.tests if not (ROOT / name).exists()] == []
+
+
+SOURCE = """
+def taken(code, kept):
+    if code is None or not fits(code):
+        raise RefusalError("no such code")
+    kept.note(code, at=now())
+    return [each for each in kept if each.is_whole and each.code == code]
+"""
+RENAMED = """
+def taken(
+    word, books
+):
+    books.note(word, at=now())
+    if word is None or not fits(word): raise RefusalError("no such code")
+    return [one for one in books if one.is_whole and one.code == word]
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "marks", "becomes", "gone", "come"),
+    [
+        ("condition", "fits", "False", "{0} is None or not fits({0})", "False"),
+        ("condition", "RefusalError", "not $1", "{0} is None or not fits({0})", "not (not fits({0}))"),
+        ("operand", "fits", None, " or not fits({0})", ""),
+        ("operand", "is_whole", None, "{2}.is_whole and ", ""),
+        ("comparison", "code", "$1 != $0", "{2}.code == {0}", "{0} != {2}.code"),
+        ("statement", "note", None, "    {1}.note({0}, at=now())\n", ""),
+        ("argument", "at", None, ", at=now()", ""),
+        ("argument", "at", "0", "at=now()", "at=0"),
+        ("call", "now", "$0", "now()", "now"),
+        ("text", "no such", "any", "no such code", "any code"),
+        ("like", "_1.note(_2, at=now())", "_1.note(_1, at=now())", "note({0},", "note({1},"),
+        ("like", "_1.note(_2, at=now())", None, "    {1}.note({0}, at=now())\n", ""),
+    ],
+)
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [(SOURCE, ("code", "kept", "each")), (RENAMED, ("word", "books", "one"))],
+    ids=["it", "renamed"],
+)
+def test_a_place_is_found_whatever_its_variables_and_lines_are(
+    source: str, names: tuple[str, ...], kind: str, marks: str, becomes: str | None, gone: str, come: str
+) -> None:
+    root = ast.parse(source).body[0]
+    whole, made = written(root), written(Mutant("taken", "", kind, marks, becomes, ()).changed(root))
+    assert gone.format(*names) in whole
+    assert made == written(ast.parse(whole.replace(gone.format(*names), come.format(*names))))
+    assert written(root) == whole
+
+
+@pytest.mark.parametrize(
+    ("kind", "marks"),
+    [("call", "kept"), ("operand", "None"), ("element", "code"), ("like", "_1.each"), ("text", "no such answer")],
+)
+def test_a_place_that_is_nowhere_or_twice_is_said(kind: str, marks: str) -> None:
+    with pytest.raises(ValueError, match=f"{kind} = "):
+        Mutant("taken", "", kind, marks, None, ()).changed(ast.parse(SOURCE + "\ntaken(1, 2)").body[0])
 
 
 @pytest.mark.parametrize(
