@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from confide_backup.daemon.closed import Follow, Spaces
 from confide_backup.daemon.manifest import (
@@ -38,8 +37,7 @@ from confide_crypto.keys.files import make_private_dir
 from confide_daemon import __version__
 from confide_daemon.access.registry import State
 from confide_daemon.errors import DamagedError, SnapshotError, StorageError, WrongKeyError
-
-PAGES: Final = "pages that cannot be read"
+from confide_daemon.store.upkeep.integrity import PAGES
 
 
 async def prove(

@@ -51,7 +51,7 @@ class InProcess:
 
     async def do(self, what: str, *, follow: Any = None, **asked: Any) -> dict[str, Any]:
         try:
-            return worker._DO[what]({"do": what, **asked}, lambda *_: None)  # type: ignore[arg-type]
+            return worker._DO[what](lambda *_: None, **asked)
         except OSError as error:
             raise RefusedError(error.errno, error.strerror or "") from None
 

@@ -32,7 +32,8 @@ a search beside a copy that never rests takes 1.4 times as long, however nice th
 LONGEST_REST_S: Final = 0.5
 """Behind a step that took long: whoever waits for it takes a process that is silent for one that hangs."""
 TELL_EVERY_S: Final = 0.5
-PAGES: Final = "pages that cannot be read"
+_Told = dict[str, Any]
+"""Of one step, as JSON."""
 
 
 def main() -> None:
@@ -43,7 +44,7 @@ def main() -> None:
     for line in sys.stdin.buffer:
         asked = json.loads(line)
         try:
-            told = {"ok": _DO[asked["do"]](asked, _Progress())}
+            told = {"ok": _DO[asked.pop("do")](_Progress(), **asked)}
         except ConfideError as error:
             told = {"error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}}
         except OSError as error:
@@ -73,7 +74,7 @@ class _Progress:
             _say({"read": self._read})
 
 
-def _say(told: dict[str, Any]) -> None:
+def _say(told: _Told) -> None:
     try:
         sys.stdout.buffer.write(json.dumps(told).encode() + b"\n")
         sys.stdout.buffer.flush()
@@ -81,37 +82,45 @@ def _say(told: dict[str, Any]) -> None:
         os._exit(1)
 
 
-def _copy_file(asked: dict[str, Any], follow: _Progress) -> dict[str, Any]:
-    source = os.open(asked["source"], os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+def _copy_file(follow: _Progress, *, source: str, target: str, previous: str | None) -> _Told:
+    descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        return _copied(source, Path(asked["target"]), None, _path(asked["previous"]), follow)
+        return _copied(descriptor, Path(target), None, _path(previous), follow)
     finally:
-        os.close(source)
+        os.close(descriptor)
 
 
-def _copy_database(asked: dict[str, Any], follow: _Progress) -> dict[str, Any]:
+def _copy_database(
+    follow: _Progress,
+    *,
+    kind: str,
+    source: str,
+    target: str,
+    previous: str | None,
+    key: str | None,
+    known: _Told | None,
+    at: int,
+) -> _Told:
     """Database and log; with its key, in the state that is asked for its change, its schema and, of a space, its canaries."""
-    source, target, previous = Path(asked["source"]), Path(asked["target"]), _path(asked["previous"])
+    copy, before = Path(target), _path(previous)
 
-    def copied(file: int, log: int | None, log_bytes: int | None) -> dict[str, Any]:
-        files = {"": _copied(file, target, None, previous, follow)}
+    def copied(file: int, log: int | None, log_bytes: int | None) -> _Told:
+        files = {"": _copied(file, copy, None, before, follow)}
         if log is not None and log_bytes != 0 and os.fstat(log).st_size:
-            files[LOG] = _copied(log, _beside(target), log_bytes, previous and _beside(previous), follow)
+            files[LOG] = _copied(log, _beside(copy), log_bytes, before and _beside(before), follow)
         return files
 
-    if asked["key"] is None:
-        with copying.unopened(source) as (file, log):
+    if key is None:
+        with copying.unopened(Path(source)) as (file, log):
             return {"files": copied(file, log, None)}
     from confide_backup.daemon.worker.held_view import held_view
 
-    key = bytes.fromhex(asked["key"])
-    with held_view(source, key) as held:
+    with held_view(Path(source), bytes.fromhex(key)) as held:
         files = copied(held.file, held.log, held.log_bytes)
-        known = asked["known"]
-        is_same = previous is not None and _beside(previous).exists() == (LOG in files)
+        is_same = before is not None and _beside(before).exists() == (LOG in files)
         if known is not None and is_same and all(file["linked"] for file in files.values()):
             return {"files": files, "held": known}  # byte by byte what was asked then
-        return {"files": files, "held": said(_held(held.store, asked["kind"], key, asked["at"], follow))}
+        return {"files": files, "held": said(_held(held.store, kind, bytes.fromhex(key), at, follow))}
 
 
 def _held(store: Any, kind: str, key: bytes, at: int, follow: _Progress) -> Database:
@@ -129,44 +138,43 @@ def _held(store: Any, kind: str, key: bytes, at: int, follow: _Progress) -> Data
     return Database(change, schema, answered, asked, at)
 
 
-def _hash_file(asked: dict[str, Any], follow: _Progress) -> dict[str, Any]:
-    size, digest = copying.hash_file(Path(asked["source"]), follow, target=_path(asked["target"]))
+def _hash_file(follow: _Progress, *, source: str, target: str | None) -> _Told:
+    size, digest = copying.hash_file(Path(source), follow, target=_path(target))
     return {"size": size, "hash": digest.hex()}
 
 
-def _prove(asked: dict[str, Any], follow: _Progress) -> dict[str, Any]:
+def _prove(follow: _Progress, *, kind: str, source: str, key: str, at: int) -> _Told:
     """Opens a copy that nobody else uses, reads all of it and asks what was asked then: what it holds, and what is wrong with it."""
+    from confide_daemon.store.database import close, connect, storage_errors
+    from confide_daemon.store.migrations import migrations
     from confide_daemon.store.store import Store
+    from confide_daemon.store.upkeep.integrity import PAGES
 
-    path, key = Path(asked["source"]), bytes.fromhex(asked["key"])
-    if asked["kind"] == "registry":
-        from confide_daemon.store.database import close, connect, storage_errors
-
-        connection = connect(path, key, writer=False)
+    path, secret = Path(source), bytes.fromhex(key)
+    if kind == "registry":
+        connection = connect(path, secret, writer=False)
         try:
             with storage_errors("read the registry"):
-                wrong = [line for (line,) in connection.execute("PRAGMA integrity_check") if line != "ok"]
+                damaged = [line for (line,) in connection.execute("PRAGMA integrity_check") if line != "ok"]
                 schema = int(connection.pragma("user_version"))
         finally:
             close(connection)
-        return {"wrong": {PAGES: len(wrong)} if wrong else {}, "held": said(Database(schema=schema))}
-    from confide_daemon.store.migrations import migrations
-
-    with closing(Store.open(path, key, writer=False, now=0.0)) as store:
+        return {"wrong": {PAGES: len(damaged)} if damaged else {}, "held": said(Database(schema=schema))}
+    with closing(Store.open(path, secret, writer=False, now=0.0)) as store:
         is_old = store.schema_version() < migrations()[-1][0]
         schema, change = store.schema_version(), int(store.one("SELECT max(change) FROM revision") or 0)
-    wrong_rows: dict[str, int] = {}
-    with closing(Store.open(path, key, writer=is_old, now=time.time())) as store:
+    wrong: dict[str, int] = {}
+    with closing(Store.open(path, secret, writer=is_old, now=time.time())) as store:
         for found in store.integrity.examine():
             follow()
             for breach in found:
-                wrong_rows[breach.what] = max(wrong_rows.get(breach.what, 0), breach.rows)
+                wrong[breach.what] = max(wrong.get(breach.what, 0), breach.rows)
         with store.reading():
-            held = _held(store, "space", key, asked["at"], follow)
-    return {"wrong": wrong_rows, "held": said(replace(held, schema=schema, change=change))}
+            held = _held(store, "space", secret, at, follow)
+    return {"wrong": wrong, "held": said(replace(held, schema=schema, change=change))}
 
 
-def _copied(source: int, target: Path, size: int | None, previous: Path | None, follow: _Progress) -> dict[str, Any]:
+def _copied(source: int, target: Path, size: int | None, previous: Path | None, follow: _Progress) -> _Told:
     copied = copying.copy(source, target, size=size, previous=previous, follow=follow)
     return {"size": copied.size, "hash": copied.hash.hex(), "linked": copied.is_linked}
 
@@ -179,7 +187,7 @@ def _beside(path: Path) -> Path:
     return path.with_name(path.name + LOG)
 
 
-_DO: Final[dict[str, Callable[[dict[str, Any], _Progress], dict[str, Any]]]] = {
+_DO: Final[dict[str, Callable[..., _Told]]] = {
     "copy": _copy_file,
     "copy database": _copy_database,
     "hash": _hash_file,
