@@ -12,7 +12,6 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import partial
 from typing import Annotated, Any, Final, get_args, get_origin
 
 from confide_crypto.errors import RequestError, printable
@@ -106,11 +105,6 @@ def optional(kind: Kind, default: Any = None) -> Kind:
         return default if body.get(name) is None else kind(body, name)
 
     return Coded(optional_of, lambda value: None if value is None else write(value)) if write else optional_of
-
-
-def later(kind: Kind) -> Kind:
-    """What is read when whoever answers calls it: once it is known that the caller may ask at all."""
-    return lambda body, name: partial(kind, body, name)
 
 
 def _bounded(form: str, least: int, most: int, default: int | None = None) -> Kind:

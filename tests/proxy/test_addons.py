@@ -133,9 +133,7 @@ def asks(file: Path) -> set[str]:
 
 
 @pytest.mark.addons
-@pytest.mark.parametrize(
-    "module", ["confide_night.order.wire", "confide_transfer.move.shared.moved"], ids=["tasks", "moves"]
-)
+@pytest.mark.parametrize("module", ["confide_night.order.wire"])
 def test_whoever_asks_has_what_the_answers_are_read_by(module: str) -> None:
     """Else it depends on what else a process has loaded whether an answer can be read."""
     script = f"from confide_memory.wire import operation; import {module}; print(*operation.OPERATIONS)"

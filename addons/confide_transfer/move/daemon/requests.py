@@ -12,19 +12,41 @@ all of it: authors and times are believed as they come.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from confide_crypto.errors import RequestError
 from confide_daemon.addons import SessionHost, SessionPart
 from confide_daemon.server.requests.whole_space import require_all, require_device
 from confide_daemon.spaces.space import Space
 from confide_memory.documents import check_text, text_hash, unsafe
-from confide_memory.forms import encoded_or_none
-from confide_memory.wire.operation import by_fields
+from confide_memory.wire.operation import Nothing
 from confide_transfer.move.daemon.documents import PAGE_FACTS, Load, Moving
 from confide_transfer.move.daemon.table import MovingTable
-from confide_transfer.move.shared.moved import MovedDocument, MovedLink, MovedRevision, MovedSession, text_of
+from confide_transfer.move.shared.moved import (
+    MOVE_BEGIN,
+    MOVE_END,
+    MOVE_FACTS,
+    MOVE_HOLD,
+    MOVE_IN,
+    MOVE_LEAVE,
+    MOVE_OUT,
+    MOVE_STATE,
+    MovedDocument,
+    MovedFacts,
+    MovedOut,
+    MovedRevision,
+    MovedSession,
+    MoveEnded,
+    MoveEndRequest,
+    MoveFactsRequest,
+    MoveHeld,
+    MoveIn,
+    MoveOutRequest,
+    MoveState,
+    MoveTaken,
+    text_of,
+)
 
 MAX_LOAD_BYTES: Final = 8 * 1024 * 1024
 """Of packed texts in one request: they are written in one transaction."""
@@ -37,17 +59,16 @@ class MovingRequests(SessionPart):
         self._session = session
         self._space: Space
         self.operations = dict(
-            by_fields(op, answer)
-            for op, answer in {
-                "move-state": self._state,
-                "move-out": self._out,
-                "move-facts": self._facts,
-                "move-hold": self._hold,
-                "move-leave": self._leave,
-                "move-begin": self._begin,
-                "move-in": self._in,
-                "move-end": self._end,
-            }.items()
+            [
+                MOVE_STATE.by(self._state),
+                MOVE_OUT.by(self._out),
+                MOVE_FACTS.by(self._facts),
+                MOVE_HOLD.by(self._hold),
+                MOVE_LEAVE.by(self._leave),
+                MOVE_BEGIN.by(self._begin),
+                MOVE_IN.by(self._in),
+                MOVE_END.by(self._end),
+            ]
         )
 
     def use(self, space: Space) -> None:
@@ -64,7 +85,7 @@ class MovingRequests(SessionPart):
     def _moving(self) -> Moving:
         return self._space.part(Moving)
 
-    async def _state(self) -> dict[str, Any]:
+    async def _state(self, _asked: Nothing) -> MoveState:
         self._require_all()
         moving = self._moving
         state = "left" if moving.left_at else "arriving" if moving.is_arriving else "settled"
@@ -73,86 +94,72 @@ class MovingRequests(SessionPart):
         self._require_all()
         return {"state": state, "revisions": revisions, "records": records, "tasks": carried.get("tasks", 0)}
 
-    async def _out(self, after: Callable[[], int], texts: bool) -> dict[str, Any]:
+    async def _out(self, asked: MoveOutRequest) -> MovedOut:
         await self._require_device()
-        found, total = await self._moving.revisions(after(), texts=texts)
+        found, total = await self._moving.revisions(asked["after"], texts=asked["texts"])
         self._require_all()
-        return {
-            "revisions": [one._asdict() | {"packed": encoded_or_none(one.packed)} for one in found],
-            **_next(found),
-            "total": total,
-        }
+        return {"revisions": found, "next": _next(found), "total": total}
 
-    async def _facts(self, kind: str, after: Callable[[], int]) -> dict[str, Any]:
+    async def _facts(self, asked: MoveFactsRequest) -> MovedFacts:
         await self._require_device()
-        place = 0 if kind == "links" else after()
-        looks: dict[str, Callable[[MovingTable], Sequence[Any]]] = {
-            "documents": lambda table: table.documents(place, limit=PAGE_FACTS),
-            "sessions": lambda table: table.sessions(place, limit=PAGE_FACTS),
-            "links": MovingTable.links,
-        }
-        found = await self._moving.read(looks[kind])
+        moving, after = self._moving, asked["after"]
+        told: MovedFacts = {"documents": [], "sessions": [], "links": [], "next": None}
+        if asked["kind"] == "links":
+            told["links"] = await moving.read(MovingTable.links)
+        elif asked["kind"] == "sessions":
+            told["sessions"] = sessions = await moving.read(lambda table: table.sessions(after, limit=PAGE_FACTS))
+            told["next"] = _next(sessions)
+        else:
+            told["documents"] = documents = await moving.read(lambda table: table.documents(after, limit=PAGE_FACTS))
+            told["next"] = _next(documents)
         self._require_all()
-        told = {kind: [one._asdict() for one in found], **({} if kind == "links" else _next(found))}
-        return {"documents": [], "sessions": [], "links": [], "next": None, **told}
+        return told
 
-    async def _hold(self) -> dict[str, Any]:
+    async def _hold(self, _asked: Nothing) -> MoveHeld:
         await self._require_device()
         self._moving.hold(self._session.connection.session_id)
         await self._session.close_others()
         return {"changes": await self._moving.changes()}
 
-    async def _leave(self, changes: int) -> dict[str, Any]:
+    async def _leave(self, asked: MoveHeld) -> Nothing:
         await self._require_device()
         self._moving.hold(self._session.connection.session_id)
-        await self._moving.leave(changes)
+        await self._moving.leave(asked["changes"])
         await self._session.close_others()
         return {}
 
-    async def _begin(self) -> dict[str, Any]:
+    async def _begin(self, _asked: Nothing) -> Nothing:
         await self._require_device()
         await self._moving.begin()
         return {}
 
-    async def _in(
-        self,
-        revisions: list[dict[str, Any]],
-        dropped: list[dict[str, Any]],
-        documents: list[dict[str, Any]],
-        sessions: list[dict[str, Any]],
-        links: list[dict[str, Any]],
-    ) -> dict[str, Any]:
+    async def _in(self, asked: MoveIn) -> MoveTaken:
         await self._require_device()
         self._moving.require_arriving()
-        if sum(len(one["packed"] or b"") for one in revisions) > MAX_LOAD_BYTES and len(revisions) > 1:
+        revisions, documents, dropped = asked["revisions"], asked["documents"], asked["dropped"]
+        if sum(len(one.packed or b"") for one in revisions) > MAX_LOAD_BYTES and len(revisions) > 1:
             hint = f"the limit is {MAX_LOAD_BYTES:,} bytes"
             raise RequestError("too_large", "the texts are too large together", hint)
-        read = await asyncio.to_thread(lambda: [_with_text(MovedRevision(**one)) for one in revisions])
-        load = Load(
-            read,
-            [(one["project"], one["path"], one["revision"]) for one in dropped],
-            [MovedDocument(**one) for one in documents],
-            [MovedSession(**one) for one in sessions],
-            [MovedLink(**one) for one in links],
-        )
-        for named in (*documents, *dropped):
-            _check_path(named["path"])
+        read = await asyncio.to_thread(lambda: [_with_text(one) for one in revisions])
+        for path in (*(one.path for one in documents), *(one["path"] for one in dropped)):
+            _check_path(path)
+        gone = [(one["project"], one["path"], one["revision"]) for one in dropped]
         self._require_all()
         self._moving.require_arriving()
-        await self._moving.take(load)
+        await self._moving.take(Load(read, gone, documents, asked["sessions"], asked["links"]))
         return {"taken": len(read)}
 
-    async def _end(self, revisions: int, records: int, tasks: bool) -> dict[str, Any]:
+    async def _end(self, asked: MoveEndRequest) -> MoveEnded:
         await self._require_device()
         self._moving.require_arriving()
-        damaged = await self._moving.end(revisions, records, awaits_tasks=tasks)
+        damaged = await self._moving.end(asked["revisions"], asked["records"], awaits_tasks=asked["tasks"])
         if not damaged:
             await self._space.projects.open()
         return {"damaged": damaged}
 
 
-def _next(found: Sequence[Any]) -> dict[str, Any]:
-    return {"next": found[-1].id if found else None}
+def _next(found: Sequence[MovedRevision | MovedDocument | MovedSession]) -> int | None:
+    return found[-1].id if found else None
 
 
 def _check_path(path: str) -> None:

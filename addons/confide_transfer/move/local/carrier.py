@@ -8,9 +8,9 @@ told of, and stays behind. The daemon that the space comes from is only read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from confide_crypto.errors import RequestError, SealingError
 from confide_crypto.sealing.record import Record
@@ -18,8 +18,7 @@ from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory.documents import Asks
 from confide_memory.errors import UnknownRequestError
-from confide_memory.forms import encoded, encoded_or_none
-from confide_memory.wire.operation import ask
+from confide_memory.forms import encoded
 from confide_memory.wire.sealing import MOVE_ROSTER, RECORD, RECORDS, MoveRosterRequest
 from confide_proxy.devices import roster_client
 from confide_proxy.errors import MoveError
@@ -28,10 +27,16 @@ from confide_transfer.move.local import holdings
 from confide_transfer.move.local.holdings import Holdings, Revision, held
 from confide_transfer.move.shared.moved import (
     MAX_MOVED,
+    MOVE_BEGIN,
+    MOVE_END,
+    MOVE_HOLD,
+    MOVE_IN,
+    MOVE_STATE,
+    Dropped,
     MovedDocument,
-    MovedLink,
     MovedRevision,
-    MovedSession,
+    MoveEndRequest,
+    MoveIn,
     is_whole,
 )
 
@@ -48,6 +53,8 @@ MOST_RECORD_BYTES: Final = 4 * 1024 * 1024
 _AT_ONCE: Final = 16
 _ROUNDS: Final = 5
 _Key = TypeVar("_Key")
+_Thing = TypeVar("_Thing")
+_EMPTY: Final[MoveIn] = {"revisions": [], "dropped": [], "documents": [], "sessions": [], "links": []}
 Progress = Callable[[float, float | None, str], None]
 
 
@@ -106,10 +113,10 @@ class Carrier:
             )
         if with_tasks:
             await self._count_tasks()
-        await ask(self._target, "move-begin", {}, timeout_s=DEADLINE_S)
+        await MOVE_BEGIN.ask(self._target, {}, timeout_s=DEADLINE_S)
 
     async def _count_tasks(self) -> None:
-        here, there = [await ask(link, "move-state", {}, timeout_s=DEADLINE_S) for link in (self._source, self._target)]
+        here, there = [await MOVE_STATE.ask(link, {}, timeout_s=DEADLINE_S) for link in (self._source, self._target)]
         if here["tasks"] and there["tasks"] is None:
             problem = "the daemon that this memory is to be moved to is too old to take its tasks"
             raise MoveError(problem, hint="update confided on its machine, or leave them: --without-tasks")
@@ -126,7 +133,7 @@ class Carrier:
 
         Raises MoveError: the ends do not become the same.
         """
-        self.changes = (await ask(self._source, "move-hold", {}, timeout_s=HOLD_DEADLINE_S))["changes"]
+        self.changes = (await MOVE_HOLD.ask(self._source, {}, timeout_s=HOLD_DEADLINE_S))["changes"]
         for _ in range(_ROUNDS):
             here, there = await held(self._source), await held(self._target)
             if self._is_same(here, there):
@@ -136,8 +143,12 @@ class Carrier:
             raise MoveError("the other daemon does not keep what it is brought", hint="nothing was changed here")
         await self._check_secrets(here)
         self._progress(0, None, "comparing every revision")
-        counts = {"revisions": len(there.revisions), "records": len(there.secrets)}
-        answer = await ask(self._target, "move-end", {**counts, "tasks": self.tasks > 0}, timeout_s=CHECK_DEADLINE_S)
+        told: MoveEndRequest = {
+            "revisions": len(there.revisions),
+            "records": len(there.secrets),
+            "tasks": self.tasks > 0,
+        }
+        answer = await MOVE_END.ask(self._target, told, timeout_s=CHECK_DEADLINE_S)
         if answer["damaged"]:
             problem = f"{answer['damaged']:,} revisions did not arrive as they were"
             raise MoveError(problem, hint="nothing was changed here; is the disk of the other daemon sound?")
@@ -160,14 +171,15 @@ class Carrier:
         # Secrets before the texts that name them, as ever.
         await self._bring_secrets(here, there)
         await self._bring_revisions(here, there)
-        gone = [
-            {"project": project, "path": path, "revision": number}
-            for project, path, number in there.revisions.keys() - here.revisions.keys()
-        ]
-        await self._load("dropped", gone)
-        await self._load("documents", _missing(_known(here), _known(there)))
-        await self._load("sessions", _missing(here.sessions, there.sessions))
-        await self._load("links", _missing(here.links, there.links))
+        for gone in _parts(sorted(there.revisions.keys() - here.revisions.keys())):
+            dropped: list[Dropped] = [{"project": one[0], "path": one[1], "revision": one[2]} for one in gone]
+            await self._load({**_EMPTY, "dropped": dropped})
+        for documents in _parts(_missing(_known(here), _known(there))):
+            await self._load({**_EMPTY, "documents": documents})
+        for sessions in _parts(_missing(here.sessions, there.sessions)):
+            await self._load({**_EMPTY, "sessions": sessions})
+        for links in _parts(_missing(here.links, there.links)):
+            await self._load({**_EMPTY, "links": links})
 
     async def _bring_revisions(self, here: Holdings, there: Holdings) -> None:
         missing = [one for one, key in sorted(here.order.items()) if not there.has(here, key)]
@@ -181,7 +193,7 @@ class Carrier:
                 for batch in batches(
                     good, lambda one: len(one.packed or b""), most=MAX_MOVED, most_size=MAX_LOAD_BYTES
                 ):
-                    await self._load("revisions", [_wire(one) for one in batch])
+                    await self._load({**_EMPTY, "revisions": batch})
                 done += len(bringing)
                 self._progress(done, len(missing), "revisions")
                 while at < len(missing) and missing[at] <= page[-1].id:
@@ -195,11 +207,8 @@ class Carrier:
         self.left.unreadable |= {(one.project, one.path, one.revision) for one in damaged}
         return [one for one in page if one not in damaged]
 
-    async def _load(self, name: str, things: Sequence[dict[str, Any]]) -> None:
-        empty: dict[str, Any] = {"revisions": [], "dropped": [], "documents": [], "sessions": [], "links": []}
-        for at in range(0, len(things), MAX_MOVED):
-            body = empty | {name: list(things[at : at + MAX_MOVED])}
-            await ask(self._target, "move-in", body, timeout_s=TAKE_DEADLINE_S, bulk=True)
+    async def _load(self, load: MoveIn) -> None:
+        await MOVE_IN.ask(self._target, load, timeout_s=TAKE_DEADLINE_S, bulk=True)
 
     async def _bring_secrets(self, here: Holdings, there: Holdings) -> None:
         missing = sorted(one for one in here.secrets if there.secrets.get(one) != self._keys.epoch)
@@ -256,14 +265,11 @@ def _known(one: Holdings) -> dict[tuple[str, str], MovedDocument]:
     }
 
 
-def _missing(
-    here: Mapping[_Key, MovedDocument | MovedSession | MovedLink],
-    there: Mapping[_Key, MovedDocument | MovedSession | MovedLink],
-) -> list[dict[str, Any]]:
-    return [_wire(one) for key, one in here.items() if there.get(key) != one]
+def _missing(here: Mapping[_Key, _Thing], there: Mapping[_Key, _Thing]) -> list[_Thing]:
+    return [one for key, one in here.items() if there.get(key) != one]
 
 
-def _wire(one: MovedRevision | MovedDocument | MovedSession | MovedLink) -> dict[str, Any]:
-    """As it goes up: without what it is called where it comes from."""
-    told = {name: value for name, value in one._asdict().items() if name not in ("id", "bytes") and value is not None}
-    return told | ({"packed": encoded_or_none(one.packed)} if isinstance(one, MovedRevision) else {})
+def _parts(things: Sequence[_Thing]) -> Iterator[list[_Thing]]:
+    """As many as go into one request, again and again."""
+    for at in range(0, len(things), MAX_MOVED):
+        yield list(things[at : at + MAX_MOVED])

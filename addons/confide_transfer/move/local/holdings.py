@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
 from confide_memory.documents import Asks
-from confide_memory.wire.operation import ask
 from confide_proxy.devices.roster_client import records
 from confide_proxy.errors import MoveError, UnfitAnswerError
-from confide_transfer.move.shared.moved import MovedDocument, MovedLink, MovedRevision, MovedSession
-
-_Fact = TypeVar("_Fact", MovedDocument, MovedSession)
+from confide_transfer.move.shared.moved import (
+    MOVE_FACTS,
+    MOVE_OUT,
+    MovedDocument,
+    MovedFacts,
+    MovedLink,
+    MovedRevision,
+    MovedSession,
+)
 
 PAGE_DEADLINE_S: Final = 60.0
 MAX_REVISIONS: Final = 2_000_000
@@ -84,12 +89,12 @@ async def held(link: Asks) -> Holdings:
             raise MoveError(f"this memory has more than {MAX_REVISIONS:,} revisions", hint=hint)
     for document, (_, is_deleted) in newest.items():
         (found.deleted if is_deleted else found.living).add(document)
-    for known in await _facts(link, "documents", MovedDocument):
-        found.documents[known.project, known.path] = known
-    for session in await _facts(link, "sessions", MovedSession):
-        found.sessions[session.project, session.agent, session.session] = session
-    answer = await ask(link, "move-facts", {"kind": "links"}, timeout_s=PAGE_DEADLINE_S, bulk=True)
-    found.links = {(one["one"], one["other"]): MovedLink(**one) for one in answer["links"]}
+    async for facts in _facts(link, "documents"):
+        found.documents |= {(one.project, one.path): one._replace(id=0) for one in facts["documents"]}
+    async for facts in _facts(link, "sessions"):
+        found.sessions |= {(one.project, one.agent, one.session): one._replace(id=0) for one in facts["sessions"]}
+    answer = await MOVE_FACTS.ask(link, {"kind": "links"}, timeout_s=PAGE_DEADLINE_S, bulk=True)
+    found.links = {(one.one, one.other): one for one in answer["links"]}
     async for listed in records(link):
         found.secrets |= {one["id"]: one["epoch"] for one in listed}
     return found
@@ -99,9 +104,8 @@ async def revisions(link: Asks, after: int, *, texts: bool) -> AsyncIterator[lis
     """The revisions behind one, page by page. Raises as `held`."""
     following: int | None = after
     while following is not None:
-        body = {"after": following, "texts": texts}
-        answer = await ask(link, "move-out", body, timeout_s=PAGE_DEADLINE_S, bulk=True)
-        page, before = [MovedRevision(**one) for one in answer["revisions"]], following
+        answer = await MOVE_OUT.ask(link, {"after": following, "texts": texts}, timeout_s=PAGE_DEADLINE_S, bulk=True)
+        page, before = answer["revisions"], following
         following = answer["next"]
         ids = [one.id for one in page]
         if bool(page) != (following is not None) or ids != sorted(set(ids)):
@@ -112,17 +116,17 @@ async def revisions(link: Asks, after: int, *, texts: bool) -> AsyncIterator[lis
             yield page
 
 
-async def _facts(link: Asks, kind: str, record: Callable[..., _Fact]) -> list[_Fact]:
-    found: list[_Fact] = []
+async def _facts(link: Asks, kind: str) -> AsyncIterator[MovedFacts]:
+    """What is known of one kind, page by page. Each end has ids of its own."""
     after: int | None = 0
+    count = 0
     while after is not None:
-        answer = await ask(link, "move-facts", {"kind": kind, "after": after}, timeout_s=PAGE_DEADLINE_S, bulk=True)
-        page, before, after = answer[kind], after, answer["next"]
-        if bool(page) != (after is not None) or (after is not None and after <= before) or len(found) > MAX_FACTS:
+        answer = await MOVE_FACTS.ask(link, {"kind": kind, "after": after}, timeout_s=PAGE_DEADLINE_S, bulk=True)
+        size, before, after = len(answer["documents"]) + len(answer["sessions"]), after, answer["next"]
+        if bool(size) != (after is not None) or (after is not None and after <= before) or count > MAX_FACTS:
             raise UnfitAnswerError
-        # Each end has ids of its own.
-        found += [record(**{**one, "id": 0}) for one in page]
-    return found
+        count += size
+        yield answer
 
 
 def digest(one: MovedRevision) -> bytes:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-import confide_transfer.move.shared.moved  # noqa: F401 - adds the requests that are asked here
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.sealing.roster import Roster
@@ -21,7 +20,6 @@ from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_crypto.transport.open import Connection
 from confide_memory.documents import Asks
 from confide_memory.errors import UnknownRequestError
-from confide_memory.wire.operation import ask
 from confide_proxy import addons
 from confide_proxy.config import ProxyConfig
 from confide_proxy.devices.connection import SpaceConnection
@@ -37,6 +35,7 @@ from confide_transfer.move.local import place as places
 from confide_transfer.move.local.carrier import DEADLINE_S, HOLD_DEADLINE_S, Carrier, Left, Progress
 from confide_transfer.move.local.holdings import Holdings, held
 from confide_transfer.move.local.place import Note, Place
+from confide_transfer.move.shared.moved import MOVE_LEAVE, MOVE_STATE, MoveState
 
 
 @dataclass(slots=True)
@@ -93,10 +92,10 @@ class Departure:
         return await held(self.link), stands["tasks"] or 0
 
 
-async def state(link: Asks, who: str) -> dict[str, Any]:
+async def state(link: Asks, who: str) -> MoveState:
     """How a space stands to moves: `state`, `revisions`, `records`. Raises MoveError: `who`, a daemon, is too old."""
     try:
-        return await ask(link, "move-state", {}, timeout_s=DEADLINE_S)
+        return await MOVE_STATE.ask(link, {}, timeout_s=DEADLINE_S)
     except RequestError as error:
         if error.code != "invalid" and not isinstance(error, UnknownRequestError):
             raise
@@ -181,7 +180,7 @@ class Journey:
 
 
 async def _close(link: Asks, changes: int) -> None:
-    await ask(link, "move-leave", {"changes": changes}, timeout_s=HOLD_DEADLINE_S)
+    await MOVE_LEAVE.ask(link, {"changes": changes}, timeout_s=HOLD_DEADLINE_S)
 
 
 async def _bring(source: Asks, target: Asks) -> int:

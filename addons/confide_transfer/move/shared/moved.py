@@ -4,17 +4,16 @@ it leaves and arrives; and the requests of a move.
 Times are whole microseconds since 1970, so that they arrive as they were.
 """
 
-from __future__ import annotations
-
 import zlib
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, NamedTuple, get_type_hints
+from collections.abc import Collection, Sequence
+from typing import Annotated, Any, Final, NamedTuple, NotRequired, TypedDict
 
 from confide_crypto.errors import RequestError
 from confide_memory.classes import CLASSES
 from confide_memory.documents import MAX_TEXT_BYTES, text_hash
 from confide_memory.forms import (
-    Fields,
+    Carried,
+    Coded,
     Kind,
     bounded,
     choice,
@@ -22,18 +21,19 @@ from confide_memory.forms import (
     count,
     data,
     each,
-    flag,
+    fields_of_type,
     items,
-    later,
+    listed,
     optional,
     place,
     project,
-    records,
+    record,
     revision,
     text,
+    written,
 )
 from confide_memory.wire.operation import HAS_LEFT as HAS_LEFT
-from confide_memory.wire.operation import add
+from confide_memory.wire.operation import Nothing, Operation
 
 MAX_MOVED: Final = 512
 """Things of one kind in one request; written in one transaction."""
@@ -41,26 +41,22 @@ MAX_PAGE: Final = 10_000
 """Revisions in one answer."""
 MAX_LINKS: Final = 100_000
 """Between projects, in one answer."""
-MOVED_FACTS: Final = ("documents", "sessions", "links")
-MOVE_STATES: Final = ("settled", "arriving", "left")
 MAX_PARTS: Final = 10_000
 """Documents of one transcript."""
 _MAX_MARK: Final = 256
 _MAX_PACKED: Final = MAX_TEXT_BYTES + 64 * 1024
 """Of a packed text: what cannot be made smaller gets some bytes longer."""
 
-_whole: Final = count(2**53 - 1)
 
-
-def _hash(body: Mapping[str, Any], name: str) -> str:
+def _hash(body: Carried, name: str) -> str:
     return "" if body.get(name) == "" else content_hash(body, name)
 
 
-def _link(body: Mapping[str, Any], name: str) -> str:
+def _link(body: Carried, name: str) -> str:
     return project({"project": body.get(name)})
 
 
-def _parts(body: Mapping[str, Any], name: str) -> list[str]:
+def _parts(body: Carried, name: str) -> list[str]:
     found: list[str] = items(MAX_PARTS, each(text))(body, name)
     if len(set(found)) != len(found):
         raise RequestError("invalid", f"'{name}' names a document twice")
@@ -76,10 +72,9 @@ def _lines(item: Any) -> tuple[int, int]:
 
 _Project = Annotated[str, project]
 _Revision = Annotated[int, revision]
-_Text = Annotated[str, text]
 _Mark = Annotated[str, bounded(_MAX_MARK)]
-_Whole = Annotated[int, _whole]
-_Id = Annotated[int, optional(_whole, 0)]
+_Whole = Annotated[int, count(2**53 - 1)]
+_Id = Annotated[int, optional(count(2**53 - 1), 0)]
 _Class = Annotated[str | None, optional(choice(CLASSES))]
 _Packed = Annotated[bytes | None, optional(data(_MAX_PACKED))]
 
@@ -89,7 +84,7 @@ class MovedRevision(NamedTuple):
 
     id: _Id  # its change, where it comes from
     project: _Project
-    path: _Text
+    path: str
     revision: _Revision
     hash: Annotated[str, _hash]  # "" of one that deleted the document
     author: _Mark
@@ -106,12 +101,12 @@ class MovedDocument(NamedTuple):
 
     id: _Id  # where it comes from
     project: _Project
-    path: _Text
+    path: str
     revision: _Revision
     author: _Mark
     time: _Whole
     # Deleted so long ago that no revision is kept: its number must not come to mean another text.
-    bare: Annotated[bool, flag()]
+    bare: bool
     uses: _Whole
     used: _Whole
     # By a person: hashes of its parts.
@@ -129,7 +124,7 @@ class MovedSession(NamedTuple):
     offset: _Whole
     head: _Mark
     mark: _Mark
-    forgotten: Annotated[bool, flag()]
+    forgotten: bool
     time: _Whole
     parts: Annotated[Sequence[str], _parts]
 
@@ -140,13 +135,6 @@ class MovedLink(NamedTuple):
     one: Annotated[str, _link]
     other: Annotated[str, _link]
     time: _Whole
-
-
-def kinds(record: type[NamedTuple]) -> dict[str, Kind]:
-    """The form of each field, as the records have them in their annotations."""
-    return {
-        name: hint.__metadata__[0] for name, hint in get_type_hints(record, globals(), {}, include_extras=True).items()
-    }
 
 
 def is_whole(one: MovedRevision) -> bool:
@@ -169,44 +157,93 @@ def text_of(packed: bytes) -> str:
     return data.decode()
 
 
-_FACTS: Final = {
-    "documents": records(MAX_MOVED, **kinds(MovedDocument)),
-    "sessions": records(MAX_MOVED, **kinds(MovedSession)),
-}
+def _carried(record_type: type[Any], *, but: Collection[str] = ()) -> Kind:
+    """The form of a list's entry: these records, with the forms of their own fields; written without some of these."""
+    fields = fields_of_type(record_type)
+    read = record(**fields)
 
-_REQUESTS: Final[Mapping[str, Fields]] = {
-    "move-state": {},
-    "move-out": {"after": later(place), "texts": flag()},
-    "move-facts": {"kind": choice(MOVED_FACTS), "after": later(place)},
-    "move-hold": {},
-    "move-leave": {"changes": _whole},
-    "move-begin": {},
-    "move-in": {
-        "revisions": records(MAX_MOVED, **kinds(MovedRevision)),
-        "dropped": records(MAX_MOVED, project=project, path=text, revision=revision),
-        "links": records(MAX_MOVED, **kinds(MovedLink)),
-        **_FACTS,
-    },
-    "move-end": {"revisions": _whole, "records": _whole, "tasks": flag()},
-}
+    def carried_of(body: Carried, name: str) -> Any:
+        return record_type(**read(body, name))
 
-_ANSWERS: Final[Mapping[str, Fields]] = {
-    "move-state": {"state": choice(MOVE_STATES), "revisions": _whole, "records": _whole, "tasks": optional(_whole)},
-    "move-out": {
-        "revisions": records(MAX_PAGE, **kinds(MovedRevision)),
-        "next": optional(revision),
-        "total": _whole,
-    },
-    "move-facts": {
-        "links": records(MAX_LINKS, **kinds(MovedLink)),
-        **_FACTS,
-        "next": optional(revision),
-    },
-    "move-hold": {"changes": _whole},
-    "move-leave": {},
-    "move-begin": {},
-    "move-in": {"taken": count(MAX_MOVED)},
-    "move-end": {"damaged": _whole},
-}
+    def write(one: NamedTuple) -> object:
+        return written({name: value for name, value in one._asdict().items() if name not in but}, fields)
 
-add(_REQUESTS, _ANSWERS)
+    return Coded(carried_of, write)
+
+
+_OF_SOURCE: Final = ("id", "bytes")
+"""What only says something where a thing comes from."""
+
+
+class Dropped(TypedDict):
+    """A revision that is not there any more where the space comes from."""
+
+    project: _Project
+    path: str
+    revision: _Revision
+
+
+class MoveState(TypedDict):
+    state: Annotated[str, choice(("settled", "arriving", "left"))]
+    revisions: _Whole
+    records: _Whole
+    tasks: Annotated[int | None, optional(count(2**53 - 1))]
+
+
+class MoveOutRequest(TypedDict):
+    after: Annotated[int, place]
+    texts: NotRequired[bool]
+
+
+class MovedOut(TypedDict):
+    revisions: Annotated[list[MovedRevision], listed(MAX_PAGE, _carried(MovedRevision))]
+    next: Annotated[int | None, optional(revision)]
+    total: _Whole
+
+
+class MoveFactsRequest(TypedDict):
+    kind: Annotated[str, choice(("documents", "sessions", "links"))]
+    after: NotRequired[Annotated[int, place]]
+
+
+class MovedFacts(TypedDict):
+    documents: Annotated[Sequence[MovedDocument], listed(MAX_MOVED, _carried(MovedDocument))]
+    sessions: Annotated[Sequence[MovedSession], listed(MAX_MOVED, _carried(MovedSession))]
+    links: Annotated[Sequence[MovedLink], listed(MAX_LINKS, _carried(MovedLink))]
+    next: Annotated[int | None, optional(revision)]
+
+
+class MoveHeld(TypedDict):
+    changes: _Whole
+
+
+class MoveIn(TypedDict):
+    revisions: Annotated[list[MovedRevision], listed(MAX_MOVED, _carried(MovedRevision, but=_OF_SOURCE))]
+    dropped: Annotated[list[Dropped], MAX_MOVED]
+    documents: Annotated[list[MovedDocument], listed(MAX_MOVED, _carried(MovedDocument, but=_OF_SOURCE))]
+    sessions: Annotated[list[MovedSession], listed(MAX_MOVED, _carried(MovedSession, but=_OF_SOURCE))]
+    links: Annotated[list[MovedLink], listed(MAX_MOVED, _carried(MovedLink))]
+
+
+class MoveTaken(TypedDict):
+    taken: Annotated[int, count(MAX_MOVED)]
+
+
+class MoveEndRequest(TypedDict):
+    revisions: _Whole
+    records: _Whole
+    tasks: NotRequired[bool]
+
+
+class MoveEnded(TypedDict):
+    damaged: _Whole
+
+
+MOVE_STATE: Final = Operation("move-state", Nothing, MoveState)
+MOVE_OUT: Final = Operation("move-out", MoveOutRequest, MovedOut)
+MOVE_FACTS: Final = Operation("move-facts", MoveFactsRequest, MovedFacts)
+MOVE_HOLD: Final = Operation("move-hold", Nothing, MoveHeld)
+MOVE_LEAVE: Final = Operation("move-leave", MoveHeld, Nothing)
+MOVE_BEGIN: Final = Operation("move-begin", Nothing, Nothing)
+MOVE_IN: Final = Operation("move-in", MoveIn, MoveTaken)
+MOVE_END: Final = Operation("move-end", MoveEndRequest, MoveEnded)
