@@ -72,7 +72,7 @@ async def test_what_another_node_holds_is_copied_as_it_is_there_now(store: Store
         assert "memory/e.md" in sound_texts(two, two.key)
     async with store.node("two") as two:
         assert "memory/e.md" in await two.texts()
-        assert "sleeps" in str(await (await two.space()).searcher.search(SearchQuery("heron")))
+        assert "sleeps" in str(await (await two.space()).index.searcher.search(SearchQuery("heron")))
 
 
 async def test_what_is_read_of_a_log_is_of_one_moment(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
