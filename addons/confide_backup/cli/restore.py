@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
 import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -18,8 +17,7 @@ from confide_daemon.addons import Check
 from confide_daemon.cli.console import Here, Output, clock, command, remark, say
 from confide_daemon.cli.health import examine
 from confide_daemon.cli.status import check_lines, shown
-
-_MOST_TYPED: Final = 256
+from confide_memory.commands.console import unseen
 
 
 @command
@@ -100,14 +98,7 @@ def _keys(*, code: bool, keys: Path | None) -> Keys:
     if not code and not sys.stdin.isatty():
         hint = "--code reads the recovery code from stdin, --keys DIR takes identity.key and master.key from a folder"
         raise ConfideError("the snapshot's keys are sealed, and nothing says where the daemon's are", hint=hint)
-    return ByCode(RecoveryCode.parse(_typed()))
-
-
-def _typed() -> str:
-    """The code from the terminal, unseen, or the next line of stdin. Never an argument, which others could see."""
-    if sys.stdin.isatty():
-        return getpass.getpass("recovery code of the backups: ")
-    return sys.stdin.readline(_MOST_TYPED)
+    return ByCode(RecoveryCode.parse(unseen("recovery code of the backups")))
 
 
 def _lines(outlook: Outlook) -> list[str]:

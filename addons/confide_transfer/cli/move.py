@@ -27,7 +27,7 @@ from confide_proxy.cli.console import (
     note,
     say,
 )
-from confide_proxy.cli.pasting import pasted_invite
+from confide_proxy.cli.join import pasted_invite
 from confide_proxy.cli.search import send_queue
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import MoveError
@@ -84,7 +84,7 @@ def move(
 def _target(to: str | None) -> tuple[Place, Invite | None]:
 
     if to is None or to == "-":
-        to = pasted_invite('paste the invite (not shown), or type "local": ')
+        to = pasted_invite('paste the invite (not shown), or type "local"')
     if to.strip() == LOCAL:
         return Place(None), None
     if "#" not in to and meant(to, [LOCAL], {}) == LOCAL:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import inspect
 import json
 import re
@@ -228,6 +229,18 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
+def size(count: float) -> str:
+    """A number of bytes as people read it."""
+    for unit in _UNITS:
+        if count < 1000 or unit == _UNITS[-1]:
+            return f"{count:,.0f} {unit}" if unit == _UNITS[0] or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError
+
+
+_UNITS: Final = ("bytes", "KB", "MB", "GB", "TB")
+
+
 def clock(time_s: float, *, seconds: bool = False) -> str:
     """A time of day as people read it here, with its zone."""
     return time.strftime("%Y-%m-%d %H:%M:%S %Z" if seconds else "%Y-%m-%d %H:%M %Z", time.localtime(time_s))
@@ -288,6 +301,21 @@ async def typed(question: str) -> str:
     with doing.paused():
         _write(sys.stderr, f"{shown(question)}: ", end="")
         return (await _line()).strip()
+
+
+def unseen(prompt: str) -> str:
+    """What a person types at the terminal without its being seen, or the next line of stdin; "" at the end of the input. What is secret
+    is never an argument or a variable, which others could see."""
+    if not sys.stdin.isatty():
+        return sys.stdin.readline(_MOST_TYPED).rstrip("\r\n")
+    try:
+        with doing.paused():
+            return getpass.getpass(f"{prompt}: ")
+    except EOFError:
+        return ""
+
+
+_MOST_TYPED: Final = 4096
 
 
 async def _line() -> str:

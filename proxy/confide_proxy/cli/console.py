@@ -30,9 +30,11 @@ from confide_memory.commands.console import (
     row,
     say,
     shown,
+    size,
     styled,
     terminal,
     typed,
+    unseen,
     wanted,
 )
 from confide_memory.commands.group import Command
@@ -46,27 +48,9 @@ from confide_proxy.sync.project import Basis
 from confide_proxy.sync.project_names import allow, named
 
 __all__ = [
-    "AsJson",
-    "Output",
-    "can_ask",
-    "clock",
-    "confirmed",
-    "counted",
-    "doing",
-    "fitted",
-    "json_text",
-    "note",
-    "one_line",
-    "print_json",
-    "remark",
-    "row",
-    "say",
-    "shown",
-    "styled",
-    "terminal",
-    "typed",
-    "wanted",
-]
+    "AsJson", "Output", "can_ask", "clock", "confirmed", "counted", "doing", "fitted", "json_text", "note", "one_line",
+    "print_json", "remark", "row", "say", "shown", "size", "styled", "terminal", "typed", "unseen", "wanted",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from confide_proxy.mcp.client import Client
@@ -180,7 +164,7 @@ async def identified(here: Here, folder: Path, *, is_written: bool = False) -> P
 async def _is_the_same(here: Here, project: Project) -> bool:
     """Whether a person at a terminal says that a folder is the project of the space whose name it claims. Enter is a no: whoever made an
     archive chose the name of its folder."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not can_ask():
         return False
     from confide_memory.wire.history import DOCUMENTS, PROJECTS, DocumentsRequest
 

@@ -35,6 +35,7 @@ from confide_proxy.cli.console import (
     folder_of,
     one_line,
     say,
+    size,
     styled,
 )
 from confide_proxy.clients import files, hooks, known, presence
@@ -191,8 +192,8 @@ def _disk(here: Here, _fix: bool) -> Finding:
     if not os.access(place, os.W_OK):
         return Finding("disk", "problem", f"{place} cannot be written to", "is the disk read-only, or another user's?")
     if free < LEAST_FREE_BYTES:
-        return Finding("disk", "problem", f"{status_lines.size(free)} free at {place}", "free some space")
-    return ok("disk", f"{status_lines.size(free)} free")
+        return Finding("disk", "problem", f"{size(free)} free at {place}", "free some space")
+    return ok("disk", f"{size(free)} free")
 
 
 def _queue(here: Here, _fix: bool) -> Finding:

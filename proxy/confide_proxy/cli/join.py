@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from confide_crypto.errors import ConfideError, DeniedError, RequestError, printable
+from confide_crypto.errors import ConfideError, DeniedError, InviteError, RequestError, printable
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.files import make_private_dir
 from confide_crypto.keys.identity import fingerprint_words, parse_daemon_key
@@ -28,8 +28,8 @@ from confide_proxy.cli.console import (
     print_json,
     say,
     styled,
+    unseen,
 )
-from confide_proxy.cli.pasting import pasted_invite
 from confide_proxy.devices.pairing import Invitations
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import DeviceError, SpaceLockedError
@@ -41,6 +41,7 @@ from confide_proxy.paths import Paths
 from confide_proxy.sync.project_names import ProjectNames
 
 _MOST_ALIAS = 64
+_MOST_LINES = 4
 _LOOK_S = 25.0
 """For the answer of this machine's own daemon, which may have to be started for it."""
 _INVITER_S = 2.0
@@ -191,6 +192,27 @@ def pin(
     words = fingerprint_words(identities.stored(here.paths.identity).public_key)
     told = f"pinned {shown_url(address)}\nthis machine is {words}; test the link with: confide status"
     return Output({"daemon": address, "words": words}, told)
+
+
+def pasted_invite(prompt: str = "invite (hidden)") -> str:
+    """Read an invite from the terminal, unseen, or from stdin: other users can see arguments, and a shell keeps them.
+
+    One that was copied as several lines is read on until it is whole. Else its second half would run in the shell, and lie in its history.
+    """
+    text = unseen(prompt).strip()
+    for _ in range(_MOST_LINES - 1):
+        if "://" not in text or _is_whole(text) or not (rest := unseen("the rest of it (hidden), or Enter").strip()):
+            break
+        text += rest
+    return text
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        parse_invite(text)
+    except InviteError:
+        return False
+    return True
 
 
 def _websocket_url(url: str) -> str:

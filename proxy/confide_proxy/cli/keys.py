@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import socket
 import sys
 import time
@@ -15,8 +14,7 @@ import typer
 from confide_crypto.errors import ConfideError, KeyFileError, PassphraseError
 from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_crypto.keys.identity import fingerprint_words, format_public_key
-from confide_memory.commands.doing import doing
-from confide_proxy.cli.console import Here, Output, clock, command, remark, say, seconds
+from confide_proxy.cli.console import Here, Output, clock, command, remark, say, seconds, unseen
 from confide_proxy.errors import KeyChangeError, NotSetUpError
 from confide_proxy.link import founding
 from confide_proxy.link import identity as identities
@@ -27,7 +25,6 @@ from confide_proxy.paths import Paths
 key_app = typer.Typer()
 
 _LOCK_WAIT_S = 2.0
-_MOST_TYPED = 4096
 
 
 @key_app.command("show")
@@ -211,12 +208,8 @@ def _unlocked_until(kept: Stored) -> float | None:
 
 
 def _passphrase(prompt: str = "passphrase") -> str:
-    """Asked for at the terminal, or the next line of stdin. Never an argument or a variable, which others could see."""
     try:
-        with doing.paused():
-            typed = (
-                getpass.getpass(f"{prompt}: ") if sys.stdin.isatty() else sys.stdin.readline(_MOST_TYPED).rstrip("\r\n")
-            )
+        typed = unseen(prompt)
     except UnicodeDecodeError:
         raise PassphraseError(
             "the passphrase is not UTF-8", hint="check the terminal's or the script's encoding"

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 import tomllib
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from typing import Final, NamedTuple
 
 from confide_memory.documents import is_memory, path_problem
 from confide_proxy import config as configuration
-from confide_proxy.cli.console import Here, counted, remark, row, say, wanted
+from confide_proxy.cli.console import Here, can_ask, counted, remark, row, say, size, wanted
 from confide_proxy.clients.files import replace
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ConfigError, StateError
@@ -45,7 +44,7 @@ class Markdown(NamedTuple):
     def __str__(self) -> str:
         count = counted(self.files, "markdown file")
         more = ", …" if self.files > len(self.names) else ""
-        return f"{count if self.is_all else f'over {count}'}, {_size(self.size)}: {', '.join(self.names)}{more}"
+        return f"{count if self.is_all else f'over {count}'}, {size(self.size)}: {', '.join(self.names)}{more}"
 
 
 def look(root: Path) -> Markdown:
@@ -102,7 +101,7 @@ def asked(here: Here, root: Path) -> Here:
         return here
     row(f"beside the memory are {found}")
     file = here.paths.config
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not can_ask():
         say("to index them, put this at the end of " + (str(file) if file.exists() else f"a new file {file}"))
         say("\n".join(f"  {line}" for line in section(root, ALL).splitlines()))
         say("and then: confide sync")
@@ -144,7 +143,3 @@ def write(file: Path, root: Path, extra: Sequence[str]) -> None:
 
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
-
-
-def _size(size: int) -> str:
-    return f"{size / 1_000_000:.1f} MB" if size >= 100_000 else f"{-(-size // 1000)} kB"

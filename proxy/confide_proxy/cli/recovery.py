@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import os
 import sys
 import time
@@ -17,8 +16,7 @@ from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card, Device
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
-from confide_memory.commands.doing import doing
-from confide_proxy.cli.console import AsJson, Here, Output, Yes, command, confirmed, print_json, remark, say
+from confide_proxy.cli.console import AsJson, Here, Output, Yes, command, confirmed, print_json, remark, say, unseen
 from confide_proxy.cli.devices import ask, connected
 from confide_proxy.devices.members import facts, find, remover, require_keys
 from confide_proxy.errors import DeviceError, UnshownError
@@ -27,7 +25,6 @@ from confide_proxy.link.daemon import load_pin
 recovery_app = typer.Typer()
 
 _PAPER: str = "recovery code"
-_MOST_TYPED = 4096
 _UNSEEN = "if confide device ls shows a new recovery code, nobody has it: confide recovery new --replace"
 
 
@@ -70,7 +67,7 @@ def recovery_use(
     ] = None,
 ) -> Output:
     """Make this machine a device of its space with the recovery code, which is asked for, or read from stdin."""
-    code = RecoveryCode.parse(_typed())
+    code = RecoveryCode.parse(unseen("recovery code"))
     answer = asyncio.run(_use(here, code, is_sure=yes, lost=remove or []))
 
     def tell() -> None:
@@ -164,11 +161,3 @@ async def _lost(roster: Roster, mine: bytes, *, is_sure: bool) -> list[Device]:
         for device in others
         if await confirmed(f"is {printable(device.name)} ({fingerprint_words(device.key)}) lost, to be removed?")
     ]
-
-
-def _typed() -> str:
-    """The code from the terminal, unseen, or the next line of stdin. Never an argument, which others could see."""
-    if sys.stdin.isatty():
-        with doing.paused():
-            return getpass.getpass("recovery code: ")
-    return sys.stdin.readline(_MOST_TYPED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 
 from confide_proxy import addons
 from confide_proxy.cli import markdown_offer
-from confide_proxy.cli.console import Here, ProjectDir, counted, folder_of, note, remark, say, wanted
+from confide_proxy.cli.console import Here, ProjectDir, can_ask, counted, folder_of, note, remark, say, wanted
 from confide_proxy.clients import auto_memory as own
 from confide_proxy.clients import files, presence
 from confide_proxy.clients import hooks as hooking
@@ -63,7 +62,7 @@ def setup(context: typer.Context, user: ForUser = False, project: ProjectDir = P
     if not found:
         say("none of the clients that Confide knows is here")
         remark(f"hint: confide setup CLIENT prints the entry for one: {', '.join(CLIENTS)}")
-    is_asked = _is_terminal()
+    is_asked = can_ask()
     is_left = False
     for client in found:
         try:
@@ -72,10 +71,6 @@ def setup(context: typer.Context, user: ForUser = False, project: ProjectDir = P
             note(f"{client.title} is left as it is: {error}")
     if is_left and not is_asked:
         remark("nothing was changed: run it in a terminal, or confide setup CLIENT --write --hooks --allow")
-
-
-def _is_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _offered(here: Here, client: Client, folder: Path, *, for_user: bool, is_asked: bool) -> bool:
@@ -194,7 +189,7 @@ def _in_place_of_another(entry: Server) -> Server:
     if host is None:
         return entry
     told = f"{entry.file} has an entry confide that calls {host}"
-    if _is_terminal() and wanted(f"{told}: replace it by one that starts confide here?"):
+    if can_ask() and wanted(f"{told}: replace it by one that starts confide here?"):
         return replace(entry, replaces=True)
     note(f"{told}: it is left as it is", "hint: take it out there, or run this in a terminal and say yes")
     return entry
@@ -233,7 +228,7 @@ def _carry_out(
     _tell_more(client, parts, is_written=True)
     if is_new and parts.server:
         claim = projects.identify(folder_of(folder))
-        if claim.is_project and _is_terminal():
+        if claim.is_project and can_ask():
             here = markdown_offer.asked(here, claim.root)
         for offer in addons.each("set_up"):
             offer(here, folder_of(folder))
@@ -282,7 +277,7 @@ def _may_take_notes(folder: Path) -> bool:
     if not number or files.is_in(own.entry(folder, projects.identify(folder).root)):
         return True
     told = f"{counted(number, 'note')} of Claude Code's own {'is' if number == 1 else 'are'} in {place}"
-    if not _is_terminal() or wanted(f"{told}: take them along?", by_default=True):
+    if not can_ask() or wanted(f"{told}: take them along?", by_default=True):
         return True
     note("they stay where Claude Code reads them, and so does its setting: --auto-memory is left out")
     return False
@@ -318,7 +313,7 @@ def _preview(changes: Sequence[Change], entries: Sequence[Entry]) -> None:
     """Each difference; of one that is long, how much of it, and at a terminal the whole of it for whoever asks."""
     new = [change for change in changes if change.is_one]
     lines = sum(len(_difference(change)) for change in new)
-    if lines <= _MOST_SHOWN or not _is_terminal():
+    if lines <= _MOST_SHOWN or not can_ask():
         for change in new:
             _show(change)
         return

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from confide_memory.commands.console import counted, size
 from confide_memory.documents import GLOBAL_PROJECT, local_time
 from confide_memory.versions import WINDOW, is_behind
 from confide_proxy import VERSION
 from confide_proxy.addons import Told
 
 _LABEL: Final = 9
-_UNITS: Final = ("bytes", "KB", "MB", "GB", "TB")
 _SIZES: Final = frozenset({"dbSize", "pendingTranscriptBytes"})
 _SECONDS: Final = frozenset({"indexAge", "retryIn"})
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -57,25 +57,16 @@ def details(facts: Mapping[str, Any]) -> Iterator[str]:
 
 def waiting_line(queued: int, dead: int) -> str:
     """What waits on this machine for the daemon, and what that has refused."""
-    parts = [f"{_counted(queued, 'store')} for the daemon"] if queued else []
+    parts = [f"{counted(queued, 'store')} for the daemon"] if queued else []
     parts += [f"{dead:,} that it refused"] if dead else []
     return f"{'; '.join(parts)}: confide queue shows {'it' if queued + dead == 1 else 'them'}" if parts else "nothing"
-
-
-def size(count: float) -> str:
-    """A number of bytes as people read it."""
-    for unit in _UNITS:
-        if count < 1000 or unit == _UNITS[-1]:
-            return f"{count:,.0f} {unit}" if unit == _UNITS[0] or count >= 100 else f"{count:.1f} {unit}"
-        count /= 1000
-    raise AssertionError
 
 
 def duration(seconds: float) -> str:
     """A time span as people say it."""
     for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= length:
-            return _counted(int(seconds // length), unit)
+            return counted(int(seconds // length), unit)
     return f"{seconds:.1f} seconds" if seconds < 10 else f"{seconds:.0f} seconds"
 
 
@@ -89,8 +80,8 @@ def _daemon(facts: Mapping[str, Any]) -> str:
 def _space(facts: Mapping[str, Any]) -> str:
     link, sealing = facts["link"], facts["sealing"]
     codes = sealing.get("recoveryCodes", 0)
-    devices = _counted(sealing["devices"] - codes, "device")
-    devices += f" and {_counted(codes, 'recovery code')}" if codes else ""
+    devices = counted(sealing["devices"] - codes, "device")
+    devices += f" and {counted(codes, 'recovery code')}" if codes else ""
     name = link.get("device") or link["caller"]
     seals = "secrets are sealed" if sealing["canSeal"] else "secrets cannot be sealed here yet"
     return f"{link['space']}, {devices}, {seals}; this machine is {name}: {link['words']}"
@@ -99,19 +90,19 @@ def _space(facts: Mapping[str, Any]) -> str:
 def _project(facts: Mapping[str, Any]) -> str:
     allow = f" (calls itself {facts['claim']}: confide project allow)" if "claim" in facts else ""
     name = "none here, the memory that all projects share" if facts["project"] == GLOBAL_PROJECT else facts["project"]
-    parts = [f"{name}{allow}", _counted(facts["filesHere"], "file") + " here"]
+    parts = [f"{name}{allow}", counted(facts["filesHere"], "file") + " here"]
     if facts["lastSync"]:
         parts.append(f"compared {local_time(facts['lastSync'])}")
     else:
         parts.append("not compared yet: confide sync")
     if facts["pendingUploads"]:
-        parts.append(f"{_counted(facts['pendingUploads'], 'change')} not sent")
+        parts.append(f"{counted(facts['pendingUploads'], 'change')} not sent")
     clashes = len(facts.get("clashes", ()))
-    return ", ".join([*parts, _counted(clashes, "clash", "clashes") if clashes else "no clash"])
+    return ", ".join([*parts, counted(clashes, "clash", "clashes") if clashes else "no clash"])
 
 
 def _index(facts: Mapping[str, Any]) -> str:
-    pieces = f"{_counted(facts['totalChunks'], 'piece')} of {_counted(facts['totalFiles'], 'file')} in the space"
+    pieces = f"{counted(facts['totalChunks'], 'piece')} of {counted(facts['totalFiles'], 'file')} in the space"
     waits = facts["queuedChunks"]
     return f"{pieces}; {f'{waits:,} wait for the model' if waits else 'all ready'} ({facts['model'] or 'no model'})"
 
@@ -183,10 +174,6 @@ def _plain(name: str, value: Any) -> str:
         case Mapping():
             return ", ".join(f"{key} {_plain(str(key), inner)}" for key, inner in value.items()) or "none"
     return str(value)
-
-
-def _counted(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def _labelled(label: str, text: str) -> str:

@@ -21,6 +21,7 @@ from confide_proxy.cli.console import (
     Here,
     Output,
     ProjectDir,
+    can_ask,
     command,
     confirmed,
     counted,
@@ -180,7 +181,7 @@ async def _compared(here: Here, project: Project, *, force: bool, is_meant: bool
 
 async def _is_meant(client: Client, project: Project) -> bool:
     """Whether a person at a terminal says that what went missing is to be deleted everywhere."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not can_ask():
         return False
     try:
         lost = await asyncio.to_thread(client.files.missing)

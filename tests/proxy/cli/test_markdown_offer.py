@@ -19,7 +19,7 @@ def test_what_would_go_up_is_counted(tmp_path: Path) -> None:
     (tmp_path / ".confide.toml").write_text('exclude = ["Private"]\n')
     found = markdown_offer.look(tmp_path)
     assert (found.files, found.size, found.is_all) == (2, 18, True)
-    assert str(found) == "2 markdown files, 1 kB: Daily/1.md, Inbox.md"
+    assert str(found) == "2 markdown files, 18 bytes: Daily/1.md, Inbox.md"
 
 
 @pytest.mark.parametrize(
