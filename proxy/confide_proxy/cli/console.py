@@ -191,11 +191,19 @@ def seconds(duration: str, units: str, *, most_days: int, option: str, examples:
     return found
 
 
-async def agreed(question: str, *, is_sure: bool) -> None:
-    """Go on only if a person says yes; with `--yes` nobody is asked. Raises DeclinedError: no, or nobody is there."""
+async def agreed(question: str, *, is_sure: bool, compared: str = "") -> None:
+    """Go on only if a person says yes; with `--yes` nobody is asked. Raises DeclinedError: no, or nobody is there.
+
+    Args:
+        compared: words that are shown before, and must be the same as others.
+    """
     if is_sure:
         return
+    if compared:
+        remark(compared)
     if not sys.stdin.isatty():
-        raise DeclinedError("nobody is here to be asked", hint="run it in a terminal, or with --yes")
+        what, then = ("compare the words", " once you have compared") if compared else ("be asked", "")
+        raise DeclinedError(f"nobody is here to {what}", hint=f"run it in a terminal, or with --yes{then}")
     if not await confirmed(question):
-        raise DeclinedError("nothing was changed")
+        hint = "words that differ mean that somebody else answers: do not go on" if compared else None
+        raise DeclinedError("nothing was changed", hint=hint)

@@ -13,8 +13,8 @@ from confide_crypto.errors import ForkedRosterError, printable
 from confide_crypto.keys.identity import fingerprint_words
 from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.roster_entry import Change, Device, Entry
-from confide_proxy.cli.console import Here, Output, command, confirmed, remark, row, say
-from confide_proxy.cli.devices import Words, ask, compare, connected
+from confide_proxy.cli.console import Here, Output, agreed, command, confirmed, remark, row, say
+from confide_proxy.cli.devices import Words, compare, connected
 from confide_proxy.devices.connection import SpaceConnection
 from confide_proxy.devices.fork import Fork
 from confide_proxy.errors import AnotherSpaceError, DeviceError, NotADeviceError
@@ -40,7 +40,7 @@ async def device_confirm(
             question = (
                 "the daemon names another space for this machine than before: has whoever runs it moved it there?"
             )
-            await ask(question, is_sure=moved)
+            await agreed(question, is_sure=moved)
             await keyring.move(space.connection)
         if keyring.unconfirmed is not None:
             await keyring.confirm(space.connection, await _recognized(keyring.unconfirmed, words))
@@ -152,5 +152,5 @@ async def _recognized(roster: Roster, given: str | None) -> Pin:
         hint = "give the words that confide device ls shows beside the change"
         if not sys.stdin.isatty():
             raise DeviceError("the words of the space alone do not tell how old the list of its devices is", hint=hint)
-        await ask("is each of them a device still?", is_sure=False)
+        await agreed("is each of them a device still?", is_sure=False)
     return Pin(roster.space, number, roster.hashes[number])

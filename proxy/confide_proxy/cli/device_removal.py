@@ -17,8 +17,8 @@ from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_crypto.sealing.roster_entry import Device
 from confide_memory.documents import Asks
 from confide_proxy import addons
-from confide_proxy.cli.console import Here, Output, Yes, command, confirmed, identified, remark, row, say
-from confide_proxy.cli.devices import Name, ask, connected
+from confide_proxy.cli.console import Here, Output, Yes, agreed, command, confirmed, identified, remark, row, say
+from confide_proxy.cli.devices import Name, connected
 from confide_proxy.devices import roster_client
 from confide_proxy.devices.connection import SpaceConnection
 from confide_proxy.devices.keyring import Keyring
@@ -65,7 +65,7 @@ async def device_rm(
         if device.key == identity.public_key:
             hint = "remove it on another one: it would make the key that it must not have"
             raise DeviceError("this machine cannot remove itself", hint=hint)
-        await ask(f"remove {removed['name']}  {removed['words']}?", is_sure=yes)
+        await agreed(f"remove {removed['name']}  {removed['words']}?", is_sure=yes)
         # Before and after: as soon as there is a new epoch, other machines begin to seal old records anew.
         exposed = await sealed_secrets(space.connection, None)
         await keyring.extend(space.connection, remover(identity, device.key))

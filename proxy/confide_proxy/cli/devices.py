@@ -20,7 +20,6 @@ from confide_proxy.cli.console import (
     Output,
     clock,
     command,
-    confirmed,
     print_json,
     remark,
     row,
@@ -217,20 +216,6 @@ async def compare(what: str, right: Collection[str], *, given: str | None) -> st
             remark("those are other words; was one mistyped?")
     hint = "were they typed as they stand there? words that differ mean that somebody else answers: do not go on"
     raise DeviceError("the words are not the same, and nothing was changed", hint=hint)
-
-
-async def ask(question: str, *, is_sure: bool, compared: str = "") -> None:
-    """Go on only if a person says yes; to words that are the same, where some are to be `compared`. Raises DeviceError."""
-    if is_sure:
-        return
-    if compared:
-        remark(compared)
-    if not sys.stdin.isatty():
-        what, then = ("compare the words", " once you have compared") if compared else ("be asked", "")
-        raise DeviceError(f"nobody is here to {what}", hint=f"run it in a terminal, or with --yes{then}")
-    if not await confirmed(question):
-        hint = "words that differ mean that somebody else answers: do not go on" if compared else None
-        raise DeviceError("nothing was changed", hint=hint)
 
 
 def _daemon(here: Here) -> tuple[str, bytes]:

@@ -20,8 +20,8 @@ from confide_proxy.cli.console import (
     AsJson,
     Here,
     Output,
+    agreed,
     command,
-    confirmed,
     counted,
     identified,
     note,
@@ -135,8 +135,8 @@ async def _require_leave(here: Here) -> None:
         return
     if not sys.stdin.isatty():
         note(told)
-    elif not await confirmed(f"{told}. Join?"):
-        raise DeviceError("nothing was changed")
+    else:
+        await agreed(f"{told}. Join?", is_sure=False)
 
 
 async def _is_empty(here: Here) -> bool:

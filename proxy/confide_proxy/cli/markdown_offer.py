@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import json
 import time
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from confide_memory.documents import is_memory, path_problem
 from confide_proxy import config as configuration
+from confide_proxy.cli import own_config
 from confide_proxy.cli.console import Here, can_ask, counted, remark, row, say, size, wanted
-from confide_proxy.clients.files import replace
 from confide_proxy.config import ProxyConfig
-from confide_proxy.errors import ConfigError, StateError
 from confide_proxy.sync.walk import Narrowing, tree
 
 MANY: Final = 20
@@ -119,26 +117,10 @@ def write(file: Path, root: Path, extra: Sequence[str]) -> None:
 
     Raises ConfigError: the file cannot be understood, or has such a section; StateError: it cannot be written.
     """
-    try:
-        text = file.read_bytes().decode("utf-8") if file.exists() else ""
-        table = tomllib.loads(text)
-    except (OSError, ValueError) as error:
-        raise ConfigError(file, f"cannot be read: {type(error).__name__}", hint="mend it, and try again") from None
-    gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
-    changed = f"{text}{gap}{section(root, extra)}\n"
+    text, table = own_config.read(file)
     wanted = table | {"folders": table.get("folders", {}) | {shown(root): {"extra": list(extra)}}}
-    try:
-        is_right = tomllib.loads(changed) == wanted
-    except tomllib.TOMLDecodeError:
-        is_right = False
-    if not is_right:
-        hint = f"by hand: {section(root, extra)}".replace("\n", "  ")
-        raise ConfigError(file, "is not written so that it can be added to", hint=hint)
-    try:
-        file.resolve().parent.mkdir(parents=True, exist_ok=True)
-        replace(file, changed)
-    except OSError as error:
-        raise StateError(file, error) from error
+    by_hand = f"by hand: {section(root, extra)}".replace("\n", "  ")
+    own_config.write(file, own_config.with_section(text, section(root, extra)), wanted, by_hand=by_hand)
 
 
 def _quoted(text: str) -> str:

@@ -16,8 +16,20 @@ from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card, Device
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
-from confide_proxy.cli.console import AsJson, Here, Output, Yes, command, confirmed, print_json, remark, say, unseen
-from confide_proxy.cli.devices import ask, connected
+from confide_proxy.cli.console import (
+    AsJson,
+    Here,
+    Output,
+    Yes,
+    agreed,
+    command,
+    confirmed,
+    print_json,
+    remark,
+    say,
+    unseen,
+)
+from confide_proxy.cli.devices import connected
 from confide_proxy.devices.members import facts, find, remover, require_keys
 from confide_proxy.errors import DeviceError, UnshownError
 from confide_proxy.link.daemon import load_pin
@@ -127,7 +139,7 @@ async def _use(here: Here, code: RecoveryCode, *, is_sure: bool, lost: list[str]
             raise DeviceError("this machine cannot remove itself", hint="name those that are lost")
         if keyring.roster is None:
             shown = f"beside the code must stand these words of the space:\n  {roster.words}"
-            await ask("do they?", is_sure=is_sure, compared=shown)
+            await agreed("do they?", is_sure=is_sure, compared=shown)
             await keyring.confirm(link, roster.pin)
 
         def make(roster: Roster, _keys: SpaceKeys | None) -> Roster | None:

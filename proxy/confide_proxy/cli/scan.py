@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ import typer
 
 from confide_crypto.errors import printable
 from confide_memory.documents import GLOBAL_PROJECT
+from confide_proxy.cli import own_config
 from confide_proxy.cli.console import (
     Here,
     Output,
@@ -31,9 +31,8 @@ from confide_proxy.cli.console import (
     remark,
     say,
 )
-from confide_proxy.clients.files import replace
 from confide_proxy.config import Policy, ProxyConfig, is_fingerprint, policy_of
-from confide_proxy.errors import ConfigError, FolderError, StateError
+from confide_proxy.errors import FolderError
 from confide_proxy.link import founding
 from confide_proxy.paths import Paths
 from confide_proxy.sealing.detection import scanner
@@ -265,33 +264,21 @@ def add(path: Path, fingerprint: str) -> bool:
 
     Raises ConfigError: the file cannot be read or understood; StateError: it cannot be written; it is left as it was.
     """
-    try:
-        text = path.read_bytes().decode("utf-8") if path.exists() else ""
-        table = tomllib.loads(text)
-    except (OSError, ValueError) as error:
-        raise ConfigError(path, f"cannot be read: {type(error).__name__}", hint="mend it, and try again") from None
+    text, table = own_config.read(path)
     section = table.get("secrets", {})
     allowed = policy_of(path, section).allow
     if fingerprint in allowed:
         return False
-    changed = _with(text, fingerprint)
     wanted = table | {"secrets": section | {"allow": [fingerprint, *allowed]}}
-    if _parsed(changed) != wanted:
-        hint = f'add "{fingerprint}" to allow in its section [secrets] by hand'
-        raise ConfigError(path, "is not written so that it can be added to", hint=hint)
-    try:
-        path.resolve().parent.mkdir(parents=True, exist_ok=True)
-        replace(path, changed)
-    except OSError as error:
-        raise StateError(path, error) from error
+    by_hand = f'add "{fingerprint}" to allow in its section [secrets] by hand'
+    own_config.write(path, _with(text, fingerprint), wanted, by_hand=by_hand)
     return True
 
 
 def _with(text: str, fingerprint: str) -> str:
     section = _SECTION.search(text)
     if section is None:
-        gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
-        return f'{text}{gap}[secrets]\nallow = ["{fingerprint}"]\n'
+        return own_config.with_section(text, f'[secrets]\nallow = ["{fingerprint}"]')
     following = _NEXT.search(text, section.end())
     listed = _LIST.search(text, section.end(), following.start() if following else len(text))
     if listed is None:
@@ -303,10 +290,3 @@ def _with(text: str, fingerprint: str) -> str:
     if line := re.match(r"[ \t]*\n([ \t]*)", rest):
         return f'{text[: listed.end()]}\n{line[1]}"{fingerprint}",{rest}'
     return f'{text[: listed.end()]}"{fingerprint}", {rest}'
-
-
-def _parsed(text: str) -> dict[str, Any] | None:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return None

@@ -9,7 +9,7 @@ from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card, Device
-from confide_proxy.cli import device_confirm, devices
+from confide_proxy.cli import console, device_confirm, devices
 from confide_proxy.devices.members import checked, facts
 from confide_proxy.errors import DeviceError
 
@@ -81,5 +81,5 @@ async def test_the_words_of_the_newest_change_tell_the_age_of_a_list(monkeypatch
         return True
 
     said(monkeypatch, roster.words)
-    monkeypatch.setattr(devices, "confirmed", confirmed)
+    monkeypatch.setattr(console, "confirmed", confirmed)
     assert (await device_confirm._recognized(roster, None)).number == 0

@@ -38,7 +38,7 @@ def terminal() -> Iterator[list[str]]:
         asked.append(question)
         return "VS Code" not in question
 
-    with patch.object(setup, "_is_terminal", lambda: True), patch.object(setup, "wanted", yes):
+    with patch.object(setup, "can_ask", lambda: True), patch.object(setup, "wanted", yes):
         yield asked
 
 
@@ -56,7 +56,7 @@ def test_a_pipe_changes_nothing_and_a_terminal_is_asked(machine: Machine, termin
     (home / ".config/Code/User").mkdir(parents=True)
     (home / ".config/Code/User/mcp.json").write_text("{ // mine\n}")
     before = files(machine)
-    with patch.object(setup, "_is_terminal", lambda: False):
+    with patch.object(setup, "can_ask", lambda: False):
         ended = confide(machine, "setup")
     assert (ended.code, files(machine), terminal) == (0, before, [])
     assert [line for line in ended.out.splitlines() if line.endswith("would get:")] == [
@@ -261,7 +261,7 @@ def test_notes_of_both_folders_are_kept(machine: Machine) -> None:
 
 def test_whoever_says_no_keeps_notes_and_setting(machine: Machine) -> None:
     claude_notes(machine)
-    with patch.object(setup, "_is_terminal", lambda: True), patch.object(setup, "wanted", lambda *_, **__: False):
+    with patch.object(setup, "can_ask", lambda: True), patch.object(setup, "wanted", lambda *_, **__: False):
         ended = confide(machine, "setup", "claude-code", "--write", "--auto-memory")
     assert "they stay where Claude Code reads them" in ended.err
     assert not (machine.project / ".claude/settings.local.json").exists()
@@ -312,7 +312,7 @@ def test_an_entry_that_calls_a_server_is_left_or_replaced_whole(machine: Machine
     """In a pipe it is named and stays, hooks are written all the same; at a terminal a yes replaces it, and a removal brings it back."""
     config = codex_by_http(machine)
     before = config.read_text()
-    with patch.object(setup, "_is_terminal", lambda: False):
+    with patch.object(setup, "can_ask", lambda: False):
         ended = confide(machine, "setup", "codex", "--write", "--hooks")
     assert "has an entry confide that calls https://memory.example.org:7734: it is left as it is" in ended.err
     assert (config.read_text(), (config.parent / "hooks.json").exists()) == (before, True)
@@ -384,7 +384,7 @@ def test_a_long_difference_is_summed_up_at_a_terminal(machine: Machine) -> None:
     """And shown to whoever asks; in a pipe it is shown."""
     asked: list[str] = []
     with (
-        patch.object(setup, "_is_terminal", lambda: True),
+        patch.object(setup, "can_ask", lambda: True),
         patch.object(setup, "wanted", lambda question, **_: asked.append(question) or len(asked) > 1),
     ):
         ended = confide(machine, "setup", "claude-code", "--write", "--hooks", "--allow")
