@@ -79,7 +79,7 @@ proof: $(STAMP)
 # Half an hour: all bit flips, a thousand sessions with somebody on the wire, then ten million executions of every parser that a stranger reaches.
 fuzz: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,fuzz]'
-	CONFIDE_THOROUGH=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/crypto/channel/test_tampering.py tests/crypto/channel/test_adversary.py
+	CONFIDE_THOROUGH=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/crypto/channel/test_protocol_tampering.py tests/crypto/channel/test_protocol_adversary.py
 	CONFIDE_THOROUGH=1 $(BIN)/python -m pytest -n 2 --timeout 1200 $(shell grep -rl "tests.support.draws" tests --include=test_*.py)
 	$(BIN)/python -m fuzz
 
@@ -89,14 +89,14 @@ mutants: $(STAMP)
 
 # Every fault point of a write and of a backup, kills at every moment of keys, changing models, a database that gets a new key and a growing space, and then `schedules`.
 chaos: $(STAMP)
-	CONFIDE_EVERY_FAULT=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/proxy/sync/test_write_faults.py tests/e2e/link/test_key_kills.py
+	CONFIDE_EVERY_FAULT=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/proxy/sync/test_sync_write_faults.py tests/e2e/link/test_key_kills.py
 	CONFIDE_EVERY_KILL=200 CONFIDE_CRASH_ROUNDS=200 $(BIN)/python -m pytest -n 2 --timeout 3600 tests/daemon/retrieval/test_generation_kills.py tests/daemon/store/test_store_crash.py
 	CONFIDE_MOVE_KILLS=60 $(BIN)/python -m pytest --timeout 4000 tests/addons/transfer/e2e/test_move.py -k killed
 	CONFIDE_BACKUP_STRIDE=1 CONFIDE_BACKUP_PIECE=8192 CONFIDE_FLIPPED_BITS=200 CONFIDE_BACKUP_COPIES=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/addons/backup
-	CONFIDE_REKEY_STRIDE=1 CONFIDE_MIGRATION_STRIDE=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/store/test_rekeying.py \
+	CONFIDE_REKEY_STRIDE=1 CONFIDE_MIGRATION_STRIDE=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/daemon/store/test_replacement.py \
 		tests/daemon/store/test_migration_kills.py
 	CONFIDE_TASK_NIGHTS=2000 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/addons/night/daemon/test_drawn_nights.py
-	CONFIDE_SIGN_IN_KILLS=50 $(BIN)/python -m pytest --timeout 1200 tests/addons/http/server/test_signing_in_killed.py
+	CONFIDE_SIGN_IN_KILLS=50 $(BIN)/python -m pytest --timeout 1200 tests/addons/http/server/test_oauth_killed.py
 	CONFIDE_CLOSING_STRIDE=1 $(BIN)/python -m pytest --timeout 1200 tests/daemon/spaces/test_idle_spaces.py -k kill
 	CONFIDE_RUNS=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/addons/night/runner tests/addons/night/e2e
 	CONFIDE_STANDBY=1 $(BIN)/python -m pytest --timeout 1200 tests/addons/cluster/e2e/test_standby.py
@@ -122,8 +122,8 @@ CHAOS_SCHEDULES ?= 1000
 # The tests of the daemon's spaces once more, with a PostgreSQL behind each. A folder that is put back is not older there: its log knows more.
 logged: $(STAMP)
 	CONFIDE_LOGGED=1 $(BIN)/python -m pytest -n 2 tests/daemon/documents tests/daemon/notes tests/daemon/spaces tests/daemon/sealing tests/daemon/server \
-		--ignore tests/daemon/documents/test_lives.py --ignore tests/daemon/server/test_folder_put_back.py \
-		--ignore tests/daemon/spaces/test_custody_restored.py --deselect tests/daemon/server/test_watchdog.py::test_on_a_full_disk_it_is_alive
+		--ignore tests/daemon/documents/test_lives.py --ignore tests/daemon/server/test_server_folder_put_back.py \
+		--ignore tests/daemon/spaces/test_custodian_restored.py --deselect tests/daemon/server/test_watchdog.py::test_on_a_full_disk_it_is_alive
 
 schedules: $(STAMP)
 	CONFIDE_CHAOS=$(CHAOS_SCHEDULES) CONFIDE_CHAOS_SEED=$(CHAOS_SEED) $(BIN)/python -m pytest -n 2 tests/chaos

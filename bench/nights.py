@@ -205,7 +205,7 @@ def main() -> None:
             pattern=r"\d+ cancels: .*ms",
             CONFIDE_RUNS=str(options.cancels),
         ),
-        lambda: proven("hostile repositories", "0 effects outside", f"{ROOMS}test_hostile_repositories.py"),
+        lambda: proven("hostile repositories", "0 effects outside", f"{ROOMS}test_run_hostile_repositories.py"),
         lambda: proven("canaries in logs, wire, disk and sandbox", "0 found", *_CANARIES, "-k", " or ".join(canaries)),
         lambda: proven("money: limit and the input of one request", "0 failed", f"{ROOMS}test_budget.py"),
         lambda: nights(options.nights),

@@ -24,37 +24,57 @@ STARTS = re.compile(
 """What a module of tests says that starts programs."""
 SLOW = {
     *("e2e", "chaos", "interop", "backup", "log"),
-    *("test_adversary.py", "test_fuzz.py", "test_tampering.py", "test_back_pressure.py"),
+    *("test_protocol_adversary.py", "test_fuzz.py", "test_protocol_tampering.py", "test_inbox_back_pressure.py"),
     *(
-        "test_chunk_properties.py",
-        "test_chunks.py",
-        "test_custody_restored.py",
+        "test_chunker_properties.py",
+        "test_chunker.py",
+        "test_custodian_restored.py",
         "test_provider_faults.py",
         "test_vault.py",
     ),
     *("test_store_contract.py", "test_indexing_faults.py", "test_transcript_parsers.py", "test_provider_libraries.py"),
     *(
-        "test_calls_on_their_way.py",
+        "test_tunnel_calls.py",
         "test_what_reaches_the_client.py",
         "test_hostile_folders.py",
-        "test_sealed_titles.py",
+        "test_sealer_titles.py",
     ),
-    *("test_generations.py", "test_rates.py", "test_embed.py", "test_row_scaled.py", "test_untaken_revisions.py"),
-    *("test_sealed_files.py", "test_folder_put_back.py", "test_rewrite.py", "test_task_times.py"),
-    *("test_streams.py", "test_classes.py", "test_session.py", "test_deleting.py", "test_dedupe.py", "test_dialing.py"),
-    *("test_goodbye.py", "test_session_ends.py", "test_jobs.py", "test_duplicates.py", "test_dear_requests.py"),
+    *(
+        "test_generations.py",
+        "test_rates.py",
+        "test_embedder.py",
+        "test_row_scaled.py",
+        "test_replicas_untaken_revisions.py",
+    ),
+    *("test_sealed_files.py", "test_server_folder_put_back.py", "test_rewrite.py", "test_task_times.py"),
+    *(
+        "test_streams.py",
+        "test_classes.py",
+        "test_session.py",
+        "test_notes_deleted.py",
+        "test_dedupe.py",
+        "test_dial.py",
+    ),
+    *(
+        "test_connection_goodbye.py",
+        "test_connection_ends.py",
+        "test_jobs.py",
+        "test_duplicates.py",
+        "test_dear_requests.py",
+    ),
     *(
         "test_sealing_requests.py",
         "test_limited_caller.py",
         "test_move_breaks.py",
         "test_search_hits.py",
         "test_limits.py",
+        "test_rates_limits.py",
     ),
     *(
         "test_import_odd_exports.py",
-        "test_lying_machines.py",
-        "test_drawn_lies.py",
-        "test_isolation.py",
+        "test_replicas_lying_machines.py",
+        "test_cli_drawn_lies.py",
+        "test_notes_isolation.py",
         "test_keyring.py",
     ),
 }
@@ -67,11 +87,17 @@ E2E = {
     # Several nodes over one PostgreSQL, and the leases of spaces (addons/cluster).
     *("log", "test_from_nodes.py", "test_relay.py", "test_balancer.py"),
     # Floods, and whatever else fills a daemon up.
-    *("test_hostile_peers.py", "test_strangers.py", "test_rates.py", "test_dear_requests.py"),
-    *("test_server_attacks.py", "test_serving.py", "test_limits.py"),
+    *("test_listening_hostile_peers.py", "test_strangers.py", "test_rates.py", "test_dear_requests.py"),
+    *("test_server_attacks.py", "test_serving.py", "test_limits.py", "test_rates_limits.py"),
     # More than three programs at once, or programs that are killed again and again.
-    *("backup", "test_generation_kills.py", "test_store_crash.py", "test_signing_in_killed.py"),
-    *("test_migration_kills.py", "test_write_faults.py", "test_store_cli.py", "test_backup_cli.py", "test_forked.py"),
+    *("backup", "test_generation_kills.py", "test_store_crash.py", "test_oauth_killed.py"),
+    *(
+        "test_migration_kills.py",
+        "test_sync_write_faults.py",
+        "test_store_cli.py",
+        "test_backup_cli.py",
+        "test_forked.py",
+    ),
     # Installs of the wheel, one for each extra.
     "test_installs.py",
 }

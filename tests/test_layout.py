@@ -215,3 +215,36 @@ def test_no_folder_is_a_warehouse() -> None:
             ]
             limit = 19 if folder == package else 12
             assert len(entries) <= limit or folder.name in ONE_THING_A_FILE, (folder, len(entries))
+
+
+NAMED_OTHERWISE = {
+    "tests/crypto/test_formal.py": "the models in crypto/formal",
+    "tests/crypto/test_frozen.py": "the whole protocol, byte by byte",
+    "tests/crypto/test_fuzz.py": "the targets in fuzz/",
+    "tests/crypto/test_interop.py": "tests/interop",
+    "tests/crypto/test_vectors.py": "tests/vectors",
+}
+OF_PROGRAMS = {"e2e", "browser", "deploy"}
+"""Folders whose tests run what a package is made into, as it is started; they are named by what somebody does with it."""
+
+
+def _words(name: str) -> tuple[str, ...]:
+    """Of a file's name, one for many."""
+    return tuple(word.removesuffix("s") for word in name.strip("_").split("_"))
+
+
+def test_the_name_of_a_test_says_what_it_tests() -> None:
+    """Where something is tested is answered by a name: each file of tests has that of a module or a folder of its package in its own."""
+    lost = []
+    for package, folder in PACKAGES.items():
+        short = package.removeprefix("confide_")
+        known = {
+            _words(path.stem) for path in folder.rglob("*") if path.suffix == ".py" or (path / "__init__.py").exists()
+        }
+        known.add((short,))
+        for path in sorted((ROOT / "tests" / ("addons" if package in ADDONS else "") / short).rglob("test_*.py")):
+            said = _words(path.stem.removeprefix("test_"))
+            runs = {said[begin:end] for begin in range(len(said)) for end in range(begin + 1, len(said) + 1)}
+            if not (runs & known or OF_PROGRAMS & {*path.parts}):
+                lost.append(path.relative_to(ROOT).as_posix())
+    assert sorted(lost) == sorted(NAMED_OTHERWISE)

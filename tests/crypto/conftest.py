@@ -8,7 +8,7 @@ import pytest
 from tests.support.crypto.channels import LAPTOP, Door
 
 ROOM = Path(__file__).parent
-DRAWN = {"test_fuzz.py", "test_tampering.py", "test_adversary.py"}
+DRAWN = {"test_fuzz.py", "test_protocol_tampering.py", "test_protocol_adversary.py"}
 """Modules that draw for long."""
 
 

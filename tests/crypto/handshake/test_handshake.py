@@ -1,4 +1,4 @@
-"""The handshake against everything that is not one: wrong keys, wrong secrets, wrong words (changed bits: `test_tampering`)."""
+"""The handshake against everything that is not one: wrong keys, wrong secrets, wrong words (changed bits: `test_protocol_tampering`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
-from tests.crypto.handshake.test_primitives import wycheproof
+from tests.crypto.handshake.test_noise_known_answers import wycheproof
 from tests.support.crypto.channels import HOST, LAPTOP, shake_hands
 
 from confide_crypto.errors import HandshakeError

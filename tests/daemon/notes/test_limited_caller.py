@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.daemon.notes.test_isolation import HIDDEN, NOBODY, OPEN, settled
+from tests.daemon.notes.test_notes_isolation import HIDDEN, NOBODY, OPEN, settled
 from tests.support.daemon.loopback import Serving, machine, serving
 from tests.support.documents.notes import Agent, acting, text_of
 from tests.support.draws import IS_THOROUGH
@@ -40,7 +40,7 @@ WORDS: Final = [
     "granite",
 ]
 BY_TIME: Final = {"entity_list", "memory_list", "project_summary", "memory_dedupe"}
-"""Which second something was stored in decides among equals, and what is shown of them: test_isolation.py compares their counts."""
+"""Which second something was stored in decides among equals, and what is shown of them: test_notes_isolation.py compares their counts."""
 SEALED_HERE: Final = {"secret_get", "memory_import"}
 """Those that a machine answers by itself."""
 UNSTABLE: Final = re.compile(

@@ -168,7 +168,7 @@ def test_every_figure_is_in_the_document_and_in_the_rules_are_no_others(tmp_path
             added = {f"confided_{name}" for name in daemon.daemon.operator.metrics._values}
         return added | set(re.findall(r"^# TYPE (confided_\w+)", text, re.MULTILINE))
 
-    # The last is there where a gateway has a certificate (`tests/addons/http/server/test_locked_and_tls.py`).
+    # The last is there where a gateway has a certificate (`tests/addons/http/server/test_server_locked_and_tls.py`).
     names = asyncio.run(shown()) | {f"confided_{CERTIFICATE_ENDS}"}
     assert documented == names
     asked = {re.sub(r"_(bucket|count|sum)$", "", name) for name in re.findall(r"\bconfided_\w+", rules)}

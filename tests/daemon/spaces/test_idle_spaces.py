@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from tests.daemon.spaces.test_custody import connected, finds, remember, until
+from tests.daemon.spaces.test_custodian import connected, finds, remember, until
 from tests.support.daemon.loopback import Machine, Serving, machine, serving
 from tests.support.kills import closing_kills
 from tests.support.sealing.founder import Device

@@ -119,7 +119,7 @@ class Reader:
         if command.startswith(("pip install", "uv tool install")):
             return  # the programs under test are installed already, from this tree (test_installs installs them)
         if command.startswith(("confide gateway approve", "confide gateway rm", "confided gateway open")):
-            return  # a program opens a page with words, and ten minutes go by: tests/addons/http/server/test_signing_in.py
+            return  # a program opens a page with words, and ten minutes go by: tests/addons/http/server/test_oauth.py
         if command.startswith("confided init"):
             self.leave()
             self._former = self.machine if self._homes else None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.proxy.cli.test_hostile_texts import STEERS
+from tests.proxy.cli.test_console_hostile_texts import STEERS
 from tests.support.documents.hostile_folders import CANARY, EVIL_NAME, TEXTS, Put, seen, write_outside
 from tests.support.programs.command import confide
 from tests.support.programs.processes import Machine, running_daemon

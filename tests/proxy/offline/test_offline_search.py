@@ -159,7 +159,7 @@ relations:
 
 
 async def test_a_glob_means_what_it_means_to_the_daemon(desk: Desk) -> None:
-    """Two stars stand for no folder too, and one stays in its folder (the same rows: `tests/daemon/notes/test_searching.py`)."""
+    """Two stars stand for no folder too, and one stays in its folder (the same rows: `tests/daemon/notes/test_notes_searched.py`)."""
     for path, found in (
         ("**/*.md", {"MEMORY.md", "memory/2026-11-19.md"}),
         ("memory/**/*.md", {"memory/2026-11-19.md"}),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
-from tests.proxy.cli.test_hostile_texts import STEERS
+from tests.proxy.cli.test_console_hostile_texts import STEERS
 from tests.support.daemon.hostile import PATHS
 from tests.support.documents.hostile_folders import (
     BELIEVED,

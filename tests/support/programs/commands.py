@@ -90,7 +90,7 @@ ARGUMENTS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
 APART: Final = {
     "mcp": "an agent's client speaks to it: tests/proxy/mcp",
     "hook": "the same, and it asks no daemon: tests/e2e/hooks, tests/proxy/hooks",
-    "watch": "goes on until it is ended: tests/proxy/cli/test_drawn_lies.py has it by itself",
+    "watch": "goes on until it is ended: tests/proxy/cli/test_cli_drawn_lies.py has it by itself",
     "serve": "the same: tests/addons/http/e2e",
     "runner": "the same: tests/addons/night/e2e",
     "runner run": "does what was ordered: tests/addons/night/runner/test_supervisor.py has a daemon that lies",

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.daemon.spaces.test_custody import until
+from tests.daemon.spaces.test_custodian import until
 from tests.support.daemon.logged import Node, Store
 
 from confide_cluster.daemon import relocation

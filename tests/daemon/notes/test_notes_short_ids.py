@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from tests.daemon.notes.test_isolation import HIDDEN, OPEN, settled
+from tests.daemon.notes.test_notes_isolation import HIDDEN, OPEN, settled
 from tests.support.daemon.loopback import Machine, Serving, machine
 from tests.support.documents.notes import Agent, acting, text_of
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.chaos.cables import Cable
-from tests.daemon.spaces.test_custody import until
+from tests.daemon.spaces.test_custodian import until
 from tests.support.daemon.logged import Node, Store, held
 from tests.support.daemon.postgres import server
 from tests.support.deadline import DEADLINE_S

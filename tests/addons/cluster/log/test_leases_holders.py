@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.daemon.spaces.test_custody import until
+from tests.daemon.spaces.test_custodian import until
 from tests.support.daemon.logged import Store
 
 from confide_cluster.daemon.spaces.leases import Holder

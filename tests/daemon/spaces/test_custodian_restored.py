@@ -8,7 +8,7 @@ import secrets
 from pathlib import Path
 
 import pytest
-from tests.daemon.spaces.test_custody import (
+from tests.daemon.spaces.test_custodian import (
     CANARY,
     connected,
     custody_of,

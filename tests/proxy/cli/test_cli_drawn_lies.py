@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.proxy.cli.test_hostile_texts import STEERS
+from tests.proxy.cli.test_console_hostile_texts import STEERS
 from tests.support.crypto.channels import HOST
 from tests.support.daemon.hostile import EVIL, HostileDaemon, files_of, hostile, sendable, wrong
 from tests.support.deadline import DEADLINE_S
