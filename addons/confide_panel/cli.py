@@ -12,7 +12,7 @@ import time
 import webbrowser
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 from urllib.parse import quote, urlencode
 
 import typer
@@ -24,9 +24,7 @@ from confide_panel.links import GOOD_S, Links
 from confide_proxy.cli.completion import memory_paths
 from confide_proxy.cli.console import Here, Output, ProjectDir, command, folder_of, identified, remark, say
 from confide_proxy.errors import GatewayError, GatewayMissingError
-
-if TYPE_CHECKING:
-    from confide_proxy.paths import Paths
+from confide_proxy.paths import Paths
 
 START_S: Final = 20.0
 """Within which `confide serve` has begun: it may have to ask a daemon which project a folder is."""

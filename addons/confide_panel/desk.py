@@ -25,6 +25,8 @@ MOST_FIELDS: Final = 64
 FORM_TOKEN: Final = "form"  # noqa: S105 - a field's name
 ASK_S: Final = 10.0
 _MOST_DIGITS: Final = 15
+Found = dict[str, Any]
+"""What a tool or a request tells: its fields are those of the tool's schema, or of PROTOCOL.md 9, and templates name them."""
 _FORM: Final = "application/x-www-form-urlencoded"
 
 
@@ -71,22 +73,22 @@ class Desk:
 
     # -- the memory -------------------------------------------------------------------------------------------------
 
-    async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+    async def call(self, tool: str, **arguments: Any) -> Found:
         """The structured result of a tool; what is None is left out. Raises RefusalError: whatever goes wrong."""
         given = {name: value for name, value in arguments.items() if value is not None}
-        found: dict[str, Any] = _plain(await self.gateway.calls.tool(self.visit.identity, tool, given))
+        found: Found = _plain(await self.gateway.calls.tool(self.visit.identity, tool, given))
         return found
 
-    async def ask(self, op: str, **body: Any) -> dict[str, Any]:
+    async def ask(self, op: str, **body: Any) -> Found:
         """The daemon's answer to a request that is no tool (PROTOCOL.md 9). Raises ConfideError, TimeoutError."""
         return await ask(self.gateway.calls.link, op, body, timeout_s=ASK_S)
 
-    async def ask_of(self, project: str, op: str, **body: Any) -> dict[str, Any]:
+    async def ask_of(self, project: str, op: str, **body: Any) -> Found:
         """The same about a project that has to be attached for it."""
         await self.gateway.exchange.reach(project)
         return await self.ask(op, project=project, **body)
 
-    async def at_least(self, work: Awaitable[dict[str, Any]]) -> dict[str, Any] | None:
+    async def at_least(self, work: Awaitable[Found]) -> Found | None:
         """What a page can do without: None where it fails, and the page says that it is not there."""
         try:
             return await work

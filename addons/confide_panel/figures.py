@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from confide_http.local.app import Gateway
-from confide_panel.desk import Desk
+from confide_panel.desk import Desk, Found
 
 FRESH_S: Final = 3.0
 """What was told so lately is not asked for again."""
@@ -25,8 +25,8 @@ PATIENCE_S: Final = 0.02
 class Told(NamedTuple):
     """What was told, and when (`time.monotonic`). `status` is None where the daemon does not answer, `unsealed` where it tells nothing."""
 
-    status: dict[str, Any] | None
-    unsealed: dict[str, Any] | None
+    status: Found | None
+    unsealed: Found | None
     at: float
 
     @property

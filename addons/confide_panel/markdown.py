@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 from urllib.parse import urlsplit
 
 from markupsafe import Markup, escape
@@ -41,6 +41,13 @@ Show = Callable[[str], str]
 """The address that a sealed text is shown by, for its placeholder."""
 
 
+class Shared(TypedDict):
+    """What the rules share of one text. `titles`: of the links that are open."""
+
+    show: Show
+    titles: list[str]
+
+
 def plain(text: str) -> str:
     """A text in which all that stands is seen, and steers nothing."""
     return _HIDDEN.sub(lambda found: found[1] or f"⟨U+{ord(found[0]):04X}⟩", text.replace("\r\n", "\n"))
@@ -53,18 +60,19 @@ def lines(text: str, show: Show) -> Markup:
 
 def page(text: str, show: Show) -> Markup:
     """Markdown as HTML."""
-    parser, environment = _parser(), {"show": show, "titles": []}
-    tokens = parser.parse(plain(text), environment)
+    parser = _parser()
+    shared: Any = Shared(show=show, titles=[])
+    tokens = parser.parse(plain(text), shared)
     if any(token.level >= _DEEPEST - 2 for token in tokens):
         return Markup('<pre tabindex="0" class="wrap"><code>{}</code></pre>').format(lines(text, show))
     _level(tokens)
     # Every rule below escapes what it is given.
-    return Markup(parser.renderer.render(tokens, parser.options, environment))  # noqa: S704
+    return Markup(parser.renderer.render(tokens, parser.options, shared))  # noqa: S704
 
 
 @functools.cache
 def _parser() -> MarkdownIt:
-    from markdown_it import MarkdownIt
+    from markdown_it import MarkdownIt  # 60 ms of a gateway that shows no page
 
     parser = MarkdownIt("commonmark", {"html": False, "linkify": False, "maxNesting": _DEEPEST}).enable("table")
     parser.disable("reference")  # of which nothing would be seen where nobody refers to it
@@ -82,40 +90,40 @@ def _is_of_web(address: str) -> bool:
         return False
 
 
-def _text(_self: Any, tokens: Sequence[Token], at: int, _options: Any, environment: dict[str, Any]) -> str:
+def _text(_self: Any, tokens: Sequence[Token], at: int, _options: Any, shared: Shared) -> str:
     # Once more, since markdown has made characters of what was written as `&#x202e;`.
-    return str(lines(tokens[at].content, environment["show"]))
+    return str(lines(tokens[at].content, shared["show"]))
 
 
-def _code(self: Any, tokens: Sequence[Token], at: int, options: Any, environment: dict[str, Any]) -> str:
-    return f"<code>{_text(self, tokens, at, options, environment)}</code>"
+def _code(self: Any, tokens: Sequence[Token], at: int, options: Any, shared: Shared) -> str:
+    return f"<code>{_text(self, tokens, at, options, shared)}</code>"
 
 
-def _block(self: Any, tokens: Sequence[Token], at: int, options: Any, environment: dict[str, Any]) -> str:
-    info = lines(tokens[at].info.strip(), environment["show"])
+def _block(self: Any, tokens: Sequence[Token], at: int, options: Any, shared: Shared) -> str:
+    info = lines(tokens[at].info.strip(), shared["show"])
     told = f'<p class="quiet small">{info}</p>' if info else ""
-    return f'{told}<pre tabindex="0"><code>{_text(self, tokens, at, options, environment)}</code></pre>\n'
+    return f'{told}<pre tabindex="0"><code>{_text(self, tokens, at, options, shared)}</code></pre>\n'
 
 
-def _link(_self: Any, tokens: Sequence[Token], at: int, _options: Any, environment: dict[str, Any]) -> str:
+def _link(_self: Any, tokens: Sequence[Token], at: int, _options: Any, shared: Shared) -> str:
     href = escape(str(tokens[at].attrGet("href") or ""))
-    environment["titles"].append(str(tokens[at].attrGet("title") or ""))
+    shared["titles"].append(str(tokens[at].attrGet("title") or ""))
     return f'<a href="{href}" title="{href}" {_OUT}>'
 
 
-def _link_end(_self: Any, _tokens: Sequence[Token], _at: int, _options: Any, environment: dict[str, Any]) -> str:
-    return f"</a>{_titled(environment['titles'].pop(), environment)}"
+def _link_end(_self: Any, _tokens: Sequence[Token], _at: int, _options: Any, shared: Shared) -> str:
+    return f"</a>{_titled(shared['titles'].pop(), shared)}"
 
 
-def _titled(title: str, environment: dict[str, Any]) -> str:
+def _titled(title: str, shared: Shared) -> str:
     """A link's title, which a browser would show to a pointer alone."""
-    return f' <span class="quiet">“{lines(title, environment["show"])}”</span>' if title else ""
+    return f' <span class="quiet">“{lines(title, shared["show"])}”</span>' if title else ""
 
 
-def _picture(_self: Any, tokens: Sequence[Token], at: int, _options: Any, environment: dict[str, Any]) -> str:
+def _picture(_self: Any, tokens: Sequence[Token], at: int, _options: Any, shared: Shared) -> str:
     """A link to it: to show it would tell its host who reads here, and when."""
     href, name = escape(str(tokens[at].attrGet("src") or "")), escape(plain(tokens[at].content) or "without a name")
-    title = _titled(str(tokens[at].attrGet("title") or ""), environment)
+    title = _titled(str(tokens[at].attrGet("title") or ""), shared)
     return f'<a href="{href}" title="{href}" {_OUT}>picture: {name}</a>{title}'
 
 
@@ -153,14 +161,14 @@ def _level(tokens: Sequence[Token]) -> None:
             token.tag = f"h{last}"
 
 
-def _table(_self: Any, tokens: Sequence[Token], at: int, _options: Any, _environment: dict[str, Any]) -> str:
+def _table(_self: Any, tokens: Sequence[Token], at: int, _options: Any, _shared: Shared) -> str:
     is_opened = tokens[at].nesting == 1
     return (
         '<div class="wide" tabindex="0" role="region" aria-label="Table"><table>' if is_opened else "</table></div>\n"
     )
 
 
-def _cell(_self: Any, tokens: Sequence[Token], at: int, _options: Any, _environment: dict[str, Any]) -> str:
+def _cell(_self: Any, tokens: Sequence[Token], at: int, _options: Any, _shared: Shared) -> str:
     """Without the alignment, which is a style that stands inline."""
     token = tokens[at]
     return f'<{token.tag} dir="auto">' if token.nesting == 1 else f"</{token.tag}>"

@@ -160,6 +160,7 @@ def _shown(value: Any) -> Any:
 
 @functools.cache
 def _environment() -> Environment:
+    # 50 ms of a gateway that shows no page.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     found = Environment(

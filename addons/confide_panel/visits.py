@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from confide_http.local.identity import SCOPES, Identity
 
@@ -41,7 +41,7 @@ class Visit:
     is_embedded: bool = False
     notice: str = ""
     """What is told once, on the next page: what became of a form."""
-    _kept: OrderedDict[str, Mapping[str, Any]] = field(default_factory=OrderedDict)
+    _kept: OrderedDict[str, Mapping[str, str]] = field(default_factory=OrderedDict)
     _count: int = 0
 
     @property
@@ -61,7 +61,7 @@ class Visit:
     def identity(self) -> Identity:
         return Identity("panel", f"panel:{self.digest}", frozenset(SCOPES), class_="owner", is_of_token=False)
 
-    def keep(self, fields: Mapping[str, Any]) -> str:
+    def keep(self, fields: Mapping[str, str]) -> str:
         """A number for what must not stand in an address: what was searched for, say."""
         self._count += 1
         self._kept[number := str(self._count)] = dict(fields)
@@ -69,7 +69,7 @@ class Visit:
             self._kept.popitem(last=False)
         return number
 
-    def kept(self, number: str) -> Mapping[str, Any]:
+    def kept(self, number: str) -> Mapping[str, str]:
         """What was kept under a number; nothing where it is forgotten."""
         return self._kept.get(number, {})
 

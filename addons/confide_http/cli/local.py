@@ -36,7 +36,7 @@ def serve(
 
 async def _serve(here: Here, host: str, port: int, folder: Path, idle_exit_s: float | None) -> None:
     try:
-        from confide_http.local import app, server  # which need the libraries of the extra: 300 ms and 15 MB
+        from confide_http.local import app, server  # libraries of the extra, 0.4 s and 17 MB
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("confide"):
             raise  # a fault of ours, and no library

@@ -137,8 +137,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn's, but that connections at a pace are taken in as `Listener` does it."""
         if self._pace is None:
-            own: Any = lambda **_: self._connection()  # noqa: E731 - what uvicorn asks for a connection
-            self.config.http_protocol_class = own
+            connection: Any = lambda **_uvicorns: self._connection()  # noqa: E731 - its own arguments are those of `self`
+            self.config.http_protocol_class = connection
             await super().startup(sockets)
             return
         listeners: list[Any] = [Listener(each, self._connection, self.config.ssl) for each in sockets or ()]

@@ -56,7 +56,7 @@ class Gateway:
         calls: the tools.
         streams: places for answers without an end.
         counts: of things that a room has, for `/health`.
-        ending: set when the process ends: streams end with it.
+        is_ending: whether the process ends: streams end with it.
         imports: a place for one import, or one sealing of all that there is.
         began, used: when, as `time.monotonic`; `used` by a request or a stream.
     """
@@ -67,7 +67,7 @@ class Gateway:
     port: int = 0
     began: float = field(default_factory=time.monotonic)
     used: float = field(default_factory=time.monotonic)
-    ending: asyncio.Event = field(default_factory=asyncio.Event)
+    is_ending: bool = False
     counts: dict[str, Callable[[], int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -96,7 +96,7 @@ class Gateway:
         """
         with self.streams.place(identity.key):
             self._watched[end] = identity
-            if self.ending.is_set():
+            if self.is_ending:
                 end()
             try:
                 yield
@@ -144,7 +144,7 @@ class Gateway:
 
     def end(self) -> None:
         """The process ends: whoever waits hears of it."""
-        self.ending.set()
+        self.is_ending = True
         for end in list(self._watched):
             end()
         self.exchange.close()

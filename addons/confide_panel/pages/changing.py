@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,7 +9,7 @@ from starlette.responses import Response
 
 from confide_http.door.refusals import RefusalError
 from confide_memory.documents import is_in_memory, is_note
-from confide_panel.desk import Desk
+from confide_panel.desk import Desk, Found
 from confide_panel.pages.documents import difference
 
 MOST_CHARS: Final = 40_000
@@ -48,7 +47,7 @@ async def restore(desk: Desk) -> Response:
     """An older text becomes the newest one."""
     project, path = desk.project, desk.said("path", 512)
     revision = desk.said_number("revision")
-    body: dict[str, Any] = {"path": path} | ({"revision": revision} if revision else {})
+    body: Found = {"path": path} | ({"revision": revision} if revision else {})
     answer = await desk.ask_of(project, "restore", **body)
     told = f"Restored, as revision {answer['revision']}." if answer["changed"] else "It says just that already."
     return desk.go("file", told, project=project, path=path)
@@ -92,7 +91,7 @@ class Now:
     revision: int
     text: str
     id: str = ""
-    note: Mapping[str, Any] | None = None
+    note: Found | None = None
     why_not: str = ""
 
 
@@ -141,7 +140,7 @@ def _clashing(desk: Desk, now: Now, text: str, fields: dict[str, str]) -> Respon
 async def _save_note(desk: Desk, now: Now, text: str, fields: dict[str, str]) -> int:
     note = now.note
     assert note is not None
-    said: dict[str, Any] = {name: fields[name] for name in _FIELDS if fields[name] != (note[name] or "")}
+    said: Found = {name: fields[name] for name in _FIELDS if fields[name] != (note[name] or "")}
     tags = [tag.strip() for tag in fields["tags"].split(",") if tag.strip()]
     if tags != note["tags"]:
         said["tags"] = tags

@@ -18,7 +18,7 @@ from confide_http.door.refusals import RefusalError
 from confide_http.local import devices as by_http
 from confide_http.local.tokens import DAYS, MOST_DAYS, TokenFile
 from confide_memory.wire.sealing import GatewayClient
-from confide_panel.desk import Desk
+from confide_panel.desk import Desk, Found
 from confide_proxy.devices.members import add, card_of, checked, find, invite, listed, remover, require_keys, waiting
 from confide_proxy.errors import DeviceError, TokenError
 from confide_proxy.link import daemon
@@ -105,7 +105,7 @@ async def remove_token(desk: Desk) -> Response:
     return desk.go("devices", f"The token {token.name} is good no more.")
 
 
-async def _page(desk: Desk, *, invited: dict[str, Any] | None = None, made: dict[str, str] | None = None) -> Response:
+async def _page(desk: Desk, *, invited: Found | None = None, made: dict[str, str] | None = None) -> Response:
     keyring = _keyring(desk)
     problem: ConfideError | None = None
     if desk.gateway.exchange.link.is_up:

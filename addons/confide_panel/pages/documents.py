@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import Response
 
 from confide_http.door.refusals import RefusalError
 from confide_memory import front_matter
 from confide_memory.documents import is_in_memory, is_note
-from confide_panel.desk import Desk
+from confide_panel.desk import Desk, Found
 
 PAGE_CHARS: Final = 14_000
 """Of a text on one page, which is sent as HTML twice as long and has 60 KB at most."""
@@ -42,25 +42,20 @@ async def file(desk: Desk) -> Response:
     return desk.page(
         "file.html",
         here="search",
-        project=read["project"],
-        path=read["path"],
-        revision=read["revision"],
-        class_=read.get("class"),
+        read=read,
         is_transcript=path.startswith("sessions/"),
         is_changeable=is_in_memory(read["path"]) and not is_note(read["path"]),
-        is_note=is_note(read["path"]),
         front=front,
         body=body,
         first=first,
         last=last,
-        total=read["totalLines"],
         earlier=max(1, first - shown) if first > 1 else None,
         later=last + 1 if last < read["totalLines"] else None,
         revisions=history["revisions"] if history else None,
     )
 
 
-async def _note(desk: Desk, found: dict[str, Any]) -> Response:
+async def _note(desk: Desk, found: Found) -> Response:
     body, shown = cut(found["content"])
     history = await desk.at_least(desk.call("memory_history", id=found["id"], limit=REVISIONS))
     fields = [
@@ -103,7 +98,7 @@ async def changes(desk: Desk) -> Response:
     )
 
 
-async def text_of(desk: Desk, project: str, path: str, revision: dict[str, Any] | None) -> str:
+async def text_of(desk: Desk, project: str, path: str, revision: Found | None) -> str:
     """The text of a revision of `memory_history`, its first lines; "" where there is none."""
     if revision is None or revision["deleted"]:
         return ""

@@ -7,12 +7,12 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from starlette.responses import Response
 
 from confide_crypto.errors import ConfideError
-from confide_panel.desk import Desk
+from confide_panel.desk import Desk, Found
 from confide_panel.figures import Figures
 from confide_panel.rendering import counted, since
 from confide_proxy.hooks import counts
@@ -60,11 +60,8 @@ async def show(desk: Desk) -> Response:
         as_of=since(told.age_s) if told and told.age_s > TOLD_S else "",
         is_awaited=is_awaited,
         dead=dead,
-        models=status["providers"] if status else [],
         fired=[(name, n) for name in _OUTCOMES if (n := Counter(each[2] for each in fired)[name])],
-        visits=gateway.counts["visits"](),
         uptime_s=time.monotonic() - gateway.began,
-        streams=gateway.streams.taken,
     )
     if is_awaited:
         answer.headers["Refresh"] = str(AGAIN_S)
@@ -85,7 +82,7 @@ def _queue(desk: Desk) -> tuple[Counts, list[Entry]]:
         return Counts(), []
 
 
-def _link(desk: Desk, status: dict[str, Any] | None, *, is_awaited: bool) -> Iterator[Line]:
+def _link(desk: Desk, status: Found | None, *, is_awaited: bool) -> Iterator[Line]:
     link = desk.gateway.exchange.link
     if link.is_up and status:
         name = status["link"].get("device") or status["link"]["caller"]
@@ -101,7 +98,7 @@ def _link(desk: Desk, status: dict[str, Any] | None, *, is_awaited: bool) -> Ite
         yield Line("link", "bad", f"down: {reason}" if reason else "down", hint)
 
 
-def _waiting(waiting: Counts, status: dict[str, Any] | None) -> Iterator[Line]:
+def _waiting(waiting: Counts, status: Found | None) -> Iterator[Line]:
     if waiting.damaged:
         yield Line("queue", "bad", counted(waiting.damaged, "damaged record"), "confide queue")
     if waiting.dead:
@@ -112,7 +109,7 @@ def _waiting(waiting: Counts, status: dict[str, Any] | None) -> Iterator[Line]:
         yield Line("files", "warn", f"{counted(status['pendingUploads'], 'change')} not sent yet", "confide sync")
 
 
-def _daemon(status: dict[str, Any], unsealed: dict[str, Any] | None) -> Iterator[Line]:
+def _daemon(status: Found, unsealed: Found | None) -> Iterator[Line]:
     health = status["health"]
     if health["state"] == "ok":
         told = f"{status['totalChunks']:,} pieces of {status['totalFiles']:,} documents"

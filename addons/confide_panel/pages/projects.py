@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import Response
 
-from confide_panel.desk import Desk
+from confide_panel.desk import Desk, Found
 from confide_panel.drawing.graph import MOST, Edge, drawn
 from confide_panel.drawing.plots import bars
 
@@ -101,7 +101,7 @@ async def graph(desk: Desk) -> Response:
     )
 
 
-async def _around(desk: Desk, identity: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+async def _around(desk: Desk, identity: str) -> tuple[list[Found], Found]:
     """What a note states of others, and they of it, in the form of the daemon's relations; and the note."""
     note = await desk.call("memory_get", id=identity)
     rows = []

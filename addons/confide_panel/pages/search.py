@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import Response
 
-from confide_panel.desk import Desk
+from confide_panel.desk import Desk, Found
 from confide_proxy.hooks import block, prompts
 from confide_proxy.hooks.holder import form, recall
 
@@ -36,7 +36,7 @@ async def find(desk: Desk) -> Response:
 async def show(desk: Desk) -> Response:
     """The first page: what was found, or what is new."""
     asked = {**dict.fromkeys(FIELDS, ""), **desk.visit.kept(desk.query("s", 20))}
-    values: dict[str, Any] = {"asked": asked, "ranks": RANKS, "found": None, "prompted": None, "recent": [], "total": 0}
+    values: Found = {"asked": asked, "ranks": RANKS, "found": None, "prompted": None, "recent": [], "total": 0}
     projects = await desk.at_least(desk.ask("projects", project=desk.gateway.calls.project))
     values["projects"] = [each["name"] for each in projects["projects"]] if projects else []
     if asked["prompt"]:
@@ -49,7 +49,7 @@ async def show(desk: Desk) -> Response:
     return desk.page("search.html", here="", **values)
 
 
-async def _found(desk: Desk, asked: Mapping[str, Any]) -> dict[str, Any]:
+async def _found(desk: Desk, asked: Mapping[str, str]) -> Found:
     tags = [tag.strip() for tag in asked["tags"].split(",") if tag.strip()]
     result = await desk.call(
         "memory_search",
@@ -68,7 +68,7 @@ async def _found(desk: Desk, asked: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-async def _prompted(desk: Desk, asked: Mapping[str, Any]) -> dict[str, Any]:
+async def _prompted(desk: Desk, asked: Mapping[str, str]) -> Found:
     """The same as the hook of an agent's client does: what is asked, and the very block that would come of it."""
     prompt = asked["prompt"]
     question = prompts.question(prompt)

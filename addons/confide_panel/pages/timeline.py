@@ -8,11 +8,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import Response
 
-from confide_panel.desk import Desk
+from confide_panel.desk import Desk, Found
 from confide_panel.drawing import plots
 from confide_proxy.hooks import counts
 
@@ -113,7 +113,7 @@ async def day(desk: Desk) -> Response:
     )
 
 
-def _answered(latencies: list[float]) -> dict[str, Any]:
+def _answered(latencies: list[float]) -> Found:
     """How long hooks took."""
     if not latencies:
         return {"latency": None, "latency_plot": None, "answers": 0}
@@ -122,14 +122,14 @@ def _answered(latencies: list[float]) -> dict[str, Any]:
     return {"latency": points, "latency_plot": drawn, "answers": len(latencies)}
 
 
-def _aged(recalls: dict[int | None, int]) -> dict[str, Any]:
+def _aged(recalls: dict[int | None, int]) -> Found:
     """How old it was that was recalled."""
     ages = [(_AGES[days], count, f"{count:,}") for days, count in recalls.items() if days in _AGES]
     drawn = plots.bars(ages, label="Recalls by how long ago the document changed")
     return {"ages": ages, "ages_plot": drawn if any(recalls.values()) else None}
 
 
-def _by_day(days: list[date], stored: Series, recalled: Series) -> list[dict[str, Any]]:
+def _by_day(days: list[date], stored: Series, recalled: Series) -> list[Found]:
     """A row for each day that has something, the last one first."""
     return [
         {
@@ -142,7 +142,7 @@ def _by_day(days: list[date], stored: Series, recalled: Series) -> list[dict[str
     ]
 
 
-def _by_day_and_project(days: list[date], stored: Series, recalled: Series) -> list[dict[str, Any]]:
+def _by_day_and_project(days: list[date], stored: Series, recalled: Series) -> list[Found]:
     names = dict.fromkeys([*stored, *recalled])
     found = [
         {

@@ -7,8 +7,7 @@ does not bring, before the old one is closed: nothing falls between.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Final
 
 from confide_http.door.refusals import RefusalError
@@ -48,7 +47,6 @@ class News:
         self._exchange = exchange
         exchange.on_news = self._on_news
         self._listeners: set[Listener] = set()
-        self._uris: Counter[str] = Counter()
         self._stream = ""
         self._brought: frozenset[str] = frozenset()
 
@@ -56,47 +54,37 @@ class News:
         """From now on it is told. Raises RefusalError: there is too much to listen to."""
         self._check(listener.uris)
         self._listeners.add(listener)
-        self._uris.update(listener.uris)
         self._follow()
 
     def remove(self, listener: Listener) -> None:
         """It is told no more."""
-        if listener in self._listeners:
-            self._listeners.discard(listener)
-            self._drop(listener.uris)
-            self._follow()
+        self._listeners.discard(listener)
+        self._follow()
 
     def subscribe(self, listener: Listener, uri: str) -> None:
         """One resource more for a listener. Raises RefusalError as `add`."""
-        if uri in listener.uris:
-            return
-        self._check([uri])
+        self._check({uri})
         listener.uris.add(uri)
-        if listener in self._listeners:
-            self._uris[uri] += 1
-            self._follow()
+        self._follow()
 
     def unsubscribe(self, listener: Listener, uri: str) -> None:
-        if uri in listener.uris:
-            listener.uris.discard(uri)
-            if listener in self._listeners:
-                self._drop([uri])
-                self._follow()
+        """One less."""
+        listener.uris.discard(uri)
+        self._follow()
 
-    def _check(self, uris: Iterable[str]) -> None:
-        uris = list(uris)
+    @property
+    def _wanted(self) -> frozenset[str]:
+        return frozenset().union(*(each.uris for each in self._listeners))
+
+    def _check(self, uris: Set[str]) -> None:
         if any(not isinstance(uri, str) or len(uri) > MAX_URI for uri in uris):
             raise RefusalError(400, "invalid", f"the address of a resource is a text of at most {MAX_URI} letters")
-        if len(self._uris.keys() | set(uris)) > MAX_SUBSCRIBED:
+        if len(self._wanted | uris) > MAX_SUBSCRIBED:
             raise RefusalError(429, "busy", f"{MAX_SUBSCRIBED} resources are listened to already")
-
-    def _drop(self, uris: Iterable[str]) -> None:
-        self._uris.subtract(uris)
-        self._uris = +self._uris
 
     def _follow(self) -> None:
         """Have the daemon tell of what is listened to, and close the stream that nobody needs any more."""
-        wanted = frozenset(self._uris)
+        wanted = self._wanted
         if self._stream and self._listeners and wanted <= self._brought:
             return  # and what it brings besides is passed over
         before = self._stream

@@ -18,6 +18,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import httpx2
+
 from confide_crypto.errors import ConfideError
 from confide_daemon.errors import BadNameError
 from confide_http.door.admission import Guesses
@@ -104,8 +106,6 @@ class Documents:
         found = await asyncio.to_thread(self._applications.find, identifier)
         if found is not None and time.monotonic() - self._known.get(identifier, -KEPT_S) < KEPT_S:
             return found
-        import httpx2  # where nothing is fetched it is not loaded
-
         self._fetches.count()
         with self._places.place(None):
             try:
@@ -152,8 +152,6 @@ class Documents:
         return host if is_plain and has_path and host in self._hosts else None
 
     async def _fetched(self, identifier: str, host: str) -> bytes | None:
-        import httpx2
-
         for library in ("httpx2", "httpcore2"):  # they would write addresses
             logging.getLogger(library).setLevel(logging.CRITICAL)
         addresses = [ip_address(each) for each in await self._resolve(host)]

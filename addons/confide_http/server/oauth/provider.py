@@ -17,7 +17,7 @@ from mcp.server.auth.provider import (
     AuthorizationCode,
     AuthorizationParams,
     AuthorizeError,
-    IdentityAssertionParams,
+    OAuthAuthorizationServerProvider,
     RefreshToken,
     RegistrationError,
     TokenError,
@@ -47,7 +47,7 @@ class OurRefresh(RefreshToken):
     kept: Any
 
 
-class Provider:
+class Provider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, AccessToken]):
     """Of one gateway, and of one request where that says who asks, or for which addresses."""
 
     def __init__(
@@ -180,14 +180,8 @@ class Provider:
         """Never asked: our own door knows the tokens (`server/admission.py`)."""
         raise NotImplementedError
 
-    async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
+    async def revoke_token(self, token: AccessToken | OurRefresh) -> None:
         """Never asked: there is no such endpoint; `confide gateway rm` ends what was granted."""
-        raise NotImplementedError
-
-    async def exchange_identity_assertion(
-        self, client: OAuthClientInformationFull, params: IdentityAssertionParams
-    ) -> OAuthToken:
-        """Never asked: the grant is off."""
         raise NotImplementedError
 
 

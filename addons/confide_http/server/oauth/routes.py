@@ -62,7 +62,7 @@ class SignInRoutes:
         self._sign_ins = sign_ins
         self._origin = origin
         self._resource = resource
-        provider: Any = Provider(applications, sign_ins, resource=resource)
+        provider = Provider(applications, sign_ins, resource=resource)
         self._tokens = TokenHandler(provider, Authenticator(provider, applications))
         self._registration = ClientRegistrationOptions(
             enabled=True, valid_scopes=list(SCOPES), default_scopes=list(SCOPES)
@@ -126,7 +126,7 @@ class SignInRoutes:
             return self._back(redirect, error=problem, state=said.get("state"))
         # The SDK's handler does not say who asks.
         source = holder_of(request.client.host if request.client else "")
-        provider: Any = Provider(
+        provider = Provider(
             self._applications, self._sign_ins, resource=self._resource, source=source, redirects=[redirect]
         )
         answer = await AuthorizationHandler(provider).handle(request)
@@ -181,9 +181,7 @@ class SignInRoutes:
             raise RefusalError(403, "denied", "programs cannot register themselves here now", hint=hint)
         body = await body_of(request, within_s=BODY_S, most=MAX_FORM_BYTES)
         # As they stand there: the SDK writes addresses in its own way, and they are compared to the letter.
-        provider: Any = Provider(
-            self._applications, self._sign_ins, resource=self._resource, redirects=_redirects_of(body)
-        )
+        provider = Provider(self._applications, self._sign_ins, resource=self._resource, redirects=_redirects_of(body))
         with self._places.place(REGISTER):
             handler = RegistrationHandler(provider, self._registration)
             return await handler.handle(Request(request.scope, replayed(body, request.receive)))
